@@ -120,15 +120,18 @@ def from_what_is_left(work, sizes, outputs, most):
 
 @wrong("10-4", says="no answer needs less than")
 def best_pair(work, sizes, outputs, most):
+    def saved(pair):
+        return moved(work, sizes, outputs, pair) - moved(work, sizes, outputs, [sum(pair, [])])
+
     groups = [[name] for name in work]
     while True:
-        tried = [[g for g in groups if g not in pair] + [sum(pair, [])]
-                 for pair in combinations(groups, 2)]  # fmt: skip
-        tried = [t for t in tried if not broken_rule(work, outputs, most, t)]
-        best = min(tried, key=lambda t: moved(work, sizes, outputs, t), default=groups)
-        if moved(work, sizes, outputs, best) >= moved(work, sizes, outputs, groups):
+        for pair in sorted(map(list, combinations(groups, 2)), key=saved, reverse=True):
+            joined = [g for g in groups if g not in pair] + [sum(pair, [])]
+            if saved(pair) > 0 and not broken_rule(work, outputs, most, joined):
+                groups = joined
+                break
+        else:
             return groups
-        groups = best
 
 
 for said, answer in (

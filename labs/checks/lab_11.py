@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -278,31 +278,29 @@ class OverwrittenTooEarly(Choice):
         return {"step": (str(step), tuple("0123456789")), "value": (value, tuple("abcdefghij"))}
 
 
-def fewest_moved(values: Values, cap: int, coarse: bool = False) -> float:
-    """Return the fewest bytes over the bus; coarse: as few as without the copies in the state."""
-    reached: dict[tuple[frozenset[str], frozenset[str]], float] = {(frozenset(), frozenset()): 0}
-
-    def size(names: Iterable[str]) -> int:
-        return sum(values[name][0] for name in names)
-
+def fewest_moved(values: Values, cap: int, coarse: bool = False, limit: float = np.inf) -> float:
+    """Return the fewest bytes below the limit; coarse: the fewest without copies in the state."""
+    count, bits = len(values), {name: 1 << n for n, name in enumerate(values)}
+    size = cache(lambda mask: sum(values[name][0] for name, bit in bits.items() if mask & bit))
+    reached: dict[int, float] = {0: 0}  # values away, and `count` bits higher those with copies
     for step, whole in enumerate(live_bytes(values)):
-        used = {name for name, (_, uses) in values.items() if step in uses}
-        idle = [name for name, (_, uses) in values.items()
-                if step - 1 in uses[:-1] and step not in uses]  # fmt: skip
-        later = {name for name, (_, uses) in values.items() if uses[-1] > step}
-        leaves = [(frozenset(leave), size(leave)) for count in range(len(idle) + 1)
-                  for leave in combinations(idle, count)]  # fmt: skip
-        after: dict[tuple[frozenset[str], frozenset[str]], float] = {}
-        for (before, copied), cost in reached.items():
-            away, known, needed = before - used, copied & later, whole - cap - size(before - used)
-            for leave, saved in leaves:
+        used = sum(bits[name] for name, (_, uses) in values.items() if step in uses)
+        later = sum(bits[name] for name, (_, uses) in values.items() if uses[-1] > step)
+        leaves, after = {0: 0}, dict[int, float]()
+        for name, (most, uses) in values.items():
+            if step - 1 in uses[:-1] and step not in uses:
+                leaves |= {leave | bits[name]: saved + most for leave, saved in leaves.items()}
+        for before, cost in reached.items():
+            away, copied = before % (1 << count) & ~used, before >> count
+            known, needed = copied & later, whole - cap - size(away)
+            for leave, saved in leaves.items():
                 if saved >= needed:
-                    total = cost + 2 * saved - (size(leave & copied) if saved else 0)
-                    state = away | leave, known | leave
-                    if total < after.get(state, np.inf):
+                    total = cost + 2 * saved - size(leave & copied)
+                    state = away | leave | (known | leave) << count
+                    if total < limit and total < after.get(state, np.inf):
                         after[state] = total
         ways = sorted(after, key=after.__getitem__, reverse=True) if coarse else ()
-        reached = {way: after[way] for way in {way[0]: way for way in ways}.values()} or after
+        reached = {w: after[w] for w in {w % (1 << count): w for w in ways}.values()} or after
     return min(reached.values(), default=np.inf)
 
 
@@ -312,10 +310,12 @@ def draw_values(random: np.random.Generator, exact: bool) -> tuple[Values, int]:
         values = offload.drawn_values(random, 48)
         least = max(live_bytes(values, offload.gaps_of(values)))
         cap = least + int((max(live_bytes(values)) - least) * random.uniform(0.1, 0.35))
-        bound, obvious = fewest_moved(values, cap), moved_bytes(values, farthest_first(values, cap))
-        near = bound + (obvious - bound) / 6 if obvious > 1.12 * bound else np.inf
-        if near < np.inf and (not exact or fewest_moved(values, cap, True) > bound) and all(
-                min(evictions.natural(values, cap, n).values()) > near for n in (0, 300)):
+        obvious = moved_bytes(values, farthest_first(values, cap))
+        bound = fewest_moved(values, cap, limit=obvious / 1.12)
+        near = bound + (obvious - bound) / 6
+        if (bound < np.inf and (not exact or fewest_moved(values, cap, True, bound + 1) > bound)
+                and min(evictions.rules(values, cap).values()) > near
+                and evictions.best_random(values, cap, 300) > near):
             return values, cap
 
 

@@ -209,12 +209,12 @@ class CheapestCut(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         price = self.params["price"]
-        edge, ends = ("b", "c"), {"a": (1, None), "b": (1, 90), "d": (1, None)}
+        edge, start, end = ("b", "c"), {"a": (1, None), "b": (1, 90)}, {"d": (1, None)}
         chain = {("a", "b"): 90, edge: 1, ("c", "d"): 0}
         never = {"e": (None, 5000), "f": (5000, None)}
         for saved in (-1, 1):  # one visit to device 1, just too dear or just worth it
             gain = 2 * price + 1 + saved
-            yield Case("few", ({**ends, "c": (50 + gain, 50)}, chain))
+            yield Case("few", ({**start, "c": (50 + gain, 50), **end}, chain))
             yield Case("able", ({**never, "c": (40 + gain, 40)},
                                 {("e", "c"): gain, ("f", "c"): gain}))  # fmt: skip
         yield Case("few", ({}, {}), on="no nodes")

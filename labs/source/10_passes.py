@@ -371,7 +371,7 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 #
 # A better natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes, where no merge that saves bytes is allowed any more. The fewest are 43.
 #
-# One point is for valid groups. The other four are for four graphs of 12 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The fewest bytes are found by a search over all sets of nodes that may be done, so the bound is exact.
+# One point is for valid groups. The other four are for three graphs: a drawn graph of 24 nodes, one of 30 nodes (two points), and a shuffled part of BERT, 30 nodes with drawn sizes. The better of the two natural answers earns nothing, the fewest possible bytes earn all points, an answer between them its share. Random orders and random merges seldom find the fewest bytes here. A search over all sets of nodes that may be done finds them, so the bound is exact.
 
 # %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 17}
 def fuse(work, sizes, outputs, most):

@@ -275,6 +275,7 @@ def cheapest_cut(times, moves):
 
     times: {name: (time on device 0, time on device 1)}, at most one of them None: cannot run.
     moves: {(maker, reader): time}; PRICE + time is paid if the two are on different devices.
+    In times, a maker stands before its readers.
     TODO     network(times, moves, PRICE) returns room[start][end], what each edge lets through;
              the ends are node names, "source" and "sink". Repeat: find a way from source to sink
              in which each edge has room; move its smallest room to the opposite directions.

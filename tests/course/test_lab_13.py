@@ -38,6 +38,13 @@ def test_no_natural_rule_reaches_the_exact_bound(drawn):
         assert min(found.values()) > case.expected
 
 
+def test_a_maker_stands_before_its_readers(cuts):
+    for case in cuts[2]:
+        times, moves = case.args
+        places = {name: place for place, name in enumerate(times)}
+        assert all(places[maker] < places[reader] for maker, reader in moves)
+
+
 def test_half_way_schedules_earn_a_share(drawn):
     exercise, _, cases = drawn
     lab = find_lab("13", PROJECT / "labs")

@@ -19,7 +19,7 @@ from vklab.course.labs.offload import (
     moved_bytes,
 )
 
-__all__ = ["natural"]
+__all__ = ["best_random", "natural", "rules"]
 
 
 def _brought_back(values: Values, cap: int, moves: Sequence[Move], orders: Iterable[Sequence[int]]
@@ -50,22 +50,23 @@ def _brought_back(values: Values, cap: int, moves: Sequence[Move], orders: Itera
 def _most_help(values: Values, cap: int) -> list[Move]:
     """Send away what brings most bytes under the cap for each byte moved, until all fits."""
     moves: list[Move] = []
-    while max(live := live_bytes(values, moves)) > cap:
+    left, live = gaps_of(values), live_bytes(values)
+    while max(live) > cap:
         names = {name for name, _ in moves}
-        left = [move for move in gaps_of(values) if move not in moves]
         helps = [sum(min(values[n][0], max(0, live[step] - cap)) for step in gap(values, (n, at)))
                  / (values[n][0] * (2 - (n in names))) for n, at in left]  # fmt: skip
-        moves.append(left[int(np.argmax(helps))])
+        moves.append(left.pop(int(np.argmax(helps))))
+        for step in gap(values, moves[-1]):
+            live[step] -= values[moves[-1][0]][0]
     return moves
 
 
-def natural(values: Values, cap: int, count: int) -> dict[str, int]:
-    """Return the bytes that each natural answer moves.
+def rules(values: Values, cap: int) -> dict[str, int]:
+    """Return the bytes that each natural rule moves.
 
     Args:
         values: bytes and uses by name.
         cap: bytes of the device; all rules can reach it.
-        count: how many random orders to try.
     """
     starts = {"farthest": farthest_first(values, cap), "most help": _most_help(values, cap),
               "all": gaps_of(values)}  # fmt: skip
@@ -79,6 +80,28 @@ def natural(values: Values, cap: int, count: int) -> dict[str, int]:
         for title, key in keys.items():
             order = sorted(range(len(moves)), key=[*map(key, moves)].__getitem__)
             found[f"{name}, keep the {title}"] = _brought_back(values, cap, moves, [order])
-    chance, gaps = np.random.default_rng(0), starts["all"]
+    return found
+
+
+def best_random(values: Values, cap: int, count: int) -> int:
+    """Return the fewest bytes if all moves are taken back in random orders, as far as possible.
+
+    Args:
+        values: bytes and uses by name.
+        cap: bytes of the device.
+        count: how many random orders to try.
+    """
+    chance, gaps = np.random.default_rng(0), gaps_of(values)
     orders = (chance.permutation(len(gaps)).tolist() for _ in range(count))
-    return found | {f"best of {count} random": _brought_back(values, cap, gaps, orders)}
+    return _brought_back(values, cap, gaps, orders)
+
+
+def natural(values: Values, cap: int, count: int) -> dict[str, int]:
+    """Return the bytes that each natural answer moves: the rules, and the best of random orders.
+
+    Args:
+        values: bytes and uses by name.
+        cap: bytes of the device; all rules can reach it.
+        count: how many random orders to try.
+    """
+    return rules(values, cap) | {f"best of {count} random": best_random(values, cap, count)}

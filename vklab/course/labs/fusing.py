@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from vklab.course.labs.recorded_graphs import RecordedGraph, irregular, recorded
+from vklab.course.labs.recorded_graphs import RecordedGraph, recorded
 
-__all__ = ["EXAMPLE", "POINTWISE", "Drawn", "Masks", "Work", "bert_work",
-           "broken_rule", "buffers", "irregular_work", "is_core", "moved", "natural", "of_recorded",
-           "open_runs"]  # fmt: skip
+__all__ = ["EXAMPLE", "POINTWISE", "Drawn", "Masks", "Work", "bert_work", "broken_rule", "buffers",
+           "is_core", "moved", "natural", "net_work", "of_recorded", "open_runs"]  # fmt: skip
 
 Work = Mapping[str, tuple[str, tuple[str, ...]]]
+Pair = tuple[int, int, int]  # bytes saved, number of a group, number of another one
 # Element by element, or the same elements at other places; all other operators are cores.
 POINTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Relu", "Tanh", "Erf", "Neg", "Cast",
                        "Clip", "Where", "And", "Identity", "Reshape", "Transpose", "Concat",
@@ -160,29 +160,39 @@ class Masks:
         self.cores = sum(bit[n] for n, (op, _) in work.items() if is_core(op))
         self.memo = dict[int, int | None]()
 
+    def bound(self, group: int) -> int:
+        """Return the values that the kernel of a group binds."""
+        bound, left = 0, group
+        while left:
+            low = left & -left
+            left ^= low
+            n = low.bit_length() - 1
+            bound |= self.reads[n] & ~group
+            if self.readers[n] & ~group:
+                bound |= low
+        return bound
+
     def cost(self, group: int) -> int | None:
         """Return the bytes that the kernel of a group moves; None if the limits forbid it."""
         if group not in self.memo:
-            bound, count, total = 0, 0, 0
-            for n in _bits(group):
-                bound |= self.reads[n] & ~group | (1 << n if self.readers[n] & ~group else 0)
-            for n in _bits(bound):
-                count, total = count + 1, total + self.bytes[n]
-            fits = count <= self.most and (group & self.cores).bit_count() < 2
-            self.memo[group] = total if fits else None
+            bound = self.bound(group)
+            fits = bound.bit_count() <= self.most and (group & self.cores).bit_count() < 2
+            self.memo[group] = sum(self.bytes[n] for n in _bits(bound)) if fits else None
         return self.memo[group]
 
-    def merge(self, order: Callable[[list[tuple[int, int, int]]], Sequence[tuple[int, int, int]]]
-              ) -> int:  # fmt: skip
+    def merge(self, order: Callable[[list[Pair]], Sequence[Pair]]) -> int:
         """Merge two groups where that saves bytes, as long as possible; return the bytes.
 
-        order: sorts what may be merged: (bytes saved, number of a group, number of another one).
+        order: sorts the pairs of groups that may be merged.
         """
         groups, memo = [1 << n for n in range(len(self.work))], self.memo
         while True:
             able, costs = [], [self.cost(group) or 0 for group in groups]
+            bound = [*map(self.bound, groups)]
             for b, group in enumerate(groups):
                 for a in range(b):
+                    if not bound[a] & bound[b]:
+                        continue  # nothing to save
                     both = group | groups[a]
                     cost = memo[both] if both in memo else self.cost(both)
                     if cost is not None and cost < costs[a] + costs[b]:
@@ -198,12 +208,16 @@ class Masks:
 
     def cut(self, order: Sequence[int]) -> int:
         """Return the fewest bytes of groups that are neighbours in an order of the nodes."""
-        best = {0: 0}  # number of nodes that are done: fewest bytes
+        best, memo = {0: 0}, self.memo  # number of nodes that are done: fewest bytes
         for start in range(len(order)):
-            group = 0
+            group = cores = 0
             for stop in range(start, len(order)):
-                group |= 1 << order[stop]
-                cost = self.cost(group)
+                node = 1 << order[stop]
+                cores += bool(node & self.cores)
+                if cores > 1:
+                    break
+                group |= node
+                cost = memo[group] if group in memo else self.cost(group)
                 if cost is not None and best[start] + cost < best.get(stop + 1, math.inf):
                     best[stop + 1] = best[start] + cost
         return best[len(order)]
@@ -213,9 +227,28 @@ class Masks:
         order, done = list[int](), -1 << len(self.work)
         while len(order) < len(self.work):
             able = [n for n, reads in enumerate(self.reads) if not (done >> n & 1 or reads & ~done)]
-            order.append(able[int(random.integers(len(able)))])
+            order.append(able[int(random.random() * len(able))])
             done |= 1 << order[-1]
         return order
+
+    def move_nodes(self, order: list[int]) -> int:
+        """Move one node to another place while that helps the best cut; return the bytes."""
+        best, tried = self.cut(order), 0
+        while tried < len(order):
+            node = order[tried]
+            others = [n for n in order if n != node]
+            first = 1 + max((others.index(n) for n in _bits(self.reads[node]) if n in others),
+                            default=-1)  # fmt: skip
+            last = min((others.index(n) for n in _bits(self.readers[node]) if n in others),
+                       default=len(others))  # fmt: skip
+            for place in range(first, last + 1):
+                other = [*others[:place], node, *others[place:]]
+                cost = self.cut(other)
+                if cost < best:
+                    order, best, tried = other, cost, -1
+                    break
+            tried += 1
+        return best
 
     def _can_run(self, groups: list[int]) -> bool:
         done, left = -1 << len(self.work), groups
@@ -240,8 +273,14 @@ def _bits(number: int) -> Iterator[int]:
         number &= number - 1
 
 
-def natural(masks: Masks, tries: int) -> dict[str, int]:
-    """Return the bytes that natural answers move, by their names; `tries` of each random one."""
+def natural(masks: Masks, tries: int, moves: bool = True) -> Iterator[tuple[str, int]]:
+    """Yield names of natural answers and the bytes that they move, the quick ones first.
+
+    Args:
+        masks: the nodes.
+        tries: how often each random merge is repeated; ten times as many orders are cut.
+        moves: whether single nodes are moved, too; that takes longest.
+    """
     random = np.random.default_rng(0)
 
     def run_of(names: Sequence[str]) -> int:
@@ -249,49 +288,61 @@ def natural(masks: Masks, tries: int) -> dict[str, int]:
         groups = open_runs(taken, masks.outputs, masks.most, masks.work)
         return moved(masks.work, masks.sizes, masks.outputs, groups)
 
-    def shuffled(able: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    def shuffled(able: list[Pair]) -> list[Pair]:
         return [able[n] for n in random.permutation(len(able))]
 
-    def one_of_three(able: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        able.sort(key=lambda x: -x[0])
+    def most_saved(able: list[Pair]) -> list[Pair]:
+        return sorted(able, key=lambda x: -x[0])
+
+    def any_best(able: list[Pair]) -> list[Pair]:
+        return most_saved(shuffled(able))
+
+    def one_of_three(able: list[Pair]) -> list[Pair]:
+        able = most_saved(able)
         return shuffled(able[:3]) + able[3:]
 
     names = list(masks.work)
-    return {
-        "one node each": moved(masks.work, masks.sizes, masks.outputs, [[n] for n in names]),
-        "runs from the top": run_of(names), "runs from the end": run_of(names[::-1]),
-        "merge the best pair": masks.merge(lambda able: sorted(able, key=lambda x: -x[0])),
-        "merge from the top": masks.merge(lambda able: sorted(able, key=lambda x: x[1:])),
-        "merge from the end": masks.merge(lambda able: sorted(able, key=lambda x: x[:0:-1])[::-1]),
-        "cut the order": masks.cut(range(len(names))),
-        "cut three orders": min(masks.cut(masks.shuffle(random)) for _ in range(3)),
-        f"best of {tries} random": min(masks.merge(shuffled) for _ in range(tries)),
-        f"best of {tries} good": min(masks.merge(one_of_three) for _ in range(tries)),
-    }  # fmt: skip
+    numbers = list(range(len(names)))
+    yield "one node each", moved(masks.work, masks.sizes, masks.outputs, [[n] for n in names])
+    yield "runs from the top", run_of(names)
+    yield "runs from the end", run_of(names[::-1])
+    yield "merge the best pair", masks.merge(most_saved)
+    yield "merge from the top", masks.merge(lambda able: sorted(able, key=lambda x: x[1:]))
+    yield "merge from the end", masks.merge(lambda able: sorted(able, key=lambda x: x[:0:-1])[::-1])
+    yield "cut the order", masks.cut(numbers)
+    yield "cut random orders", min(masks.cut(masks.shuffle(random)) for _ in range(10 * tries))
+    for name, order in (("good pairs", one_of_three), ("best pairs, random ties", any_best),
+                        ("random pairs", shuffled)):  # fmt: skip
+        yield name, min(masks.merge(order) for _ in range(tries))
+    if moves:
+        yield "move single nodes", masks.move_nodes(numbers)
 
 
 Drawn = tuple[Work, dict[str, int], tuple[str, ...], int]
 
 
-def irregular_work(random: np.random.Generator, count: int, reach: int = 8) -> Drawn:
-    """Draw element-wise nodes and some cores; values have 1, 2, 4 or 8 bytes.
+def net_work(random: np.random.Generator, rows: int, columns: int) -> Drawn:
+    """Draw a net: each node reads the one above and the one to the left; every fifth is a core.
+
+    Few sets of nodes can be done, and many orders lead through them. Values have 20 to 80 bytes.
 
     Args:
         random: the source of chance.
-        count: number of nodes.
-        reach: how many nodes back a node may read.
+        rows: nodes above each other.
+        columns: nodes beside each other.
     """
-    cores = set(random.choice(range(1, count), count // 6, replace=False).tolist())
+    count = rows * columns
+    cores = set(random.choice(count, count // 5, replace=False).tolist())
     work: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for n, wiring in enumerate(irregular(random, count, (1, 2, 2, 2), reach)):
-        reads = tuple(f"n{before}" for before in wiring)
-        if len(reads) < 2 and random.random() < 0.5 or not reads:
+    for n in range(count):
+        reads = (f"n{n - columns}",) * (n >= columns) + (f"n{n - 1}",) * (n % columns > 0)
+        if not reads or len(reads) == 1 and random.random() < 0.2:
             reads += (f"x{int(random.integers(3))}",)
         ops = ("Softmax", "MatMul") if n in cores else ("Relu", "Add")
         work[f"n{n}"] = ops[len(reads) > 1], reads
     read = dict.fromkeys(name for _, reads in work.values() for name in reads)
-    sizes = {name: int(random.choice((1, 2, 4, 8))) for name in {**work, **read}}
-    return work, sizes, tuple(name for name in work if name not in read), 4
+    sizes = {name: int(random.integers(20, 81)) for name in {**work, **read}}
+    return work, sizes, tuple(name for name in work if name not in read), 5
 
 
 def bert_work(random: np.random.Generator, count: int) -> Drawn:
@@ -299,7 +350,7 @@ def bert_work(random: np.random.Generator, count: int) -> Drawn:
     first = int(random.integers(20, 380 - count))
     part = _bert().window(first, first + count).renamed(random).shuffled(random)
     work, sizes, outputs = of_recorded(part)
-    return work, {name: int(random.choice((1, 2, 4, 8))) for name in sizes}, outputs, 5
+    return work, {name: int(random.integers(20, 81)) for name in sizes}, outputs, 5
 
 
 @functools.cache

@@ -87,15 +87,16 @@ def farthest_first(values: Values, cap: int) -> list[Move]:
     Source: Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, 1966
     """
     moves: list[Move] = []
-    for step in range(len(live_bytes(values))):
+    live = live_bytes(values)
+    for step in range(len(live)):
         idle = [(min(use for use in uses if use > step), name, max(u for u in uses if u < step))
                 for name, (_, uses) in values.items()
                 if uses[0] < step < uses[-1] and step not in uses]  # fmt: skip
-        live = live_bytes(values, moves)[step]
         for _, name, before in sorted(idle, reverse=True):
-            if live > cap and (name, before) not in moves:
+            if live[step] > cap and (name, before) not in moves:
                 moves.append((name, before))
-                live -= values[name][0]
+                for away in gap(values, (name, before)):
+                    live[away] -= values[name][0]
     return moves
 
 
