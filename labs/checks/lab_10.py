@@ -121,8 +121,7 @@ class Simplify(Function):
             ("d Identity x; y Relu d; c Neg d; e Neg c", "y"),
         ):
             yield Case("same", (graph_of(text, outputs, k=[0.5], n=n, z=[0.0]),),
-                       on=f"the graph {text!r} with the outputs {outputs!r}, k = 0.5, "
-                          f"n = {number}, z = 0")  # fmt: skip
+                       on=f"the graph {text!r} with the outputs {outputs!r}, k = 0.5, {n=}, z = 0")
         for shape, array, on in (
             ((3,), big, "a no-op whose constant has more elements than x"),
             ((0, 3), n, "a graph whose values have no elements"),

@@ -26,7 +26,7 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, hint, predict, run_limited, show, swap
+from vklab.course import attempt, banner, check, hint, predict, show, swap
 from vklab.course.figures import rewriting as figures
 from vklab.course.labs import fusing, rewriting
 from vklab.course.labs import pass_models as models
@@ -55,9 +55,9 @@ figures.draw_passes()
 # %% [markdown] id="l10-plain"
 # In this lab a graph is plain data. A node is a tuple `(made, operator, reads, perm)`: the name of the one value that it makes, the operator, the names that it reads, and, for a Transpose only, the order of its axes.
 #
-# `graph_of` makes a graph from a text. Its input is `x`, of shape (2, 2, 2). `y Add x k` is a node that makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). What stands after the text are the constants.
+# `graph_of` makes a graph from a text. Its input is `x`, of shape (2, 2, 2). `y Add x k` is a node that makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). Constants follow by name.
 #
-# The next cell also shows a whole pass. A **dead node** makes a value that no output needs. The pass finds such nodes on a walk from the outputs back to the inputs.
+# The next cell has a whole pass, and a graph: it prints the nodes, the inputs, the constants and the outputs. A **dead node** makes a value that no output needs. The pass finds such nodes on a walk from the outputs back to the inputs.
 
 # %% id="l10-dead"
 def drop_dead(graph):
@@ -72,9 +72,7 @@ def drop_dead(graph):
 
 
 small = graph_of("a Relu x; b Mul a one; c Neg b; d Tanh b; y Add b x", one=[1.0])
-for part in ("inputs", "constants", "outputs"):
-    print(f"{part:10}", small[part])
-print("nodes", *small["nodes"], sep="\n  ")
+print(*small["nodes"], small["inputs"], small["constants"], small["outputs"], sep="\n")
 figures.draw_graph(small, "Two dead nodes, in orange.", drop_dead(small))
 
 # %% [markdown] id="l10-p1t"
@@ -106,8 +104,7 @@ def simplify(graph):
     TODO     the rules above; inputs and outputs stay as they are.
     Approach one walk in order. Keep a dictionary from each removed value to the value that
              replaces it. infos_of(graph) returns {name: (dtype, shape)} of all values.
-    Example  the graph "a Identity x; b Neg a; y Relu b" -> "b Neg x; y Relu b"
-                                                                          (roughly 17 lines)
+    Example  "a Identity x; b Neg a; y Relu b" -> "b Neg x; y Relu b"     (roughly 17 lines)
     """
     ### BEGIN SOLUTION
     infos, constants = infos_of(graph), dict(graph["constants"])
@@ -141,7 +138,7 @@ with attempt("10-1"):
     after = simplify(before)
     display(figures.draw_graph(before, "Before: orange nodes are not in your graph.", after))
     display(figures.draw_graph(after, "After your rules."))
-    # another graph: draw_graph(np.random.default_rng(1), 8, (OPERATOR, NUMBER))
+    # More graphs: draw_graph(np.random.default_rng(1), 8, (OPERATOR, NUMBER))
 
 # %% id="l10-e1c" vklab={"role": "check", "id": "10-1"}
 check("10-1", simplify)
@@ -185,8 +182,7 @@ def first_fault(before, after):
              returns those of inputs and constants. info_of(op, [type of each operand], perm)
              returns the type of a node's value, (dtype, shape); it raises ValueError if op is
              unknown or cannot be applied.
-    Example  before "a Neg x; y Relu a", after "y Relu a" -> ("undefined", "a")
-                                                                          (roughly 20 lines)
+    Example  "a Neg x; y Relu a", "y Relu a" -> ("undefined", "a")        (roughly 20 lines)
     """
     ### BEGIN SOLUTION
     for key in ("inputs", "outputs"):
@@ -328,7 +324,9 @@ with attempt("10-1"):
 
 # %% [markdown] id="l10-layoutt"
 # ### Two memory layouts
-# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv. ExecuTorch's page about Vulkan says, in the edition that this course examines, "We plan to introduce graph passes to introduce memory layout transitions". That is out of date: a pass of November 2024, `TagMemoryMetaPass`, inserts a copy where an operator needs another layout (see the references).
+# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv.
+#
+# ExecuTorch's page about Vulkan says, in the edition that this course examines, "We plan to introduce graph passes to introduce memory layout transitions". That is out of date: a pass of November 2024, `TagMemoryMetaPass`, inserts a copy where an operator needs another layout (see the references).
 #
 # In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one. If they undo each other, both go. The next model has two convolutions and four Transposes.
 
@@ -354,8 +352,7 @@ predict("10-p3", same_shape=..., growing=...)
 for words, known in (("known", True), ("an input", False)):
     print("If, condition", words, "->", models.chunks_of_if(known))
 for words, growing in (("same shape", False), ("growing", True)):
-    print(f"{words:10} plans of the body in a first and a second run:",
-          models.plans_of_body(growing))  # fmt: skip
+    print(f"{words:10} -> plans of the body in two runs:", models.plans_of_body(growing))
 
 # %% [markdown] id="l10-5t"
 # ## 5 · Fusion: which nodes become one kernel?
@@ -393,7 +390,7 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 #
 # A better natural answer merges the two groups that save the most bytes, again and again. It earns a part of the points. On the graph above it stops at 53 bytes, where no merge that saves bytes is allowed any more. The fewest are 43.
 #
-# One point is for valid groups. The other four are for four graphs of 12 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The bound is exact: it comes from a search over all sets of nodes that may have run at some moment.
+# One point is for valid groups, also on some small graphs. The other four are for four graphs of 12 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The bound is exact: it comes from a search over all sets of nodes that may have run at some moment.
 
 # %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 17}
 def fuse(work, sizes, outputs, most):
@@ -401,8 +398,7 @@ def fuse(work, sizes, outputs, most):
 
     work: {name: (operator, names that it reads)} in topological order; a name without a node is
     an input. sizes: bytes of each value. outputs: names. most: most buffers of a group.
-    TODO     every node in one group; the three limits. The four graphs and some small ones
-             have 10 seconds together.
+    TODO     every node in one group; the three limits. All calls have 10 seconds together.
     Start    [[name] for name in work] is always valid.
     Example  with work = {"a": ("Relu", ("x",)), "b": ("Neg", ("a",))}, outputs = ["b"]:
              most 2 -> [["a", "b"]]                                       (roughly 17 lines)
@@ -445,14 +441,7 @@ check("10-4", fuse)
 
 # %% id="l10-real" tags=["nbval-ignore-output"]
 with attempt("10-4", seconds=90):
-    rows = {}
-    for name in ("unet", "resnet50", "shufflenet_v2"):
-        work, sizes, outputs = models.network(name)
-        asked = run_limited(fuse, work, sizes, outputs, 16, seconds=15)
-        print(name, asked.message or broken_rule(work, outputs, 16, asked.value) or "valid")
-        rows[name] = {"one node each": len(work), "vklab's fusion": models.runtime_dispatches(name),
-                      "your groups": len(asked.value or []),
-                      "cores": sum(is_core(op) for op, _ in work.values())}  # fmt: skip
+    rows = models.kernel_counts(fuse, ("unet", "resnet50", "shufflenet_v2"))
     display(figures.draw_bars(rows, "kernels", "Kernels of three networks. 0: stopped."))
 
 # %% [markdown] id="l10-realr"
