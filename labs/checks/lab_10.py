@@ -108,7 +108,8 @@ class Simplify(Function):
                               ("a Add k k; y Add x a; b Mul k k", "y b"),
                               ("a Neg k; b Tanh a; c Relu x; y Add c b; d Add b b", "y"),
                               ("a Add k z; y Mul x a", "y")):  # fmt: skip
-            yield Case("fold", (graph_of(text, outputs, k=[0.5], z=[0.0]),))
+            yield Case("fold", (graph_of(text, outputs, k=[0.5], z=[0.0]),),
+                       on=f"the graph {text!r} with the outputs {outputs!r}, k = 0.5, z = 0")
         chain = f"a Identity x; b {op} a n; y Relu b"
         for text, outputs in (
             (chain, "y"), (f"a Neg x; b {op} a n; y Relu b", "y b"),
@@ -120,7 +121,8 @@ class Simplify(Function):
             (f"a {to_n} k k; b {op} x a; y Neg b", "y"),
             ("d Identity x; y Relu d; c Neg d; e Neg c", "y"),
         ):
-            yield Case("same", (graph_of(text, outputs, k=[0.5], n=n, z=[0.0]),))
+            yield Case("same", (graph_of(text, outputs, k=[0.5], n=n, z=[0.0]),),
+                       on=f"the graph {text!r} with the outputs {outputs!r}, k = 0.5, {n=}, z = 0")
         for shape, array, on in (
             ((3,), big, "a no-op whose constant has more elements than x"),
             ((0, 3), n, "a graph whose values have no elements"),
@@ -131,12 +133,16 @@ class Simplify(Function):
             ((2,), [number - 1, number + 1], "a constant of several numbers"),
         ):
             yield Case("same", (graph_of(chain, shape=shape, n=array),), on=on)
+        whole = graph_of(f"a {op} n x; y Neg a", n=np.full((2, 2, 2), number))
+        yield Case("same", (whole,), on="the first operand is the constant, with the shape of x")
         wide = graph_of(chain, n=[number])
         wide["constants"]["n"] = np.array([number])
         yield Case("same", (wide,), on="x is float32, the constant float64")
         weight = random.normal(size=(2, 2, 2))
-        yield Case("fold", (graph_of("a Transpose w 120; y Add x a", w=weight),))
-        yield Case("fold", (graph_of("a Neg x; y Add k k", k=[0.5]),))
+        yield Case("fold", (graph_of("a Transpose w 120; y Add x a", w=weight),),
+                   on="the graph 'a Transpose w 120; y Add x a', where w is a constant")
+        yield Case("fold", (graph_of("a Neg x; y Add k k", k=[0.5]),),
+                   on="the graph 'a Neg x; y Add k k', where k is a constant")  # fmt: skip
         for text, outputs in (
             ("a Transpose x 120; b Transpose a 201; y Relu b", "y"),
             ("a Transpose x 120; b Transpose a 201; c Relu a; y Add b c", "y"),
@@ -146,7 +152,8 @@ class Simplify(Function):
             ("a Transpose x 120; b Transpose a 201; c Transpose b 120; d Transpose c 201; y Neg d",
              "y"),
         ):
-            yield Case("turn", (graph_of(text, outputs),))
+            yield Case("turn", (graph_of(text, outputs),),
+                       on=f"the graph {text!r} with the outputs {outputs!r}")  # fmt: skip
         for count in (6, 8, 10, 12, 14, 16, 18, 20):
             while True:
                 graph = plain.draw_graph(random, count, (op, number), (2, 2, 2))
@@ -223,7 +230,9 @@ class FirstFault(Function):
             ("whole", "t Transpose x 210; b Add x t; y Neg q", "y"),
             ("whole", "e Neg x; e Neg q; y Neg x", "y"), ("whole", "", "y"),
         ):
-            yield Case(part, (good, graph_of(text, outputs, k=[0.5], shape=(2, 3, 4))))
+            yield Case(part, (good, graph_of(text, outputs, k=[0.5], shape=(2, 3, 4))),
+                       on=f"'a Relu x; b Transpose a 120; y Neg b' before, {text!r} with the "
+                          f"outputs {outputs!r} after")  # fmt: skip
         two, double = graph_of("a Add x k; b Neg a", "a b", k=[0.5]), {"x": ("float64", (2, 2, 2))}
         for part, change in (
             ("whole", {"outputs": ["b", "a"]}), ("whole", {"inputs": double}),
@@ -232,7 +241,8 @@ class FirstFault(Function):
             ("walk", {"nodes": [("a", "Add", ("x", "q"), ())]}),
             ("type", {"constants": {"k": np.array([0.5])}}),
         ):
-            yield Case(part, (two, {**two, **change}))
+            yield Case(part, (two, {**two, **change}),
+                       on=f"'a Add x k; b Neg a' with the outputs 'a b' before, changed {change}")
         for part, faults in (("walk", ("lost", "moved", "twice", "lost", "moved", "new")),
                              ("type", ("turned", "float64", "turned", "float64", "new")),
                              ("whole", ("inputs", "outputs", "lost twice", "moved turned",
@@ -348,7 +358,7 @@ class Fuse(Function):
         for part, *options in (("first", small, 0.75, True), ("large", large, 0.6),
                                ("bert", partial(fusing.bert_work, random, 30), 0.9)):
             drawn, facts = draw_work(*options)
-            yield Case(part, drawn, on=f"the graph of part {part!r}", facts=facts)
+            yield Case(part, drawn, on="this graph", facts=facts)
         add, circle = ("Add", ("x", "y")), {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)),
                                             "c": ("Tanh", ("x",)), "d": ("Relu", ("c",))}
         pair = {"a": add, "b": ("Softmax", ("a",)), "c": ("Softmax", ("b",))}
@@ -384,7 +394,7 @@ class NoOps(Predict):
 
 @exercise("10-p2", hints=("A pass cannot see what a later pass will do. The last round counts.",))
 class Rounds(Predict):
-    explains = ("Without the Identity, b reads what a reads, and both become one: first round, "
+    explains = ("Without the Identity, c reads what a reads, and both become one: first round, "
                 "second pass. In the other order the merging pass comes too early, and works in "
                 "the second round. A last round must see that nothing changes.")  # fmt: skip
 
@@ -396,7 +406,7 @@ class Rounds(Predict):
 class BodyPlans(Predict):
     explains = ("A body has its own plan cache, and its key is the shapes and dtypes of what it "
                 "reads. While they stay the same, one plan serves every iteration. A value that "
-                "grows has a new shape each time.")  # fmt: skip
+                "grows has a new shape each time. A second run finds all plans in the cache.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"same_shape": 1, "growing": 4}

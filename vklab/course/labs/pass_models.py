@@ -14,14 +14,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 import vklab
 from vklab import settings
+from vklab.course.children.run_limited import run_limited
 from vklab.course.labs import fusing, recorded_graphs, rewriting
 from vklab.course.swap import swap
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 
-__all__ = ["chunks_of_if", "if_model", "imported", "layout_counts", "layout_model", "loop_model",
-           "network", "plans_of_body", "product_model", "rounds", "runtime_dispatches"]  # fmt: skip
+__all__ = ["chunks_of_if", "if_model", "imported", "kernel_counts", "layout_counts",
+           "layout_model", "loop_model", "network", "plans_of_body", "product_model", "rounds",
+           "runtime_dispatches"]  # fmt: skip
 
 Value = onnx.ValueInfoProto
 
@@ -174,3 +176,28 @@ def runtime_dispatches(name: str) -> int:
 def network(name: str) -> tuple[fusing.Work, dict[str, int], tuple[str, ...]]:
     """Return the nodes, the sizes and the outputs of a recorded graph, to be put into groups."""
     return fusing.of_recorded(recorded_graphs.recorded(name))
+
+
+def kernel_counts(
+    fuse: Callable[..., Any], names: Sequence[str], most: int = 16, seconds: float = 15.0
+) -> dict[str, dict[str, int]]:
+    """Return kernels of recorded graphs: one for each node, vklab's, and those of an answer.
+
+    Prints for each graph whether the groups are valid. An answer that was stopped counts 0.
+
+    Args:
+        fuse: the answer, a function as in exercise 10-4.
+        names: the recorded graphs.
+        most: most buffers of a kernel.
+        seconds: time limit of the answer for each graph.
+    """
+    rows = {}
+    for name in names:
+        work, sizes, outputs = network(name)
+        asked = run_limited(fuse, work, sizes, outputs, most, seconds=seconds)
+        print(name, asked.message or fusing.broken_rule(work, outputs, most, asked.value) or
+              "valid groups")  # fmt: skip
+        rows[name] = {"one node each": len(work), "vklab's fusion": runtime_dispatches(name),
+                      "your groups": len(asked.value or []),
+                      "cores": sum(fusing.is_core(op) for op, _ in work.values())}  # fmt: skip
+    return rows
