@@ -38,7 +38,9 @@ class FirstPart(Function):
              "missing": ("the values that must be known", 2)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        constants = ("c", "w")
+        constants, mark = ("c", "w"), str(random.integers(100))
+        table = {"Relu": ("shape", 0), "Add": ("value", 0), "Reshape": ("data", 0),
+                 "NonZero": ("value", 0)}  # fmt: skip
         for _, (given, nodes) in MODELS.items():
             for part in ("planned", "missing"):
                 yield Case(part, (list(nodes), given, ("first", "minus_one", "one", "w"), FACTS))
@@ -46,17 +48,21 @@ class FirstPart(Function):
                      "y=Reshape(x,c); k=Gather(c,c); v,i=TopK(y,k)",
                      "n=NonZero(c); m=Reshape(x,n); u=Unique(w); r=Relu(u)",
                      "n=NonZero(x); r=Relu(x); s=Shape(n); t=Shape(r); y=Reshape(r,t)",
+                     "v,i=TopK(x,c); r=Relu(i); k,j=TopK(c,c); y=Tile(x,j)",
                      "a=Add(x,c); y=Reshape(x,a); r=Relu(a)"):  # fmt: skip
-            yield Case("known", (nodes_of(text), ("x", "x2"), constants, FACTS))
+            yield Case("known", (nodes_of(text, mark), ("x", "x2"), constants, FACTS))
         for text in ("y=Reshape(x,to); z=Reshape(x,to); r=Relu(y)",
                      "n=NonZero(x); y=Reshape(x,n); r=Relu(n)",
                      "n=NonZero(x); r=Relu(n); y=Reshape(x,n)",
                      "n=NonZero(x); r=Relu(x); y=Reshape(n,r); z=Add(y,r)",
                      "n=NonZero(x); m=NonZero(x2); a=Add(n,m); b=Add(a,m); q=Abs(x)",
                      "n=NonZero(x); r=Relu(n); u=Unique(x2); a=Add(r,u); m=Relu(x2)",
+                     "n=NonZero(x); r=Relu(n); y=Reshape(r,to); z=Tile(x,x2); e=Expand(y,c)",
+                     "f=ConstantOfShape(to); m=Compress(x); r=Relu(m); z=Expand(x2,x)",
                      "v,i=TopK(x,to); r=Relu(i); t=Shape(v); f=ConstantOfShape(t)"):  # fmt: skip
             for part in ("planned", "missing"):
-                yield Case(part, (nodes_of(text), ("x", "x2", "to"), constants, FACTS))
+                for facts in (FACTS, table):
+                    yield Case(part, (nodes_of(text, mark), ("x", "x2", "to"), constants, facts))
         yield Case("planned", ([], ("x",), constants, FACTS))
         for part in ("planned", "missing"):
             for count in (8, 10, 12, 14, 16):
@@ -85,11 +91,14 @@ class FirstPart(Function):
         return planned, {value: ("", "shape", "value")[need] for value, need in wants.items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
+        nodes, *_, facts = case.args
+        report.on(("; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
+                             for name, op, reads, makes in nodes) or "no nodes")
+                  + (f", with facts={facts}" if facts != FACTS else ""))
         report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
-            got[0], list | tuple) and isinstance(got[1], Mapping),
+            got[0], list | tuple) and all(isinstance(name, str) for name in got[0]) and isinstance(
+            got[1], Mapping),
             f"expected (a list of names, a dictionary), got {words.short(got)}")  # fmt: skip
-        report.on("; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
-                            for name, op, reads, makes in case.args[0]) or "no nodes")
         (planned, missing), (right, needed) = got, case.expected
         if report.part != "missing":
             report.expect(len(planned) == len({*planned}), "a node is listed twice")

@@ -25,14 +25,22 @@ KEYS: Mapping[str, Key] = {
 }
 
 
-def nodes_of(text: str) -> list[PlainNode]:
-    """Return nodes from text: "v=Relu(x); a,b=TopK(v,k)". A node is named by its first output."""
-    nodes = []
+def nodes_of(text: str, mark: str = "") -> list[PlainNode]:
+    """Return nodes from text: "v=Relu(x); a,b=TopK(v,k)". A node is named by its first output.
+
+    Args:
+        text: the nodes.
+        mark: ends the name of each value that a node makes.
+    """
+    nodes: list[PlainNode] = []
+    new: dict[str, str] = {}
     for each in text.split(";"):
         made, _, rest = each.strip().partition("=")
         op, _, reads = rest.rstrip(")").partition("(")
-        outputs = tuple(made.split(","))
-        nodes.append(("n_" + outputs[0], op, tuple(reads.split(",")), outputs))
+        inputs = tuple(new.get(value, value) for value in reads.split(","))
+        new.update({value: value + mark for value in made.split(",")})
+        outputs = tuple(new[value] for value in made.split(","))
+        nodes.append(("n_" + outputs[0], op, inputs, outputs))
     return nodes
 
 
