@@ -14,7 +14,14 @@ from vklab.course.definition.exercise import Function, Value, exercise
 from vklab.course.definition.kinds import Predict
 from vklab.course.definition.report import Report
 from vklab.course.labs import drawn_orders
-from vklab.course.labs.drawn_plans import KEYS, draw_nodes, fault_of, nodes_of, request_text
+from vklab.course.labs.drawn_plans import (
+    KEYS,
+    draw_nodes,
+    draw_requests,
+    fault_of,
+    nodes_of,
+    request_text,
+)
 from vklab.course.labs.grouping import Work
 from vklab.course.labs.growing_plans import FACTS, MODELS
 from vklab.course.labs.live_bytes import END, broken, live_bytes, must_be_live
@@ -128,43 +135,8 @@ class NewPlans(Function):
              "kept": ("the plan used longest ago is dropped, with all below it", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        def one(*shape: int, value: float = 0, dtype: str = "float32") -> Any:
-            return [{"x": np.full(shape, value, dtype)}]
-
-        def asked(*to: int, value: float = 0, dtype: str = "int64") -> Any:
-            return [{"x": np.full((2, 6), value, np.float32), "to": np.array(to, dtype)}]
-
-        x, none, to = one(2, 6), [()], [("to",)]
-        yield Case("key", ([x, one(2, 6, value=1), x], none, 8), on="equal shapes, other numbers")
-        yield Case("key", ([x, one(6, 2), one(12), one(2, 6, 1), one(0, 6), one(0, 7)], none, 8),
-                   on="other shapes")
-        yield Case("key", ([x, one(2, 6, dtype="int32"), one(2, 6, dtype="float16"), x], none, 8),
-                   on="other dtypes")
-        yield Case("key", ([asked(3, 4), asked(4, 3), asked(3, 4, value=9), asked(12),
-                            asked(3, 4, dtype="int32"), asked(3, 4)], to, 8), on="to is needed")
-        yield Case("key", ([asked(3, 4), asked(4, 3)], none, 8), on="to is not needed")
-        step = self.params["step"]
-        for counts in ((1, step, step + 1, 2 * step, 2 * step + 1, 1), (step - 1, 0, step, 1)):
-            yield Case("key", ([one(n, 6) for n in counts], none, 8), on=f"{counts} rows")
-
-        def path(a: int, b: int, c: int | None = None) -> Any:
-            return one(a * step - b % 2, 4) + [{"where": np.zeros((2, b), np.int64)}] + (
-                [{"k": np.array([c])}] if c else [])  # fmt: skip
-
-        two, three = [(), ()], [(), (), ("k",)]
-        yield Case("tree", ([path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two, 8),
-                   on="two stages")
-        yield Case("tree", ([path(3, 5, 1), path(3, 5, 2), path(3, 6, 1), path(3, 6, 2),
-                             path(2, 5, 1), path(3, 5, 1)], three, 8), on="three stages")
-        yield Case("kept", ([one(n * step, 4) for n in (1, 2, 1, 3, 1, 2, 3)], none, 2),
-                   on="a cache of two")
-        pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
-        yield Case("kept", ([path(a, b) for a, b in pairs], two, 2), on="two caches of two")
-        for part in self.parts:
-            for kept in (1, 2, 3) if part == "kept" else (8,):
-                drawn = random.integers(1, 4, (14, 3)).tolist()
-                yield Case(part, ([path(*each) for each in drawn], three, kept),
-                           on=f"drawn requests, kept={kept}")
+        for part, *args, text in draw_requests(random, self.params["step"]):
+            yield Case(part, tuple(args), on=text)
 
     def expected(self, case: Case) -> Any:
         requests, needs, kept = case.args
