@@ -13,15 +13,8 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, Value, exercise
 from vklab.course.definition.kinds import Predict
 from vklab.course.definition.report import Report
-from vklab.course.labs import drawn_orders
-from vklab.course.labs.drawn_plans import (
-    KEYS,
-    draw_nodes,
-    draw_requests,
-    fault_of,
-    nodes_of,
-    request_text,
-)
+from vklab.course.labs import drawn_orders, drawn_plans
+from vklab.course.labs.drawn_plans import KEYS, draw_nodes, fault_of, nodes_of, request_text
 from vklab.course.labs.grouping import Work
 from vklab.course.labs.growing_plans import FACTS, MODELS
 from vklab.course.labs.live_bytes import END, broken, live_bytes, must_be_live
@@ -46,8 +39,7 @@ class FirstPart(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         constants, mark = ("c", "w"), str(random.integers(100))
-        table = {"Relu": ("shape", 0), "Add": ("value", 0), "Reshape": ("data", 0),
-                 "NonZero": ("value", 0)}  # fmt: skip
+        facts = {**FACTS, "AsShape": ("shape", 1), "OfData": ("data", 1), "ByFirst": ("value", 0)}
         for _, (given, nodes) in MODELS.items():
             for part in ("planned", "missing"):
                 yield Case(part, (list(nodes), given, ("first", "minus_one", "one", "w"), FACTS))
@@ -62,14 +54,15 @@ class FirstPart(Function):
                      "n=NonZero(x); y=Reshape(x,n); r=Relu(n)",
                      "n=NonZero(x); r=Relu(n); y=Reshape(x,n)",
                      "n=NonZero(x); r=Relu(x); y=Reshape(n,r); z=Add(y,r)",
-                     "n=NonZero(x); m=NonZero(x2); a=Add(n,m); b=Add(a,m); q=Abs(x)",
+                     "n=NonZero(x); m=NonZero(x2); a=Add(n,m); b=Add(a,m); q=Add(x,x2)",
                      "n=NonZero(x); r=Relu(n); u=Unique(x2); a=Add(r,u); m=Relu(x2)",
                      "n=NonZero(x); r=Relu(n); y=Reshape(r,to); z=Tile(x,x2); e=Expand(y,c)",
                      "f=ConstantOfShape(to); m=Compress(x); r=Relu(m); z=Expand(x2,x)",
                      "v,i=TopK(x,to); r=Relu(i); t=Shape(v); f=ConstantOfShape(t)"):  # fmt: skip
             for part in ("planned", "missing"):
-                for facts in (FACTS, table):
-                    yield Case(part, (nodes_of(text, mark), ("x", "x2", "to"), constants, facts))
+                for op in ("Relu", "AsShape", "OfData", "ByFirst"):
+                    nodes = nodes_of(text.replace("Relu", op).replace("Add", op), mark)
+                    yield Case(part, (nodes, ("x", "x2", "to"), constants, facts))
         yield Case("planned", ([], ("x",), constants, FACTS))
         for part in ("planned", "missing"):
             for count in (8, 10, 12, 14, 16):
@@ -98,14 +91,11 @@ class FirstPart(Function):
         return planned, {value: ("", "shape", "value")[need] for value, need in wants.items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        nodes, *_, facts = case.args
-        report.on(("; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
-                             for name, op, reads, makes in nodes) or "no nodes")
-                  + (f", with facts={facts}" if facts != FACTS else ""))
         report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
-            got[0], list | tuple) and all(isinstance(name, str) for name in got[0]) and isinstance(
-            got[1], Mapping),
+            got[0], list | tuple) and isinstance(got[1], Mapping),
             f"expected (a list of names, a dictionary), got {words.short(got)}")  # fmt: skip
+        report.on("; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
+                            for name, op, reads, makes in case.args[0]) or "no nodes")
         (planned, missing), (right, needed) = got, case.expected
         if report.part != "missing":
             report.expect(len(planned) == len({*planned}), "a node is listed twice")
@@ -135,7 +125,7 @@ class NewPlans(Function):
              "kept": ("the plan used longest ago is dropped, with all below it", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        for part, *args, text in draw_requests(random, self.params["step"]):
+        for part, *args, text in drawn_plans.draw_requests(random, self.params["step"]):
             yield Case(part, tuple(args), on=text)
 
     def expected(self, case: Case) -> Any:

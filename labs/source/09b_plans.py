@@ -118,7 +118,8 @@ def first_part(nodes, given, constants, facts):
     facts: {operator: (kind, number)}; an operator that is not in it needs shapes only.
     TODO     planned: a list, in the order of the nodes. missing: {value: "shape" or "value"};
              "value" if one waiting node needs its value, even if others need its shape only.
-    Approach three sets: values with known shape, known values, outputs of waiting nodes.
+    Approach three sets: values with known shape, known values, outputs of waiting nodes. Read
+             the argument facts: the check has a longer table than FACTS.
     Example  first_part([("r", "Relu", ("x",), ("a",)), ("t", "Reshape", ("a", "to"), ("b",)),
                          ("n", "Neg", ("b",), ("y",))], ("x", "to"), (), FACTS)
              -> (["r"], {"to": "value"})                            (roughly 19 lines)

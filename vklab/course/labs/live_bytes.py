@@ -84,7 +84,8 @@ def broken(work: Work, order: Any) -> str:
             return f"step {step} runs {name} before {late[0]}, whose result it reads"
         done.add(name)
     missing = [name for name in work if name not in done]
-    return f"{len(missing)} nodes are missing, such as {missing[0]}" if missing else ""
+    return (f"{len(missing)} of {len(work)} nodes are missing, such as {missing[0]}"
+            if missing else "")
 
 
 def as_work(graph: RecordedGraph) -> dict[str, tuple[int, tuple[str, ...]]]:
