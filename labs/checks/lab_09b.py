@@ -322,6 +322,6 @@ class WhoCan(Predict):
                            "order?",))
 class OrdersDiffer(Predict):
     right = {"resnet50": False, "bert_base": False}
-    explains = ("In each network one node needs so many bytes by itself, in every order, that no "
-                "other step of any tried order needs more. In ResNet-50 it is an Add: two inputs "
-                "and the result, 3.06 MiB each.")  # fmt: skip
+    explains = ("In each network there is a node at which so many bytes are live, in every order, "
+                "that no other step of any tried order has more. In ResNet-50 it is an Add: two "
+                "inputs and the result, 3.06 MiB each.")  # fmt: skip
