@@ -71,7 +71,7 @@ def draw_nodes(chance: np.random.Generator, count: int) -> list[PlainNode]:
 
 def draw_requests(
     chance: np.random.Generator, step: int
-) -> Iterator[tuple[str, list[Any], list[tuple[str, ...]], int, str]]:
+) -> Iterator[tuple[str, list[Any], list[Any], int, str]]:
     """Yield sequences of requests: (part of the exercise, requests, needs, kept, in words).
 
     Args:
