@@ -4,19 +4,21 @@ import numpy as np
 
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.grouping import ready
+from vklab.course.labs.growing_plans import FACTS
 from vklab.course.labs.live_bytes import live_bytes
 
 
 def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_late=False,
-          strongest=True, needs_value=True):
+          strongest=True, needs_value=True, both=True, other_lacks=True, table=None):
     """Return an answer to 09b-1 in which one decision may be wrong."""
     def first_part(nodes, given, constants, facts):
         level = dict.fromkeys(given, 1) | dict.fromkeys(constants, 2)
         planned, missing, open_sizes, stopped = [], {}, set(), False
         for name, operator, reads, makes in nodes:
-            kind, number = facts.get(operator, ("", 0))
+            kind, number = (table or facts).get(operator, ("", 0))
             lacks = {v: "shape" for v in reads if not level[v]}
-            if needs_value and kind == "value" and level[reads[number]] < 2:
+            if needs_value and kind == "value" and level[reads[number]] < 2 and (
+                    other_lacks or not lacks):
                 lacks[reads[number]] = "value"
             if lacks or (stop_all and stopped):
                 stopped = True
@@ -27,6 +29,8 @@ def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_lat
                         missing[v] = what
                 continue
             planned.append(name)
+            level.update(dict.fromkeys(makes, 0))
+            makes = makes if both else makes[:1]
             if (fold and all(level[v] == 2 for v in reads)) or (shape_known and kind == "shape"):
                 level.update(dict.fromkeys(makes, 2))
             elif kind == "data" and data_stops:
@@ -48,6 +52,9 @@ for words, decision in (
     ("expected {'to': 'value'}", {"list_late": True}),
     ("'value'", {"strongest": False}),
     ("cannot be planned here", {"needs_value": False}),
+    ("can be planned, and is not in your list", {"both": False}),
+    ("'value'}, got", {"other_lacks": False}),
+    ("ByFirst(", {"table": FACTS}),
 ):
     wrong("09b-1", says=words)(_part(**decision))
 wrong("09b-1", says="expected (a list of names, a dictionary)")(
@@ -59,19 +66,23 @@ def rows(array, step=4):
     return (len(array) + step - 1) // step
 
 
-def _counter(key=lambda a: (rows(a), a.shape[1:], str(a.dtype)), asks=True, tree=True, lru=True,
-             drop=True):
+def right_key(array):
+    return rows(array), array.shape[1:], str(array.dtype)
+
+
+def _counter(key=right_key, asks=True, tree=True, lru=True, drop=True, deep=True, first=False,
+             contents=np.ndarray.tobytes):
     """Return an answer to 09b-2 in which one decision may be wrong."""
     def new_plans(requests, needs, kept):
         caches, counts = {}, []  # prefix of keys -> keys, the one used last at the end
         for request in requests:
             prefix, count = (), 0
             for number, stage in enumerate(request):
-                mine = tuple(key(array) for array in stage.values())
-                mine += tuple(stage[name].tobytes() for name in needs[number] if asks)
+                mine = tuple(map(key, [*stage.values()][: 1 if first else None]))
+                mine += tuple(contents(stage[name]) for name in needs[number] if asks)
                 keys = caches.setdefault(prefix if tree else number, [])
                 count += mine not in keys
-                if mine not in keys or lru:
+                if mine not in keys or (lru and (deep or not number)):
                     keys[:] = [each for each in keys if each != mine] + [mine]
                 if len(keys) > kept and drop:
                     gone = (*prefix, keys.pop(0))
@@ -89,12 +100,17 @@ for words, decision in (
     ("on equal shapes, other numbers", {"key": lambda a: (rows(a), a.tobytes(), str(a.dtype))}),
     ("on other shapes", {"key": lambda a: (rows(a), a.ndim, str(a.dtype))}),
     ("on other dtypes", {"key": lambda a: (rows(a), a.shape[1:])}),
-    ("on (1, 4, 5, 8, 9, 1) rows", {"key": lambda a: (a.shape, str(a.dtype))}),
+    ("to int64[1] = [12]", {"key": lambda a: (a.shape, str(a.dtype))}),
     ("on other shapes", {"key": lambda a: (len(a) // 4, a.shape[1:], str(a.dtype))}),
     ("on to is needed", {"asks": False}),
     ("then where int64[2, 5])", {"tree": False}),
     ("expected 0, got 1", {"lru": False}),
     ("expected 1, got 0", {"drop": False}),
+    ("on a second cache of two", {"deep": False}),
+    ("on equal bytes, other dtypes", {"first": True}),
+    ("on x is needed", {"contents": lambda array: tuple(array.ravel().tolist())}),
+    ("on to is needed", {"contents": lambda array: array.flat[0]}),
+    ("on other shapes", {"key": lambda a: (rows(a), a.shape[-1], str(a.dtype))}),
 ):
     wrong("09b-2", says=words)(_counter(**decision))
 wrong("09b-2", says="one number for each request")(lambda requests, needs, kept: [1])

@@ -118,7 +118,8 @@ def first_part(nodes, given, constants, facts):
     facts: {operator: (kind, number)}; an operator that is not in it needs shapes only.
     TODO     planned: a list, in the order of the nodes. missing: {value: "shape" or "value"};
              "value" if one waiting node needs its value, even if others need its shape only.
-    Approach three sets: values with known shape, known values, outputs of waiting nodes.
+    Approach three sets: values with known shape, known values, outputs of waiting nodes. Read
+             the argument facts, not FACTS: the check has a longer table.
     Example  first_part([("r", "Relu", ("x",), ("a",)), ("t", "Reshape", ("a", "to"), ("b",)),
                          ("n", "Neg", ("b",), ("y",))], ("x", "to"), (), FACTS)
              -> (["r"], {"to": "value"})                            (roughly 19 lines)
@@ -299,7 +300,7 @@ check("09b-3", pair)
 figures.draw_modes()
 
 # %% [markdown] id="l09b-4r"
-# ExecuTorch's page (read in November 2026) says that its library was "adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style)". PyTorch has both today: since version 2.0 (March 2023), [`torch.compile`](https://docs.pytorch.org/docs/stable/generated/torch.compile.html) captures graphs while Python runs.
+# The [page of ExecuTorch 0.6](https://docs.pytorch.org/executorch/0.6/backends-vulkan.html) says that parts of PyTorch's Vulkan backend were "forked into ExecuTorch and adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style of model inference)". PyTorch has both today: since version 2.0 (March 2023), [`torch.compile`](https://docs.pytorch.org/docs/stable/generated/torch.compile.html) captures graphs while Python runs.
 #
 # What is gained can be counted without a clock. The cell counts U-Net again; then it counts how often two runs of the model `top` ask an operator for a shape. (Planning asks most nodes more than once.)
 
@@ -457,6 +458,6 @@ with attempt("09b-4"):
 # **Next**: lab 10 rewrites the graph itself. Lab 11 gives each live value its offset, and plans for upper bounds.
 #
 # **References**
-# * VKML, page of version 0.0.3, [crates.io](https://crates.io/crates/vkml): "Architecture Decisions", "Roadmap". ExecuTorch, [Vulkan backend](https://docs.pytorch.org/executorch/stable/backends-vulkan.html).
+# * VKML, page of version 0.0.3, [crates.io](https://crates.io/crates/vkml): "Architecture Decisions", "Roadmap". ExecuTorch, [Vulkan backend, version 0.6](https://docs.pytorch.org/executorch/0.6/backends-vulkan.html); later versions have a [new page](https://docs.pytorch.org/executorch/stable/backends/vulkan/vulkan-overview.html).
 # * ONNX, [operators](https://onnx.ai/onnx/operators/): Reshape, NonZero, TopK, Shape. PyTorch, [torch.export](https://docs.pytorch.org/docs/stable/export.html).
 # * An order with the smallest peak is NP-hard to find in general: Sethi, "Complete register allocation problems", 1975. The search over sets of done nodes: Ahn and others, ["Ordering Chaos"](https://arxiv.org/abs/2003.02369), 2020.

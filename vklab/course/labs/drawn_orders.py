@@ -5,6 +5,7 @@ Visited by lab 09b.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from vklab.course.labs.grouping import Work
 from vklab.course.labs.live_bytes import END, as_work, live_bytes
-from vklab.course.labs.recorded_graphs import irregular, recorded
+from vklab.course.labs.recorded_graphs import RecordedGraph, irregular, recorded
 
 __all__ = ["beside", "natural_orders", "random_order", "window", "wiring"]
 
@@ -27,8 +28,13 @@ def window(chance: np.random.Generator, name: str, least: int, most: int) -> Wor
         least: smallest number of nodes.
         most: one more than the largest.
     """
-    graph = recorded(name, int(chance.integers(1, 5)))
+    graph = _at_batch(name, int(chance.integers(1, 5)))
     return as_work(graph.part(chance, int(chance.integers(least, most))).renamed(chance))
+
+
+@functools.cache
+def _at_batch(name: str, batch: int) -> RecordedGraph:
+    return recorded(name, batch)
 
 
 def wiring(chance: np.random.Generator, count: int) -> Work:
@@ -65,11 +71,11 @@ def random_order(work: Work, chance: np.random.Generator) -> list[str]:
 
 
 def natural_orders(work: Work, tries: int = 200) -> dict[str, int]:
-    """Return the peak of each natural answer, by its name.
+    """Return the peak of each natural answer, by its name; of several tie rules the best counts.
 
     Args:
         work: the nodes.
-        tries: number of random orders.
+        tries: number of random orders; 0 for none.
     """
     readers = {n: [m for m in work if n in work[m][1]] for n in work}
     place = {n: number for number, n in enumerate(work)}
@@ -92,15 +98,38 @@ def natural_orders(work: Work, tries: int = 200) -> dict[str, int]:
                 able += [m] * (not waits[m])
         return max(live_bytes(work, list(done)))
 
+    def rule(key: Callable[[str, Mapping[str, int]], Any]) -> int:
+        return min(greedy(lambda n, done: (key(n, done), place[n])),
+                   greedy(lambda n, done: (key(n, done), -place[n])))
+
+    def backward(tie: Callable[[str], float]) -> int:
+        waits, later = {n: len(readers[n]) for n in work}, dict[str, int]()
+        able = [n for n in work if not waits[n]]
+
+        def added(n: str) -> int:  # live bytes before n, less those after it
+            new = (r for r in work[n][1] if not any(m in later for m in readers[r]))
+            return sum(work[r][0] for r in new) - work[n][0]
+
+        while able:
+            name = min(able, key=lambda n: (added(n), tie(n)))
+            able.remove(name)
+            later[name] = len(later)
+            for read in work[name][1]:
+                waits[read] -= 1
+                able += [read] * (not waits[read])
+        return max(live_bytes(work, [*later][::-1]))
+
     chance = random.Random(0)
     found = {
         "as given": max(live_bytes(work, list(work))),
-        "by depth": greedy(lambda n, done: (depth[n], place[n])),
-        "depth-first": greedy(lambda n, done: (-max((done[r] for r in work[n][1]), default=-1),
-                                               place[n])),
-        "smallest first": greedy(lambda n, done: (work[n][0], place[n])),
-        "least live after": greedy(lambda n, done: (work[n][0] - frees(n, done), place[n])),
-        "frees most": greedy(lambda n, done: (-frees(n, done), work[n][0], place[n])),
+        "by depth": rule(lambda n, done: depth[n]),
+        "depth-first": rule(lambda n, done: -max((done[r] for r in work[n][1]), default=-1)),
+        "smallest first": rule(lambda n, done: work[n][0]),
+        "least live after": rule(lambda n, done: work[n][0] - frees(n, done)),
+        "frees most": rule(lambda n, done: (-frees(n, done), work[n][0])),
+        "from the end": min(backward(place.__getitem__), backward(lambda n: -place[n])),
     }  # fmt: skip
+    if not tries:
+        return found
     tried = (greedy(lambda n, done: chance.random()) for _ in range(tries))
     return found | {f"best of {tries} random": min(tried)}

@@ -1,18 +1,19 @@
-"""Plain nodes drawn by seed, and keys of the model "asked" that are too short.
+"""Plain nodes and requests drawn by seed, and keys of the model "asked" that are too short.
 
 Visited by lab 09b.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vklab.course.labs.growing_plans import PlainNode
 
-__all__ = ["KEYS", "draw_nodes", "fault_of", "nodes_of", "request_text"]
+__all__ = ["KEYS", "draw_nodes", "draw_requests", "fault_of", "nodes_of", "request_text"]
 
 Key = Callable[[np.ndarray, np.ndarray], Any]
 KEYS: Mapping[str, Key] = {
@@ -25,14 +26,22 @@ KEYS: Mapping[str, Key] = {
 }
 
 
-def nodes_of(text: str) -> list[PlainNode]:
-    """Return nodes from text: "v=Relu(x); a,b=TopK(v,k)". A node is named by its first output."""
-    nodes = []
+def nodes_of(text: str, mark: str = "") -> list[PlainNode]:
+    """Return nodes from text: "v=Relu(x); a,b=TopK(v,k)". A node is named by its first output.
+
+    Args:
+        text: the nodes.
+        mark: ends the name of each value that a node makes.
+    """
+    nodes: list[PlainNode] = []
+    new: dict[str, str] = {}
     for each in text.split(";"):
         made, _, rest = each.strip().partition("=")
         op, _, reads = rest.rstrip(")").partition("(")
-        outputs = tuple(made.split(","))
-        nodes.append(("n_" + outputs[0], op, tuple(reads.split(",")), outputs))
+        inputs = tuple(new.get(value, value) for value in reads.split(","))
+        new.update({value: value + mark for value in made.split(",")})
+        outputs = tuple(new[value] for value in made.split(","))
+        nodes.append(("n_" + outputs[0], op, inputs, outputs))
     return nodes
 
 
@@ -58,6 +67,66 @@ def draw_nodes(chance: np.random.Generator, count: int) -> list[PlainNode]:
             values.append(v)
         nodes.append((f"n{number}", op, reads, (v, f"i{number}") if op == "TopK" else (v,)))
     return nodes
+
+
+def draw_requests(
+    chance: np.random.Generator, step: int
+) -> Iterator[tuple[str, list[Any], list[Any], int, str]]:
+    """Yield sequences of requests: (part of the exercise, requests, needs, kept, in words).
+
+    Args:
+        chance: the source of chance.
+        step: what the first dimension of a shape is rounded up to a multiple of.
+    """
+    def one(*shape: int, value: float = 0, dtype: str = "float32") -> Any:
+        return [{"x": np.full(shape, value, dtype)}]
+
+    def asked(*to: int, value: float = 0, dtype: str = "int64") -> Any:
+        return [{"x": np.full((2, 6), value, np.float32), "to": np.array(to, dtype)}]
+
+    x, none, to = one(2, 6), [()], [("to",)]
+    yield "key", [], none, 8, "no requests"
+    yield "key", [x, one(2, 6, value=1), x], none, 8, "equal shapes, other numbers"
+    shapes = (6, 2), (12,), (2, 6, 1), (0, 6), (0, 7), (2, 3, 6), (2, 5, 6), (2, 6, 5), (2, 6)
+    yield "key", [x, *(one(*shape) for shape in shapes)], none, 12, "other shapes"
+    kinds = "int32", "float16", "float32"
+    yield "key", [x, *(one(2, 6, dtype=kind) for kind in kinds)], none, 8, "other dtypes"
+    yield ("key", [asked(3, 4), asked(4, 3), asked(3, 4, value=9), asked(12), asked(3, 2, 2),
+                   asked(3, 4, dtype="int32"), asked(3, 4)], to, 8, "to is needed")  # fmt: skip
+    yield ("key", [asked(0, 0, dtype="int32"), asked(0), asked(0, 0, dtype="int32")], to, 8,
+           "equal bytes, other dtypes")  # fmt: skip
+    yield ("key", [asked(3, 4), asked(4, 3), asked(12), asked(3, 4, dtype="int32"),
+                   asked(*[1] * (step + 1)), asked(12)], none, 8, "to is not needed")  # fmt: skip
+    yield ("key", [[each[0] | {"k": np.array([k])}] for each, k in
+                   ((asked(12), 1), (asked(12), 2), (asked(6, 2), 2), (asked(12), 1))],
+           [("to", "k")], 8, "to and k are needed")  # fmt: skip
+    yield ("key", [one(1, value=number) for number in (0.0, -0.0, np.nan, np.nan, 0.0)], [("x",)],
+           8, "x is needed")  # fmt: skip
+    for counts in ((1, step, step + 1, 2 * step, 2 * step + 1, 1), (step - 1, 0, step, 1)):
+        yield "key", [one(n, 6) for n in counts], none, 8, f"{counts} rows"
+
+    fresh = itertools.count()  # numbers that belong to no key
+
+    def path(a: int, b: int, c: int = 0) -> Any:
+        stages = [*one(a * step - b % 2, 4, value=next(fresh)),
+                  {"where": np.full((2, b), next(fresh))}]  # fmt: skip
+        return stages + [{"k": np.array([c])}] * bool(c)
+
+    two, three = [(), ()], [(), (), ("k",)]
+    yield ("tree", [path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two, 8,
+           "two stages")  # fmt: skip
+    yield ("tree", [path(3, 5, 1), path(3, 5, 2), path(3, 6, 1), path(3, 6, 2), path(2, 5, 1),
+                    path(3, 5, 1)], three, 8, "three stages")  # fmt: skip
+    yield ("tree", [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)], two, 8,
+           "rows in the second stage")  # fmt: skip
+    yield "kept", [one(n * step, 4) for n in (1, 2, 1, 3, 1, 2, 3)], none, 2, "a cache of two"
+    yield "kept", [path(1, b) for b in (5, 6, 5, 7, 5, 6)], two, 2, "a second cache of two"
+    pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
+    yield "kept", [path(*pair) for pair in pairs], two, 2, "two caches of two"
+    for part, sizes in {"key": (8,), "tree": (8,), "kept": (1, 2, 3)}.items():
+        for kept in sizes:
+            drawn = chance.integers(1, 4, (14, 3)).tolist()
+            yield part, [path(*each) for each in drawn], three, kept, f"drawn requests, kept={kept}"
 
 
 def fault_of(x: np.ndarray, to: np.ndarray) -> str:

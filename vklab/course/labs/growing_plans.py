@@ -28,7 +28,8 @@ __all__ = ["CONSTANTS", "FACTS", "MODELS", "PlainNode", "as_model", "bytes_held"
            "later", "shape_rules", "shapes_with_key", "start"]  # fmt: skip
 
 PlainNode = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-# Operators whose shape rule is special; every other one needs the shapes of its inputs only.
+# Operators whose shape rule is special. ONNX has more (Slice, Pad, Range, ...); in this lab every
+# other one needs the shapes of its inputs only.
 # "value": the rule reads the value of that input; "data": the size is known after the run only;
 # "shape": the result is the shape of the input, as a value.
 FACTS: Mapping[str, tuple[str, int]] = {

@@ -38,11 +38,15 @@ def live_bytes(work: Work, order: Sequence[str]) -> list[int]:
 
     Args:
         work: the nodes.
-        order: all of their names, each after those that it reads.
+        order: their names, each after those that it reads; or only the beginning of an order, to
+            whose end everything stays alive that one of the other nodes reads.
     """
     last = {name: step for step, name in enumerate(order)}
+    others = [name for name in work if name not in last]
     for step, name in enumerate(order):
         last.update(dict.fromkeys(work[name][1], step))
+    for name in others:
+        last.update({read: len(order) - 1 for read in work[name][1] if read in last})
     alive = [0] * len(order)
     for first, name in enumerate(order):
         for step in range(first, last[name] + 1):
@@ -84,7 +88,8 @@ def broken(work: Work, order: Any) -> str:
             return f"step {step} runs {name} before {late[0]}, whose result it reads"
         done.add(name)
     missing = [name for name in work if name not in done]
-    return f"{len(missing)} nodes are missing, such as {missing[0]}" if missing else ""
+    return (f"{len(missing)} of {len(work)} nodes are missing, such as {missing[0]}"
+            if missing else "")
 
 
 def as_work(graph: RecordedGraph) -> dict[str, tuple[int, tuple[str, ...]]]:
