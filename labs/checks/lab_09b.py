@@ -85,9 +85,10 @@ class FirstPart(Function):
         return planned, {value: ("", "shape", "value")[need] for value, need in wants.items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.on(f"given {', '.join(case.args[1])}; constants {', '.join(case.args[2])}; nodes " + (
-            "; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
-                      for name, op, reads, makes in case.args[0]) or "none"))
+        nodes, given, constants, _ = case.args
+        lines = "; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
+                          for name, op, reads, makes in nodes)  # fmt: skip
+        report.on(f"given {', '.join(given)}; constants {', '.join(constants)}; nodes {lines or 0}")
         report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
             got[0], list | tuple) and isinstance(got[1], Mapping),
             f"expected (a list of names, a dictionary), got {words.short(got)}")  # fmt: skip

@@ -158,7 +158,7 @@ check("09b-1", first_part)
 
 # %% [markdown] id="l09b-growt"
 # ### The real planner
-# `vklab.plan.plan.make_plan` returns such a first part. It consists of **chunks**; a chunk is a part of the model that runs in one go. The nodes that are left out are `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before the plan can go on. `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. The next cell plays the part of the run: `found` has an array for each value. It adds a fourth model, `asked`, whose second input is `to`: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`.
+# `vklab.plan.plan.make_plan` returns such a first part. It consists of **chunks**; a chunk is a part of the model that runs in one go. The nodes that are left out are `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before the plan can go on. `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. The next cell plays the part of the run: `found` has an array for each value. The cell also plans a fourth model, `asked`, whose second input is `to`: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`.
 
 # %% id="l09b-grow"
 found = {"x": np.ones((3, 4), np.float32), "a": np.ones((3, 4), np.float32), "to": np.array([2, 6]),
@@ -208,7 +208,7 @@ print("new entries:", growing.entries(growing.as_model("select"), requests))
 # ### Exercise 2 · How many plans?
 # Count the new entries of any sequence of requests. A request is a list of *stages*, and each stage is a dictionary of arrays: the values that are live there. The key of stage number `n` has dtype and shape of each array, and the bytes of those whose names are in `needs[n]`. Each entry has its own cache for the next stage.
 #
-# Two rules differ from vklab's defaults. First, a plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (The upper bounds of lab 11 are a similar idea.) Second, a cache keeps at most `kept` entries; vklab's number is 8. When it has one more, the entry **used longest ago** is dropped, and with it the cache below it. To find an entry again is to use it.
+# Two rules differ from vklab's defaults. First, a plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (The upper bounds of lab 11 are a similar idea.) Second, a cache keeps at most `kept` entries; vklab's number is 8. When it has one more, the entry **used longest ago** is dropped, and with it the cache below it. To find an entry again is to use it. (The cell after your function compares your count with vklab's, for requests on which these two rules have no effect.)
 
 # %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 15}
 STEP = [[step]]
@@ -270,7 +270,7 @@ show("vklab.runtime.plan_cache.PlanCache.key")
 #     return [[key]]
 # ```
 #
-# The model is `asked` of section 2: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`. Find two valid requests that need different plans and get the same short key. `x` is a float32 matrix, and `to` is a vector of positive int64 numbers whose product is the number of elements of `x`. The shape of `x` and the numbers in `to` matter, the numbers in `x` do not: zeros will do. The cell below your answer runs both requests in the real runtime, with the short key. Compare `to` with the shape of `y`.
+# The model is `asked` of section 2: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`. Find two valid requests that need different plans and get the same short key. `x` is a float32 matrix, and `to` is a vector of positive int64 numbers whose product is the number of elements of `x`. The shape of `x` and the numbers in `to` matter, the numbers in `x` do not: zeros will do. The cell below your answer runs both requests in the real runtime, with the short key. Are the shapes of `y` and `z` those that `to` and `x` demand?
 
 # %% id="l09b-e3" vklab={"role": "exercise", "id": "09b-3", "points": 3, "lines": 2}
 pair = ...  # [{"x": np.zeros((..., ...), np.float32), "to": np.array([...])}, {...}]

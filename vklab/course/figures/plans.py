@@ -103,7 +103,7 @@ def draw_tree() -> Picture:
     return page.picture(
         "A root cache has two entries, one for each shape of x. Each entry has a cache of its own "
         "for the rest, with one entry for each size that NonZero returned.",
-        "The plans of the model select. The later keys also have dtype and shape of a (left out here).",
+        "The plans of the model select. The later keys also hold dtype and shape of a, not shown.",
     )
 
 
