@@ -377,7 +377,7 @@ for name, work in whole.items():
 #
 # One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given (the "obvious answer" of the verdict) earns nothing, the best order earns the point, and an answer between them earns its share of the gap. The bound of the check is exact.
 #
-# On most of these graphs a greedy rule gains little or nothing. To try many orders and keep the best one takes ten minutes, and closes about half of the gap or more. The best answer may wait for another day. The cell after your function draws your order on one graph, and prints the peaks of some natural answers there.
+# On the graphs of real networks a greedy rule gains little. To try many orders and keep the best one takes ten minutes, and closes about half of the gap or more. The best answer may wait for another day. The cell after your function draws your order on one graph, and prints the peaks of some natural answers there.
 
 # %% id="l09b-e4" vklab={"role": "exercise", "id": "09b-4", "points": 5, "lines": 12}
 def small_peak_order(work):
