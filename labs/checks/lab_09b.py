@@ -91,11 +91,13 @@ class FirstPart(Function):
         return planned, {value: ("", "shape", "value")[need] for value, need in wants.items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
+        nodes, given, constants, _ = case.args
+        lines = "; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
+                          for name, op, reads, makes in nodes)  # fmt: skip
+        report.on(f"given {', '.join(given)}; constants {', '.join(constants)}; nodes {lines or 0}")
         report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
             got[0], list | tuple) and isinstance(got[1], Mapping),
             f"expected (a list of names, a dictionary), got {words.short(got)}")  # fmt: skip
-        report.on("; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
-                            for name, op, reads, makes in case.args[0]) or "no nodes")
         (planned, missing), (right, needed) = got, case.expected
         if report.part != "missing":
             report.expect(len(planned) == len({*planned}), "a node is listed twice")
@@ -150,7 +152,7 @@ class NewPlans(Function):
         report.kind(got, list | tuple, "a list with a number for each request")
         report.equal(len(got), len(case.args[0]), "one number for each request")
         for number, (mine, right) in enumerate(zip(got, case.expected, strict=True)):
-            report.equal(mine, right, f"request {number}: {request_text(case.args[0][number])}")
+            report.equal(mine, right, f"requests[{number}]: {request_text(case.args[0][number])}")
 
 
 # Only `expected` may use these: shapes of x and values of to, one pair for each key.
@@ -164,8 +166,8 @@ COLLISIONS = (((6, 6), (6, 6), [2, 2, 9], [1, 6, 6]), ((2, 6), (3, 4), [12], [12
     hints=(
         "What does the right key hold that this one lost? Look for two requests that differ only "
         "in that.",
-        "Both requests must be valid: the product of `to` is the number of elements of x. Begin "
-        "with twelve elements, and try 36.",
+        "Both requests must be valid: the product of `to` is the number of elements of x. Write "
+        "down the vectors `to` for 12 elements and their short keys. Then try 36, and 11.",
     ),
     variants=tuple({"key": key} for key in KEYS),
     seams=("vklab.runtime.plan_cache.PlanCache.key",),
@@ -256,8 +258,8 @@ def draw_work(random: np.random.Generator, part: str) -> tuple[Work, int]:
 @exercise(
     "09b-4",
     hints=(
-        "Begin with a rule: of the nodes that are ready, take the one after which the fewest bytes "
-        "are live. Compare it with the order as given, and return the better one.",
+        "Begin with several orders: the one as given, and some hundred of random_order. Return the "
+        "one with the smallest peak.",
         "A rule looks one step ahead. Two orders that have run the same nodes keep the same bytes "
         "from there on: they differ only in their peaks so far. Which of the two do you drop?",
         "Keep a heap of (peak so far, nodes done), and always continue the smallest peak. The "
@@ -277,7 +279,7 @@ class SmallPeakOrder(Function):
         yield Case("valid", (drawn_orders.wiring(random, 9),))
         for part in ("inception", "beside", "small", "large"):
             work, given = draw_work(random, part)
-            yield Case(part, (work,), on=f"the graph of part {part!r}", facts={"natural": given})
+            yield Case(part, (work,), on=f"a graph of {len(work)} nodes", facts={"natural": given})
 
     def expected(self, case: Case) -> Any:
         return least_peak(case.args[0])

@@ -23,8 +23,8 @@ def draw_stages() -> Picture:
     """Draw the four stages from a file to a running program, and where memory begins."""
     page = Diagram(700, 128)
     for n, (words, colour) in enumerate((
-        ("ONNX file\nnodes, weights", "grey"), ("Graph\nnodes, infos", "blue"),
-        ("Plan\nchunks, offsets", "blue"), ("Program\nbuffers, commands", "orange"),
+        ("ONNX file\nnodes, weights", "grey"), ("Graph\nnodes, descriptors", "blue"),
+        ("Plan\ndispatches, offsets", "blue"), ("Program\nbuffers, commands", "orange"),
     )):  # fmt: skip
         page.box((6 + 178 * n, 34, 140, 48), words, colour)
     for n, words in enumerate(("import", "plan", "prepare")):
@@ -50,10 +50,10 @@ def draw_kinds() -> Picture:
     )):  # fmt: skip
         left = 8 + 234 * n
         page.note((left, 18), title, bold=True)
-        page.box((left, 34, 66, 44), reads, "grey")
-        page.box((left + 88, 34, 70, 44), op, colour)
-        page.box((left + 180, 34, 44, 44), makes, "grey")
-        page.arrow((left + 66, 56), (left + 86, 56)).arrow((left + 158, 56), (left + 178, 56))
+        page.box((left, 34, 56, 44), reads, "grey")
+        page.box((left + 76, 34, 66, 44), op, colour)
+        page.box((left + 162, 34, 42, 44), makes, "grey")
+        page.arrow((left + 56, 56), (left + 74, 56)).arrow((left + 142, 56), (left + 160, 56))
     page.note((8, 104), "known while planning")
     page.note((242, 104), "known if the value of to is known\nwhile planning; else it waits")
     page.note((476, 104), "the node runs in a buffer of the\nlargest size; its readers wait")
@@ -78,6 +78,7 @@ def draw_first_part(name: str, planned: Sequence[str], missing: Mapping[str, str
         nodes, alt=f"The nodes of {name}; planned: {', '.join(planned)}.",
         caption=f"Your answer for the model {name}. The plan waits for {waits}.",
         colours={node[0]: "green" if node[0] in planned else "grey" for node in nodes},
+        notes={name: [f"{name} makes {', '.join(makes)}"] for name, _, _, makes in nodes},
         legend={"green": "planned", "grey": "waits"},
     )  # fmt: skip
 
@@ -102,7 +103,7 @@ def draw_tree() -> Picture:
     return page.picture(
         "A root cache has two entries, one for each shape of x. Each entry has a cache of its own "
         "for the rest, with one entry for each size that NonZero returned.",
-        "The plans of the model select. The second key also has the value a; it is left out here.",
+        "The plans of the model select. The later keys also hold dtype and shape of a, not shown.",
     )
 
 
@@ -129,11 +130,12 @@ def draw_modes() -> Picture:
 
 def draw_branches() -> Picture:
     """Draw the small graph BRANCHES."""
-    nodes = live_bytes.BRANCHES.items()
+    nodes = [(n, work) for n, work in live_bytes.BRANCHES.items() if n != live_bytes.END]
     return networks.draw_network(
         [(n, f"{n}: {size}", reads, [n]) for n, (size, reads) in nodes],
         alt="x is read by a and d; a, b, c and d, e, f are branches; g reads c and f.",
-        caption="A graph with two branches. Each box: name and bytes of its result.",
+        caption="A graph with two branches. Each box: the node and the bytes of its result. The "
+                "node end, not drawn, reads g.",
         notes={n: [] for n, _ in nodes},
     )  # fmt: skip
 
@@ -168,9 +170,9 @@ def draw_profiles(
         profiles: for each order the bytes alive at each step.
         bound: bytes that no order can go below.
         caption: the line below.
-        unit: "bytes" or "MiB".
+        unit: "bytes" or "KiB".
     """
-    scale = 1 << 20 if unit == "MiB" else 1
+    scale = 1024 if unit == "KiB" else 1
     figure = Figure(figsize=(7.4, 3.0))
     axes = figure.subplots()
     for (words, sizes), colour in zip(profiles.items(), ("#d55e00", "#0072b2"), strict=False):

@@ -24,7 +24,7 @@ __all__ = ["BRANCHES", "END", "as_work", "broken", "in_runtime", "live_bytes", "
            "must_be_live", "order_nodes"]  # fmt: skip
 
 END = "end"
-# Two branches of one result: a wide one (a, b, c) and a narrow one (d, e).
+# Two branches of one result: a, b, c and d, e, f.
 BRANCHES: Work = {"x": (4, ()), "a": (8, ("x",)), "d": (2, ("x",)), "b": (6, ("a",)),
                   "e": (8, ("d",)), "c": (1, ("b",)), "f": (3, ("e",)), "g": (2, ("c", "f")),
                   END: (0, ("g",))}  # fmt: skip
