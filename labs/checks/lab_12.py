@@ -323,7 +323,8 @@ def is_hard(tasks: Tasks, several: bool) -> bool:
         return False
     best = shortest(tasks, min(found.values()) - 1, 400)
     return (best is not None and shortest(tasks, best, 100_000, listed=True) is None
-            and (several or best < _length(tasks, looking_ahead(tasks))))
+            and (several or best < min(_length(tasks, looking_ahead(tasks, every))
+                                       for every in (True, False))))  # fmt: skip
 
 
 def draw_hard(random: np.random.Generator, requests: str) -> Tasks:

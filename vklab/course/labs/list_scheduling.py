@@ -52,10 +52,14 @@ def by_critical_path(tasks: Tasks) -> list[list[str]]:
     return greedy(tasks, lambda name: -tail[name], _ends_first)
 
 
-def looking_ahead(tasks: Tasks) -> list[list[str]]:
+def looking_ahead(tasks: Tasks, every: bool = True) -> list[list[str]]:
     """Return the lists of a rule that tries each next step, and ends each by list scheduling.
 
-    The step whose continuation ends first is taken, whatever task it places.
+    The step whose continuation ends first is taken.
+
+    Args:
+        tasks: the tasks.
+        every: try every ready task, not only the one with the longest chain.
     """
     tail = tails(tasks)
     table: dict[str, tuple[int, int, int]] = {}
@@ -72,7 +76,9 @@ def looking_ahead(tasks: Tasks) -> list[list[str]]:
         return max(last for _, _, last in now.values())
 
     while len(table) < len(tasks):
-        table.update([min(steps(table, ready(tasks, table)),
+        able = ready(tasks, table)
+        names = able if every else [max(able, key=tail.__getitem__)]
+        table.update([min(steps(table, names),
                           key=lambda step: end({**table, step[0]: step[1]}))])  # fmt: skip
     return [[name for name, placed in table.items() if placed[0] == device] for device in (0, 1)]
 
