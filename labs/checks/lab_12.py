@@ -45,6 +45,10 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
             nodes[0][1] if nodes[0][1] in able else min(able)),
         "in turn": lambda count, able: min(able, key=lambda device: (device - count) % 3),
         "most nodes": lambda count, able: max(able, key=lambda device: able[device]),
+        **{f"{first}, then most nodes, {tie}": lambda count, able, first=first, tie=tie: (
+            first if not count and first in able else
+            max(able, key=lambda device: (able[device], device * tie)))
+           for first in range(3) for tie in (1, -1)},
     }  # fmt: skip
     counts = {}
     for title, rule in rules.items():
@@ -319,7 +323,8 @@ def is_hard(tasks: Tasks, several: bool) -> bool:
     """Tell whether list scheduling misses the best, in any order, and looking ahead."""
     found = naturals(tasks)
     alone = found.pop("one device")
-    if max(bounds(tasks, 2).values()) >= min(found.values()) or alone <= min(found.values()):
+    simple = max(bounds(tasks, 2).values())
+    if simple + 1 >= min(found.values()) or alone <= min(found.values()):
         return False
     best = shortest(tasks, min(found.values()) - 1, 400)
     return (best is not None and shortest(tasks, best, 100_000, listed=True) is None
