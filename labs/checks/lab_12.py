@@ -45,9 +45,9 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
             nodes[0][1] if nodes[0][1] in able else min(able)),
         "in turn": lambda count, able: min(able, key=lambda device: (device - count) % 3),
         "most nodes": lambda count, able: max(able, key=lambda device: able[device]),
-        **{f"{first}, then most nodes, {tie}": lambda count, able, first=first, tie=tie: (
+        **{f"{first}, then {tie} * most nodes": lambda count, able, first=first, tie=tie: (
             first if not count and first in able else
-            max(able, key=lambda device: (able[device], device * tie)))
+            max(able, key=lambda device: able[device] * tie))
            for first in range(3) for tie in (1, -1)},
     }  # fmt: skip
     counts = {}
