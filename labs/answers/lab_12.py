@@ -2,7 +2,7 @@
 
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.chunking import fill, join_inputs, predecessors
-from vklab.course.labs.list_scheduling import by_critical_path, one_device
+from vklab.course.labs.list_scheduling import by_critical_path, looking_ahead, one_device
 from vklab.course.labs.makespan import earliest, outlook, ready
 
 
@@ -64,6 +64,8 @@ for words, answer in (
 BACK = [("a", 0, ()), ("b", 1, ("a",)), ("c", 2, ("b",)), ("d", 0, ("c", "a"))]
 alternative("12-2")(BACK)
 wrong("12-2", says="2 of the chunks")([*BACK[:2], ("d", 0, ("a", "b"))])
+wrong("12-2", says="2 and 2 of the chunks")([
+    *BACK[:2], ("d", 0, ("a", "b")), ("e", 2, ("b",)), ("f", 1, ("e",)), ("g", 2, ("e", "f"))])
 wrong("12-2", says="wait in no circle")([*BACK[:3], ("d", 0, ("c",))])
 wrong("12-2", says="which no earlier node writes")([("a", 0, ("a",))])
 
@@ -88,6 +90,8 @@ for words, decision in (
     ("expected ValueError to be raised", {"once": False}),
 ):  # fmt: skip
     wrong("12-3", says=words)(lambda before, ends, made=decision: _counted(before, ends, **made))
+wrong("12-3", says="lists of numbers")(lambda before, ends: [
+    [float(n) for n in names] for names in _counted(before, ends)])
 wrong("12-3", says="for the start and one for")(lambda before, ends: _counted(before, ends)[1:])
 
 MS = {"one_ms": 7, "alone_ms": 140, "two_ms": 102, "three_ms": 102, "late_ms": 15}
@@ -123,6 +127,7 @@ def branch_and_bound(tasks):
 for words, answer in (
     ("the obvious answer needs 14", one_device),
     ("11 units of time; no answer needs less than 8", by_critical_path),
+    ("no answer needs less than", looking_ahead),
     ("deadlock: a", lambda tasks: [names[::-1] for names in by_critical_path(tasks)]),
     ("0 times in your lists", lambda tasks: [[], []]),
     ("cannot run on device", lambda tasks: [[*tasks], []]),

@@ -26,7 +26,8 @@ from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import cutting
 from vklab.runtime.many import scheduler
 
-__all__ = ["BRANCHES", "CUT", "as_chunks", "circle", "draw_completions", "draw_placed", "fill",
+__all__ = ["BRANCHES", "CUT", "as_chunks", "circles", "draw_completions", "draw_placed",
+           "draw_tempting", "fill",
            "flaw", "graph_flaw", "join_inputs", "node_facts", "planned_on_two", "predecessors",
            "real_completions"]  # fmt: skip
 
@@ -63,8 +64,8 @@ def fill(nodes: Iterable[Node], done: Iterable[str], device: int) -> list[str]:
     return found
 
 
-def circle(before: Sequence[Iterable[int]]) -> list[int]:
-    """Return the chunks that wait for themselves, through others."""
+def circles(before: Sequence[Iterable[int]]) -> list[list[int]]:
+    """Return the groups of chunks that all wait for each other, directly or through others."""
 
     def waits_for(number: int) -> set[int]:
         seen, waiting = set[int](), [*before[number]]
@@ -74,7 +75,11 @@ def circle(before: Sequence[Iterable[int]]) -> list[int]:
                 waiting += before[other]
         return seen
 
-    return [number for number in range(len(before)) if number in waits_for(number)]
+    every = range(len(before))
+    waits = [waits_for(number) for number in every]
+    found = {tuple(other for other in every if other in waits[number] and number in waits[other])
+             for number in every if number in waits[number]}  # fmt: skip
+    return sorted(map(list, found))
 
 
 def flaw(nodes: Sequence[Node], chunks: Any, with_links: bool = False) -> str:
@@ -90,7 +95,8 @@ def flaw(nodes: Sequence[Node], chunks: Any, with_links: bool = False) -> str:
             and all(isinstance(part, list | tuple | set) for part in chunk[1:])
             and all(type(name) is str for name in chunk[1]) for chunk in chunks)):  # fmt: skip
         got = words.short(chunks)
-        return f"expected a list of chunks (device, names, waits, arrivals), got {got}"
+        return ("expected a list of chunks (device, names, waits, arrivals), the last three as "
+                f"lists; got {got}")
     device_of = {name: device for name, device, _ in nodes}
     times = Counter(name for _, names, _, _ in chunks for name in names)
     for name in {**device_of, **times}:
@@ -134,7 +140,8 @@ def graph_flaw(nodes: Any, most: int, devices: int) -> str:
     """
     if not (isinstance(nodes, list | tuple) and 0 < len(nodes) <= most and all(
             isinstance(node, list | tuple) and len(node) == 3 and type(node[0]) is str
-            and type(node[1]) is int and 0 <= node[1] < devices
+            and isinstance(node[1], int | np.integer) and type(node[1]) is not bool
+            and 0 <= node[1] < devices
             and isinstance(node[2], list | tuple) for node in nodes)):  # fmt: skip
         wanted = f"1 to {most} nodes (name, device 0 to {devices - 1}, names that it reads)"
         return f"expected {wanted}, got {words.short(nodes)}"
@@ -189,6 +196,18 @@ def draw_placed(
         stays = reads and random.random() < 0.55
         device[name] = device[reads[0]] if stays else int(random.integers(devices))
     return [(name, device[name], reads) for name, reads in wired]
+
+
+def draw_tempting(random: np.random.Generator) -> list[Node]:
+    """Return nodes for three devices: most of one device wait for nothing, its others come late.
+
+    Args:
+        random: the source of chance.
+    """
+    late, *others = random.permutation(3).tolist()
+    nodes = [(name, others[k % 2] if device == late and k < 8 else device, reads)
+             for k, (name, device, reads) in enumerate(draw_placed(random, 3, 20))]  # fmt: skip
+    return [*((f"f{n}", late, ()) for n in range(8)), *nodes]
 
 
 def draw_completions(random: np.random.Generator, count: int) -> tuple[Before, list[int]]:

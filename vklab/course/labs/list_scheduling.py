@@ -6,14 +6,14 @@ Tasks as in `makespan`, for two devices. Visited by lab 12.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from vklab.course.labs.makespan import Tasks, earliest, ready, tails, timetable
+from vklab.course.labs.makespan import Placed, Tasks, earliest, ready, tails, timetable
 
-__all__ = ["by_critical_path", "greedy", "naturals", "one_device"]
+__all__ = ["by_critical_path", "greedy", "looking_ahead", "naturals", "one_device"]
 
 
 def _ends_first(start: int, end: int, device: int, count: int) -> tuple[int, int]:
@@ -52,6 +52,37 @@ def by_critical_path(tasks: Tasks) -> list[list[str]]:
     return greedy(tasks, lambda name: -tail[name], _ends_first)
 
 
+def looking_ahead(tasks: Tasks, every: bool = True) -> list[list[str]]:
+    """Return the lists of a rule that tries each next step, and ends each by list scheduling.
+
+    The step whose continuation ends first is taken.
+
+    Args:
+        tasks: the tasks.
+        every: try every ready task, not only the one with the longest chain.
+    """
+    tail = tails(tasks)
+    table: dict[str, tuple[int, int, int]] = {}
+
+    def steps(now: Mapping[str, Placed], names: list[str]) -> list[tuple[str, Placed]]:
+        starts = [(name, device, earliest(tasks, now, name, device), time) for name in names
+                  for device, time in enumerate(tasks[name][0]) if time is not None]  # fmt: skip
+        return [(name, (device, start, start + time)) for name, device, start, time in starts]
+
+    def end(now: dict[str, Placed]) -> int:
+        while len(now) < len(tasks):
+            name = max(ready(tasks, now), key=tail.__getitem__)
+            now.update([min(steps(now, [name]), key=lambda step: (step[1][2], step[1][0]))])
+        return max(last for _, _, last in now.values())
+
+    while len(table) < len(tasks):
+        able = ready(tasks, table)
+        names = able if every else [max(able, key=tail.__getitem__)]
+        table.update([min(steps(table, names),
+                          key=lambda step: end({**table, step[0]: step[1]}))])  # fmt: skip
+    return [[name for name, placed in table.items() if placed[0] == device] for device in (0, 1)]
+
+
 def one_device(tasks: Tasks) -> list[list[str]]:
     """Return the better of two schedules: all on one device, but for what it cannot run."""
     found = []
@@ -77,7 +108,7 @@ def naturals(tasks: Tasks, random: np.random.Generator | None = None) -> dict[st
     keys: dict[str, Callable[[str], float]] = {
         "first in first out": lambda n: position[n], "longest task first": lambda n: -least[n],
         "shortest task first": lambda n: least[n], "most dependents first": lambda n: -reads[n],
-        "critical path first": lambda n: -tail[n], "HEFT": lambda n: -ranks[n],
+        "critical path first": lambda n: -tail[n], "HEFT without gaps": lambda n: -ranks[n],
     }  # fmt: skip
     found = {title: greedy(tasks, key, _ends_first) for title, key in keys.items()}
     found["critical path, earliest start"] = greedy(
