@@ -162,7 +162,7 @@ check("12-1", build_chunks)
 
 # %% [markdown] id="l12-swapt"
 # ### Your chunks in the runtime's plan
-# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place. A child process plans three models for two devices. The second device is a copy of yours that exists *on paper* only, so nothing is run. All poolings, or all Relus, are placed on the copy. `as_chunks` verifies your cut before the runtime sees it. (`early` names large values that should leave at once. Your cut may ignore it.)
+# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place. A child process plans three models for two devices. The second device is a copy of yours that exists *on paper* only, so nothing is run. All poolings, or all Relus, are placed on the copy (`PINS`). `as_chunks` verifies your cut before the runtime sees it. (`early` names large values that should leave at once. Your cut may ignore it.)
 
 # %% id="l12-swap" tags=["nbval-ignore-output"]
 PINS = {"mini_classifier.onnx": {"Relu": 1, "*": 0}, "digits_cnn.onnx": {"MaxPool": 1, "*": 0},
@@ -184,7 +184,7 @@ for whose, replacement in (("vklab", None), ("yours", my_cut)):
         print(planned.message, end="")
 
 # %% [markdown] id="l12-swapr"
-# Inception needs 21 chunks; vklab takes 27. Six times, two chunks of one device follow each other in its plan, as in vkml's figure. The docstring of `cut`, below, gives the reason: "no device waits for work that it does not need". So vkml's sentence and its figure can both be true of a graph with branches. They cannot both be true of a chain, and the figure shows a chain. Few chunks and early starts are two different goals; section 6 takes the second.
+# Inception needs 21 chunks; vklab takes 27. Six times, two chunks of one device follow each other in its plan, as in vkml's figure. The docstring of `cut`, below, calls chunks *stages* and gives the reason: "no device waits for work that it does not need". So vkml's sentence and its figure can both be true of a graph with branches. They cannot both be true of a chain, and the figure shows a chain. Few chunks and early starts are two different goals; section 6 takes the second.
 
 # %% id="l12-show" tags=["hide-input"]
 show(chunking.CUT)
