@@ -215,9 +215,9 @@ class NextReady(Function):
             f"expected {len(right)} lists of numbers, one for the start and one for each "
             f"completion; got {words.short(got)}")  # fmt: skip
         for step, (mine, wanted) in enumerate(zip(got, right, strict=True)):
-            when = f"after {words.short(ends[:step])}" if step else "at the start"
-            report.expect(len(mine) == len(wanted) and {*mine} == {*wanted},
-                          f"{when} {words.short(wanted)} become ready, got {words.short(mine)}")
+            when = f"after completions {words.short(ends[:step])}" if step else "at the start"
+            told = f"chunks {words.short(wanted)} become ready, got {words.short(mine)}"
+            report.expect(len(mine) == len(wanted) and {*mine} == {*wanted}, f"{when} {told}")
 
 
 def frames(host: int, device: int, count: int, in_flight: int) -> list[tuple[int, int]]:
@@ -361,7 +361,7 @@ def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
 class Schedule(Function):
     parts = {"valid": ("every task once, on a device that can run it, and no deadlock", 1),
              "picture": ("the tasks of the picture", 1),
-             "inception": ("a window of Inception", 2),
+             "inception": ("a part of Inception", 2),
              "requests": ("two requests in flight", 2)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
@@ -418,7 +418,7 @@ class InARow(Predict):
 @exercise("12-p3", hints=("Is any device time left to fill?",))
 class ThreeInFlight(Predict):
     explains = ("With two in flight the device is never idle, so a third one adds no throughput. "
-                "It waits in the queue: each result comes later after its input.")
+                "Late frames start sooner, wait longer, and end at the same time as before.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"more_frames_a_second": False, "longer_latency": True}

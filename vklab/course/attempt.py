@@ -118,6 +118,8 @@ def _words(error: BaseException, said: str, title: str) -> str:
                 "never ends. Is this computer busy with other programs? Then run the cell again")
     if _in_answer(error.__traceback__, title):
         return f"your answer raised {words.error_text(error)}"
+    if "'ellipsis'" in said:
+        return "write your answer in place of the dots; then this cell shows it"
     if "NoneType" in said:
         return "this cell cannot use your answer: got None (is a return missing?)"
     return f"this cell cannot use your answer: {type(error).__name__}: {said}"

@@ -62,25 +62,25 @@ def draw_chunks(
 
 def draw_counters() -> Picture:
     """Draw the counters of a diamond of four chunks after each completion."""
-    page = Diagram(690, 178)
-    steps = (("at the start", (0, 1, 1, 2), 0), ("0 has completed", (-1, 0, 0, 2), 1),
-             ("then 2", (-1, 0, -1, 1), 1), ("then 1", (-1, -1, -1, 0), 1))  # fmt: skip
+    page = Diagram(690, 186)
+    steps = (("at the start", (0, 1, 1, 2)), ("0 has completed", (-1, 0, 0, 2)),
+             ("then 2", (-1, 0, -1, 1)), ("then 1", (-1, -1, -1, 0)))  # fmt: skip
     places = ((0, 52), (52, 14), (52, 90), (104, 52))
-    for number, (title, counts, _) in enumerate(steps):
+    for number, (title, counts) in enumerate(steps):
         left = 8 + 172 * number
         page.note((left, 16), title, bold=True)
-        for (x, y), count in zip(places, counts, strict=True):
+        for place, ((x, y), count) in enumerate(zip(places, counts, strict=True)):
             words = "done" if count < 0 else str(count)
             colour = "grey" if count < 0 else "blue" if count else "green"
             page.box((left + x, 26 + y, 42, 32), words, colour)
+            page.note((left + x, 21 + y + 50 * (y > 52)), f"chunk {place}", size=10)
         for source, target in ((0, 1), (0, 2), (1, 3), (2, 3)):
             (x, y), (right, low) = places[source], places[target]
             page.arrow((left + x + 42, 42 + y), (left + right - 1, 42 + low))
     return page.picture(
         "Four chunks in a diamond. Counters at the start are 0, 1, 1, 2; after chunk 0 completes "
         "the two in the middle are 0; after both of them complete the last one is 0.",
-        "Dependency counters of four chunks: 0 at the left, 1 above, 2 below, 3 at the right. "
-        "Green: the counter is zero, so the chunk is ready.",
+        "Dependency counters of four chunks. Green: the counter is zero, so the chunk is ready.",
     )
 
 
@@ -98,12 +98,12 @@ def draw_frames(frames: Sequence[tuple[int, int]], host: int, device: int, capti
         {"host": [(n, start, start + host, colour) for n, start, _, colour in bars],
          "device": [(n, end - device, end, colour) for n, _, end, colour in bars]},
         alt="; ".join(f"frame {n} from {start} to {end}" for n, start, end, _ in bars),
-        caption=caption,
+        caption=f"{caption} The axis shows milliseconds.", step=2,
     )  # fmt: skip
 
 
 def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) -> Picture:
-    """Draw a schedule of two devices, with an arrow for each transfer.
+    """Draw a schedule of two devices, with an arrow to each reader on the other device.
 
     Args:
         tasks: the tasks.
@@ -114,14 +114,15 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
     bars: Mapping[str, list[tuple[str, float, float, str]]] = {"device 0": [], "device 1": []}
     for name, (device, start, end) in table.items():
         bars[f"device {device}"].append((name, start, end, DEVICES[device]))
-    moves = [(f"device {table[read][0]}", table[read][2], f"device {device}",
-              table[read][2] + tasks[read][2])
-             for name, (device, _, _) in table.items() for read in tasks[name][1]
+    moves = [(f"device {table[read][0]}", table[read][2], f"device {device}", start)
+             for name, (device, start, _) in table.items() for read in tasks[name][1]
              if read in table and table[read][0] != device]  # fmt: skip
     length = max((end for _, _, end in table.values()), default=0)
     stuck = [name for name in tasks if name not in table]
     more = f" Never started: {', '.join(stuck)}." if stuck else ""
     return draw_timeline(
-        bars, list(dict.fromkeys(moves)),
-        alt="; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items()),
-        caption=f"{caption} It ends at {length}. An arrow is a transfer.{more}")  # fmt: skip
+        bars, moves, step=next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step),
+        alt="; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items())
+        or "no task is placed",
+        caption=f"{caption} It ends at {length}. An arrow leads from a result to a task on the "
+                f"other device that reads it.{more}")  # fmt: skip

@@ -34,8 +34,8 @@ __all__ = ["BRANCHES", "CUT", "as_chunks", "circles", "draw_completions", "draw_
 Node = tuple[str, int, Sequence[str]]
 Groups = Sequence[tuple[int, Sequence[str]]]
 Before = list[list[int]]
-BRANCHES: Sequence[Node] = (("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("a",)), ("d", 1, ("c",)),
-                            ("e", 0, ("b",)), ("f", 0, ("e", "d")))  # fmt: skip
+BRANCHES: Sequence[Node] = (("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("a",)), ("e", 0, ("b",)),
+                            ("d", 1, ("c",)), ("f", 0, ("e", "d")))  # fmt: skip
 CUT = "vklab.plan.place.cutting.cut"
 
 

@@ -99,9 +99,9 @@ def tails(tasks: Tasks) -> dict[str, int]:
 def outlook(tasks: Tasks) -> Callable[[Mapping[str, Placed]], tuple[float, int]]:
     """Return a function that says how a schedule of two devices can go on from a table.
 
-    It returns the earliest end that is still possible, by the longest chain and by the work that is
-    left, and the sum of the times at which the two devices become free. Tasks that are not in the
-    table come after those that are.
+    The function takes a table of placed tasks. It returns the earliest end that is still possible,
+    by the longest chain and by the work that is left, and the sum of the times at which the two
+    devices become free. Each device runs the tasks that are not in the table after those that are.
     """
     tail = tails(tasks)
     least = {n: min(t for t in times if t is not None) for n, (times, _, _) in tasks.items()}
