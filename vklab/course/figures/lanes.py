@@ -15,7 +15,7 @@ LEFT, WIDTH, ROW = 90, 560, 46
 def draw_timeline(
     lanes: Mapping[str, Sequence[tuple[str, float, float, str]]],
     arrows: Sequence[tuple[str, float, str, float]] = (),
-    *, alt: str, caption: str,
+    *, alt: str, caption: str, every: int = 0,
 ) -> Picture:  # fmt: skip
     """Draw what runs when: a lane for each processor, time to the right.
 
@@ -24,6 +24,7 @@ def draw_timeline(
         arrows: (lane, time, lane, time) of each arrow.
         alt: the content in words.
         caption: the line below.
+        every: distance of the numbers below the line of time; 0: none.
     """
     names = list(lanes)
     side = max(LEFT, 16 + 7.5 * max(map(len, names), default=0))
@@ -42,6 +43,9 @@ def draw_timeline(
                       (side + WIDTH * end / last, 8 + ROW * b + 32 * (not down)))  # fmt: skip
     y = 8 + ROW * len(lanes)
     drawing.arrow((side, y), (side + WIDTH, y))
+    for mark in range(0, int(last) + 1, every) if every else ():
+        x = side + WIDTH * mark / last
+        drawing.note((x, y + 16), str(mark), anchor="middle", size=11)
     return drawing.note((6, y + 4), "time").picture(alt, caption)
 
 
