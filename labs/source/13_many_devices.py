@@ -265,7 +265,7 @@ figures.draw_cut()
 #
 # Imagine the edges as pipes. What flows from source to sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, repeat:
 #
-# 1. Look for a path from source to sink on which each edge still has **room**.
+# 1. Look for a path from source to sink on which each edge still has **room**. At first, the room of an edge is its price.
 # 2. Send as much as its smallest room. Each edge of the path loses this room. The opposite edges gain it, so that a later path can undo the flow.
 # 3. When no path is left, the nodes that the source still reaches are on device 0, all others on device 1.
 #
@@ -352,7 +352,7 @@ figures.draw_work(WORK, "Nine nodes. Each box: ms on GPU 0, GPU 1 and CPU (- mea
 #
 # The next cell compares simple rules:
 #
-# * "one device" puts all nodes on one device; "contiguous split" cuts the list into at most three runs, one for each device, and takes the best cut;
+# * "one device" puts all nodes on one device; "contiguous split" divides the list into at most three runs, one for each device, in the best of all ways;
 # * "fastest device" and "earliest end" choose a device for one node after the other, in the order of the list;
 # * **HEFT** (heterogeneous earliest finish time) takes the device where a node ends first, and changes the order, too: the node with the longest chain of work from it to the end of the graph comes first.
 
