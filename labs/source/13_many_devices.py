@@ -326,7 +326,7 @@ check("13-3", cheapest_cut)
 # hint("13-3")
 
 # %% [markdown] id="l13-e3r"
-# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (VKML's own GPU 1 was a slow integrated GPU, where the return pays, too.) First fit never looks at a price.
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (In VKML's paper the second device is an integrated GPU, slower than the first. There the return may pay, too.) First fit never looks at a price.
 #
 # vklab's policy `"cost"` does. But where memory is short, it gives each device at most *one* run of neighbouring nodes, so that the search stays fast. Here it misses the return:
 
