@@ -110,6 +110,14 @@ def refused(node: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
     return [*lacks, *itertools.compress(LIMITS, over)]
 
 
+def _asked(name: Any, node: Mapping[str, Any], device: Mapping[str, Any]) -> str:
+    """Return the need of a node and the limit of a device, as the end of a message."""
+    key = dict(zip(LIMITS, ("workgroup", "workgroups", "buffers", "shared_bytes"), strict=True))
+    if name not in LIMITS:
+        return ""
+    return f" ({key[name]} {node[key[name]]}, limit {device['limits'][name]})"
+
+
 @exercise(
     "13-2",
     hints=(
@@ -146,6 +154,8 @@ class Refusals(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, devices = case.args
+        if isinstance(got, list | tuple) and len(got) != len(nodes):
+            report.expect(False, f"expected a row for each of {len(nodes)} nodes, got {len(got)}")
         report.expect(isinstance(got, list | tuple) and len(got) == len(nodes) and all(
             isinstance(row, list | tuple) and len(row) == len(devices) for row in got) and all(
             isinstance(why, list | tuple | set) for row in got for why in row),
@@ -155,9 +165,11 @@ class Refusals(Function):
             zip(nodes, got, case.expected, strict=True), range(len(devices))):  # fmt: skip
             where = f"node {node['name']!r} on device {n}: "
             for name in right[n]:
-                report.expect(name in row[n], f"{where}{name} refuses it, and is missing")
+                report.expect(name in row[n], f"{where}{name} refuses it, and is missing"
+                              f"{_asked(name, node, devices[n])}")  # fmt: skip
             for name in row[n]:
-                report.expect(name in right[n], f"{where}{words.short(name)} refuses nothing")
+                report.expect(name in right[n], f"{where}{words.short(name)} refuses nothing"
+                              f"{_asked(name, node, devices[n])}")  # fmt: skip
             report.expect(len(row[n]) == len(right[n]), f"{where}a reason is listed twice")
 
 
@@ -195,10 +207,10 @@ def _times(random: np.random.Generator, price: int, count: int) -> tuple[Times, 
     hints=(
         "With few nodes, try every placement. That earns the first parts. How many placements have "
         "48 nodes?",
-        "Keep a table of what each edge still lets through. Look for a way from the source to the "
+        "Keep a table of what each edge still lets through. Look for a path from the source to the "
         "sink, through edges that let something through; a search level by level ends soonest.",
-        "What you send along a way becomes room in the other direction. At the end, the nodes that "
-        "the source still reaches are on device 0.",
+        "What you send along a path becomes room in the other direction. At the end, the nodes "
+        "that the source still reaches are on device 0.",
     ),
     variants=({"price": 4}, {"price": 2}, {"price": 7}, {"price": 11}, {"price": 16}),
     seams=("vklab.plan.place.placement.place",),
@@ -243,7 +255,7 @@ class CheapestCut(Function):
                           f"{words.short(device)}; there are 0 and 1")  # fmt: skip
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
         mine = rules.total(times, moves, self.params["price"], got)
-        report.expect(mine <= case.expected, f"this placement takes {mine} ms; the least is "
+        report.expect(mine <= case.expected, f"the sum of this placement is {mine}; the least is "
                       f"{case.expected}")  # fmt: skip
 
 
@@ -369,9 +381,9 @@ class AfterConv4(Predict):
 
 @exercise("13-p2", hints=("A number that fits into 16 bits also fits into 32.",))
 class HalfWithout(Predict):
-    explains = ("vklab stores the values in 32 bits there (`plan/storage.py`) and computes so. So "
+    explains = ("vklab stores and computes the values in 32 bits there (vklab/plan/storage.py). So "
                 "the node runs, but it needs twice the memory, which placement has to count. A "
-                "runtime without such a way has to refuse the node.")
+                "runtime that cannot do this has to refuse the node.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"refused": False, "bytes_each": 4}

@@ -92,14 +92,14 @@ for name in ("flatten", "top", "select"):
 print({name: array.tolist() for name, array in CONSTANTS.items() if name != "w"})
 
 # %% [markdown] id="l09b-2p"
-# `TopK(x, k)` returns the k largest numbers of each row. `NonZero(a)` returns the places of all numbers that are not zero. `GatherND(a, t)` picks the numbers at these places. In each model, which node is the first that cannot be planned from the shape of `x`? (The picture says what happens to a node whose size only the data tell, and to its readers.) Write its name (the first word of a line), or `"none"`.
+# `TopK(x, k)` returns the k largest numbers of each row, and their places. `NonZero(a)` returns the places of all numbers that are not zero. `GatherND(a, t)` picks the numbers at these places. In each model, which node is the first that cannot be planned from the shape of `x`? (The picture says what happens to a node whose size only the data tell, and to its readers.) Write its name (the first word of a line), or `"none"`.
 
 # %% id="l09b-p1"
 predict("09b-p1", flatten=..., top=..., select=...)
 
 # %% [markdown] id="l09b-e1t"
 # ### Exercise 1 · The first part of a plan
-# Write the function that finds the nodes that can be planned now, and what the others wait for. Nodes are plain data, `(name, operator, inputs, outputs)`, each after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator: `("value", 1)` for `Reshape`, `TopK`, `Expand` and `Tile`; `("value", 0)` for `ConstantOfShape`; `("data", 0)` for `NonZero`, `Compress` and `Unique`; `("shape", 0)` for `Shape`. (For `data` and `shape` the number means nothing.)
+# Write the function that finds the nodes that can be planned now, and what the others wait for. Nodes are plain data, `(name, operator, inputs, outputs)`, each after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator: `("value", 1)` for `Reshape`, `TopK`, `Expand` and `Tile`; `("value", 0)` for `ConstantOfShape`; `("data", 0)` for `NonZero`, `Compress` and `Unique`; `("shape", 0)` for `Shape`. (For `data` and `shape` the number means nothing. ONNX has more such operators, as `Slice` and `Pad`.)
 #
 # 1. At the beginning the *shapes* of the model's inputs are known, and the *values* of the constants. Where a value is known, its shape is known too.
 # 2. A node **can be planned** if the shapes of all its inputs are known. A node of kind `("value", n)` also needs the value of its input number `n`; the first input has number 0.
@@ -114,7 +114,7 @@ def first_part(nodes, given, constants, facts):
 
     nodes: a list of (name, operator, inputs, outputs); each node reads at least one value.
     given: inputs of the model, with known shapes. constants: values that the file holds.
-    facts: the table FACTS; an operator that is not in it needs shapes only.
+    facts: a table like FACTS; an operator that is not in it needs shapes only.
     TODO     planned: a list, in the order of the nodes. missing: {value: "shape" or "value"};
              "value" if one waiting node needs its value, even if others need its shape only.
     Approach three sets: values with known shape, known values, outputs of waiting nodes. Read
@@ -340,7 +340,7 @@ for name in ("resnet50", "unet", "bert_base"):
 # (BERT's largest weight, the table of words, is one piece of 89 MiB; the nodes beside it have few weights.) Streaming trades memory for transfers: *each* run reads all bytes again. If the file holds the weights in the order of first use, the loader reads it from front to back. vklab does not stream: it keeps all weights on the device.
 #
 # ## 5 · The order of the nodes
-# A graph has many topological orders. Each gives the same result, but not the same memory. A result is **live** from the step that makes it to the step of its last reader. At each step the inputs of the node and its result are live together. The largest sum is the **peak**. In the first row of the second picture, `b` runs while `a` (8 bytes), `d` (2) and `b` itself (6) are live: 16 bytes.
+# Most graphs have many topological orders. Each gives the same result, but not the same memory. A result is **live** from the step that makes it to the step of its last reader. At each step the inputs of the node and its result are live together. The largest sum is the **peak**. In the first row of the second picture, `b` runs while `a` (8 bytes), `d` (2) and `b` itself (6) are live: 16 bytes.
 
 # %% id="l09b-5d" tags=["hide-input"]
 display(figures.draw_branches())
@@ -378,7 +378,7 @@ for name, work in whole.items():
 #
 # One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given (the "obvious answer" of the verdict) earns nothing, the best order earns the point, and an answer between them earns its share of the gap. The bound of the check is exact.
 #
-# On the graphs of real networks a greedy rule gains little. To try many orders and keep the best one takes ten minutes, and closes about half of the gap or more. The best answer may wait for another day. The cell after your function draws your order on one graph, and prints the peaks of some natural answers there.
+# On the graphs of real networks a greedy rule from the first node on gains little. The same rule from the last node backwards closes about half of the gap. To try many orders and keep the best one takes ten minutes, and closes about half of the gap or more. The best answer may wait for another day. The cell after your function draws your order on one graph, and prints the peaks of some natural answers there.
 
 # %% id="l09b-e4" vklab={"role": "exercise", "id": "09b-4", "points": 5, "lines": 12}
 def small_peak_order(work):

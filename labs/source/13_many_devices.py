@@ -6,9 +6,9 @@
 
 # %% [markdown] id="l13-title"
 # # Lab 13 · Many devices
-# **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4, about 25 minutes, may wait for another day
+# **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4 (25 minutes more) may wait for another day
 #
-# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. The choice of a device for every node is called a **placement**.
+# A network may need more memory than one device has. A device may lack a feature that one node needs. Or two devices together may finish sooner than one. The choice of a device for every node is called a **placement**.
 #
 # **Afterwards you can**
 # * reproduce a published placement, and say what is wrong with its rule;
@@ -50,17 +50,17 @@ banner()
 figures.draw_roads()
 
 # %% [markdown] id="l13-1r"
-# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". The example in its paper is a network of 15 nodes, here called conv_many, with a cap on the memory of GPU 0. (VKML does not publish the channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
+# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". The example in its paper is a network of 15 nodes, here called conv_many. The memory of GPU 0 has a **cap**, a limit that the user sets. (VKML does not publish the channels of the convolutions. Ours give 259 MiB of weights, and our cap is 128 MiB.)
 #
 # The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. Such a rule is *greedy*: it decides one node after the other, and takes nothing back.
 #
-# Convolution `conv4`, the ninth node, has 196 MiB of weights, so it goes to GPU 1. The six nodes after it need 2 MiB together. On which GPU does first fit put the next node, `relu4`? And how many values are transferred between the GPUs in one run? Write a number in place of each `...`; the explanation follows your guess.
+# Convolution `conv4`, the ninth node, has 196 MiB of weights, so it goes to GPU 1. The six nodes after it need 2 MiB together. On which GPU does first fit put the next node, `relu4`? And how many values cross from one GPU to the other in one run? Write a number in place of each `...`; the explanation follows your guess.
 
 # %% id="l13-p1"
 predict("13-p1", relu4_on_gpu=..., transfers=...)
 
 # %% id="l13-split"
-# vklab's policy "greedy" is first fit. A plan needs the facts about a device, and not the device.
+# vklab's policy "greedy" is first fit. A plan needs facts about a device, so the GPUs are made up.
 conv_many = spreading.conv_many()
 gpus = simulated_gpus(2)
 greedy = spreading.place(conv_many, gpus, {0: 128 * MIB}, policy="greedy")
@@ -72,22 +72,23 @@ figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on
 # %% [markdown] id="l13-splitr"
 # The network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks what the transfer of its input costs.
 #
-# Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Which line of the rule starts again at the first device?
+# Where two neighbours in the list are on different devices, there is a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Which line of the code below starts again at the first device?
 
 # %% id="l13-fit" tags=["nbval-ignore-output"]
 show("vklab.plan.place.search.first_fit")
 
 # %% [markdown] id="l13-e1t"
 # ### Exercise 1 · No needless return
-# Place a list of nodes on two devices with as few changes as possible. Then no return is left that nothing forces. As in first fit, a node keeps its memory to the end, so the sizes on a device add up.
+# (It is the inner `for`: for each node it walks `order` from the beginning.) Now place a list of nodes on two devices with as few changes as possible. Then every return that is left is needed. As in first fit, a node keeps its memory to the end, so the sizes on a device add up. Several placements may have the fewest changes: each of them is right.
 #
-# To try all placements is too slow: 40 nodes have 2⁴⁰. But many beginnings have the same future. What does the rest of the list need to know about a beginning?
+# To try all placements is too slow: 40 nodes have 2⁴⁰ of them. But place the first few nodes in two different ways: often the same choices are left for the other nodes. What do the other nodes need to know about the first ones?
 
 # %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
 def few_changes(nodes, caps):
     """Return a list of devices, 0 or 1, one for each node, with as few changes as possible.
 
-    nodes: a list of (name, size, devices that can run it); caps: room of device 0, of device 1.
+    nodes: a list of (name, size, devices that can run it), sizes are whole numbers.
+    caps: room of device 0, room of device 1.
     TODO     each node on a device that can run it; the sizes on a device add up to its cap at
              most. Return None if there is no such placement.
     Approach go through the nodes; for each pair (last device, size on device 0) keep one placement
@@ -124,9 +125,9 @@ check("13-1", few_changes)
 
 # %% [markdown] id="l13-swapt"
 # ### In the real runtime
-# The next cell puts your function in the place of `first_fit`. `spreading.guarded` makes rows of the runtime's `search`, asks your function, and tests the answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so a change in the list is not always one transfer.)
+# The next cell puts your function in the place of `first_fit`. `spreading.guarded` turns the runtime's nodes into your list, calls your function, and tests the answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so one change in the list may mean several transfers.)
 #
-# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader, Vulkan drivers for processors by different authors, stand for two vendors where both are installed. They share the processor's cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
+# Then two networks run on two real devices, if there are two. Where lavapipe and SwiftShader are installed, they stand for two vendors: both are Vulkan drivers for processors, by different authors. They share the processor's cores. So they show which device runs a node and what is transferred, and never that two devices are faster than one.
 
 # %% id="l13-swap" tags=["nbval-ignore-output"]
 SEAM = "vklab.plan.place.search.first_fit"
@@ -144,7 +145,7 @@ with attempt("13-1"):
     print(*mine, why, sep="\n")
 
 # %% [markdown] id="l13-bothread"
-# Left of `->` is first fit, right is your function. Fewer changes mean fewer chunks, and more nodes that can be fused.
+# Left of `->` is first fit, right is your function. Fewer changes mean fewer chunks, and more nodes that can be fused. One number may grow: a value that is transferred can lie in host memory (`host_bytes`); a value that stays on its device lies in the arena (`arena_bytes`).
 
 # %% [markdown] id="l13-2t"
 # ## 2 · Which device can run which node
@@ -162,7 +163,7 @@ with attempt("13-1"):
 figures.draw_questions()
 
 # %% [markdown] id="l13-2r"
-# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into dispatches that bind parts of the buffer.
+# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into several dispatches. Each binds only a part of the buffer.
 
 # %% id="l13-refusal"
 small = simulated_gpus(1, name="small", limits={"maxStorageBufferRange": 128 * MIB})[0]
@@ -179,16 +180,16 @@ predict("13-p2", refused=..., bytes_each=...)
 
 # %% [markdown] id="l13-e2t"
 # ### Exercise 2 · Refuse, with reasons
-# A device is a dictionary with features and limits, a node one with its needs:
+# A device is a dictionary with `"features"` and `"limits"`. A node is a dictionary with its needs:
 #
 # | key of a node | refused by a smaller limit |
 # |---|---|
 # | `"workgroup"`: its sizes along x, y, z | `maxComputeWorkGroupInvocations`: invocations in one workgroup |
 # | `"workgroups"`: their number along x, y, z | `maxComputeWorkGroupCount`: three numbers, one for each axis |
-# | `"buffers"`: bytes of each buffer; may be empty | `maxStorageBufferRange`: bytes of one buffer |
+# | `"buffers"`: {name: bytes} of each buffer; may be empty | `maxStorageBufferRange`: bytes of one buffer |
 # | `"shared_bytes"`: shared memory of a workgroup | `maxComputeSharedMemorySize` |
 #
-# `"features"` lists what the node needs, and what the device has. A need equal to a limit is allowed. `TABLES` has two devices, and `NODES` four nodes, `conv4` among them; print them to see how they look.
+# Both have `"features"`: what the node needs, and what the device has. A need equal to a limit is allowed. `TABLES` has two devices, and `NODES` four nodes, `conv4` among them. Print `TABLES[0]` and `NODES[1]` first.
 
 # %% id="l13-e2" vklab={"role": "exercise", "id": "13-2", "points": 4, "lines": 14}
 def refusals(nodes, devices):
@@ -233,17 +234,19 @@ check("13-2", refusals)
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
-# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints microseconds, as vklab guesses them for a discrete GPU and a CPU, and the cost to move the result of the node to the other device. `None`: no room; 0: computed together with the node before.
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in a table of costs.
+#
+# The next cell prints such a table in microseconds. vklab guesses the times from the type of a device. `None`: the node does not fit. `0`: less than half a microsecond, because the node is fused with the node before or only views its result. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")
 times, moves = spreading.prices(conv_many, mixed, {0: 128 * MIB})
 after = {maker: price for (maker, _), price in moves.items()}
 for name, (on_gpu, on_cpu) in times.items():
-    print(f"{name:9} GPU 0: {on_gpu}, CPU: {on_cpu}, move: {after.get(name)}")
+    print(f"{name:9} GPU 0: {on_gpu}, CPU: {on_cpu}, move: {after.get(name, '-')}")
 
 # %% [markdown] id="l13-3p"
-# A *move* has a price, too: bytes over the link of each device, and one more submission. Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
+# Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
 
 # %% id="l13-p3"
 predict("13-p3", fastest_each=..., all_on_0=...)
@@ -260,11 +263,19 @@ figures.draw_cut()
 # * The edge from the source to a node carries the node's time on device *1*: it is cut if the node is on the other side, and then this time is paid. The edge to the sink carries the time on device 0.
 # * The edges between neighbours carry the price of a move, in both directions.
 #
-# Imagine the edges as pipes. What flows from source to sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, send flow along any way from source to sink that still has **room** in each of its edges. The flow takes this room, and gives the same room to the opposite directions, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, all others on device 1. Stone used this for two processors in 1977. With three devices the problem is NP-hard, and where devices work at the same time, the time is no sum (section 4).
+# Imagine the edges as pipes. What flows from source to sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, repeat:
+#
+# 1. Look for a path from source to sink on which each edge still has **room**. At first, the room of an edge is its price.
+# 2. Send as much as its smallest room. Each edge of the path loses this room. The opposite edges gain it, so that a later path can undo the flow.
+# 3. When no path is left, the nodes that the source still reaches are on device 0, all others on device 1.
+#
+# In the picture, source → a → sink has room 9 and 2, so it carries 2. Then source → b → sink carries 3, and source → c → sink 2. What is left goes through b: source → a → b → sink carries 2, and source → c → b → sink 2. In all 11, as much as the cut. The source still reaches a and c, and not b.
+#
+# Stone used this for two processors in 1977. A cut knows no caps: `conv4` may be `None` on GPU 0, but the sum of several nodes is not limited. With three devices the problem is NP-hard. Where devices work at the same time, the time is no sum (section 4).
 
 # %% [markdown] id="l13-e3t" vklab={"id": "13-3"}
 # ### Exercise 3 · The cheapest placement on two devices
-# A move takes [[price]] for the submission, plus a time that depends on the pair of nodes. Trying all placements earns some of the points; 48 nodes need the cut. (A value with two readers on the other device counts as two moves here, although one would do.)
+# A move takes [[price]] units of time for the submission, plus a time that depends on the pair of nodes. Trying all placements earns some of the points; 48 nodes need the cut. (A value with two readers on the other device counts as two moves here, although one would do.)
 
 # %% id="l13-e3" vklab={"role": "exercise", "id": "13-3", "points": 5, "lines": 18}
 PRICE = [[price]]
@@ -277,8 +288,8 @@ def cheapest_cut(times, moves):
     moves: {(maker, reader): time}; PRICE + time is paid if the two are on different devices.
     In times, a maker stands before its readers.
     TODO     network(times, moves, PRICE) returns room[start][end], what each edge lets through;
-             the ends are node names, "source" and "sink". Repeat: find a way from source to sink
-             in which each edge has room; move its smallest room to the opposite directions.
+             the ends are node names, "source" and "sink". The opposite of each edge is there,
+             too, if only with room 0. Send flow along paths until no path is left.
     Example  cheapest_cut({"a": (1, 99), "b": (99, 1)}, {("a", "b"): 2}) -> {"a": 0, "b": 1}
              (roughly 18 lines)
     """
@@ -316,7 +327,9 @@ check("13-3", cheapest_cut)
 # hint("13-3")
 
 # %% [markdown] id="l13-e3r"
-# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second, equal GPU it is a waste. (VKML's own GPU 1 was a slow integrated GPU, where the return pays, too.) First fit never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (In VKML's paper the second device is an integrated GPU, slower than the first. There the return may pay, too.) First fit never looks at a price.
+#
+# vklab's policy `"cost"` does. But where memory is short, it gives each device at most *one* run of neighbouring nodes, so that the search stays fast. Here it misses the return:
 
 # %% id="l13-own-cost"
 for policy in ("greedy", "cost"):
@@ -326,7 +339,7 @@ for policy in ("greedy", "cost"):
 
 # %% [markdown] id="l13-4t"
 # ## 4 · Several devices at the same time
-# Branches of a graph can run at the same time. Then the **makespan** counts, the time from the first start to the last end. First without branches: a chain of six nodes takes 12 ms on one GPU, 2 ms for each node. A second, equal GPU is added; a move takes 1 ms. What is the least makespan of one run of the chain?
+# Branches of a graph can run at the same time. Then the **makespan** counts: the time from the first start to the last end. First a graph without branches: a chain of six nodes takes 12 ms on one GPU, 2 ms for each node. A second, equal GPU is added; a move takes 1 ms. What is the least makespan of one run of the chain?
 
 # %% id="l13-p4"
 predict("13-p4", milliseconds=...)
@@ -336,22 +349,28 @@ figures.draw_work(WORK, "Nine nodes. Each box: ms on GPU 0, GPU 1 and CPU (- mea
                   "MiB of weights, and the ms to move its result to another device.")
 
 # %% [markdown] id="l13-4r"
-# A **schedule** is a list of (name, device). Each device runs its nodes in this order. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB.
+# A **schedule** is a list of (name, device). Each device runs its nodes in this order. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. A device can compute during a move. The caps for the weights are 14, 12 and 64 MiB.
 #
-# Natural rules place one node after the other. In **HEFT** (heterogeneous earliest finish time) the node with the longest chain of work behind it comes first, and each goes where it ends first. How long are their schedules?
+# The next cell compares simple rules:
+#
+# * "one device" puts all nodes on one device; "contiguous split" divides the list into at most three runs, one for each device, in the best of all ways;
+# * "fastest device" and "earliest end" choose a device for one node after the other, in the order of the list;
+# * **HEFT** (heterogeneous earliest finish time) takes the device where a node ends first, and changes the order, too: the node with the longest chain of work from it to the end of the graph comes first.
 
 # %% id="l13-rules"
 for name, ms in placing_rules.naturals(WORK, CAPS).items():
     print(f"{name:20} {ms:g} ms")
 plan = placing_rules.earliest_end(WORK, CAPS, placing_rules.ranks(WORK))
-figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end of a node to the "
-                      "arrival of its result.")
+figures.draw_schedule(WORK, CAPS, plan, "HEFT. Below the line: ms. An arrow is a move, from the "
+                      "end of a node to the arrival of its result.")
 
 # %% [markdown] id="l13-e4t"
 # ### Exercise 4 · The shortest schedule (scored)
 # Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room.
 #
-# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
+# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit ("the obvious answer" in the messages) earns nothing, the least makespan earns the point, a schedule between them earns its share. Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
+#
+# The least is exact: the judge searches all schedules. It gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, divided by three devices).
 
 # %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 10}
 def makespan(work, caps):
@@ -396,14 +415,13 @@ check("13-4", makespan)
 
 # %% [markdown] id="l13-5t" vklab={"id": "13-5"}
 # ## 5 · What would break this?
-# This planner was tested with two equal GPUs, and every test passed. Now it meets devices that differ:
+# This planner was tested with two equal GPUs, and every test passed. Then it runs on a machine whose devices differ:
 #
 # ```python
 # def can_run(node, device, devices):
 #     first = devices[0]          # read once, used for all
 #     return fits(node, first["limits"]) and set(node["features"]) <= set(first["features"])
 # ```
-#
 #
 # | | invocations | largest buffer | float16 |
 # |---|---|---|---|
@@ -419,7 +437,7 @@ check("13-4", makespan)
 # | T | 1024 | 300 MiB | |
 #
 # ### Exercise 5 · The limits of device 0
-# What does the planner say about each node **on device 1**? `right`: the true answer; `beyond a limit`: it says yes, and device 1 cannot run the node; `kept away for nothing`: it says no, and device 1 can. The points are for all nodes together.
+# What does the planner say about each node **on device 1**? `right`: the true answer; `beyond a limit`: it says yes, and device 1 cannot run the node (a missing feature counts, too); `kept away for nothing`: it says no, and device 1 can. The points are for all nodes together.
 
 # %% id="l13-e5" vklab={"role": "exercise", "id": "13-5", "points": 3, "lines": 1}
 on_device_1 = ...  # {"P": "right", "Q": ...}
@@ -441,8 +459,8 @@ check("13-5", on_device_1)
 # | word | what it means | mistake to avoid |
 # |---|---|---|
 # | first fit | the first device with room | starting again at device 0 for every node |
-# | capability | features and limits of a device, asked for each node | the limits of device 0 for all |
-# | minimum cut | the cheapest placement on two devices that take turns | devices that work at the same time |
+# | capability | features and limits of a device, asked for each node | using the limits of device 0 for all |
+# | minimum cut | the cheapest placement on two devices that take turns | using it for devices that work at the same time |
 # | makespan | the last end of a schedule | expecting a chain to be faster on two devices |
 #
 # **Next**: lab 13b moves values between devices, and divides a model by data, by pipeline, by tensor.

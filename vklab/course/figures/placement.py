@@ -148,7 +148,11 @@ def draw_work(work: Work, caption: str) -> Picture:
              for name, (times, size, move, _) in work.items()}  # fmt: skip
     told = "; ".join(f"{name} reads {', '.join(reads) or 'nothing'}, {' '.join(notes[name])}"
                      for name, (_, _, _, reads) in work.items())  # fmt: skip
-    return draw_network(nodes, alt=told, caption=caption, notes=notes,
+    late: dict[str, int] = {}  # the latest column of each node: few lines cross
+    for name in reversed(list(work)):
+        late[name] = min((late[n] for n in late if name in work[n][3]), default=1) - 1
+    columns = {name: column - min(late.values()) for name, column in late.items()}
+    return draw_network(nodes, alt=told, caption=caption, notes=notes, columns=columns,
                         colours=dict.fromkeys(work, "sky"))  # fmt: skip
 
 
@@ -179,4 +183,4 @@ def draw_schedule(work: Work, caps: Sequence[int], plan: Schedule, caption: str)
     told = "; ".join(f"{name} on {DEVICES[d]} from {start} to {end}"
                      for name, (d, start, end) in made.items())  # fmt: skip
     return draw_timeline(lanes, arrows, alt=f"{told}. In all {span(work, plan)} ms.",
-                         caption=f"{caption} In all {span(work, plan)} ms.")  # fmt: skip
+                         caption=f"{caption} In all {span(work, plan)} ms.", step=5)  # fmt: skip

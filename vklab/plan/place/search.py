@@ -335,7 +335,8 @@ def first_fit(search: Search, fastest_first: bool = False) -> tuple[list[int], l
                 assigned.append(device)
                 why.append("; ".join(["the first device that fits", *full]))
                 break
-            full.append(f"device {load.label(device)} has {left[device]} of {need} bytes left")
+            full.append(f"device {load.label(device)} has {left[device]} bytes left of "
+                        f"{search.budgets[device]}, the node needs {need}")
         else:
             raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere after the "
                             f"nodes before it: {'; '.join(full)}")  # fmt: skip
