@@ -426,7 +426,7 @@ def fuse(work, sizes, outputs, most):
 # %% id="l10-e4d" vklab={"role": "demo"}
 with attempt("10-4"):
     display(figures.draw_fused(*EXAMPLE, fuse(*EXAMPLE), "Your groups."))
-    other = fusing.irregular_work(np.random.default_rng(4), 10)  # another seed: another graph
+    other = fusing.net_work(np.random.default_rng(4), 3, 4)  # another seed: another graph
     runs = moved(*other[:3], open_runs(other[0], *other[2:]))
     display(figures.draw_fused(*other, fuse(*other), f"open_runs moves {runs} bytes here."))
 
