@@ -15,7 +15,7 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
-from vklab.course.labs import fusing
+from vklab.course.labs import fusing, fusing_graphs
 from vklab.course.labs import rewriting as plain
 from vklab.course.labs.rewriting import PlainGraph, graph_of, infos_of
 
@@ -320,8 +320,8 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
     return min(known, best.get(whole, math.inf))
 
 
-def draw_work(draw: Callable[[], fusing.Drawn], share: float, moves: bool = False
-              ) -> tuple[fusing.Drawn, dict[str, float]]:  # fmt: skip
+def draw_work(draw: Callable[[], fusing_graphs.Drawn], share: float, moves: bool = False
+              ) -> tuple[fusing_graphs.Drawn, dict[str, float]]:  # fmt: skip
     """Draw until no natural answer earns more than a share; return the facts of the graph, too."""
     while True:
         drawn = draw()
@@ -354,9 +354,9 @@ class Fuse(Function):
              "bert": ("30 nodes of BERT, shuffled", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        small, large = (partial(fusing.net_work, random, rows, 6) for rows in (4, 5))
+        small, large = (partial(fusing_graphs.net_work, random, rows, 6) for rows in (4, 5))
         for part, *options in (("first", small, 0.75, True), ("large", large, 0.6),
-                               ("bert", partial(fusing.bert_work, random, 30), 0.9)):
+                               ("bert", partial(fusing_graphs.bert_work, random, 30), 0.9)):
             drawn, facts = draw_work(*options)
             yield Case(part, drawn, on="this graph", facts=facts)
         add, circle = ("Add", ("x", "y")), {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)),

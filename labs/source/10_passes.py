@@ -28,7 +28,7 @@ from IPython.display import display
 import vklab
 from vklab.course import attempt, banner, check, hint, predict, show, swap
 from vklab.course.figures import rewriting as figures
-from vklab.course.labs import fusing, rewriting
+from vklab.course.labs import fusing, fusing_graphs, rewriting
 from vklab.course.labs import pass_models as models
 from vklab.course.labs.fusing import EXAMPLE, broken_rule, buffers, is_core, moved, open_runs
 from vklab.course.labs.recorded_graphs import runtime_graph
@@ -426,7 +426,7 @@ def fuse(work, sizes, outputs, most):
 # %% id="l10-e4d" vklab={"role": "demo"}
 with attempt("10-4"):
     display(figures.draw_fused(*EXAMPLE, fuse(*EXAMPLE), "Your groups."))
-    other = fusing.net_work(np.random.default_rng(4), 3, 4)  # another seed: another graph
+    other = fusing_graphs.net_work(np.random.default_rng(4), 3, 4)  # another seed: another graph
     runs = moved(*other[:3], open_runs(other[0], *other[2:]))
     display(figures.draw_fused(*other, fuse(*other), f"open_runs moves {runs} bytes here."))
 

@@ -14,7 +14,7 @@ from vklab.course.author.lab import find_lab
 from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import fusing, pass_models, rewriting, rules
+from vklab.course.labs import fusing, fusing_graphs, pass_models, rewriting, rules
 from vklab.course.places import PROJECT
 
 drawn = drawn_cases("10-4", seconds=2)
@@ -88,7 +88,7 @@ def test_the_bound_is_what_all_partitions_give(monkeypatch):
     module = sys.modules[type(find("10-4")).__module__]
     random, tried = np.random.default_rng(5), 0
     for rows, columns, most in [(2, 4, 4), (4, 2, 5), (2, 3, 3), (3, 2, 4), (7, 1, 3), (2, 4, 5)]:
-        work, sizes, outputs, _ = fusing.net_work(random, rows, columns)
+        work, sizes, outputs, _ = fusing_graphs.net_work(random, rows, columns)
         masks = fusing.Masks(work, sizes, outputs, most)
         valid = (groups for groups in partitions(list(work))
                  if not fusing.broken_rule(work, outputs, most, groups))  # fmt: skip

@@ -46,45 +46,44 @@ def on_cpu(device):
     return open_devices.open_device(device).info.is_cpu
 
 
-# x, w, group, layouts ("4": conv_packed); the tiles differ in size, the channels in what they leave
-# of a chunk or of four.
+# x, w, group, kernel; tiles differ in size, channels in what they leave of a chunk or of four.
 CONVOLUTIONS = {
-    "1x1": ((2, 80, 5, 4), (17, 80, 1, 1), 1, {"1"}),
-    "splits-end-in-half-a-tile": ((1, 304, 4, 4), (18, 304, 3, 3), 1, {"1"}),
-    "groups": ((2, 96, 6, 5), (66, 48, 3, 2), 2, {"1"}),
-    "depth-and-filters-are-padded": ((1, 45, 9, 9), (37, 45, 3, 3), 1, {"1"}),
-    "fours": ((1, 31, 40, 40), (254, 31, 1, 3), 1, {"4"}),
-    "mostly-padding": ((1, 9, 8, 8), (20, 9, 3, 3), 1, {"0"}),
+    "1x1": ((2, 80, 5, 4), (17, 80, 1, 1), 1, "conv_packed"),
+    "splits-end-in-half-a-tile": ((1, 304, 4, 4), (18, 304, 3, 3), 1, "conv_packed"),
+    "groups": ((2, 96, 6, 5), (66, 48, 3, 2), 2, "conv_packed"),
+    "depth-and-filters-are-padded": ((1, 45, 9, 9), (37, 45, 3, 3), 1, "conv_packed"),
+    "one-part-of-half-a-chunk": ((1, 40, 8, 8), (33, 40, 5, 5), 1, "conv_packed"),
+    "large-tiles": ((1, 31, 40, 40), (254, 31, 1, 3), 1, "conv_packed"),
+    "mostly-padding": ((1, 9, 8, 8), (20, 9, 3, 3), 1, "conv_tiled"),
 }
 
 
-def layouts(plan):
-    """Return the layout of the weights of each tiled convolution; "4" for conv_packed."""
-    return [dict(d.defines).get("PACKED", "4") for d in plan.dispatches
-            if d.kernel in ("conv_packed", "conv_tiled")]  # fmt: skip
+def tiled(plan):
+    """Return the tiled convolutions of a plan."""
+    return [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_packed_convolutions(device, as_gpu, case):
-    x, w, group, packed = CONVOLUTIONS[case]
+    x, w, group, kernel = CONVOLUTIONS[case]
     proto = convolution(x, w, group=group)
     fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
     y, plan, expected = run(proto, fed, device)
-    assert set(layouts(plan)) == packed
+    assert {d.kernel for d in tiled(plan)} == {kernel}
     plain, before, _ = run(proto, fed, device, off=True)
-    assert set(layouts(before)) == {"0"} and len(before.dispatches) == len(plan.dispatches)
+    assert {d.kernel for d in tiled(before)} == {"conv_tiled"}
     for one, other in ((y, expected), (y, plain)):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("case", ["1x1", "fours"])
+@pytest.mark.parametrize("case", ["1x1", "large-tiles"])
 def test_packed_convolutions_in_float16(device, as_gpu, case):
-    x, w, _, packed = CONVOLUTIONS[case]
+    x, w, _, kernel = CONVOLUTIONS[case]
     fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
     y, plan, expected = run(convolution(x, w), fed, device, dtype="float16")
-    assert set(layouts(plan)) == packed
-    (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
-    assert dict(tiled.reads)["w_buffer"].dtype in ("float16", "float32")  # as the device stores it
+    (one,) = tiled(plan)
+    assert one.kernel == kernel
+    assert dict(one.reads)["w_buffer"].dtype in ("float16", "float32")  # as the device stores it
     np.testing.assert_allclose(y, expected, rtol=4e-3, atol=1e-2)
 
 
@@ -94,7 +93,7 @@ def test_what_lies_behind_the_last_channel_is_not_read(device, as_gpu):
     x[1] = np.nan
     proto = convolution((2, 45, 6, 6), (20, 45, 3, 3))
     y, plan, _ = run(proto, {"x": x, "s": np.zeros((1, 20, 1, 1), np.float32)}, device)
-    assert "PACKED" in dict(plan.dispatches[0].defines) and np.isfinite(y[0]).all()
+    assert plan.dispatches[0].kernel == "conv_packed" and np.isfinite(y[0]).all()
 
 
 @pytest.mark.parametrize("dtype", [None, "float16"])

@@ -17,7 +17,7 @@ from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.tuning import variants
 from vklab.shader import compiler, toolchain
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
 KERNELS = {path.stem: path.read_text("utf-8") for path in (ROOT / "shaders/ops").glob("*.slang")}
 STORE = """
@@ -83,14 +83,16 @@ PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((256, 256
             ("Conv", infos((1, 64, 32, 32), (64, 64, 3, 3))), ("Conv", [
                 *infos((1, 64, 64, 64)), TensorInfo("w", "float32", (512, 64, 3, 3),
                                                     np.ones((512, 64, 3, 3), np.float32))]),
-            ("MatMul", infos((64, 8192), (8192, 64)))]  # fmt: skip
+            ("MatMul", infos((64, 8192), (8192, 64))),
+            ("MatMul", infos((64, 64), (64, 64), dtype="float16"))]  # fmt: skip
 
 
 def built() -> Iterator[Dispatch]:
     """Yield the dispatches of all nodes above, and the variants of their products on a GPU."""
     for op_type, inputs, attributes, domain in NODES:
         yield from registry.apply(op_type, inputs, attributes, 23, domain).dispatches
-    device = fake_device()
+    matrices = CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32")
+    device = fake_device(subgroup_size=32, cooperative_matrices=(matrices,))
     for op_type, inputs in PRODUCTS:
         for product in registry.apply(op_type, inputs, {}, 23).dispatches:
             yield from variants.choose(product, device)
@@ -123,8 +125,8 @@ def test_dispatches_declare_what_their_kernels_do():
 def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
-    others = {"conv_packed", "conv_tiled", "matmul_tiled", "matvec", "pointwise",
-              "sum_splits"}  # of vklab/plan
+    others = {"conv_packed", "conv_tiled", "matmul_cooperative", "matmul_tiled", "matvec",
+              "pointwise", "sum_splits"}  # of vklab/plan
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 

@@ -159,22 +159,23 @@ def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
 
 
 def test_convolutions_are_packed_unless_that_is_mostly_padding():
-    for channels, packed in ((64, "1"), (37, "0"), (39, "1"), (52, "1")):
+    for channels, kernel in ((64, "conv_packed"), (37, "conv_tiled"), (39, "conv_packed"),
+                             (52, "conv_packed")):  # fmt: skip
         plan = plan_of(convolution(channels, 20, 5), GPU)
-        (tiled,) = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
-        tile = dict(tiled.constants)
-        assert tile["TILE_K"] % prepack.CHUNK == 0 and dict(tiled.defines)["PACKED"] == packed
-        padded = 4 * 20 * 9 * (-(-channels // 16) * 16 if packed != "0" else channels)
-        assert plan.memory.weights_bytes == padded
+        (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
+        assert tiled.kernel == kernel
+        assert int(dict(tiled.defines)["TILE_K"]) % prepack.CHUNK == 0
+        packed = kernel == "conv_packed"
+        assert plan.memory.weights_bytes == (
+            4 * 20 * 9 * (-(-channels // 16) * 16 if packed else channels))  # fmt: skip
     assert "w" in reads(plan_of(convolution(64, 20, 5), CPU))
 
 
 def test_padding_never_makes_a_weight_too_large_to_bind(monkeypatch):
-    for least, packed in ((4 * 20 * 9 * 48, "1"), (4 * 20 * 9 * 48 - 1, "0")):
+    for least, kernel in ((4 * 20 * 9 * 48, "conv_packed"), (4 * 20 * 9 * 48 - 1, "conv_tiled")):
         monkeypatch.setattr(prepack, "LEAST_RANGE_BYTES", least)
-        tiled = plan_of(convolution(47, 20, 5), GPU).dispatches[0]
-        assert dict(tiled.defines)["PACKED"] == packed
-    assert dict(plan_of(convolution(64, 20, 5), GPU).dispatches[0].defines)["PACKED"] == "1"
+        assert plan_of(convolution(47, 20, 5), GPU).dispatches[0].kernel == kernel
+    assert plan_of(convolution(64, 20, 5), GPU).dispatches[0].kernel == "conv_packed"
 
 
 def test_large_tiles_are_read_by_fours():
@@ -185,7 +186,7 @@ def test_large_tiles_are_read_by_fours():
 def test_parts_of_a_sum_are_whole_chunks():
     plan = plan_of(convolution(500, 20, 5), GPU)
     first, second = plan.dispatches
-    assert second.kernel == "sum_splits" and dict(first.defines)["PACKED"] == "1"
+    assert second.kernel == "sum_splits" and first.kernel == "conv_packed"
     push = dict(first.push)
     assert push["part"] % prepack.CHUNK == 0
     splits = dict(second.push)["splits"]
@@ -228,6 +229,6 @@ def test_tiles_of_all_sizes_read_one_layout():
                   {"w": random_array((256, 64, 3, 3))})  # fmt: skip
     graph = onnx_import.load_graph(proto)
     found = [planned(graph, GPU, {"s": size}).dispatches[0] for size in (5, 20, 64, 150)]
-    assert len({dict(d.constants)["TILE_M"] for d in found}) > 2
-    assert {d.kernel for d in found} == {"conv_packed", "conv_tiled"}
+    assert len({dict(d.constants)["TILE_M"] for d in found}) > 1
+    assert {d.kernel for d in found} == {"conv_packed"}
     assert len({dict(d.reads)["w_buffer"].name for d in found}) == 1

@@ -18,11 +18,11 @@ Expression = int | tuple[Any, ...]
 Words = tuple[int, ...]
 
 _MODE_LOCAL_SIZE, _MODE_LOCAL_SIZE_ID = 17, 38
-_BUILT_IN, _WORKGROUP_SIZE, _SPEC_ID, _WORKGROUP = 11, 25, 1, 4
+_BUILT_IN, _WORKGROUP_SIZE, _SPEC_ID, _WORKGROUP, _W32 = 11, 25, 1, 4, 0xFFFFFFFF
 _OPERATIONS: dict[int | str, Callable[..., int]] = {
     "product": operator.mul, "sum": lambda *values: sum(values),
     113: int, 114: int, 124: int,  # conversions
-    128: operator.add, 130: operator.sub, 132: operator.mul,
+    128: lambda a, b: a + b & _W32, 130: lambda a, b: a - b & _W32, 132: lambda a, b: a * b & _W32,
     134: operator.floordiv, 135: operator.floordiv, 137: operator.mod, 139: operator.mod,
     169: lambda condition, yes, no: yes if condition else no,
     170: operator.eq, 171: operator.ne, 172: operator.gt, 173: operator.gt, 174: operator.ge,

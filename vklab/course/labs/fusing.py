@@ -6,16 +6,15 @@ node has is an input of the graph. A size is the bytes of a value. Visited by la
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from vklab.course.labs.recorded_graphs import RecordedGraph, recorded
+from vklab.course.labs.recorded_graphs import RecordedGraph
 
-__all__ = ["EXAMPLE", "POINTWISE", "Drawn", "Masks", "Work", "bert_work", "broken_rule", "buffers",
-           "is_core", "moved", "natural", "net_work", "of_recorded", "open_runs"]  # fmt: skip
+__all__ = ["EXAMPLE", "POINTWISE", "Masks", "Work", "broken_rule", "buffers", "is_core", "moved",
+           "natural", "of_recorded", "open_runs"]  # fmt: skip
 
 Work = Mapping[str, tuple[str, tuple[str, ...]]]
 Pair = tuple[int, int, int]  # bytes saved, number of a group, number of another one
@@ -316,43 +315,3 @@ def natural(masks: Masks, tries: int, moves: bool = True) -> Iterator[tuple[str,
         yield name, min(masks.merge(order) for _ in range(tries))
     if moves:
         yield "move single nodes", masks.move_nodes(numbers)
-
-
-Drawn = tuple[Work, dict[str, int], tuple[str, ...], int]
-
-
-def net_work(random: np.random.Generator, rows: int, columns: int) -> Drawn:
-    """Draw a net: each node reads the one above and the one to the left; every fifth is a core.
-
-    Few sets of nodes can be done, and many orders lead through them. Values have 20 to 80 bytes.
-
-    Args:
-        random: the source of chance.
-        rows: nodes above each other.
-        columns: nodes beside each other.
-    """
-    count = rows * columns
-    cores = set(random.choice(count, count // 5, replace=False).tolist())
-    work: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for n in range(count):
-        reads = (f"n{n - columns}",) * (n >= columns) + (f"n{n - 1}",) * (n % columns > 0)
-        if not reads or len(reads) == 1 and random.random() < 0.2:
-            reads += (f"x{int(random.integers(3))}",)
-        ops = ("Softmax", "MatMul") if n in cores else ("Relu", "Add")
-        work[f"n{n}"] = ops[len(reads) > 1], reads
-    read = dict.fromkeys(name for _, reads in work.values() for name in reads)
-    sizes = {name: int(random.integers(20, 81)) for name in {**work, **read}}
-    return work, sizes, tuple(name for name in work if name not in read), 5
-
-
-def bert_work(random: np.random.Generator, count: int) -> Drawn:
-    """Return a window of the recorded BERT with other names, another order and drawn sizes."""
-    first = int(random.integers(20, 380 - count))
-    part = _bert().window(first, first + count).renamed(random).shuffled(random)
-    work, sizes, outputs = of_recorded(part)
-    return work, {name: int(random.integers(20, 81)) for name in sizes}, outputs, 5
-
-
-@functools.cache
-def _bert() -> RecordedGraph:
-    return recorded("bert_base")

@@ -25,7 +25,7 @@ FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 FEWEST_ROWS = 8
 # Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
-# Channels that conv_tiled and conv_packed take in one step; terms of a step of matmul_tiled.
+# Channels that conv_packed takes at one tap of a window.
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
@@ -127,33 +127,29 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
     return weight.constant is not None and n >= fewest and n % 4 == 0 and dense
 
 
-def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
-    """Prepack the weights of conv_tiled in steps of CHUNK channels at one tap of the window.
+def in_chunks(dispatch: Dispatch) -> Dispatch | None:
+    """Prepack the weights of conv_packed: steps of CHUNK channels at one tap of the window.
 
-    A tile of blocks of 4 x 4 sums, in steps of CHUNK along k, is computed by conv_packed.
+    Returns None if the weights are computed by the model, or would be padded too much.
     """
     push: dict[str, Any] = dict(dispatch.push)
     weight = dict(dispatch.reads)["w_buffer"]
     filters, depth = push["out_channels"], push["in_channels"]
     taps = weight.count // (push["groups"] * filters * depth)
-    laid_out = None
-    if -depth % CHUNK <= MOST_PADDING * depth:
-        laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
-    if laid_out and laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
-        laid_out = None  # with its padding the weight may be too large for one binding
-    if laid_out is None:
-        return replace(dispatch, defines=(*dispatch.defines, ("PACKED", "0")))
-    changed = _with(dispatch, "w_buffer", laid_out)
-    if tile[2] == CHUNK and all(size % 4 == 0 for size in tile[3:]):
-        constants = tuple(each for each in dispatch.constants if each[0] != "TILE_K")
-        return replace(changed, kernel="conv_packed", constants=constants)
-    return replace(changed, defines=(*dispatch.defines, ("PACKED", "1")))
+    if -depth % CHUNK > MOST_PADDING * depth:
+        return None
+    laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
+    # With its padding the weight may be too large for one binding.
+    if laid_out is None or laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
+        return None
+    return _with(dispatch, "w_buffer", laid_out)
 
 
 def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
-    in_chunks = dispatch.kernel in ("matmul_tiled", "conv_packed")
-    return CHUNK if in_chunks or dict(dispatch.defines).get("PACKED") == "1" else 1
+    terms = {"matmul_cooperative": 64, "conv_packed": CHUNK}
+    tiled = dispatch.kernel == "matmul_tiled"
+    return int(dict(dispatch.defines)["TILE_K"]) if tiled else terms.get(dispatch.kernel, 1)
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:

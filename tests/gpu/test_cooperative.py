@@ -1,0 +1,84 @@
+"""Products of halves on matrix units against NumPy, on devices that have some.
+
+Few CPU drivers list cooperative matrices: lavapipe does from Mesa 26 on (8 x 8 x 8), where these
+tests take it for a GPU. On NVIDIA's driver they are 16 x 16 x 16. A validation layer older than
+1.3.255 does not know the extension and reports its use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from small_models import random_array
+
+import vklab
+from vklab.plan.tuning import tiles
+from vklab.runtime import open_devices
+from vklab.types import DeviceInfo
+
+SIZES = [(16, 32, 16), (33, 39, 47), (64, 64, 64), (17, 64, 40), (197, 100, 64), (130, 45, 70),
+         (64, 2048, 64), (95, 777, 130)]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def as_gpu(device, monkeypatch):
+    """Skip a device without matrices of halves; take the others for GPUs."""
+    kinds = {(each.a, each.result) for each in open_devices.open_device(device).info
+             .cooperative_matrices}  # fmt: skip
+    if ("float16", "float32") not in kinds:
+        pytest.skip("the driver lists no cooperative matrix of halves with sums in float32")
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+
+
+def gemm(m, k, n, turns=(0, 0), alpha=1.0, relu=True):
+    shapes = {"a": (k, m) if turns[0] else (m, k), "b": (n, k) if turns[1] else (k, n), "c": (n,)}
+    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1],
+                              alpha=alpha),
+             helper.make_node("Relu" if relu else "Identity", ["p"], ["y"])]  # fmt: skip
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+              for name, shape in shapes.items()]  # fmt: skip
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (m, n))]
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), ir_version=8,
+                              opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+    fed = {name: random_array(shape, number).astype(np.float16)
+           for number, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+    fed["a"] = (fed["a"] / np.float16(k**0.5)).astype(np.float16)
+    return proto, fed
+
+
+def expected(fed, turns=(0, 0), alpha=1.0):
+    a, b, c = (fed[name].astype(np.float32) for name in "abc")
+    return alpha * ((a.T if turns[0] else a) @ (b.T if turns[1] else b)) + c
+
+
+@pytest.mark.parametrize("turns", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_products_of_all_layouts_and_edges(device, sizes, turns):
+    proto, fed = gemm(*sizes, turns, alpha=0.5)
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"].astype(np.float32)
+        kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+    assert kernels[0] == "matmul_cooperative"
+    np.testing.assert_allclose(y, np.maximum(expected(fed, turns, 0.5), 0), rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("tile", tiles.COOPERATIVE, ids=lambda tile: f"{tile.m}x{tile.n}")
+def test_every_tile_computes_the_same(device, monkeypatch, tile):
+    monkeypatch.setattr(tiles, "COOPERATIVE", (tile,))
+    proto, fed = gemm(150, 200, 140)
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"].astype(np.float32)
+        if session.plan.dispatches[0].kernel != "matmul_cooperative":
+            pytest.skip("the tile does not suit this device")
+    np.testing.assert_allclose(y, np.maximum(expected(fed), 0), rtol=2e-3, atol=4e-3)
+
+
+def test_infinities_and_nan_stay_in_their_rows(device):
+    proto, fed = gemm(40, 70, 50, relu=False)
+    fed["a"][3, 5], fed["a"][7, 0] = np.inf, np.nan
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        assert session.plan.dispatches[0].kernel == "matmul_cooperative"
+    assert np.isnan(y[7]).all() and np.isinf(y[3]).all()
+    assert np.isfinite(np.delete(y, (3, 7), axis=0)).all()

@@ -1,0 +1,105 @@
+"""Cut a long sum of a product into parts that run in parallel, and add them up.
+
+For a GPU with too few workgroups, and for loops longer than llvmpipe allows.
+Source: CUTLASS, 'Efficient GEMM in CUDA', split K. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab import settings
+from vklab.ops import dtypes, linear, registry
+from vklab.plan import limits
+from vklab.plan.tuning import prepack, tiles
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["split"]
+
+
+def split(
+    chosen: Dispatch, wanted: int, original: Dispatch, sizes: tiles.ProductSizes, info: DeviceInfo
+) -> tuple[Dispatch, ...]:
+    """Return a product whose sums are cut into parts, and the dispatch that adds these up.
+
+    Args:
+        chosen: the kernel that computes the product.
+        wanted: the number of parts; a device may need more, and some products allow only one.
+        original: the product before a kernel was chosen for it.
+        sizes: m, n, k and the batch count.
+        info: the device.
+    """
+    m, n, k, batch = sizes
+    push: dict[str, Any] = dict(original.push)
+    steps = push["part"]  # the whole sum, in the kernel's unit: terms of k, or channels
+    result = _computed(original)
+    shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
+    if info.is_cpu or settings.get("DISABLE_VARIANTS") or shares:
+        wanted = 1
+    if "llvmpipe" in info.driver:
+        wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
+    whole = prepack.chunk(chosen)
+    part = -(-steps // (wanted * whole)) * whole
+    splits = -(-steps // part) if steps else 1
+    if splits == 1:
+        return (chosen,)
+    # Parts are not rounded; their sum is, once.
+    wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
+    partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
+    changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
+    # Scaling and C apply to the whole sum, not to a part.
+    plain = {"part": part, "alpha": 1.0}
+    biased = dict(chosen.defines)["BIAS"] == "1"
+    first = replace(
+        chosen,
+        reads=chosen.reads[:2],
+        writes=(("y_buffer", partial),),
+        workgroups=(*chosen.workgroups[:2], chosen.workgroups[2] * splits),
+        push=tuple((name, plain.get(name, value)) for name, value in chosen.push),
+        defines=tuple((name, changed.get(name, v)) for name, v in chosen.defines),
+        epilogue=None,
+    )
+    bias = chosen.reads[2][1] if biased else None
+    return first, _sum_splits(partial, bias, original, sizes)
+
+
+def _computed(dispatch: Dispatch) -> TensorInfo:
+    """Return the tensor that the kernel itself computes, before any epilogue."""
+    if dispatch.epilogue is None:
+        return dispatch.writes[0][1]
+    own = dispatch.epilogue.operands[0]
+    return replace(own.info, dtype=own.dtype)
+
+
+def _sum_splits(
+    partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: tiles.ProductSizes
+) -> Dispatch:
+    push: dict[str, Any] = dict(original.push)
+    result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
+    if original.kernel == "conv":  # the bias is one column, with one row per channel
+        rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)
+    else:
+        rows, steps = m, (push["c_row"], push["c_column"])
+        scales = (float(push["alpha"]), float(push["beta"]))
+    return Dispatch(
+        kernel="sum_splits",
+        reads=(("x_buffer", partial), *((("c_buffer", bias),) if bias else ())),
+        writes=original.writes,
+        workgroups=registry.grid(-(-result.count // registry.WORKGROUP)),
+        push=(
+            ("count", result.count), ("splits", splits), ("rows", rows), ("n", n),
+            ("c_row", steps[0]), ("c_column", steps[1]),
+            ("alpha", scales[0]), ("beta", scales[1]),
+        ),
+        defines=(
+            ("BIAS", "1" if bias else "0"), *linear.value_defines(result.dtype),
+            *dtypes.type_defines("X", partial.dtype)[:2],
+            *dtypes.type_defines("T", bias.dtype if bias else result.dtype)[:2],
+            *dtypes.type_defines("Y", original.writes[0][1].dtype)[::2],
+        ),
+        flops=result.count * splits,
+        iterations=splits,
+        stores=True,
+        epilogue=original.epilogue,
+    )  # fmt: skip

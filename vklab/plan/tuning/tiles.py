@@ -1,0 +1,118 @@
+"""Tiles of products and convolutions, and a model of the time that each of them takes.
+
+The tables are data: another chip is another table. Source of the numbers: an H200 (driver 580),
+each tile alone on a compute unit and on a full device, at 768, 3,072 and 4,096 terms.
+Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["CONV", "COOPERATIVE", "PACKED", "PRODUCT", "UNITS", "ProductSizes", "Tile",
+           "expected_ns", "parts", "soonest"]  # fmt: skip
+
+# m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
+ProductSizes = tuple[int, int, int, int]
+# Compute units of a GPU: the real number differs, the order of tiles by time hardly.
+UNITS = 128
+# A second dispatch, which adds the parts of a sum: its fixed time, and bytes it reads in one ns.
+SECOND_NS, SECOND_BYTES_PER_NS = 5000, 2000
+# A part shorter than this along k is not worth the second dispatch.
+SHORTEST_PART = 256
+# The second dispatch adds the parts sequentially.
+MOST_PARTS = 64
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One way to cut a product into workgroups, and the times of one step along k.
+
+    Attributes:
+        m: rows of the result that a workgroup computes.
+        n: columns of the result that a workgroup computes.
+        k: terms of one step.
+        rows: rows of one invocation's block; of a subgroup's block with cooperative matrices.
+        columns: columns of that block.
+        alone_ns: time of a step if few workgroups run: waiting for memory decides.
+        busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
+    """
+
+    m: int
+    n: int
+    k: int
+    rows: int
+    columns: int
+    alone_ns: float
+    busy_ns: float
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks of a workgroup."""
+        return self.m // self.rows * (self.n // self.columns)
+
+
+# Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
+PRODUCT: tuple[Tile, ...] = (
+    Tile(32, 32, 16, 4, 4, 374, 134),
+    Tile(64, 64, 16, 4, 4, 546, 475),
+    Tile(64, 64, 16, 8, 8, 967, 394),
+    Tile(64, 128, 16, 8, 8, 963, 810),
+    Tile(128, 128, 16, 8, 8, 1478, 1500),
+)
+# Kernel conv_packed, between windows of 1 x 1 and of 3 x 3. A workgroup is a multiple of n.
+PACKED: tuple[Tile, ...] = (
+    Tile(32, 32, 16, 4, 4, 680, 195),
+    Tile(64, 32, 32, 4, 4, 1000, 660),
+    Tile(64, 64, 16, 4, 4, 690, 600),
+    Tile(128, 64, 16, 8, 8, 1500, 1080),
+)
+# Kernel conv_tiled, for weights that cannot be packed. n never exceeds the workgroup.
+CONV: tuple[Tile, ...] = (
+    Tile(16, 16, 32, 1, 1, 700, 330),
+    Tile(32, 32, 32, 2, 2, 900, 730),
+    Tile(64, 64, 16, 4, 4, 900, 730),
+    Tile(128, 128, 16, 8, 8, 2000, 1950),
+)
+# Kernel matmul_cooperative: halves.
+COOPERATIVE: tuple[Tile, ...] = (
+    Tile(16, 64, 64, 16, 16, 425, 183),
+    Tile(32, 32, 64, 16, 16, 388, 198),
+    Tile(32, 64, 64, 16, 32, 442, 253),
+    Tile(64, 64, 64, 32, 32, 577, 379),
+    Tile(64, 128, 64, 32, 64, 839, 676),
+    Tile(128, 128, 64, 64, 64, 1578, 1155),
+)
+
+
+def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
+    """Return the tile, and the number of parts to cut the sums into, that take the least time."""
+    counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    found = [(expected_ns(tile, count, sizes), number, count)
+             for number, tile in enumerate(tiles)
+             for count in counts if count == 1 or count * SHORTEST_PART <= sizes[2]]  # fmt: skip
+    _, number, count = min(found)
+    return tiles[number], count
+
+
+def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
+    """Return the time that a product takes in tiles.
+
+    Args:
+        tile: how the result is cut into workgroups.
+        count: the parts into which each sum is cut.
+        sizes: m, n, k and the batch count.
+    """
+    m, n, k, batch = sizes
+    workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
+    steps = -(-k // (count * tile.k))
+    time = steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    if count == 1:
+        return time
+    return time + SECOND_NS + 4 * m * n * batch * count / SECOND_BYTES_PER_NS
+
+
+def parts(workgroups: int, k: int) -> int:
+    """Return into how many parts a kernel without a tile cuts a sum of k terms."""
+    return max(1, min(2 * UNITS // workgroups, k // SHORTEST_PART, MOST_PARTS))
