@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Many devices", minutes: 90}
+#   vklab: {title: "Many devices", minutes: 95}
 # ---
 
 # %% [markdown] id="l13-title"
 # # Lab 13 · Many devices
-# **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4 (25 minutes more) may wait for another day
+# **Which device runs which node, and why** · 95 minutes, 5 exercises; exercise 4 (25 minutes more) may wait for another day
 #
 # A network may need more memory than one device has. A device may lack a feature that one node needs. Or two devices together may finish sooner than one. The choice of a device for every node is called a **placement**.
 #

@@ -33,20 +33,28 @@ def machines(small_first: bool) -> list[DeviceInfo]:
     return [fake_device(each, index=n, name=f"GPU {n}") for n, each in enumerate(pair)]
 
 
-def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None) -> Plan:
+# Rows and columns of the products. Results of the first size are no multiple of SMALL's alignment;
+# for the second, LARGE takes a tile that is too large for SMALL's shared memory.
+ODD, WIDE = (190, 1000), (250, 1024)
+
+
+def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None,
+                size: tuple[int, int] = ODD) -> Plan:  # fmt: skip
     """Plan products with weights of 4 MiB, by turns on one device and on the other.
 
     Args:
+        devices: the devices, as they are named.
         real: what the devices turn out to be when all is placed.
+        size: rows and columns of the products.
     """
     nodes, weights, place = [], {}, {}
     for k in range(4):
         nodes += [helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"m{k}"),
                   helper.make_node("Softmax", [f"m{k}"], [f"s{k}"], f"s{k}"),
                   helper.make_node("Tanh", [f"s{k}"], [f"v{k + 1}"], f"t{k}")]  # fmt: skip
-        weights[f"w{k}"] = np.ones((1000, 1000), np.float32)
+        weights[f"w{k}"] = np.ones((size[1], size[1]), np.float32)
         place |= {f"[mst]{k}": k % 2}
-    source = model(nodes, [value("v0", (190, 1000))], ["v4"], weights)
+    source = model(nodes, [value("v0", size)], ["v4"], weights)
     graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
     facts = Facts(placement=planned.place(graph, devices, pins=place))
     return plans.make_plan(graph, {info.name: info for info in graph.inputs}, real or devices,
@@ -110,8 +118,9 @@ def test_chunks_planned_with_the_first_device_break_limits_of_the_others(monkeyp
         spread_over(devices)
     plan_checks.problems.clear()
     with plan_checks.unchecked("chunks are planned for the wrong device"):
-        wrong = spread_over(devices)
-    assert set(broken(wrong)) == {"range", "shared memory", "alignment"}
+        wrong, wide = spread_over(devices), spread_over(devices, size=WIDE)
+    assert set(broken(wrong)) == {"range", "alignment"}
+    assert set(broken(wide)) == {"range", "shared memory"}
     assert table.dispatch_counts(wrong) != table.dispatch_counts(sound)
     narrow = [devices[0], fake_device({**SMALL, "maxComputeWorkGroupInvocations": 128}, index=1)]
     with plan_checks.unchecked("chunks are planned for the wrong device"):
