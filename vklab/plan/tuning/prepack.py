@@ -147,9 +147,9 @@ def in_chunks(dispatch: Dispatch) -> Dispatch | None:
 
 def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
-    terms = {"matmul_cooperative": 64, "conv_packed": CHUNK}
-    tiled = dispatch.kernel == "matmul_tiled"
-    return int(dict(dispatch.defines)["TILE_K"]) if tiled else terms.get(dispatch.kernel, 1)
+    if dispatch.kernel in ("matmul_tiled", "matmul_cooperative"):
+        return int(dict(dispatch.defines)["TILE_K"])
+    return CHUNK if dispatch.kernel == "conv_packed" else 1
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:

@@ -1,8 +1,9 @@
 """Tiles of products and convolutions, and a model of the time that each of them takes.
 
-The tables are data: another chip is another table. Source of the numbers: an H200 (driver 580),
-each tile alone on a compute unit and on a full device, at 768, 3,072 and 4,096 terms.
-Visited by lab 08.
+The tables are data: another chip is another table. PRODUCT and COOPERATIVE were measured on an
+H200 (driver 580): the difference of products of 768 and 3,072 terms with few workgroups, and a
+product that fills the device. PACKED lies between what windows of 1 x 1 and of 3 x 3 took there.
+CONV was not measured in steps: its numbers keep the order of whole convolutions. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["CONV", "COOPERATIVE", "PACKED", "PRODUCT", "UNITS", "ProductSizes", 
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
-# Compute units of a GPU: the real number differs, the order of tiles by time hardly.
+# Compute units of a GPU. The real number differs, but tiles keep nearly the same order.
 UNITS = 128
 # A second dispatch, which adds the parts of a sum: its fixed time, and bytes it reads in one ns.
 SECOND_NS, SECOND_BYTES_PER_NS = 5000, 2000
@@ -61,7 +62,7 @@ PRODUCT: tuple[Tile, ...] = (
     Tile(64, 128, 16, 8, 8, 963, 810),
     Tile(128, 128, 16, 8, 8, 1478, 1500),
 )
-# Kernel conv_packed, between windows of 1 x 1 and of 3 x 3. A workgroup is a multiple of n.
+# Kernel conv_packed. A workgroup is a multiple of n.
 PACKED: tuple[Tile, ...] = (
     Tile(32, 32, 16, 4, 4, 680, 195),
     Tile(64, 32, 32, 4, 4, 1000, 660),

@@ -135,12 +135,13 @@ def _matrix_units(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> 
     tile, parts = tiles.soonest(fitting, sizes)
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
                  ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
-    shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), ("EIGHTS", loads[1]))
+    defines = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k),
+               ("EIGHTS", int(loads[1])), ("TILE_K", tile.k))  # fmt: skip
     changed = _in_tiles(dispatch, "matmul_cooperative", tile, sizes, constants)
     if changed is None:
         return None
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, *((n, str(int(v))) for n, v in shape))), parts
+                   defines=(*changed.defines, *((n, str(v)) for n, v in defines))), parts
 
 
 def _matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
