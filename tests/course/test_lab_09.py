@@ -182,13 +182,30 @@ def test_the_guard_stops_orders_that_a_driver_must_not_see():
         assert not rows and "AssertionError" in problem
 
 
+def test_attributes_read_by_hand_are_those_of_protobuf():
+    kind = type(find("09-1"))
+    for number, params in enumerate(kind.variants):
+        about = onnx.AttributeProto.FromString(bytes.fromhex(params["message"]))
+        assert about.type == onnx.AttributeProto.INT
+        right = [(1, 2, about.name.encode()), (3, 0, about.i), (20, 0, about.type)]
+        assert kind(number).expected(None) == right
+
+
 def test_the_walker_agrees_with_protobuf_on_a_whole_file():
-    read = trials.answer_of(LAB, "09-1")
     file = data("mini_classifier.onnx").read_bytes()
-    places = list(onnx_file.fields(file, 0, len(file)))
-    assert [field[0] for field in read(file)] == [place[0] for place in places]
-    graph = next(value for number, _, value in read(file) if number == onnx_file.GRAPH)
+    graph = next(each for each in onnx_file.fields(file, 0, len(file)) if each[0] == onnx_file.GRAPH)
     names = [tensor.name for tensor in onnx.load_from_string(file).graph.initializer]
-    found = [TensorProto.FromString(value).name for number, _, value in read(graph)
+    found = [TensorProto.FromString(file[first:last]).name
+             for number, _, first, last in onnx_file.fields(file, *graph[2:])
              if number == onnx_file.INITIALIZER]  # fmt: skip
     assert found == names
+
+
+def test_a_location_outside_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "w.bin").write_bytes(b"1234")
+    (tmp_path / "in" / "w.bin").write_bytes(b"12")
+    assert onnx_files.bytes_in(tmp_path / "in", "w.bin") == 2
+    for location in ("../w.bin", "sub/../../w.bin", str(tmp_path / "w.bin"), "v.bin", "."):
+        with pytest.raises(ValueError, match="no file"):
+            onnx_files.bytes_in(tmp_path / "in", location)

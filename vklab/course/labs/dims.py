@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Dim", "Shape", "ShapeRule", "complete", "dim", "elements", "infer_graph", "text"]
+__all__ = ["Dim", "Reshape", "Shape", "ShapeRule", "broadcast", "complete", "dim", "elements",
+           "infer_graph", "text"]  # fmt: skip
 
 Dim = int | str
 Shape = list[Dim]
 # Operator, shapes of the inputs, attributes -> shape of the output.
 ShapeRule = Callable[[str, list[Shape], Mapping[str, Any]], Shape]
+# Shape of the input, target, allowzero -> shape of the output.
+Reshape = Callable[[Shape, list[int], int], Shape]
 
 
 def elements(shape: Iterable[Dim]) -> tuple[int, int]:
@@ -40,8 +43,20 @@ def dim(factor: int, power: int) -> Dim:
     return "N" if factor == 1 else f"{factor}*N"
 
 
-def complete(shape_of: ShapeRule) -> ShapeRule:
-    """Return rules for more operators, built on those of `shape_of`: Add and Reshape."""
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the common shape of arrays that are added."""
+    rank = max(len(shape) for shape in shapes)
+    common: Shape = []
+    for column in zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        sizes = {size for size in column if size != 1}
+        if len(sizes) > 1:
+            raise ValueError(f"one column has the sizes {column}")
+        common.append(sizes.pop() if sizes else 1)
+    return common
+
+
+def complete(reshape: Reshape) -> ShapeRule:
+    """Return the rules of some operators; the one of Reshape is given."""
 
     def rule(op_type: str, shapes: list[Shape], about: Mapping[str, Any]) -> Shape:
         first = shapes[0]
@@ -60,7 +75,7 @@ def complete(shape_of: ShapeRule) -> ShapeRule:
             second = shapes[1][::-1] if about.get("transB") else shapes[1]
             if first[-1] != second[-2]:
                 raise ValueError(f"inner sizes {first[-1]} and {second[-2]} differ")
-            return [*shape_of("Add", [first[:-2], second[:-2]], {}), first[-2], second[-1]]
+            return [*broadcast(first[:-2], second[:-2]), first[-2], second[-1]]
         if op_type == "Conv":
             filters, channels = shapes[1][:2]
             if first[1] != channels:
@@ -68,7 +83,11 @@ def complete(shape_of: ShapeRule) -> ShapeRule:
             return [first[0], filters, *_windows(first[2:], about)]
         if op_type in ("MaxPool", "AveragePool"):
             return [*first[:2], *_windows(first[2:], about)]
-        return shape_of(op_type, shapes, about)
+        if op_type == "Add":
+            return broadcast(*shapes)
+        if op_type == "Reshape":
+            return reshape(first, about["target"], about["allowzero"])
+        raise LookupError(f"no rule for {op_type}")
 
     return rule
 

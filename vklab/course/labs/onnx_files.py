@@ -20,8 +20,8 @@ from vklab.graph import onnx_file, onnx_import
 from vklab.graph.graph import Graph
 from vklab.graph.onnx_file import GRAPH, INITIALIZER
 
-__all__ = ["FAULTS", "PlainNode", "faults", "find_initializer", "in_folder", "open_batch",
-           "open_image", "plain_graph", "three_weights", "verdict"]  # fmt: skip
+__all__ = ["FAULTS", "PlainNode", "bytes_in", "faults", "find_initializer", "in_folder",
+           "open_batch", "open_image", "plain_graph", "three_weights", "verdict"]  # fmt: skip
 
 PlainNode = tuple[str, str, list[str], list[str], dict[str, Any]]
 # One model for each fault, in ONNX's own text form.
@@ -45,6 +45,14 @@ def in_folder(file: str | Path) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="vklab-", ignore_cleanup_errors=True)
     shutil.copy(file, Path(folder.name, "model.onnx"))
     return folder
+
+
+def bytes_in(folder: str | Path, location: str) -> int:
+    """Return the size of a file by its path from a folder; ValueError if it is not in there."""
+    path = Path(folder, location)
+    if Path(location).is_absolute() or ".." in Path(location).parts or not path.is_file():
+        raise ValueError(f"{location!r} is no file in the model's folder")
+    return path.stat().st_size
 
 
 def verdict(model: onnx.ModelProto, full_check: bool = False) -> str:
