@@ -10,7 +10,6 @@ from onnx import helper
 from vklab.course.author.answers import alternative, wrong
 from vklab.course.labs.dims import dim, elements
 
-
 RIGHT = [(1, 2, b"group"), (3, 0, 384), (20, 0, 2)]
 alternative("09-1")([list(field) for field in RIGHT])
 for says, answer in (

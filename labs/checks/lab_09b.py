@@ -116,36 +116,29 @@ class FirstPart(Function):
         "A cache can be a dictionary from keys to the caches of the next stage.",
         "The key holds shape and dtype of every array, and the bytes of those in needs[stage]. "
         "`array.tobytes()` returns them.",
-        "A dictionary keeps its keys in the order of insertion. A key that is taken out and put "
-        "back stands at the end; which one stands first?",
     ),
     variants=({"step": 4}, {"step": 8}, {"step": 16}, {"step": 32}, {"step": 5}),
     seams=("vklab.runtime.plan_cache.PlanCache.key", "vklab.runtime.plan_cache.PlanCache.find"),
 )
 class NewPlans(Function):
-    parts = {"key": ("what belongs to the key", 2), "tree": ("a cache for each entry", 1),
-             "kept": ("the plan used longest ago is dropped, with all below it", 1)}  # fmt: skip
+    parts = {"key": ("what belongs to the key", 2), "tree": ("a cache for each entry", 2)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part, *args, text in drawn_plans.draw_requests(random, self.params["step"]):
             yield Case(part, tuple(args), on=text)
 
     def expected(self, case: Case) -> Any:
-        requests, needs, kept = case.args
-        used: dict[tuple[Any, ...], int] = {}  # path of keys -> time of its last use
+        requests, needs = case.args
+        seen = set[tuple[str, ...]]()  # paths of keys
         counts = []
-        for time, request in enumerate(requests):
-            count, path = 0, ()
+        for request in requests:
+            before, path = len(seen), ()
             for stage, asked in zip(request, needs, strict=True):
                 path += (str([(-(-len(array) // self.params["step"]), array.shape[1:], array.dtype,
                                array.tolist() if name in asked else 0)
                               for name, array in stage.items()]),)  # fmt: skip
-                count += path not in used
-                used[path] = time
-                beside = sorted((p for p in used if p[:-1] == path[:-1]), key=lambda p: used[p])
-                for gone in beside[: max(0, len(beside) - kept)]:
-                    used = {p: t for p, t in used.items() if p[: len(gone)] != gone}
-            counts.append(count)
+                seen.add(path)
+            counts.append(len(seen) - before)
         return counts
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
@@ -318,12 +311,3 @@ class WhoCan(Predict):
                 "before it needs to know, when Conv starts, that Relu follows. NonZero runs in "
                 "both: a plan is extended when the size is known. Memory can be freed in both: "
                 "Python counts references, a plan knows the last reader.")  # fmt: skip
-
-
-@exercise("09b-p4", hints=("When an Add of two large tensors runs, which bytes are live in every "
-                           "order?",))
-class OrdersDiffer(Predict):
-    right = {"resnet50": False, "bert_base": False}
-    explains = ("In each network there is a node at which so many bytes are live, in every order, "
-                "that no other step of any tried order has more. In ResNet-50 it is an Add: two "
-                "inputs and the result, 3.06 MiB each.")  # fmt: skip

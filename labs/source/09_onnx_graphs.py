@@ -8,7 +8,7 @@
 # # Lab 09 · ONNX graphs: what is in the file
 # **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
 #
-# PyTorch writes a model into one file. A runtime reads it, orders its nodes, and finds a shape for every value. In this lab you do all three.
+# PyTorch writes a model into one file. A runtime reads it, orders its nodes, and finds a shape for every value.
 #
 # **Afterwards you can**
 # * read the bytes of an ONNX file, and say where a weight lies;
@@ -44,7 +44,7 @@ banner()
 
 # %% [markdown] id="l09-1t"
 # ## 1 · The file, byte by byte
-# An ONNX file is one **message** of Protocol Buffers (short: protobuf): a row of **fields**, each with a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
+# An ONNX file is one **message** of Protocol Buffers (protobuf): a row of **fields**, each with a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
 
 # %% id="l09-1d" tags=["hide-input"]
 MODEL = data("mini_classifier.onnx").read_bytes()
@@ -171,7 +171,7 @@ check("09-2", locate_weight)
 
 # %% [markdown] id="l09-zerot"
 # ### Zero copy, seen
-# A program can **map** a file: its bytes appear in memory, and are read when they are first used. An array on such bytes needs no copy. The next model has three weights: `large` (2 MiB, `raw_data`), `small` (one float, `raw_data`) and `typed` (one float, `float_data`). vklab loads the file twice. Do both models share the memory of a weight: True or False?
+# A program can **map** a file: its bytes appear in memory, and are read at their first use. An array on such bytes needs no copy. The next model has three weights: `large` (2 MiB, `raw_data`), `small` (one float, `raw_data`) and `typed` (one float, `float_data`). vklab loads the file twice. Do both models share the memory of a weight: True or False?
 
 # %% id="l09-p2"
 predict("09-p2", large=..., small=..., typed=...)
@@ -397,7 +397,7 @@ with vklab.load(promised) as session:
 # | C | [[c]] |
 # | D | [[d]] |
 #
-# Follow the shape from node to node, with N. Answer for each model:
+# Follow the shape with N. Answer for each model:
 # * `Conv`, `MaxPool`, `Reshape` or `Gemm`: the first node without a shape that is right for every N;
 # * `output`: every node has a shape, but the output is not `[N, 10]`;
 # * `right`: the output is `[N, 10]`.

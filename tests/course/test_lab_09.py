@@ -193,7 +193,8 @@ def test_attributes_read_by_hand_are_those_of_protobuf():
 
 def test_the_walker_agrees_with_protobuf_on_a_whole_file():
     file = data("mini_classifier.onnx").read_bytes()
-    graph = next(each for each in onnx_file.fields(file, 0, len(file)) if each[0] == onnx_file.GRAPH)
+    whole = onnx_file.fields(file, 0, len(file))
+    graph = next(each for each in whole if each[0] == onnx_file.GRAPH)
     names = [tensor.name for tensor in onnx.load_from_string(file).graph.initializer]
     found = [TensorProto.FromString(file[first:last]).name
              for number, _, first, last in onnx_file.fields(file, *graph[2:])

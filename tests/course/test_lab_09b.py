@@ -104,6 +104,6 @@ def test_the_rule_for_entries_is_that_of_the_runtime():
     feeds = [{"x": np.full((8 * int(rows), 4), int(top), np.float32)}
              for rows, top in chance.integers(1, 4, (8, 2))]
     requests = [[feed, {**feed, "k": np.array([int(feed["x"].max())])}] for feed in feeds]
-    counted = answer(requests, [(), ("k",)], 8)
+    counted = answer(requests, [(), ("k",)])
     assert counted == growing_plans.entries(growing_plans.as_model("top"), feeds)
     assert len(set(itertools.chain(counted))) > 1

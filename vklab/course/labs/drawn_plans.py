@@ -71,8 +71,8 @@ def draw_nodes(chance: np.random.Generator, count: int) -> list[PlainNode]:
 
 def draw_requests(
     chance: np.random.Generator, step: int
-) -> Iterator[tuple[str, list[Any], list[Any], int, str]]:
-    """Yield sequences of requests: (part of the exercise, requests, needs, kept, in words).
+) -> Iterator[tuple[str, list[Any], list[Any], str]]:
+    """Yield sequences of requests: (part of the exercise, requests, needs, in words).
 
     Args:
         chance: the source of chance.
@@ -85,25 +85,25 @@ def draw_requests(
         return [{"x": np.full((2, 6), value, np.float32), "to": np.array(to, dtype)}]
 
     x, none, to = one(2, 6), [()], [("to",)]
-    yield "key", [], none, 8, "no requests"
-    yield "key", [x, one(2, 6, value=1), x], none, 8, "equal shapes, other numbers"
+    yield "key", [], none, "no requests"
+    yield "key", [x, one(2, 6, value=1), x], none, "equal shapes, other numbers"
     shapes = (6, 2), (12,), (2, 6, 1), (0, 6), (0, 7), (2, 3, 6), (2, 5, 6), (2, 6, 5), (2, 6)
-    yield "key", [x, *(one(*shape) for shape in shapes)], none, 12, "other shapes"
+    yield "key", [x, *(one(*shape) for shape in shapes)], none, "other shapes"
     kinds = "int32", "float16", "float32"
-    yield "key", [x, *(one(2, 6, dtype=kind) for kind in kinds)], none, 8, "other dtypes"
+    yield "key", [x, *(one(2, 6, dtype=kind) for kind in kinds)], none, "other dtypes"
     yield ("key", [asked(3, 4), asked(4, 3), asked(3, 4, value=9), asked(12), asked(3, 2, 2),
-                   asked(3, 4, dtype="int32"), asked(3, 4)], to, 8, "to is needed")  # fmt: skip
-    yield ("key", [asked(0, 0, dtype="int32"), asked(0), asked(0, 0, dtype="int32")], to, 8,
+                   asked(3, 4, dtype="int32"), asked(3, 4)], to, "to is needed")  # fmt: skip
+    yield ("key", [asked(0, 0, dtype="int32"), asked(0), asked(0, 0, dtype="int32")], to,
            "equal bytes, other dtypes")  # fmt: skip
     yield ("key", [asked(3, 4), asked(4, 3), asked(12), asked(3, 4, dtype="int32"),
-                   asked(*[1] * (step + 1)), asked(12)], none, 8, "to is not needed")  # fmt: skip
+                   asked(*[1] * (step + 1)), asked(12)], none, "to is not needed")  # fmt: skip
     yield ("key", [[each[0] | {"k": np.array([k])}] for each, k in
                    ((asked(12), 1), (asked(12), 2), (asked(6, 2), 2), (asked(12), 1))],
-           [("to", "k")], 8, "to and k are needed")  # fmt: skip
+           [("to", "k")], "to and k are needed")  # fmt: skip
     yield ("key", [one(1, value=number) for number in (0.0, -0.0, np.nan, np.nan, 0.0)], [("x",)],
-           8, "x is needed")  # fmt: skip
+           "x is needed")  # fmt: skip
     for counts in ((1, step, step + 1, 2 * step, 2 * step + 1, 1), (step - 1, 0, step, 1)):
-        yield "key", [one(n, 6) for n in counts], none, 8, f"{counts} rows"
+        yield "key", [one(n, 6) for n in counts], none, f"{counts} rows"
 
     fresh = itertools.count()  # numbers that belong to no key
 
@@ -113,20 +113,17 @@ def draw_requests(
         return stages + [{"k": np.array([c])}] * bool(c)
 
     two, three = [(), ()], [(), (), ("k",)]
-    yield ("tree", [path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two, 8,
+    yield ("tree", [path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two,
            "two stages")  # fmt: skip
     yield ("tree", [path(3, 5, 1), path(3, 5, 2), path(3, 6, 1), path(3, 6, 2), path(2, 5, 1),
-                    path(3, 5, 1)], three, 8, "three stages")  # fmt: skip
-    yield ("tree", [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)], two, 8,
+                    path(3, 5, 1)], three, "three stages")  # fmt: skip
+    yield ("tree", [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)], two,
            "rows in the second stage")  # fmt: skip
-    yield "kept", [one(n * step, 4) for n in (1, 2, 1, 3, 1, 2, 3)], none, 2, "a cache of two"
-    yield "kept", [path(1, b) for b in (5, 6, 5, 7, 5, 6)], two, 2, "a second cache of two"
     pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
-    yield "kept", [path(*pair) for pair in pairs], two, 2, "two caches of two"
-    for part, sizes in {"key": (8,), "tree": (8,), "kept": (1, 2, 3)}.items():
-        for kept in sizes:
-            drawn = chance.integers(1, 4, (14, 3)).tolist()
-            yield part, [path(*each) for each in drawn], three, kept, f"drawn requests, kept={kept}"
+    yield "tree", [path(*pair) for pair in pairs], two, "three caches below the first"
+    for part in ("key", "tree", "tree"):
+        drawn = chance.integers(1, 4, (14, 3)).tolist()
+        yield part, [path(*each) for each in drawn], three, "drawn requests"
 
 
 def fault_of(x: np.ndarray, to: np.ndarray) -> str:

@@ -6,22 +6,15 @@ Nodes are plain data: {name: (bytes of its result, names of the nodes whose resu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vklab.course import words
-from vklab.course.labs import recorded_graphs
 from vklab.course.labs.grouping import Work
 from vklab.course.labs.recorded_graphs import RecordedGraph
-from vklab.graph import shapes
 from vklab.graph.graph import Node
-from vklab.plan import plan as plans
-from vklab.plan.memory import MemoryPlan
-from vklab.settings import settings
-from vklab.types import DeviceInfo
 
-__all__ = ["BRANCHES", "END", "as_work", "broken", "in_runtime", "live_bytes", "memory_of",
-           "must_be_live", "order_nodes"]  # fmt: skip
+__all__ = ["BRANCHES", "END", "as_work", "broken", "in_runtime", "live_bytes", "must_be_live",
+           "order_nodes"]  # fmt: skip
 
 END = "end"
 # Two branches of one result: a, b, c and d, e, f.
@@ -146,24 +139,3 @@ def order_nodes(
         raise AssertionError(f"your order of {len(work)} nodes: {fault}")
     by_name = {node.name: node for node in nodes}
     return tuple(by_name[name] for name in mine)
-
-
-def memory_of(
-    name: str, window: RecordedGraph, order: Sequence[str], info: DeviceInfo, **switches: Any
-) -> MemoryPlan:
-    """Plan a window of a recorded graph in a given order, with the runtime's own planner.
-
-    Args:
-        name: the recorded graph.
-        window: neighbouring nodes of it, neither renamed nor resized.
-        order: names of its nodes; other names are left out.
-        info: the device to plan for.
-        switches: as `vklab.settings` names them.
-    """
-    shaped = shapes.infer(recorded_graphs.runtime_graph(name))
-    known = {node.name: node for node in shaped.nodes}
-    inputs = tuple(shaped.infos[value] for value in window.inputs)
-    graph = replace(shaped.with_nodes([known[each] for each in order if each in known],
-                                      inputs=inputs, outputs=window.outputs), infos={})  # fmt: skip
-    with settings(**switches):
-        return plans.make_plan(graph, {each.name: each for each in inputs}, [info]).memory
