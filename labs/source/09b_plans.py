@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l09b-title"
 # # Lab 09b · Plans: as far as the shapes are known
-# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one, about 25 minutes, may wait for another day
+# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one may wait for another day
 #
 # A runtime that knows all shapes can decide everything before the first run: which kernels, in which order, with which memory. This is the **plan**. Some shapes depend on data, and then the plan ends early. At the end you choose the order of the nodes yourself.
 #
@@ -158,7 +158,7 @@ check("09b-1", first_part)
 
 # %% [markdown] id="l09b-growt"
 # ### The real planner
-# `make_plan` returns such a first part, cut into **chunks**; a chunk is a part of the model that runs in one go. The nodes that are left out are `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before the plan can go on. `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. The next cell plays the part of the run: `found` has an array for each value. A fourth model, `asked`, has a second input: `to`, the new shape of its Reshape.
+# `make_plan` returns such a first part, cut into **chunks**: parts of the model that run in one go. The nodes that are left out are `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before the plan can go on. `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. The next cell plans for a device with 64-bit integers, and plays the part of the run: `found` has an array for each value. A fourth model, `asked`, has a second input: `to`, the new shape of its Reshape.
 
 # %% id="l09b-grow"
 found = {"x": np.ones((3, 4), np.float32), "a": np.ones((3, 4), np.float32), "to": np.array([2, 6]),
@@ -256,7 +256,7 @@ show("vklab.runtime.plan_cache.PlanCache.key")
 #     return [[key]]
 # ```
 #
-# The model is `asked` of section 2: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`. Find two valid requests that need different plans and get the same short key. `x` is a float32 matrix of zeros, and `to` is a vector of positive int64 numbers whose product is the number of elements of `x`. The cell below your answer runs both requests in the real runtime, with the short key. Are the shapes of `y` and `z` those that `to` and `x` demand?
+# The model is `asked` of section 2: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`. Find two valid requests that need different plans and get the same short key. `x` is a float32 matrix of zeros, and `to` is a vector of positive int64 numbers whose product is the number of elements of `x`. The cell below runs both in the real runtime, with the short key. Are the shapes of `y` and `z` those that `to` and `x` demand?
 
 # %% id="l09b-e3" vklab={"role": "exercise", "id": "09b-3", "points": 3, "lines": 2}
 pair = ...  # [{"x": np.zeros((..., ...), np.float32), "to": np.array([...])}, {...}]

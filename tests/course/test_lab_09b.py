@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
+import vklab
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
@@ -96,6 +98,16 @@ def test_an_order_that_is_not_valid_stops_before_the_runtime():
                 graph(growing_plans.as_model("top"))
         finally:
             growing_plans.onnx_import.topological_order = original
+
+
+@pytest.mark.parametrize("name", growing_plans.MODELS)
+def test_plans_are_alike_on_a_device_without_integers_of_64_bits(name):
+    info = vklab.devices()[0]
+    plans = [growing_plans.start(name, {"x": (3, 4), "to": (2,)}, each) for each in (
+        info, dataclasses.replace(info, features=info.features - {"shaderInt64"}))]  # fmt: skip
+    names = [[[node.name for node in chunk.graph.nodes] for chunk in plan.chunks] for plan in plans]
+    assert names[0] == names[1]
+    assert plans[0].live == plans[1].live
 
 
 def test_the_rule_for_entries_is_that_of_the_runtime():
