@@ -98,7 +98,7 @@ predict("09b-p1", flatten=..., top=..., select=...)
 
 # %% [markdown] id="l09b-e1t"
 # ### Exercise 1 · The first part of a plan
-# Write the function that finds the nodes that can be planned now, and what the others wait for. Nodes are plain data, `(name, operator, inputs, outputs)`, each after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator: `("value", 1)` for `Reshape`, `TopK`, `Expand` and `Tile`; `("value", 0)` for `ConstantOfShape`; `("data", 0)` for `NonZero`, `Compress` and `Unique`; `("shape", 0)` for `Shape`. (For `data` and `shape` the number means nothing.)
+# Write the function that finds the nodes that can be planned now, and what the others wait for. Each node stands after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator: `("value", 1)` for `Reshape`, `TopK`, `Expand` and `Tile`; `("value", 0)` for `ConstantOfShape`; `("data", 0)` for `NonZero`, `Compress` and `Unique`; `("shape", 0)` for `Shape`. (For `data` and `shape` the number means nothing.)
 #
 # 1. At the beginning the *shapes* of the model's inputs are known, and the *values* of the constants. Where a value is known, its shape is known too.
 # 2. A node **can be planned** if the shapes of all its inputs are known. A node of kind `("value", n)` also needs the value of its input number `n`; the first input has number 0.
