@@ -291,8 +291,8 @@ class SmallPeakOrder(Function):
                            "network computes?",))
 class WhereItStops(Predict):
     right = {"flatten": "none", "top": "topk", "select": "turn"}
-    explains = ("In `flatten` the new shape follows from the shape of x: no node stops. In `top` k "
-                "is computed from the data, so topk waits. In `select` nonzero itself runs, into "
+    explains = ("In flatten the new shape follows from the shape of x: no node stops. In top k "
+                "is computed from the data, so topk waits. In select nonzero itself runs, into "
                 "a buffer of the largest size. Its reader turn waits: its input has no known size.")
 
 

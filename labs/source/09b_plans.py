@@ -340,7 +340,7 @@ for name, work in whole.items():
 # ### Exercise 4 · An order with a small peak (scored)
 # The nodes come in a shuffled, valid order. Three functions help: `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step, also for the beginning of an order; `random_order(work, chance)` returns a random valid order, with `chance = np.random.default_rng(0)`.
 #
-# Natural answers are greedy: of the ready nodes take the smallest, or the one after which the fewest bytes are live. They look one step ahead. The first node of a branch may need many bytes, and only the end of the branch gives them back. To try many orders and keep the best one takes ten minutes, and closes about half of the gap.
+# Natural answers are greedy: of the ready nodes take the smallest, or the one after which the fewest bytes are live. They look one step ahead. The first node of a branch may need many bytes, and only the end of the branch gives them back. To try many orders and keep the best one takes ten minutes, and closes about half of the gap or more.
 #
 # One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given (the "obvious answer" of the verdict) earns nothing, the best order earns the point, and an answer between them earns its share of the gap. The bound of the check is exact.
 

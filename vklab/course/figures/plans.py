@@ -157,7 +157,7 @@ def draw_live(work: Work, orders: Mapping[str, Sequence[str]]) -> Picture:
     rows = (f"{words}: {', '.join(order)}" for words, order in orders.items())
     return page.picture(
         f"Orders of one graph with live bytes under each node. {'; '.join(rows)}.",
-        "Two orders of one graph. Below each node: the bytes alive while it runs. Red: the peak.",
+        "Two orders of one graph. Below each node: bytes alive while it runs. Orange: the peak.",
     )
 
 

@@ -45,9 +45,8 @@ def dim(factor: int, power: int) -> Dim:
 
 def broadcast(*shapes: Shape) -> Shape:
     """Return the common shape of arrays that are added."""
-    rank = max(len(shape) for shape in shapes)
-    common: Shape = []
-    for column in zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True):
+    rank, common = max(len(shape) for shape in shapes), list[Dim]()
+    for column in zip(*([*[1] * (rank - len(shape)), *shape] for shape in shapes), strict=True):
         sizes = {size for size in column if size != 1}
         if len(sizes) > 1:
             raise ValueError(f"one column has the sizes {column}")
