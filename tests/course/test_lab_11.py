@@ -116,6 +116,15 @@ def test_outside_inception_most_changes_of_size_are_by_two_or_four(name):
     assert (twos > 5 * others) == (name != "inception_v1")
 
 
+def test_the_work_to_make_a_value_of_unet_again_is_what_the_text_says():
+    graph = recorded("unet")
+    operators = [node.op_type for node in graph.nodes]
+    first = graph.nodes[: operators.index("MaxPool")]
+    assert first[-1].outputs == ("relu_1",)
+    assert round(sum(node.flops for node in first) / 1e9, 1) == 3.9
+    assert graph.size_bytes("relu_1") == 12.25 * 2**20
+
+
 def test_a_packing_with_shared_bytes_has_a_title_that_says_so():
     two = (Lifetime("a", 10, 0, 1, 1), Lifetime("b", 10, 1, 2, 1))
     assert "WRONG: a and b" in figures.draw_packing(two, ({"a": 0, "b": 9}, 19), "text").alt
