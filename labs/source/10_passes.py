@@ -110,22 +110,23 @@ def simplify(graph):
     turned = {}  # for the value of each Transpose that is kept: what it reads, and its perm
     for made, op, reads, perm in graph["nodes"]:
         reads = tuple(instead.get(name, name) for name in reads)
+        x = reads[0]
         if made not in graph["outputs"]:
             ### BEGIN SOLUTION
             if all(name in constants for name in reads):
                 constants[made] = compute(op, [constants[name] for name in reads], perm)
                 continue
             if op == "Identity" or (op == OPERATOR and reads[1] in constants and np.all(
-                    constants[reads[1]] == NUMBER) and infos[made] == infos[reads[0]]):
-                instead[made] = reads[0]
+                    constants[reads[1]] == NUMBER) and infos[made] == infos[x]):
+                instead[made] = x
                 continue
-            source, first = turned.get(reads[0], ("", ()))
+            source, first = turned.get(x, ("", ()))
             if op == "Transpose" and source and all(first[p] == i for i, p in enumerate(perm)):
                 instead[made] = source
                 continue
             ### END SOLUTION
         if op == "Transpose":
-            turned[made] = reads[0], perm
+            turned[made] = x, perm
         kept.append((made, op, reads, perm))
     return drop_dead({**graph, "nodes": kept, "constants": constants})
 

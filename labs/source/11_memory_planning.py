@@ -53,10 +53,8 @@ figures.draw_view()
 # * A **view** is another name for bytes that exist already. `Flatten` and `Reshape` change the shape of a value and none of its bytes, so the node does nothing in its step. Whoever reads the view reads the bytes of the value behind it: `Gemm` reads `f`, so `b` must live until step 3.
 # * An **output** is read by the caller, after the last step. With four nodes that is step 4.
 #
-# Inputs and weights are not in the list: no node writes them.
-#
 # ### Exercise 1 · Find the lifetimes
-# An order that cannot run must not get a plan. So the given lines raise `ValueError` if a value is read before its node has run (if a graph has a cycle, this happens in *every* order), or if two nodes write the same value. Write the rest. The cell after yours draws U-Net, 49 nodes. Four long bars, with names, are results of its first half that its second half reads.
+# An order that cannot run must not get a plan. So the given lines raise `ValueError` if a value is read before its node has run (if a graph has a cycle, this happens in *every* order), or if two nodes write the same value. Write the rest. The cell after yours draws the 49 nodes of U-Net. Four long bars are results of its first half that its second half reads.
 
 # %% id="l11-e1" vklab={"role": "exercise", "id": "11-1", "points": 5, "lines": 10}
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -124,7 +122,7 @@ for name, plan in planned.items():
     print(packing.bound_text(name, sum(life.length_bytes for life in plan.lifetimes), plan))
 
 # %% [markdown] id="l11-boundr"
-# The runtime's passes have fused nodes (lab 10), so its U-Net has 23 values where yours has 49. On all five networks, the arena is as small as the largest live set. Section 3 asks why.
+# Nothing ran here: these are plans, for a device with 64-bit integers, even if yours has none. The runtime's passes have fused nodes (lab 10), so its U-Net has 23 values where yours has 49. On all five networks, the arena is as small as the largest live set. Section 3 asks why.
 
 # %% [markdown] id="l11-2t"
 # ## 2 · Offsets in an arena
@@ -347,7 +345,7 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
 figures.draw_offload()
 
 # %% [markdown] id="l11-7r"
-# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. An example is `relu_1`, the first of the four long bars of U-Net, 12.25 MiB. To move it out and back over a bus with 25 GB/s takes 1 ms. To make it again from the picture takes 3.9 GFLOP: 0.1 ms on a device with 30 TFLOP/s, 8 ms on one with 0.5 TFLOP/s.
+# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. An example is `relu_1`, the first long bar of U-Net, 12.25 MiB. To move it out and back over a bus with 25 GB/s takes 1 ms. To make it again from the picture takes 3.9 GFLOP: 0.1 ms on a device with 30 TFLOP/s, 8 ms on one with 0.5 TFLOP/s.
 
 # %% [markdown] id="l11-e5t"
 # From here on, only offload, and we count bytes. A **move** `(name, step)` sends a value away after its use in this step; it is back for its next use. It costs the bytes of the value twice: out and back. A value never changes after it was written, so its copy on the host stays good: *a second move of the same value costs only the way back*.
