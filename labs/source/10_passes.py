@@ -110,7 +110,7 @@ def simplify(graph):
     turned = {}  # for the value of each Transpose that is kept: what it reads, and its perm
     for made, op, reads, perm in graph["nodes"]:
         reads = tuple(instead.get(name, name) for name in reads)
-        x = reads[0]
+        x = reads[0]  # the first operand
         if made not in graph["outputs"]:
             ### BEGIN SOLUTION
             if all(name in constants for name in reads):
