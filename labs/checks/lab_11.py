@@ -62,10 +62,9 @@ def _window(random: np.random.Generator, name: str, count: int) -> tuple[Any, An
 @exercise(
     "11-1",
     hints=(
-        "Keep two dictionaries: the lifetimes, and for each value the value whose bytes it shows.",
+        "For each name that a node reads, `shows` tells whose lifetime grows.",
         "A view of a view: look up the name of the first input before you store it.",
-        "For the errors: a set of all values that some node writes, and the values that you have "
-        "met so far.",
+        "A value is in `lives` from its own step on; an input is in none of the dictionaries.",
     ),
     seams=("vklab.plan.arenas.arrange",),
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
 import pytest
 from scored import drawn_cases
 
+import vklab
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
@@ -114,6 +116,22 @@ def test_outside_inception_most_changes_of_size_are_by_two_or_four(name):
     same, twos, others = packing.size_changes(name)
     assert same > max(twos, others)
     assert (twos > 5 * others) == (name != "inception_v1")
+
+
+def test_the_work_to_make_a_value_of_unet_again_is_what_the_text_says():
+    graph = recorded("unet")
+    operators = [node.op_type for node in graph.nodes]
+    first = graph.nodes[: operators.index("MaxPool")]
+    assert first[-1].outputs == ("relu_1",)
+    assert round(sum(node.flops for node in first) / 1e9, 1) == 3.9
+    assert graph.size_bytes("relu_1") == 12.25 * 2**20
+
+
+def test_plans_of_whole_networks_need_no_64_bit_integers(monkeypatch):
+    first = vklab.devices()[0]
+    less = replace(first, features=first.features - {"shaderInt64"})
+    monkeypatch.setattr("vklab.devices", lambda: [less])
+    assert len(packing.planned_memory("bert_base").lifetimes) == 112
 
 
 def test_a_packing_with_shared_bytes_has_a_title_that_says_so():

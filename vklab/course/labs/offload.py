@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from vklab.course.labs.recorded_graphs import RecordedGraph, irregular
-from vklab.plan.memory import Lifetime
 
 __all__ = ["CAP", "Move", "VALUES", "Values", "drawn_values", "farthest_first", "gap", "gaps_of",
-           "live_bytes", "moved_bytes", "pieces", "remade", "values_of"]  # fmt: skip
+           "live_bytes", "moved_bytes", "values_of"]  # fmt: skip
 
 Values = Mapping[str, tuple[int, tuple[int, ...]]]
 Move = tuple[str, int]
@@ -117,32 +116,3 @@ def values_of(graph: RecordedGraph, unit: int = 1 << 10) -> Values:
             uses[name].append(len(graph.nodes))
     return {name: (-(-graph.size_bytes(name) // unit), tuple(steps))
             for name, steps in uses.items()}  # fmt: skip
-
-
-def pieces(values: Values, moves: Collection[Move], unit: int = 1 << 10) -> list[Lifetime]:
-    """Return a lifetime for each stay of a value on the device.
-
-    Args:
-        values: sizes and uses by name.
-        moves: what is sent away in between.
-        unit: bytes of one unit of the sizes.
-    """
-    found = []
-    for name, (size, uses) in values.items():
-        cuts = [gap(values, (name, step)) for step in uses if (name, step) in moves]
-        starts = [uses[0], *(steps.stop for steps in cuts)]
-        ends = [*(steps.start - 1 for steps in cuts), uses[-1]]
-        found += [Lifetime(f"{name}.{n}", size * unit, *span)
-                  for n, span in enumerate(zip(starts, ends, strict=True))]  # fmt: skip
-    return found
-
-
-def remade(graph: RecordedGraph) -> dict[str, int]:
-    """Return for each value that a MaxPool reads the work to make it again from the last pool."""
-    found, flops = {}, 0
-    for node in graph.nodes:
-        if node.op_type == "MaxPool":
-            found[node.inputs[0]], flops = flops, 0
-        else:
-            flops += node.flops
-    return found

@@ -154,6 +154,8 @@ def bound_text(name: str, total: int, plan: MemoryPlan) -> str:
 def planned_memory(name: str, **switches: int) -> MemoryPlan:
     """Return the memory that the runtime plans for a recorded network, on the first device.
 
+    Nothing runs, so the plan assumes 64-bit integers: without them BERT's ends after a few nodes.
+
     Args:
         name: the network.
         switches: settings of the runtime, such as DISABLE_IN_PLACE=1.
@@ -161,7 +163,9 @@ def planned_memory(name: str, **switches: int) -> MemoryPlan:
     with settings.settings(**switches):
         graph = recorded_graphs.runtime_graph(name)
         inputs = {info.name: info for info in graph.inputs}
-        return plans.make_plan(graph, inputs, vklab.devices()[:1]).memory
+        first = vklab.devices()[0]
+        first = replace(first, features=first.features | {"shaderInt64"})
+        return plans.make_plan(graph, inputs, [first]).memory
 
 
 def plain(graph: RecordedGraph) -> tuple[list[Node], dict[str, int]]:
