@@ -342,7 +342,9 @@ display(figures.draw_schedule(EXAMPLE, by_critical_path(EXAMPLE), "List scheduli
 print("task, (times on devices 0 and 1, what it reads, time of a transfer)")
 print(*EXAMPLE.items(), sep="\n")
 print("bounds:", bounds(EXAMPLE, 2))
-print("makespan of each rule:", naturals(EXAMPLE))
+print("makespan of each rule:")
+for rule, end in naturals(EXAMPLE).items():
+    print(f"  {rule:30}{end:3}")
 
 # %% [markdown] id="l12-e5t"
 # The first step decides. Both devices run `a` in 2, so it goes to device 0. From there its result needs 4 to reach device 1, which would run `c` in half the time. List scheduling never looks so far ahead.

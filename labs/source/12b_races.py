@@ -169,7 +169,7 @@ for words, options in (("plain, without acquire", {"views": False}), ("views, wi
     print(f"{words:23} {states:3} states, {stale} starts that read stale bytes")
 
 # %% [markdown] id="l12b-3m"
-# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. On an Arm processor, a read may move.
+# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. An Arm processor may read before it counts.
 #
 # Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair. It counts the owners of a record, and the last one frees it: it lowers with release, and the thread that reaches zero does an acquire before it frees the data.
 
@@ -194,7 +194,7 @@ stale_trace = [
 # %% id="l12b-e2d" vklab={"role": "demo"}
 with attempt("12b-2"):
     jobs = {name: ("", reads) for name, reads in READS.items()}
-    display(figures.draw_workers(jobs, stale_trace))
+    display(figures.draw_workers(jobs, [*stale_trace]))
     print("with acquire, reads of old bytes:", replay(Workers(jobs, acquire=True), stale_trace))
 
 # %% id="l12b-e2c" vklab={"role": "check", "id": "12b-2"}
@@ -248,7 +248,7 @@ check("12b-3", guarantees)
 
 # %% [markdown] id="l12b-5t"
 # ## 5 · One step, every order
-# vklab's scheduler takes a lock for its counters; `_freed` is the function of lab 12. One completion changes three things that belong together: the counters, the set of jobs in flight, and the number of completed jobs. Python has no atomic counter in its library, and `self._waiting[other] -= 1` is a load, a subtraction and a store, between which another thread may come. A lock is also release and acquire: who takes it sees what the last holder wrote.
+# vklab's scheduler takes a lock for its counters. (Lab 12 shows the function `_freed`, which counts.) One completion changes three things that belong together: the counters, the set of jobs in flight, and the number of completed jobs. Python has no atomic counter in its library, and `self._waiting[other] -= 1` is a load, a subtraction and a store, between which another thread may come. A lock is also release and acquire: who takes it sees what the last holder wrote.
 
 # %% id="l12b-5s" tags=["nbval-ignore-output"]
 show("vklab.runtime.many.scheduler.Run._complete")
