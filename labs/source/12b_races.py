@@ -169,7 +169,7 @@ for words, options in (("plain, without acquire", {"views": False}), ("views, wi
     print(f"{words:23} {states:3} states, {stale} starts that read stale bytes")
 
 # %% [markdown] id="l12b-3m"
-# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. An Arm processor may read before it counts.
+# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. An Arm processor may do a later read before the decrement.
 #
 # Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair. It counts the owners of a record, and the last one frees it: it lowers with release, and the thread that reaches zero does an acquire before it frees the data.
 
@@ -194,7 +194,7 @@ stale_trace = [
 # %% id="l12b-e2d" vklab={"role": "demo"}
 with attempt("12b-2"):
     jobs = {name: ("", reads) for name, reads in READS.items()}
-    display(figures.draw_workers(jobs, [*stale_trace]))
+    display(figures.draw_workers(jobs, list(stale_trace)))
     print("with acquire, reads of old bytes:", replay(Workers(jobs, acquire=True), stale_trace))
 
 # %% id="l12b-e2c" vklab={"role": "check", "id": "12b-2"}
@@ -376,7 +376,7 @@ for submitted, value in (("writer first", 1), ("reader first", 0), ("reader firs
 show("vklab.course.labs.two_queues.TwoQueues")
 
 # %% [markdown] id="l12b-6e"
-# vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
+# vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
 
 # %% [markdown] id="l12b-7t"
 # ## 7 · What would break this?

@@ -62,12 +62,12 @@ def draw_chunks(
 
 def draw_counters() -> Picture:
     """Draw the counters of a diamond of four chunks after each completion."""
-    page = Diagram(690, 186)
+    page = Diagram(724, 172)
     steps = (("at the start", (0, 1, 1, 2)), ("0 has completed", (-1, 0, 0, 2)),
              ("then 2", (-1, 0, -1, 1)), ("then 1", (-1, -1, -1, 0)))  # fmt: skip
     places = ((0, 52), (60, 14), (60, 90), (120, 52))
     for number, (title, counts) in enumerate(steps):
-        left = 8 + 172 * number
+        left = 8 + 182 * number
         page.note((left, 16), title, bold=True)
         for place, ((x, y), count) in enumerate(zip(places, counts, strict=True)):
             words = "done" if count < 0 else str(count)
