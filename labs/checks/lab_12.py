@@ -1,4 +1,4 @@
-"""Exercises of lab 12: chunks, dependency counters, frames in flight, a bad cutter, a schedule."""
+"""Exercises of lab 12: chunks, a bad cutter, frames in flight, a schedule."""
 
 from __future__ import annotations
 
@@ -164,62 +164,6 @@ class BreakCutter(Value):
                           f"circle, expected {case.expected}")  # fmt: skip
 
 
-@exercise(
-    "12-3",
-    hints=(
-        "For each chunk: how many different chunks does it wait for? For each chunk: who waits for "
-        "it? Both are made once, before the first completion.",
-        "Only a chunk that is ready, and has not completed yet, may complete. One set tells it.",
-    ),
-    seams=("vklab.runtime.many.scheduler.Order",),
-)
-class NextReady(Function):
-    parts = {"counts": ("each chunk is ready once, after its last predecessor", 2),
-             "refused": ("completions that cannot be", 2)}  # fmt: skip
-
-    def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        diamond, fan_in = [[], [0], [0], [1, 2]], [[], [], [], [2, 0, 1]]
-        twice = [[], [0, 0], [1, 0, 1]]
-        for before, ends in ((diamond, [0, 2, 1, 3]), (fan_in, [1, 0, 2]), (twice, [0, 1, 2]),
-                             ([], []), ([[2], [], [1]], [1, 2, 0]), (diamond, []),
-                             ([[], [], [0], [0, 1], [0]], [0, 1])):  # fmt: skip
-            yield Case("counts", (before, ends))
-        for count in (8, 15, 40):
-            yield Case("counts", chunking.draw_completions(random, count))
-        for before, ends in ((diamond, [0, 1, 1]), (diamond, [0, 0]), (diamond, [0, 4]),
-                             (diamond, [0, -1]), (diamond, [0, -4]), (diamond, [0, 1, 3]),
-                             (fan_in, [3]), ([], [0])):  # fmt: skip
-            yield Case("refused", (before, ends))
-        for count in (6, 9):
-            before, ends = chunking.draw_completions(random, count)
-            yield Case("refused", (before, ends))
-            yield Case("refused", (before, [*ends, ends[0]]))
-            yield Case("refused", (before, [*ends[1:], *ends[:1]]))
-
-    def expected(self, case: Case) -> Any:
-        before, ends = case.args
-        told: set[int] = set()
-        result = []
-        for done in range(len(ends) + 1):
-            if done and (ends[done - 1] not in told or ends[done - 1] in ends[: done - 1]):
-                raise ValueError(ends[done - 1])
-            result.append([n for n, others in enumerate(before)
-                           if n not in told and {*others} <= {*ends[:done]}])
-            told.update(result[-1])
-        return result
-
-    def compare(self, case: Case, got: Any, report: Report) -> None:
-        (_, ends), right = case.args, case.expected
-        report.expect(isinstance(got, list | tuple) and len(got) == len(right) and all(
-            isinstance(each, list | tuple | set) and all(map(_is_count, each)) for each in got),
-            f"expected {len(right)} lists of numbers, one for the start and one for each "
-            f"completion; got {words.short(got)}")  # fmt: skip
-        for step, (mine, wanted) in enumerate(zip(got, right, strict=True)):
-            when = f"after completions {words.short(ends[:step])}" if step else "at the start"
-            told = f"chunks {words.short(wanted)} become ready, got {words.short(mine)}"
-            report.expect(len(mine) == len(wanted) and {*mine} == {*wanted}, f"{when} {told}")
-
-
 def frames(host: int, device: int, count: int, in_flight: int) -> list[tuple[int, int]]:
     """Return (start on the host, end on the device) of each frame."""
     found, free = [(0, 0)] * in_flight, 0  # frames before the first one
@@ -235,7 +179,7 @@ def _numbers(host: int, device: int, count: int) -> dict[str, int]:
 
 
 @exercise(
-    "12-4",
+    "12-3",
     hints=(
         "Draw the bars of four frames on paper, two rows: host and device.",
         "With two in flight, which of the two rows has no gap? It decides the time of a frame.",
@@ -271,10 +215,6 @@ class InFlight(Value):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) -> int | None:
@@ -348,7 +288,7 @@ def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
 
 
 @exercise(
-    "12-5",
+    "12-4",
     hints=(
         "Start with list scheduling. Print its picture: where does a device wait for a transfer?",
         "A partial schedule is a table of placed tasks. Keep many of them, all with the same "
@@ -405,20 +345,11 @@ class Recorded(Predict):
         return {"replayed": 6, "recorded_again": 66}
 
 
-@exercise("12-p2", hints=("In which chunk does the second node of GPU 0 find its input?",))
-class InARow(Predict):
-    explains = ("The chain 0, 0, 1 needs two chunks, and 0, 1, 0 needs three. In neither do two "
-                "chunks of one GPU follow each other: they would be one. In a branched graph they "
-                "can, if a cut keeps work apart that waits for different results.")
+@exercise("12-p2", hints=("For chunk 3: what is its counter after 0, then after each 2?",))
+class ReportedTwice(Predict):
+    explains = ("Chunk 3 waits for 1 and 2. The first report of 2 takes its counter to 1, so "
+                "nothing becomes ready. The second takes it to 0, and chunk 3 starts before 1 has "
+                "completed: it reads a result that is not there.")
 
     def answers(self) -> Mapping[str, Any]:
-        return {"chunks_001": 2, "chunks_010": 3, "in_a_row": 0}
-
-
-@exercise("12-p3", hints=("Is any device time left to fill?",))
-class ThreeInFlight(Predict):
-    explains = ("With two in flight the device is never idle, so a third one adds no throughput. "
-                "Late frames start sooner, wait longer, and end at the same time as before.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"more_frames_a_second": False, "longer_latency": True}
+        return {"ready_at_first": 0, "starts_at_second": 3}

@@ -383,17 +383,7 @@ class Views(Predict):
                 "views_with_acquire": False}
 
 
-@exercise("12b-p3", hints=("List the orders: the worker's first step comes first in all.",))
-class FreedOrders(Predict):
-    explains = ("The caller's two steps and the worker's second step can mix in three ways: after "
-                "both, between them, before them. Freed memory is read only if the caller frees "
-                "the record before the worker reads it. A test meets this order rarely.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"orders": 3, "bad": 1}
-
-
-@exercise("12b-p4", hints=("One queue takes its submissions in order. What does the first want?",))
+@exercise("12b-p3", hints=("One queue takes its submissions in order. What does the first want?",))
 class ReaderFirst(Predict):
     explains = ("Without a wait the reader runs first and sees old bytes. With the wait, it holds "
                 "up the queue for a value that only the submission behind it would set. With two "

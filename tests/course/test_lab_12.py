@@ -17,7 +17,7 @@ from vklab.course.labs import chunking, list_scheduling, makespan
 from vklab.course.places import PROJECT
 from vklab.errors import PlanError
 
-drawn = drawn_cases("12-5", seconds=5.0)
+drawn = drawn_cases("12-4", seconds=5.0)
 placed = drawn_cases("12-1", seconds=5.0)
 
 
@@ -34,7 +34,7 @@ def length(tasks, lists):
 
 def test_no_natural_answer_reaches_the_exact_bound(drawn):
     _, _, cases = drawn
-    answer = second("12-5")
+    answer = second("12-4")
     scored = [case for case in cases if case.part != "valid"]
     for case in scored:
         tasks = case.args[0]
@@ -52,7 +52,7 @@ def test_no_natural_answer_reaches_the_exact_bound(drawn):
 def test_list_scheduling_earns_a_share_and_the_reference_everything(drawn):
     exercise, _, cases = drawn
     lab = find_lab("12", PROJECT / "labs")
-    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "12-5")), cases)
+    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "12-4")), cases)
     assert [part.earned for part in best.parts] == [1, 1, 2, 2]
     one = judge(exercise, LocalAnswers(list_scheduling.one_device), cases)
     assert [part.earned for part in one.parts] == [1, 0, 0, 0]
@@ -92,7 +92,7 @@ def test_the_planted_cutter_is_right_on_chains_and_two_branches_only():
 
 def test_frames_in_flight_agree_with_the_formula(monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    module = sys.modules[type(find("12-4")).__module__]
+    module = sys.modules[type(find("12-3")).__module__]
     for host, device, count in ((2, 5, 20), (3, 4, 30), (5, 2, 9), (4, 4, 12)):
         ends = [module.frames(host, device, count, n)[-1][1] for n in (1, 2, 3)]
         whole = host + device + (count - 1) * max(host, device)

@@ -62,12 +62,12 @@ def draw_chunks(
 
 def draw_counters() -> Picture:
     """Draw the counters of a diamond of four chunks after each completion."""
-    page = Diagram(690, 186)
+    page = Diagram(724, 172)
     steps = (("at the start", (0, 1, 1, 2)), ("0 has completed", (-1, 0, 0, 2)),
              ("then 2", (-1, 0, -1, 1)), ("then 1", (-1, -1, -1, 0)))  # fmt: skip
-    places = ((0, 52), (52, 14), (52, 90), (104, 52))
+    places = ((0, 52), (60, 14), (60, 90), (120, 52))
     for number, (title, counts) in enumerate(steps):
-        left = 8 + 172 * number
+        left = 8 + 182 * number
         page.note((left, 16), title, bold=True)
         for place, ((x, y), count) in enumerate(zip(places, counts, strict=True)):
             words = "done" if count < 0 else str(count)
@@ -76,7 +76,7 @@ def draw_counters() -> Picture:
             page.note((left + x, 21 + y + 50 * (y > 52)), f"chunk {place}", size=10)
         for source, target in ((0, 1), (0, 2), (1, 3), (2, 3)):
             (x, y), (right, low) = places[source], places[target]
-            page.arrow((left + x + 42, 42 + y), (left + right - 1, 42 + low))
+            page.arrow((left + x + 42, 42 + y), (left + right - 1, 42 + low + (y - low) / 4))
     return page.picture(
         "Four chunks in a diamond. Counters at the start are 0, 1, 1, 2; after chunk 0 completes "
         "the two in the middle are 0; after both of them complete the last one is 0.",
@@ -124,5 +124,5 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
         bars, moves, step=next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step),
         alt="; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items())
         or "no task is placed",
-        caption=f"{caption} It ends at {length}. An arrow leads from a result to a task on the "
-                f"other device that reads it.{more}")  # fmt: skip
+        caption=f"{caption} It ends at {length} units of time. An arrow leads from a result to a "
+                f"task on the other device that reads it.{more}")  # fmt: skip

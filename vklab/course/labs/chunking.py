@@ -26,8 +26,7 @@ from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import cutting
 from vklab.runtime.many import scheduler
 
-__all__ = ["BRANCHES", "CUT", "as_chunks", "circles", "draw_completions", "draw_placed",
-           "draw_tempting", "fill",
+__all__ = ["BRANCHES", "CUT", "as_chunks", "circles", "draw_placed", "draw_tempting", "fill",
            "flaw", "graph_flaw", "join_inputs", "node_facts", "planned_on_two", "predecessors",
            "real_completions"]  # fmt: skip
 
@@ -208,20 +207,6 @@ def draw_tempting(random: np.random.Generator) -> list[Node]:
     nodes = [(name, others[k % 2] if device == late and k < 8 else device, reads)
              for k, (name, device, reads) in enumerate(draw_placed(random, 3, 20))]  # fmt: skip
     return [*((f"f{n}", late, ()) for n in range(8)), *nodes]
-
-
-def draw_completions(random: np.random.Generator, count: int) -> tuple[Before, list[int]]:
-    """Return what each chunk waits for, some of it twice, and an order of completions."""
-    wiring = recorded_graphs.irregular(random, count, (1, 1, 2, 2, 3), 5)
-    number = random.permutation(count).tolist()
-    before: Before = [[] for _ in wiring]
-    for n, reads in enumerate(wiring):
-        before[number[n]] = [number[other] for other in (*reads, *reads[:1])]
-    ends: list[int] = []
-    while len(ends) < count:
-        able = [n for n in range(count) if n not in ends and {*before[n]} <= {*ends}]
-        ends.append(able[int(random.integers(len(able)))])
-    return before, ends
 
 
 def node_facts(graph: Graph, devices: Mapping[str, int]) -> list[Node]:
