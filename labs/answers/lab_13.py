@@ -5,7 +5,6 @@ from functools import cache
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs import placing_rules as rules
 from vklab.course.labs import schedules
-from vklab.course.labs.placing_cases import LIMITS
 
 
 def _fewest(able=lambda d, able: d in able, over=lambda used, cap: used > cap, price=1):
@@ -65,38 +64,6 @@ def keeps_the_emptiest(nodes, caps):
 
 wrong("13-1", says="there are devices 0 to 1")(lambda nodes, caps: [2] * len(nodes))
 
-
-def _refuses(table=lambda devices, n: devices[n], more=lambda need, most: need > most,
-             threads=lambda x, y, z: x * y * z, buffer=lambda sizes: max(sizes, default=0),
-             groups=lambda mine, most: [m > n for m, n in zip(mine, most)], features=True):
-    """Return an answer to 13-2 in which one decision may be wrong."""
-    def one(node, device):
-        most = device["limits"]
-        over = (more(threads(*node["workgroup"]), most[LIMITS[0]]),
-                any(groups(node["workgroups"], most[LIMITS[1]])),
-                more(buffer(node["buffers"].values()), most[LIMITS[2]]),
-                more(node["shared_bytes"], most[LIMITS[3]]))
-        lacks = set(node["features"]) - set(device["features"]) if features else ()
-        return [name for name, is_over in zip(LIMITS, over) if is_over] + sorted(lacks)
-
-    return lambda nodes, devices: [
-        [one(node, table(devices, n)) for n in range(len(devices))] for node in nodes]
-
-
-alternative("13-2")(_refuses())
-for words, decision in (
-    ("refuses nothing", {"more": lambda need, most: need >= most}),
-    ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: max(x, y, z)}),
-    ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: x * y}),
-    ("'maxStorageBufferRange' refuses nothing", {"buffer": sum}),
-    ("raised ValueError", {"buffer": max}),
-    ("maxStorageBufferRange refuses it", {"buffer": lambda sizes: [0, *sizes][-1]}),
-    ("maxComputeWorkGroupCount", {"groups": lambda mine, most: [max(mine) > max(most)]}),
-    ("shaderFloat16 refuses it", {"features": False}),
-    ("on device 1", {"table": lambda devices, n: devices[0]}),
-):
-    wrong("13-2", says=words)(_refuses(**decision))
-wrong("13-2", says="expected a row for each")(lambda nodes, devices: {n["name"]: [] for n in nodes})
 
 PRICE = 4  # of the default variant
 
@@ -177,5 +144,5 @@ for words, answer in (
     wrong("13-4", says=words)(answer)
 
 BEYOND, KEPT = "beyond a limit", "kept away for nothing"
-alternative("13-5")({"P": "right", "Q": BEYOND, "S": BEYOND, "T": "right", "R": KEPT})
-wrong("13-5", says="4 of 5 are right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})
+alternative("13-2")({"P": "right", "Q": BEYOND, "S": BEYOND, "T": "right", "R": KEPT})
+wrong("13-2", says="4 of 5 are right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})

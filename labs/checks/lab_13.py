@@ -1,4 +1,4 @@
-"""Exercises of lab 13: few changes of device, capability, a cheapest cut, limits, a makespan."""
+"""Exercises of lab 13: few changes of device, limits, a cheapest cut, a makespan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
 from vklab.course.labs import placing_cases, schedules, spreading
 from vklab.course.labs import placing_rules as rules
-from vklab.course.labs.placing_cases import LIMITS, Moves, Times
+from vklab.course.labs.placing_cases import Moves, Times
 from vklab.course.labs.schedules import CAPS, WORK, Work
 from vklab.course.labs.spreading import Row
 
@@ -100,77 +100,30 @@ class FewChanges(Function):
                       "are enough")  # fmt: skip
 
 
-def refused(node: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
-    """Return what a device lacks for a node."""
-    asked = (np.prod(node["workgroup"]), node["workgroups"],
-             max(node["buffers"].values(), default=0), node["shared_bytes"])  # fmt: skip
-    over = (bool(np.any(np.array(need) > device["limits"][name]))
-            for name, need in zip(LIMITS, asked, strict=True))  # fmt: skip
-    lacks = [feature for feature in node["features"] if feature not in device["features"]]
-    return [*lacks, *itertools.compress(LIMITS, over)]
+OPTIONS = ("right", "beyond a limit", "kept away for nothing")
+NODES = {"P": (256, 64, ""), "Q": (512, 64, ""), "R": (256, 200, ""), "S": (128, 8, "half"),
+         "T": (1024, 300, "")}  # fmt: skip
 
 
-def _asked(name: Any, node: Mapping[str, Any], device: Mapping[str, Any]) -> str:
-    """Return the need of a node and the limit of a device, as the end of a message."""
-    key = dict(zip(LIMITS, ("workgroup", "workgroups", "buffers", "shared_bytes"), strict=True))
-    if name not in LIMITS:
-        return ""
-    return f" ({key[name]} {node[key[name]]}, limit {device['limits'][name]})"
+KEYS = ("threads0", "buffer0", "half0", "threads1", "buffer1", "half1")
+ROWS = ((1024, 128, "yes", 256, 1024, "no"), (256, 1024, "no", 1024, 128, "yes"),
+        (512, 256, "no", 256, 128, "yes"), (512, 128, "yes", 1024, 512, "no"))
 
 
 @exercise(
     "13-2",
-    hints=(
-        "Write a helper for one node and one device. Then two loops.",
-        "Invocations of a workgroup: the product of its three sizes. Each buffer is bound alone.",
-    ),
-    seams=("vklab.plan.capability.refusal", "vklab.plan.limits.check"),
-)
-class Refusals(Function):
-    parts = {"features": ("what a device lacks, and what is not asked for", 1),
-             "limits": ("four limits, at most and more", 2),
-             "each": ("every device by its own table", 1)}  # fmt: skip
+    hints=("For each node, ask twice: can device 0 run it? Can device 1? Compare the answers.",),
+    variants=[dict(zip(KEYS, row, strict=True)) for row in ROWS],
+)  # fmt: skip
+class DeviceZero(Choice):
+    parts = {"all": ("every node", 3)}
 
-    def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        device, nodes = placing_cases.border()
-        bare = {**device, "features": []}
-        for needs in ([], ["shaderFloat16"], ["shaderInt8"], ["shaderInt8", "shaderFloat16"]):
-            yield Case("features", ([{**nodes[0], "features": needs}], [device, bare]),
-                       on=f"a node that needs {needs}")  # fmt: skip
-        for node in nodes:
-            yield Case("limits", ([node], [device]), on=f"a node with {node['name']}")
-        yield Case("each", ([], [device]), on="no nodes")
-        yield Case("each", ([{**node, "name": "n"} for node in nodes[:3]], [bare, device]),
-                   on="three nodes of one name")  # fmt: skip
-        for part, count in (("limits", 1), ("each", 2), ("each", 3), ("each", 3)):
-            devices = [placing_cases.draw_table(random, "ABC"[n]) for n in range(count)]
-            nodes = [placing_cases.draw_needs(random, devices[n % count], f"n{n}")
-                     for n in range(6)]  # fmt: skip
-            yield Case(part, (nodes, devices), on=f"six nodes on {count} devices")
-
-    def expected(self, case: Case) -> Any:
-        nodes, devices = case.args
-        return [[refused(node, device) for device in devices] for node in nodes]
-
-    def compare(self, case: Case, got: Any, report: Report) -> None:
-        nodes, devices = case.args
-        if isinstance(got, list | tuple) and len(got) != len(nodes):
-            report.expect(False, f"expected a row for each of {len(nodes)} nodes, got {len(got)}")
-        report.expect(isinstance(got, list | tuple) and len(got) == len(nodes) and all(
-            isinstance(row, list | tuple) and len(row) == len(devices) for row in got) and all(
-            isinstance(why, list | tuple | set) for row in got for why in row),
-            f"expected a row for each of {len(nodes)} nodes, in it a list for each of "
-            f"{len(devices)} devices, got {words.short(got)}")  # fmt: skip
-        for (node, row, right), n in itertools.product(
-            zip(nodes, got, case.expected, strict=True), range(len(devices))):  # fmt: skip
-            where = f"node {node['name']!r} on device {n}: "
-            for name in right[n]:
-                report.expect(name in row[n], f"{where}{name} refuses it, and is missing"
-                              f"{_asked(name, node, devices[n])}")  # fmt: skip
-            for name in row[n]:
-                report.expect(name in right[n], f"{where}{words.short(name)} refuses nothing"
-                              f"{_asked(name, node, devices[n])}")  # fmt: skip
-            report.expect(len(row[n]) == len(right[n]), f"{where}a reason is listed twice")
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        able = [{name: threads <= self.params[f"threads{d}"] and size <= self.params[f"buffer{d}"]
+                 and (not half or self.params[f"half{d}"] == "yes")
+                 for name, (threads, size, half) in NODES.items()} for d in (0, 1)]  # fmt: skip
+        return {n: (OPTIONS[0 if able[0][n] == able[1][n] else 1 if able[0][n] else 2], OPTIONS)
+                for n in NODES}  # fmt: skip
 
 
 def least_total(times: Times, moves: Moves, price: int) -> int:
@@ -207,10 +160,9 @@ def _times(random: np.random.Generator, price: int, count: int) -> tuple[Times, 
     hints=(
         "With few nodes, try every placement. That earns the first parts. How many placements have "
         "48 nodes?",
-        "Keep a table of what each edge still lets through. Look for a path from the source to the "
-        "sink, through edges that let something through; a search level by level ends soonest.",
+        "How much can you send along paths(room)['sink']? Take the room of its narrowest edge.",
         "What you send along a path becomes room in the other direction. At the end, the nodes "
-        "that the source still reaches are on device 0.",
+        "that the source still reaches, the keys of paths(room), are on device 0.",
     ),
     variants=({"price": 4}, {"price": 2}, {"price": 7}, {"price": 11}, {"price": 16}),
     seams=("vklab.plan.place.placement.place",),
@@ -343,32 +295,6 @@ class Makespan(Function):
             report.score(mine, case.expected, case.facts["natural"], "ms")
 
 
-OPTIONS = ("right", "beyond a limit", "kept away for nothing")
-NODES = {"P": (256, 64, ""), "Q": (512, 64, ""), "R": (256, 200, ""), "S": (128, 8, "half"),
-         "T": (1024, 300, "")}  # fmt: skip
-
-
-KEYS = ("threads0", "buffer0", "half0", "threads1", "buffer1", "half1")
-ROWS = ((1024, 128, "yes", 256, 1024, "no"), (256, 1024, "no", 1024, 128, "yes"),
-        (512, 256, "no", 256, 128, "yes"), (512, 128, "yes", 1024, 512, "no"))
-
-
-@exercise(
-    "13-5",
-    hints=("For each node, ask twice: can device 0 run it? Can device 1? Compare the answers.",),
-    variants=[dict(zip(KEYS, row, strict=True)) for row in ROWS],
-)  # fmt: skip
-class DeviceZero(Choice):
-    parts = {"all": ("every node", 3)}
-
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        able = [{name: threads <= self.params[f"threads{d}"] and size <= self.params[f"buffer{d}"]
-                 and (not half or self.params[f"half{d}"] == "yes")
-                 for name, (threads, size, half) in NODES.items()} for d in (0, 1)]  # fmt: skip
-        return {n: (OPTIONS[0 if able[0][n] == able[1][n] else 1 if able[0][n] else 2], OPTIONS)
-                for n in NODES}  # fmt: skip
-
-
 @exercise("13-p1", hints=("The rule starts again at GPU 0 for every node.",))
 class AfterConv4(Predict):
     explains = ("GPU 0 has no room for conv4, and room for everything after it. First fit asks GPU "
@@ -377,16 +303,6 @@ class AfterConv4(Predict):
 
     def answers(self) -> Mapping[str, Any]:
         return {"relu4_on_gpu": 0, "transfers": 2}
-
-
-@exercise("13-p2", hints=("A number that fits into 16 bits also fits into 32.",))
-class HalfWithout(Predict):
-    explains = ("vklab stores and computes the values in 32 bits there (vklab/plan/storage.py). So "
-                "the node runs, but it needs twice the memory, which placement has to count. A "
-                "runtime that cannot do this has to refuse the node.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"refused": False, "bytes_each": 4}
 
 
 @exercise("13-p3", hints=("With b alone on device 1, two values move.",))

@@ -1,14 +1,14 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Transfers and parallelism", minutes: 95}
+#   vklab: {title: "Transfers and parallelism", minutes: 90}
 # ---
 
 # %% [markdown] id="l13b-title"
 # # Lab 13b · Transfers and parallelism
-# **How values move between devices, and how one model uses several of them** · 95 minutes, 5 exercises
+# **How values move between devices, and how one model uses several of them** · 90 minutes, 5 exercises
 #
-# In lab 13, a placement decided which device runs which node, and a transfer had a price. Here you look inside a transfer: how many copies is it, and who makes them? Then you spread a product, two layers and a whole model over several devices, and count the bytes that move.
+# In lab 13, a transfer between devices had a price. Here you look inside a transfer: how many copies is it, and who makes them? Then you spread a product, two layers and a whole model over several devices, and count the bytes that move.
 #
 # **Afterwards you can**
 # * choose the path of a value from facts about two devices, and count the bytes that are copied;
@@ -19,17 +19,18 @@
 #
 # **Before this lab**: lab 13; lab 12 for traces. You need dictionaries, tuples and `min(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/plan/place/transfer_paths.py`, `vklab/runtime/many/device_copies.py`, `vklab/runtime/many/transfer_memory.py`.
+# **Files it opens**: `vklab/plan/place/transfer_paths.py`, `vklab/runtime/many/device_copies.py`.
 
 # %% id="l13b-setup"
 import numpy as np
 from IPython.display import display
 
-import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, show
+from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import parallelism as figures
 from vklab.course.labs import swapped, transfers
 from vklab.course.labs.parallelism import even_parts, events_of, replay, step_times
+
+random = np.random.default_rng(0)
 
 # %% id="l13b-banner"
 banner()
@@ -50,16 +51,16 @@ predict("13b-p1", through_cpu_mib=..., shared_mib=...)
 figures.draw_copies()
 
 # %% [markdown] id="l13b-1r"
-# A transfer may be several copies. These are the words for paths with fewer:
+# These are the words for paths with fewer copies:
 #
 # * **Direct access**: the kernels of a device read and write host memory themselves, at full speed. A CPU driver and a GPU built into the processor do. A discrete GPU copies first.
-# * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices. Each has a buffer in the same bytes.
+# * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices.
 # * **Ring**: shared host memory between two devices without direct access, used in small pieces called *slots*. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
 # * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor. GPU 1 *imports* it, and copies from it.
 # * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUIDs of device and driver: the same GPU, opened twice.
 # * **Device group**: a driver shows several GPUs as one group, and one GPU can copy into the memory of another.
 #
-# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not put two GPUs in one group. Two NVIDIA H200 on one host, joined by NVLink, were not in one group in our run, so `VK_KHR_device_group`, which VKML plans for NVLink, cannot help there.
+# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not put two GPUs in one group: two NVIDIA H200, joined by NVLink, were not in one group in our run. There `VK_KHR_device_group`, which VKML plans for NVLink, cannot help.
 #
 # ### Exercise 1 · A path from facts
 # A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (has it direct access?); `element_bytes`, the size in which it stores one element of the value.
@@ -73,9 +74,9 @@ figures.draw_copies()
 # | `"ring"` | both offer `host_import`, none has direct access | the value, twice |
 # | `"host copy"` | always | the value for each end without direct access, and once more for the host's own copy |
 #
-# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. The copy out of the source then has the source's size. The host's copy and the copy into the target have the target's.
+# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. Two lines are given: `out` is the value's size in the source, `value` its size in the target, which the host's own copy has, too; `ends` counts the copies at the ends without direct access.
 
-# %% id="l13b-e1" vklab={"role": "exercise", "id": "13b-1", "points": 5, "lines": 14}
+# %% id="l13b-e1" vklab={"role": "exercise", "id": "13b-1", "points": 5, "lines": 12}
 def choose_path(source, target, elements):
     """Return (path, bytes): the path that copies the fewest bytes, and how many these are.
 
@@ -84,13 +85,13 @@ def choose_path(source, target, elements):
     Approach a list of (path, bytes) of all paths that work, in the order of the table.
     Example  with gpu = {"uuid": "a", "group": None, "offers": ("host_import",), "direct": False,
              "element_bytes": 4} and other = {**gpu, "uuid": "b"}:
-             choose_path(gpu, other, 10) -> ("ring", 80)              (roughly 14 lines)
+             choose_path(gpu, other, 10) -> ("ring", 80)              (roughly 12 lines)
     """
+    out, value = elements * source["element_bytes"], elements * target["element_bytes"]
+    ends = (0 if source["direct"] else out) + (0 if target["direct"] else value)
     ### BEGIN SOLUTION
     if elements == 0:
         return "nothing", 0
-    out, value = elements * source["element_bytes"], elements * target["element_bytes"]
-    ends = (0 if source["direct"] else out) + (0 if target["direct"] else value)
     paths = []
     if out == value:
         both = [offer for offer in source["offers"] if offer in target["offers"]]
@@ -122,7 +123,7 @@ check("13b-1", choose_path)
 
 # %% [markdown] id="l13b-swapt"
 # ### Your function in the runtime
-# The planner's function `unseen` names the values that move by dma-buf or through a ring, never whole in memory that the host sees. The next cell lets your function decide this instead, in a process of its own. A path that the devices do not have is refused.
+# The planner's function `unseen` names the values that move by dma-buf or through a ring, never whole in memory that the host sees. The next cell lets your function decide this instead. A path that the devices do not have is refused.
 #
 # U-Net is only planned, for two described GPUs. Two small models also run, if there are two devices: GPUs, or the CPU drivers lavapipe and SwiftShader. In the second and third part, `VKLAB_DISABLE_DIRECT_IO` makes CPU drivers behave like discrete GPUs. The third part swaps in a function that knows one path only.
 #
@@ -140,17 +141,12 @@ with attempt("13b-1"):
         print(words, *(rows or [why]), sep="\n  ")
 
 # %% [markdown] id="l13b-swapr"
-# With your function no count has an arrow: it plans as the runtime does. With host copies only, the outputs are still the same, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (With one driver only, nothing runs. Our record: between two CPU drivers the digits network moves by `shared host memory`, and without direct access by `ring in shared host memory`.)
+# With your function no count has an arrow: it plans as the runtime does. With host copies only, the outputs are still the same, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (With one driver only, nothing runs. Our record between two CPU drivers: `shared host memory`, and without direct access `ring in shared host memory`.)
 #
-# **VKML's two sentences, judged by your picture.** Only its last row has no copy, and no discrete GPU is in it. Between two discrete GPUs the best path of the table copies once, and the way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file. It cannot hold for transfers that *route through CPU*. VKML's roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, on which opaque fds and dma-bufs are built.
-#
-# **If you have five minutes more**, read this and the next cell; nothing later needs them. A plan is not yet memory. When a session starts, it tries an `ExportedBuffer` for a dma-buf (`is_own`), or an `ImportedBuffer` for shared host memory. If the driver refuses, the value takes a slower path, and the plan keeps the reason:
-
-# %% id="l13b-leave"
-show("vklab.runtime.many.transfer_memory.TransferMemory._leave", at="try:", lines=10)
+# **VKML's two sentences, judged by your picture.** Only its last row has no copy, and no discrete GPU is in it. Between two discrete GPUs the best path of the table copies once, and the way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and not for transfers that *route through CPU*.
 
 # %% [markdown] id="l13b-tracet"
-# The next cell records a real run on two devices, if this machine has them. On two CPU drivers it shows transfers, never a speed-up: both use the same cores.
+# The next cell records a real run on two devices, if this machine has them. On two CPU drivers it never shows a speed-up: both use the same cores.
 
 # %% id="l13b-trace" tags=["nbval-ignore-output"]
 spans, why = transfers.traced_split("digits_cnn.onnx", {"image": np.zeros((64, 1, 28, 28), "f4")})
@@ -174,15 +170,6 @@ predict("13b-p2", columns=..., rows=...)
 
 # %% id="l13b-2d" tags=["hide-input"]
 figures.draw_cuts()
-
-# %% id="l13b-numpy"
-random = np.random.default_rng(0)
-A, B = random.standard_normal((4, 6)), random.standard_normal((6, 8))
-by_columns = [A @ B[:, :4], A @ B[:, 4:]]           # one array for each device
-by_rows = [A[:, :3] @ B[:3], A[:, 3:] @ B[3:]]
-print("columns, gathered:", np.allclose(np.concatenate(by_columns, axis=1), A @ B))
-print("rows, added:      ", np.allclose(sum(by_rows), A @ B))
-print("rows, gathered:   ", np.concatenate(by_rows, axis=1).shape == (A @ B).shape)
 
 # %% [markdown] id="l13b-2r" vklab={"id": "13b-2"}
 # **What it costs.** Count all bytes that cross from one device to another, among `p` devices. Let `V` be the bytes of the whole result.
@@ -248,8 +235,6 @@ right = np.maximum(x @ W1, 0) @ W2
 halves = even_parts(64, 2)
 sums = [np.maximum(x @ W1[:, a:b], 0) @ W2[a:b] for a, b in halves]
 print("columns, then rows:", np.allclose(sum(sums), right))
-early = sum(np.maximum(x[:, a:b] @ W1[a:b], 0) for a, b in even_parts(16, 2)) @ W2
-print("rows first, relu before the sum:", np.allclose(early, right))
 with attempt("13b-2"):
     first, second = shard_matmul(8, 16, 64, 1, 2), shard_matmul(8, 64, 16, 1, 2)
     print("columns, columns:", first[2] + second[2], "bytes in two all-gathers")
@@ -267,7 +252,7 @@ figures.draw_reduction()
 # %% [markdown] id="l13b-3r"
 # The first half of the steps is the reduce-scatter: what arrives is *added*. The second half is the all-gather: what arrives *replaces* the old part.
 #
-# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted above, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. A ring needs no more, if `p` divides `E`. But it needs `2 * (p - 1)` steps, and each begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
+# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted in section 2, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. A ring needs no more, if `p` divides `E`. But each of its `2 * (p - 1)` steps begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
 #
 # ### Exercise 3 · All-reduce
 # Write the sends of an all-reduce. The check replays them, and counts whose numbers are in which sum. You may choose any order of sends that is no slower than a ring.
@@ -350,7 +335,7 @@ figures.draw_trace(events, "The trace: a colour for each piece of work, time to 
 
 # %% [markdown] id="l13b-e4r"
 # ### Exercise 4 · Read too early
-# Name the event that reads too early, and the earliest time at which it may begin. You may look, or write a few lines of code.
+# Name the event that reads too early, and the earliest time at which it may begin.
 
 # %% id="l13b-e4" vklab={"role": "exercise", "id": "13b-4", "points": 3, "lines": 1}
 too_early = ...  # ("name of the event", time)
@@ -369,7 +354,7 @@ check("13b-4", too_early)
 # hint("13b-4")
 
 # %% [markdown] id="l13b-ringt"
-# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop of `_move`: the whole value is there before the move ends, and only then the next chunk starts. (`self.refusal` says why two devices cannot share a slot; then the host copies.) Which wait forbids your event? None, if it is an `out`: then the move began before its chunk had ended.
+# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop of `_move`: the whole value is there before the move ends, and only then the next chunk starts. Which wait forbids your event? None, if it is an `out`: then the move began before its chunk had ended.
 
 # %% id="l13b-ring"
 display(show("vklab.runtime.many.device_copies.StagingRing._move"),
@@ -399,18 +384,18 @@ figures.draw_layers()
 # | 8 October 2024, our page | `partitioner/supported_ops.py` | 61 |
 # | 22 August 2026 (since 28 October 2024 that file, and so the link, is gone) | `op_registry.py` | 157 |
 #
-# Counted in the repository, [commit 414cd05](https://github.com/pytorch/executorch/commit/414cd05d17) to [cff6f4d](https://github.com/pytorch/executorch/commit/cff6f4dd32). So the note was wrong on its first day. Today's page has another text.
+# Counted in the repository, [commit 414cd05](https://github.com/pytorch/executorch/commit/414cd05d17) to [cff6f4d](https://github.com/pytorch/executorch/commit/cff6f4dd32). So the note was wrong on its first day.
 #
 # ### What the pages say
 # 1. *Features*: tensors can change shape between inferences, as long as the current shape is *smaller than the bounds specified during lowering*. (The plan reserves memory for the bounds.)
 # 2. *End to end example*: a script produces *a lowered MobileNet V2 model as `vulkan_mobilenetv2.pte`*. The script below this sentence defines `class Add`, whose `forward` returns `x + y`, lowers it, and writes to `open("vk_add.pte", "wb")`.
-# 3. *Build*: the shell commands are `rm -rf cmake-android-out && pp cmake . -DCMAKE_INSTALL_PREFIX=...`, and so on. The page neither explains `pp` nor lists it among the tools to install.
+# 3. *Build*: a shell command is `rm -rf cmake-android-out && pp cmake . -DCMAKE_INSTALL_PREFIX=...`. The page neither explains `pp` nor lists it among the tools to install.
 # 4. *Run*: the note on *binary arithmetic operators* goes on: expect slow inference, *as the majority of operators are being executed via Portable operators*, on the CPU. Then the page runs `vk_add.pte`.
 # 5. VKML, *key design decisions*: *Zero-copy throughout: model loading, CPU allocations, and GPU reference-based transfers avoid unnecessary copies*. Development notes: *GPU-to-GPU movement currently routes through CPU*.
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
 # ### Exercise 5 · Which sentence is wrong, and who says so?
-# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). You get the points if all rows are right.
+# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). The points are for all rows together.
 #
 # | row | sentence |
 # |---|---|
@@ -433,18 +418,6 @@ check("13b-5", sentences)
 # %% id="l13b-e5h"
 # hint("13b-5")
 
-# %% [markdown] id="l13b-boundt"
-# Does the bound itself run? The next cell reserves memory for at most three pictures, and sends two, three and four:
-
-# %% id="l13b-bound"
-with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 3}) as session:
-    for count in (2, 3, 4):
-        try:
-            session.run({"image": np.zeros((count, 1, 28, 28), np.float32)})
-            print(count, "pictures: runs")
-        except vklab.VklabError as error:
-            print(count, "pictures:", type(error).__name__)
-
 # %% [markdown] id="l13b-recap"
 # ## Recap
 # | word | costs | mistake to avoid |
@@ -462,5 +435,5 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 3}) as session:
 # **References**
 # * Vulkan: [external memory handle types](https://registry.khronos.org/vulkan/specs/latest/man/html/VkExternalMemoryHandleTypeFlagBits.html), [VK_EXT_external_memory_host](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_EXT_external_memory_host.html), [VK_KHR_device_group](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_KHR_device_group.html).
 # * Shoeybi et al., [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: columns, then rows. Huang et al., [GPipe](https://arxiv.org/abs/1811.06965), 2018: the bubble.
-# * Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, 2009: the ring, and why no algorithm sends less.
+# * Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, 2009: the ring.
 # * [VKML](https://github.com/void-research/vkml); ExecuTorch's [Vulkan backend](https://github.com/pytorch/executorch/tree/main/backends/vulkan).

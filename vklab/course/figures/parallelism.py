@@ -255,5 +255,5 @@ def draw_layers() -> Picture:
     return page.picture(
         "ExecuTorch: torch.export, to_edge, partitioner, to_executorch, runtime. "
         "vklab: torch.onnx, passes, partition, compile, runtime.",
-        "From a PyTorch model to a GPU, twice. In vklab the file is optional: `vklab.load` plans "
+        "From a PyTorch model to a GPU, twice. In vklab the file is optional: vklab.load plans "
         "an ONNX file when it loads it.")

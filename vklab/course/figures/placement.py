@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_timeline
@@ -15,8 +14,8 @@ from vklab.course.labs.schedules import DEVICES, Schedule, Work
 from vklab.course.picture import Picture
 from vklab.graph.graph import Graph
 
-__all__ = ["COLOURS", "draw_able", "draw_cut", "draw_questions", "draw_roads",
-           "draw_schedule", "draw_split", "draw_work"]  # fmt: skip
+__all__ = ["COLOURS", "draw_cut", "draw_questions", "draw_roads", "draw_schedule", "draw_split",
+           "draw_work"]  # fmt: skip
 
 COLOURS = ("blue", "orange", "green")
 
@@ -83,33 +82,6 @@ def draw_questions() -> Picture:
         "A node is asked three questions: operator, features, limits. Each no gives a reason.",
         "Asked once for each node and each device. A refusal names what is missing.",
     )
-
-
-def draw_able(
-    nodes: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, Any]],
-    reasons: Sequence[Sequence[Sequence[str]]], caption: str,
-) -> Picture:  # fmt: skip
-    """Draw a table of nodes and devices: green where the node can run, else the reasons.
-
-    Args:
-        nodes: the rows, with their names.
-        devices: the columns, with their names.
-        reasons: for each node and device what refuses it.
-        caption: the line below.
-    """
-    wide = 560 / max(len(devices), 1)
-    page = Diagram(680, 34 + 46 * len(nodes))
-    for d, device in enumerate(devices):
-        page.note((110 + wide * (d + 0.5), 18), device["name"], anchor="middle", bold=True)
-    told = []
-    for n, (node, row) in enumerate(zip(nodes, reasons, strict=True)):
-        page.note((6, 56 + 46 * n), node["name"], bold=True)
-        for d, why in enumerate(row):
-            place = (112 + wide * d, 30 + 46 * n, wide - 6, 40)
-            page.box(place, "\n".join(why[:2]) if why else "can run",
-                     "red" if why else "green")  # fmt: skip
-            told.append(f"{node['name']} on {devices[d]['name']}: {', '.join(why) or 'can run'}")
-    return page.picture("; ".join(told), caption)
 
 
 def draw_cut() -> Picture:

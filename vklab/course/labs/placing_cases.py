@@ -1,4 +1,4 @@
-"""Cases of placement exercises, drawn by seed: rows, tables of devices, costs, work.
+"""Cases of placement exercises, drawn by seed: rows, costs, work.
 
 Wirings are irregular, or windows of recorded networks. Visited by lab 13.
 """
@@ -6,7 +6,6 @@ Wirings are irregular, or windows of recorded networks. Visited by lab 13.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -14,15 +13,11 @@ from vklab.course.labs import recorded_graphs
 from vklab.course.labs.schedules import Work
 from vklab.course.labs.spreading import Row
 
-__all__ = ["FEATURES", "LIMITS", "Moves", "Times", "border", "draw_full_rows", "draw_rows",
-           "draw_table", "draw_needs", "draw_times", "draw_work"]  # fmt: skip
+__all__ = ["Moves", "Times", "draw_full_rows", "draw_rows", "draw_times", "draw_work"]
 
 Times = Mapping[str, tuple[int | None, int | None]]  # of each node, on two devices
 Moves = Mapping[tuple[str, str], int]  # by maker and reader
 Random = np.random.Generator
-LIMITS = ("maxComputeWorkGroupInvocations", "maxComputeWorkGroupCount", "maxStorageBufferRange",
-          "maxComputeSharedMemorySize")  # fmt: skip
-FEATURES = ("shaderFloat16", "shaderInt8")
 LETTERS = "abcdefghijklmnop"
 
 
@@ -53,56 +48,6 @@ def draw_full_rows(random: Random, count: int, free: int = 11) -> tuple[list[Row
     ]
     return rows, [sum(size for size, d in zip(sizes, placed, strict=True) if d == device)
                   for device in (0, 1)]  # fmt: skip
-
-
-def border() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a device, and nodes whose needs equal its limits or are one more.
-
-    The name of a node says which of its needs differs from those of the first one.
-    """
-    device = {"name": "A", "features": ["shaderFloat16"], "limits": {
-        LIMITS[0]: 256, LIMITS[1]: (65535, 65535, 64), LIMITS[2]: 1 << 27, LIMITS[3]: 16384}}
-    node = {"name": "at all limits", "features": [], "workgroup": (16, 16, 1),
-            "workgroups": (9, 9, 1), "buffers": {"x": 1 << 27, "w": 1 << 27},
-            "shared_bytes": 16384}  # fmt: skip
-    changes: list[dict[str, Any]] = [
-        {}, {"workgroup": (16, 16, 2)}, {"workgroup": (257, 1, 1)}, {"workgroup": (1, 1, 256)},
-        {"workgroups": (65535, 65535, 64)}, {"workgroups": (65536, 1, 1)},
-        {"workgroups": (1, 1, 65)}, {"workgroups": (1, 70000, 1)}, {"buffers": {}},
-        {"shared_bytes": 16385}, {"buffers": {"x": 0, "w": (1 << 27) + 1}},
-        {"buffers": {"x": (1 << 27) + 1, "w": 0}},
-        {"buffers": {"x": (1 << 27) + 1, "y": 1 << 28, "z": 4}},
-    ]  # fmt: skip
-    return device, [{**node, **change, "name": str(change) if change else node["name"]}
-                    for change in changes]  # fmt: skip
-
-
-def draw_table(random: Random, name: str) -> dict[str, Any]:
-    """Return the features and limits of a device."""
-
-    def some(*values: int) -> int:
-        return int(random.choice(values))
-
-    return {"name": name, "features": [f for f in FEATURES if random.random() < 0.5], "limits": {
-        LIMITS[0]: some(128, 256, 512), LIMITS[1]: (some(9, 65535), some(9, 65535), some(9, 65535)),
-        LIMITS[2]: some(64 << 20, 128 << 20, 1 << 30), LIMITS[3]: some(16384, 32768)}}  # fmt: skip
-
-
-def draw_needs(random: Random, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the needs of a node, near the limits of a device.
-
-    Args:
-        random: the source of chance.
-        table: the device.
-        name: the node.
-    """
-    most = [table["limits"][limit] for limit in LIMITS]
-    more = [int(n) for n in random.integers(-1, 2, 3)]
-    groups = tuple(int(n) for n in random.permutation([most[1][0] + more[0], 7, 8]))
-    return {"name": name, "workgroup": (8, most[0] // 8, int(random.integers(1, 3))),
-            "features": [f for f in FEATURES if random.random() < 0.2],
-            "workgroups": groups, "shared_bytes": most[3] + more[1],
-            "buffers": {"x": most[2] // 2, "w": most[2] + more[2]}}  # fmt: skip
 
 
 def _window(random: Random, network: str, count: int) -> tuple[list[tuple[int, ...]], list[float]]:

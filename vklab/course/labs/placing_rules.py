@@ -17,7 +17,7 @@ from vklab.course.labs.schedules import Schedule, Work
 from vklab.course.labs.spreading import Row
 
 __all__ = ["INFINITE", "by_rule", "changes", "earliest_end", "first_fit", "first_fit_rows",
-           "naturals", "network", "one_by_one", "ranks", "span", "total"]  # fmt: skip
+           "naturals", "network", "one_by_one", "paths", "ranks", "span", "total"]  # fmt: skip
 
 INFINITE = 10**9
 
@@ -76,6 +76,24 @@ def network(times: Times, moves: Moves, price: int) -> dict[str, dict[str, int]]
         room[start][end] = room[start].get(end, 0) + (INFINITE if ms is None else ms)
         room[end].setdefault(start, 0)
     return room
+
+
+def paths(room: Mapping[str, Mapping[str, int]]) -> dict[str, list[tuple[str, str]]]:
+    """Return the edges of a shortest path to each end that the source reaches.
+
+    A path goes through edges that have room. The path to the source is empty.
+
+    Args:
+        room: what each edge lets through, as `network` returns it.
+    """
+    found: dict[str, list[tuple[str, str]]] = {"source": []}
+    queue = ["source"]
+    for here in queue:
+        for there, left in room[here].items():
+            if left > 0 and there not in found:
+                found[there] = [*found[here], (here, there)]
+                queue.append(there)
+    return found
 
 
 def one_by_one(times: Times, moves: Moves, price: int) -> int:

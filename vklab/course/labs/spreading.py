@@ -25,28 +25,11 @@ from vklab.plan.place.search import Search
 from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo
 
-__all__ = ["NODES", "TABLES", "Row", "conv_many", "guarded", "is_number", "place", "predicted",
-           "prices", "rows_of", "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
+__all__ = ["Row", "conv_many", "guarded", "is_number", "place", "predicted", "prices", "rows_of",
+           "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
 
 Row = tuple[str, int, tuple[int, ...]]  # name, bytes, numbers of the devices that can run it
 
-
-def _table(name: str, threads: int, mib: int, *features: str) -> dict[str, Any]:
-    return {"name": name, "features": features, "limits": {
-        "maxComputeWorkGroupInvocations": threads, "maxComputeWorkGroupCount": (65535,) * 3,
-        "maxStorageBufferRange": mib << 20, "maxComputeSharedMemorySize": 32768}}  # fmt: skip
-
-
-def _needs(name: str, threads: int, mib: int, shared: int, *features: str) -> dict[str, Any]:
-    return {"name": name, "features": features, "workgroup": (threads, 1, 1),
-            "workgroups": (64, 1, 1), "buffers": {"w": mib << 20}, "shared_bytes": shared}
-
-
-# Capability as plain tables: two devices, and what four nodes need.
-TABLES = (_table("lavapipe", 1024, 128, "shaderFloat16", "shaderInt8"),
-          _table("SwiftShader", 256, 1024))  # fmt: skip
-NODES = (_needs("conv", 256, 64, 16384), _needs("conv4", 256, 196, 16384),
-         _needs("softmax", 1024, 4, 4096), _needs("int8", 256, 200, 49152, "shaderInt8"))
 # The limits of a large GPU. `machine` of another lab leaves most of them out.
 LIMITS: Mapping[str, Any] = {
     "maxComputeWorkGroupCount": (1 << 31, 65535, 65535), "maxComputeWorkGroupInvocations": 1024,
