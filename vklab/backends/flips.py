@@ -18,7 +18,7 @@ __all__ = ["Flips", "judge", "margins"]
 
 @dataclass(frozen=True)
 class Flips:
-    """What rounding did to the classes of some rows.
+    """Changes that rounding made to the classes of some rows.
 
     Args:
         rows: the number of rows.

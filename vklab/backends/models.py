@@ -1,4 +1,4 @@
-"""The small models of the parity reports: a module of ours, its weights, and example inputs.
+"""Factories of the small models: a module of ours, its weights, and example inputs.
 
 Each factory takes the number of examples and returns the module in eval mode and a tuple of its
 inputs, so that `vklab.backends.models:resnet18` names a model. Trained weights and BatchNorm
@@ -55,7 +55,13 @@ def read_arrays(name: str) -> dict[str, NDArray[Any]]:
 
 
 def seeded(count: int, *shape: int, seed: int = 1) -> NDArray[np.float32]:
-    """Return float32 [count, *shape], standard normal; the seed is not that of the weights."""
+    """Return float32 [count, *shape], standard normal.
+
+    Args:
+        count: the number of examples.
+        shape: the shape of one.
+        seed: another one than that of the weights.
+    """
     return np.random.default_rng(seed).standard_normal((count, *shape), np.float32)
 
 

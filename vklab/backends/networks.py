@@ -203,7 +203,13 @@ class _Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer encoder: maps float32 vectors [N, 32, 64] to logits [N, 10] of the first."""
+    """A transformer encoder: maps float32 vectors [N, 32, 64] to logits [N, 10] of the first.
+
+    Args:
+        width: elements of a vector.
+        heads: heads of each attention; they share the width.
+        layers: the number of blocks.
+    """
 
     def __init__(self, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
@@ -218,7 +224,13 @@ class Encoder(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """Embedding, LayerNorm, one residual layer and a mean: maps int32 tokens [N, T] to logits."""
+    """Embedding, LayerNorm, one residual layer and a mean: maps int32 tokens [N, T] to logits.
+
+    Args:
+        words: the size of the vocabulary.
+        classes: the number of logits.
+        width: elements of a word's vector.
+    """
 
     def __init__(self, words: int, classes: int, width: int = 64) -> None:
         super().__init__()
