@@ -1,4 +1,4 @@
-"""The protocol of a backend and the records that its users share. Nothing heavy is imported here.
+"""Protocol of a backend, and the records that its users share. Nothing heavy is imported here.
 
 A backend is one runtime on one device with one set of dtypes. It says whether it can run here,
 prepares one model, and the prepared model runs inputs. What it returns is judged elsewhere.
@@ -26,7 +26,7 @@ class Refused(VklabError):
 
 @dataclass(frozen=True)
 class Dtypes:
-    """How a backend computes, in the words of NumPy.
+    """Dtypes of a backend, in the words of NumPy.
 
     Attributes:
         weights: dtype in which the weights are stored, for example "float16".
@@ -50,7 +50,7 @@ class Availability:
     install: str = ""
 
     def __bool__(self) -> bool:
-        """True if the backend can run here."""
+        """Tell whether the backend can run here."""
         return not self.reason
 
 
@@ -73,7 +73,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class Result:
-    """What one backend gave, read back from its process.
+    """Answer of one backend, read back from its process.
 
     Attributes:
         outputs: the model's outputs by name.
@@ -103,13 +103,13 @@ class Prepared(Protocol):
         """Bytes of the model as this backend stores it."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The model's outputs, by name, on the host."""
+        """Return the model's outputs, by name, on the host."""
 
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Values of layers by name; {} if this backend cannot show them."""
+        """Return values of layers by name; {} if this backend cannot show them."""
 
     def close(self) -> None:
-        """Gives back what the model holds."""
+        """Free what the model owns."""
 
 
 @runtime_checkable
@@ -129,14 +129,10 @@ class Backend(Protocol):
         """Dtypes of weights, arithmetic and sums."""
 
     def available(self) -> Availability:
-        """Whether this backend can run here, else the reason and the install line."""
+        """Tell whether this backend can run here, else the reason and the install line."""
 
     def prepare(self, source: ModelSource) -> Prepared:
-        """Loads the model.
-
-        Raises:
-            Refused: if this backend cannot take the model in any of its forms.
-        """
+        """Load the model; raise Refused if this backend cannot take it in any of its forms."""
 
 
 @dataclass(frozen=True)
