@@ -59,7 +59,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Several runs of the same inputs: are all bits equal, and if not, how far apart are they?"""
+    """Comparison of several runs of the same inputs: equal bits or not, and the largest distance."""
 
     runs: int
     identical: bool

@@ -64,7 +64,7 @@ def capture(module: torch.nn.Module, args: Sequence[np.ndarray]) -> Any:
 
 
 class _Wide(torch.fx.Interpreter):
-    """Runs an exported program with float64 in place of every narrower float."""
+    """Interpreter of an exported program with float64 in place of every narrower float."""
 
     def __init__(self, program: Any) -> None:
         super().__init__(program.graph_module)

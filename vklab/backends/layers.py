@@ -83,7 +83,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Taps:
-    """How far taps moved the outputs: the layers count only if they stayed in the tolerance."""
+    """Distance by which taps moved the outputs; layers count only if it is in the tolerance."""
 
     moved: float
     share: float
@@ -191,19 +191,19 @@ def first_failing(layers: Sequence[Layer]) -> Layer | None:
     return None
 
 
-def join(truth: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Return for each value of the truth the name in `found` that means the same layer.
+def join(truth: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return for each value of the truth the name in `made` that means the same layer.
 
     Names agree as the exporter wrote them, or without the ending that a converter adds to a cast
     or a copy. A name whose value has another shape is another layer.
     """
     plain: dict[str, str] = {}
-    for name in found:
+    for name in made:
         plain.setdefault(CASTS.sub("", CASTS.sub("", name)), name)
     joined = {}
     for name, value in truth.items():
-        other = name if name in found else plain.get(name, "")
-        if other and np.shape(found[other]) == value.shape:
+        other = name if name in made else plain.get(name, "")
+        if other and np.shape(made[other]) == value.shape:
             joined[name] = other
     return joined
 

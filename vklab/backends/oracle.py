@@ -1,4 +1,4 @@
-"""The truth of a model in float64: the torch module itself, else its ONNX graph widened.
+"""Truth of a model in float64: the torch module itself, else its ONNX graph widened.
 
 Where both exist the module is the truth, and the distance of the graph is the row "export": an
 exporter folds constants in float32. Values of layers come from the widened graph.
@@ -34,7 +34,7 @@ NARROW: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
 
 @dataclass(frozen=True)
 class Oracle:
-    """The truth for one set of inputs.
+    """Truth for one set of inputs.
 
     Attributes:
         kind: MODULE or GRAPH.

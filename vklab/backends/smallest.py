@@ -1,4 +1,4 @@
-"""The smallest part of a model that fails on a backend when it is fed the truth, saved as .onnx.
+"""Smallest part of a model that fails on a backend when it is fed the truth, saved as .onnx.
 
 One node alone is tried first. If it passes, the fault needs its neighbours (as a wrong fusion
 does), and nodes before it are added until the part fails.

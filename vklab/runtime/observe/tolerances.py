@@ -1,4 +1,4 @@
-"""The one table of tolerances, by dtype and by the number of terms in a sum, with reasons.
+"""One table of tolerances, by dtype and by the number of terms in a sum, with reasons.
 
 CHECK, the conformance suite and the parity report read it. It judges no array itself: that is
 `compare`. Visited by labs 16 and 17.
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from vklab.errors import ModelError
 
-__all__ = ["TABLE", "Entry", "Tolerance", "epsilon", "layer", "model", "operator"]
+__all__ = ["TABLE", "DtypeLimits", "Tolerance", "epsilon", "layer", "model", "operator"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What one dtype allows.
+class DtypeLimits:
+    """Limits of one dtype, and where they come from.
 
     Attributes:
         epsilon: distance of neighbouring numbers at 1.
@@ -44,26 +44,26 @@ class Tolerance:
 
 # exp has 3 + 2 |x| ULP in float32 and 1 + 2 |x| in float16 (Vulkan, "Precision of Operation
 # Instructions"); |x| is at most 88 and 11 before the result overflows.
-TABLE: dict[str, Entry] = {
-    "float64": Entry(
+TABLE: dict[str, DtypeLimits] = {
+    "float64": DtypeLimits(
         2.0**-52, 2e-13, 1e-14, 4,
         "the numbers of float32 in units of float64's epsilon, which is 2^29 times smaller"),
-    "float32": Entry(
+    "float32": DtypeLimits(
         2.0**-23, 1e-4, 5e-6, 179,
         "some thousand float32 terms in another order change results by about 1e-6 of the largest "
         "output; relative to an element that is small by cancellation, by much more"),
-    "tfloat32": Entry(
+    "tfloat32": DtypeLimits(
         2.0**-10, 4e-3, 2e-2, 179,
         "products read their factors with 10 bits of mantissa, as in float16; sums and stored "
         "values are float32"),
-    "float16": Entry(
+    "float16": DtypeLimits(
         2.0**-10, 4e-3, 2e-2, 23,
         "each rounding error is up to 5e-4 of an element, and a deep network accumulates some "
         "hundred of them; the largest occur beside the largest elements"),
-    "bfloat16": Entry(
+    "bfloat16": DtypeLimits(
         2.0**-7, 3.2e-2, 1.6e-1, 4,
         "eight times the numbers of float16, which has three more bits of mantissa"),
-    "int8": Entry(
+    "int8": DtypeLimits(
         2.0**-7, 0.0, 0.125, 16,
         "16 steps of 1/127 of a range; static int8 of the two shipped CNNs is wrong by 3 and 8 % "
         "of the largest output, and by 16 % where 16-bit sums saturate, which must fail"),
@@ -128,7 +128,7 @@ def layer(
                      ", ".join(reasons))  # fmt: skip
 
 
-def _entry(dtype: str) -> Entry:
+def _entry(dtype: str) -> DtypeLimits:
     try:
         return TABLE[dtype]
     except KeyError:
