@@ -59,7 +59,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Comparison of several runs of the same inputs: equal bits or not, and the largest distance."""
+    """Comparison of several runs of the same inputs: equal bits or not, and the distance."""
 
     runs: int
     identical: bool
