@@ -7,6 +7,7 @@ a provider that fails by the CPU and says so on stderr only; here that is refuse
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
-__all__ = ["OnnxRuntime", "every", "session_options"]
+__all__ = ["OnnxRuntime", "Session", "every", "open_session", "plugin_devices", "plugin_options",
+           "session_options"]  # fmt: skip
 
 FULL_BUILD = "full build"
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
@@ -128,10 +130,13 @@ class Session:
 
     def __init__(self, backend: OnnxRuntime, proto: onnx.ModelProto, folder: Path | None) -> None:
         self._backend, self._proto, self._folder = backend, proto, folder
-        self._session = open_session(backend, proto, folder)
+        self._profile = tempfile.TemporaryDirectory(prefix="vklab-profile-")
+        self._session: Any = open_session(backend, proto, folder,
+                                          Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
         self.note = ""
         self.size_bytes = onnxruntime_models.size_bytes(proto, folder)
+        self.versions = {"onnxruntime": host.load_onnxruntime().__version__}
 
     @property
     def nodes(self) -> Mapping[str, int]:
@@ -140,17 +145,18 @@ class Session:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name; the first run also counts nodes by provider."""
-        if not self._nodes:
-            self._count(inputs)
         names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        values = self._session.run(names, dict(inputs))
+        if not self._nodes:
+            self._count()
+        return dict(zip(names, values, strict=True))
 
-    def _count(self, inputs: Mapping[str, np.ndarray]) -> None:
-        with tempfile.TemporaryDirectory(prefix="vklab-profile-") as folder:
-            profiled = open_session(self._backend, self._proto, self._folder,
-                                    Path(folder) / "profile")  # fmt: skip
-            profiled.run(None, dict(inputs))
-            executed = onnxruntime_nodes.from_profile(Path(profiled.end_profiling()))
+    def _count(self) -> None:
+        """End the profile of the first run, and refuse a session whose provider did nothing.
+
+        One session serves for all: a second one of the same provider may run on the CPU.
+        """
+        executed = onnxruntime_nodes.from_profile(Path(self._session.end_profiling()))
         assigned = onnxruntime_nodes.from_assignment(self._session)
         self._nodes, self.note = onnxruntime_nodes.agreed(assigned, executed)
         onnxruntime_nodes.require(self._backend.provider.ep, self._nodes)
@@ -171,6 +177,7 @@ class Session:
     def close(self) -> None:
         """Free the session."""
         self._session = None
+        self._profile.cleanup()
 
 
 def session_options(runtime: Any, provider: providers.Provider, optimize: bool = True) -> Any:
@@ -216,7 +223,7 @@ def open_session(
     plugin = _plugin(row)
     if plugin and not backend.environment and row.ep not in runtime.get_available_providers():
         devices = plugin_devices(runtime, row, plugin)
-        options.add_provider_for_devices([devices[backend.device_id]], {})
+        options.add_provider_for_devices([devices[backend.device_id]], plugin_options(plugin))
         return runtime.InferenceSession(data, options, enable_fallback=0)
     given = dict(backend.variant.options)
     if row.ep in ("CUDAExecutionProvider", "DmlExecutionProvider"):
@@ -231,6 +238,15 @@ def _plugin(row: providers.Provider) -> str:
     """Return the module of the provider's plugin if it is installed, else ""."""
     modules = [providers.PACKAGES[name].module for name in row.packages]
     return next((name for name in modules if name and importlib.util.find_spec(name)), "")
+
+
+def plugin_options(module: str) -> dict[str, str]:
+    """Return the options without which a plugin executes nothing: QNN must be told its library.
+
+    Its library of the Neural Processing Unit also has an emulator for x86.
+    """
+    ask = getattr(importlib.import_module(module), "get_qnn_htp_path", None)
+    return {"backend_path": str(ask())} if ask else {}
 
 
 def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[Any]:

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 
 from vklab.backends.backend import Refused
 
-__all__ = ["FOLDER", "input_names", "readable", "size_bytes", "tapped", "to_float16", "to_int8"]
+__all__ = ["FOLDER", "input_names", "inside", "readable", "size_bytes", "tapped", "to_float16",
+           "to_int8"]  # fmt: skip
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 SAMPLES = 16  # random inputs that calibrate an int8 model, if none are given
@@ -61,7 +62,7 @@ def tapped(proto: onnx.ModelProto, floats_only: bool = False) -> onnx.ModelProto
     return made
 
 
-def _inside(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+def inside(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """Return the model with its external data inside, for tools that rewrite weights."""
     if folder is not None:
         onnx.external_data_helper.load_external_data_for_model(proto, str(folder))
@@ -76,7 +77,7 @@ def to_float16(proto: onnx.ModelProto, folder: Path | None = None) -> onnx.Model
     float16, _ = _load_tools()
     try:
         made: onnx.ModelProto = float16.convert_float_to_float16(
-            _inside(proto, folder), keep_io_types=True
+            inside(proto, folder), keep_io_types=True
         )
     except Exception as error:  # the tool raises whatever its rewriting meets
         raise Refused(f"onnxruntime.transformers.float16 refuses the model: {error}") from error
@@ -101,7 +102,7 @@ def to_int8(
     with tempfile.TemporaryDirectory(prefix="vklab-int8-") as work:
         source, target = Path(work) / "model.onnx", Path(work) / "int8.onnx"
         try:
-            inferred = onnx.shape_inference.infer_shapes(_without_info(_inside(proto, folder)))
+            inferred = onnx.shape_inference.infer_shapes(_without_info(inside(proto, folder)))
             onnx.save(inferred, source)
             quantization.quantize_static(
                 source, target, _reader(proto, calibration),

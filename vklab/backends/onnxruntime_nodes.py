@@ -42,18 +42,20 @@ def from_profile(path: Path) -> dict[str, int]:
 
 
 def agreed(assigned: Mapping[str, int], executed: Mapping[str, int]) -> tuple[dict[str, int], str]:
-    """Return nodes by provider and a note: the assignment, where the profile confirms it.
+    """Return nodes by provider and a note: both sources, and the profile decides who ran at all.
 
-    A provider that was assigned nodes and executed none is counted with none.
+    The larger count is taken: the profile shows nodes that were fused as one, and an assignment
+    may leave nodes out. A provider that was assigned nodes and executed none is counted with none.
 
     Args:
         assigned: nodes by provider; {} if unknown.
         executed: kernels by provider.
     """
-    if not assigned:
-        return dict(executed), "nodes are the kernels of the profile, in which fused nodes are one"
-    idle = sorted(name for name in assigned if not executed.get(name))
-    nodes = {name: 0 if name in idle else count for name, count in assigned.items()}
+    idle = sorted(name for name, count in assigned.items() if count and not executed.get(name))
+    nodes = {
+        name: max(assigned.get(name, 0), executed.get(name, 0)) if executed.get(name) else 0
+        for name in (*executed, *idle)
+    }
     if not idle:
         return nodes, ""
     return nodes, f"assigned nodes, but no kernel in the profile: {', '.join(idle)}"

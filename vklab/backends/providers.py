@@ -78,7 +78,7 @@ class Variant:
         name: last part of the backend's name.
         weights: dtype in which the model stores its weights.
         arithmetic: dtype of products and activations.
-        sums: dtype of long sums.
+        sums: dtype of long sums; "" where the provider does not say.
         options: options of the provider.
     """
 
@@ -128,7 +128,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider("cuda", "CUDAExecutionProvider", "NVIDIA GPU", ("Linux", "Windows"), "NVIDIA",
              ("onnxruntime-gpu",), (
                  Variant("float32", options={"use_tf32": "0"}),
-                 Variant("tf32", "float32", "tf32", "float32", {"use_tf32": "1"}),
+                 Variant("tf32", "float32", "tfloat32", "float32", {"use_tf32": "1"}),
                  FLOAT16,
              ), "CUDA 13 and cuDNN 9, for example from the wheels of torch"),
     Provider("tensorrt", "TensorrtExecutionProvider", "NVIDIA GPU", ("Linux", "Windows"),
@@ -147,7 +147,7 @@ PROVIDERS: tuple[Provider, ...] = (
              "Apple", ("onnxruntime",), (
                  Variant("float32", options={"ModelFormat": "MLProgram",
                                              "MLComputeUnits": "CPUOnly"}),
-                 Variant("float16", "float32", "float16", "unspecified",
+                 Variant("float16", "float32", "float16", "",
                          {"ModelFormat": "MLProgram", "MLComputeUnits": "ALL"}),
              )),
     Provider("openvino", "OpenVINOExecutionProvider", "CPU by OpenVINO", ("Linux", "Windows"),

@@ -76,7 +76,8 @@ def facts(state: dict[str, Any]) -> dict[str, Any]:
     return {
         "nodes": dict(prepared.nodes),
         "size_bytes": int(prepared.size_bytes),
-        "versions": {"python": platform.python_version(), **versions(packages)},
+        "versions": {"python": platform.python_version(), **versions(packages),
+                     **getattr(prepared, "versions", {})},
         "note": str(getattr(prepared, "note", "")),
         "device": str(getattr(prepared, "device", "")),
     }
