@@ -1,0 +1,242 @@
+"""Errors by layer: cumulative in a whole run, and local, of a layer that is fed the truth.
+
+A local error has two parts: the rounding of the weights, which the dtype asks for, and the
+arithmetic. A layer is one float value of the ONNX graph, by its name, which is the fx name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from vklab.backends import cuts, errors, lengths, oracle
+from vklab.backends.backend import Dtypes
+from vklab.backends.cuts import LOCAL
+from vklab.runtime.observe import tolerances
+from vklab.runtime.observe.tolerances import Tolerance
+
+__all__ = ["Layer", "Local", "Taps", "by_layer", "first_failing", "join", "local", "taps"]
+
+# Ends of names that converters give to a value that they cast or copy.
+CASTS = re.compile(r"(_cast|_cast_fp16|_cast_fp32|_to_fp16|_to_fp32|/inner)$")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Errors of one layer; None for what was not measured.
+
+    Attributes:
+        name: name of the value.
+        node: name of the ONNX node that computes it.
+        operator: the node's operator.
+        terms: number of terms in its sums.
+        size: largest element of the truth.
+        cumulative: largest error in a run of the whole model.
+        cumulative_share: the same as a share of the whole model's tolerance.
+        local: largest error if the layer is fed the truth, which its dtype can hold.
+        weights: part of the local error that rounded weights cause.
+        arithmetic: part of the local error that remains.
+        share: local error as a share of the layer's tolerance: up to 1 passes.
+        reason: what the layer's tolerance allows for.
+    """
+
+    name: str
+    node: str
+    operator: str
+    terms: int
+    size: float
+    cumulative: float | None = None
+    cumulative_share: float | None = None
+    local: float | None = None
+    weights: float | None = None
+    arithmetic: float | None = None
+    share: float | None = None
+    reason: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the layer ready for JSON; None stands for an infinite error, too."""
+        return {name: errors.plain(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A model whose layers are fed the truth, and what they should return.
+
+    Attributes:
+        model: each layer alone, in one ONNX model: run it once on the backend.
+        inputs: arrays by the model's input names, of numbers that the backend's dtype can hold.
+        truth: true outputs in float64.
+        stored: outputs in float64 of the same model with rounded weights.
+    """
+
+    model: onnx.ModelProto
+    inputs: dict[str, np.ndarray]
+    truth: dict[str, np.ndarray]
+    stored: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Taps:
+    """How far taps moved the outputs: the layers count only if they stayed in the tolerance."""
+
+    moved: float
+    share: float
+
+    @property
+    def trusted(self) -> bool:
+        """Tell whether the tapped run computed the same as the untapped one."""
+        return self.share <= 1
+
+    def __str__(self) -> str:
+        if self.trusted:
+            return f"taps moved the outputs by at most {self.moved:.2g}"
+        return (f"taps moved the outputs by {self.moved:.2g}, {self.share:.2g} times the "
+                "tolerance: the tapped run is another computation, its layers prove "
+                "nothing")  # fmt: skip
+
+
+def taps(
+    plain: Mapping[str, np.ndarray], tapped: Mapping[str, np.ndarray], tolerance: Tolerance
+) -> Taps:
+    """Compare the outputs of an untapped and of a tapped run on one backend.
+
+    Args:
+        plain: outputs of the untapped model by name.
+        tapped: outputs of the tapped model; it has more of them.
+        tolerance: the tolerance of the whole model.
+    """
+    moved = largest = 0.0
+    for name, array in plain.items():
+        if name not in tapped or np.shape(tapped[name]) != np.shape(array):
+            return Taps(math.inf, math.inf)
+        if np.asarray(array).dtype.kind in "fV":
+            each = errors.measure(tapped[name], array)
+            moved = max(moved, math.inf if each.lost else each.max_abs)
+        largest = max(largest, errors.share(tapped[name], array, tolerance))
+    return Taps(moved, largest)
+
+
+def local(
+    model: onnx.ModelProto, truth: Mapping[str, np.ndarray], dtypes: Dtypes,
+    only: Collection[str] = (),
+) -> Local:  # fmt: skip
+    """Return the model that measures local errors on a backend.
+
+    Args:
+        model: the whole model, with its external data.
+        truth: every value of the oracle, `Oracle.layers`.
+        dtypes: the backend's dtypes.
+        only: names of values whose layers alone are measured; empty for all.
+    """
+    fixed = cuts.constants(model)  # weights are rounded below, to a dtype of their own
+    held = {name: value if name in fixed else oracle.rounded(value, dtypes.arithmetic)
+            for name, value in truth.items()}
+    cut = cuts.separated(model, held, only)
+    exact = _outputs(cut.model, cut.inputs, "float64")
+    is_rounded = dtypes.weights in oracle.NARROW
+    stored = _outputs(cut.model, cut.inputs, dtypes.weights) if is_rounded else exact
+    return Local(cut.model, cut.inputs, exact, stored)
+
+
+def by_layer(
+    model: onnx.ModelProto, truth: Mapping[str, np.ndarray], dtypes: Dtypes,
+    cumulative: Mapping[str, np.ndarray], given: Local | None = None,
+    made: Mapping[str, np.ndarray] | None = None,
+) -> tuple[Layer, ...]:  # fmt: skip
+    """Return the errors of each layer, in the model's order.
+
+    Args:
+        model: the whole model.
+        truth: every value of the oracle, `Oracle.layers`.
+        dtypes: the backend's dtypes.
+        cumulative: values of the tapped run, by ONNX or fx name; {} for a backend without taps.
+        given: what `local` returned; None for no local errors.
+        made: outputs of its model on the backend; layers that it lacks have no local error.
+    """
+    shapes = {name: value.shape for name, value in truth.items()}
+    whole = tolerances.model(dtypes.arithmetic, dtypes.weights)
+    joined = join(truth, cumulative)
+    found = []
+    for node in cuts.layer_nodes(model, truth):
+        count, functions = lengths.terms(node, shapes), lengths.has_functions(node)
+        allowed = tolerances.layer(dtypes.arithmetic, dtypes.weights, dtypes.sums, count, functions)
+        for name in node.output:
+            if name not in truth or truth[name].dtype.kind != "f":
+                continue
+            size = float(np.abs(truth[name]).max(initial=0.0))
+            entries: dict[str, Any] = {}
+            if name in joined:
+                got = np.asarray(cumulative[joined[name]])
+                entries["cumulative"] = _largest(got, truth[name])
+                entries["cumulative_share"] = errors.share(got, truth[name], whole)
+            if given is not None and made is not None and f"{name}{LOCAL}" in made:
+                entries |= _local_errors(given, made, f"{name}{LOCAL}", allowed)
+            found.append(Layer(name, node.name, node.op_type, count, size, **entries))
+    return tuple(found)
+
+
+def first_failing(layers: Sequence[Layer]) -> Layer | None:
+    """Return the first layer whose local error is too large, else the first whose cumulative is."""
+    for key in ("share", "cumulative_share"):
+        for layer in layers:
+            value = getattr(layer, key)
+            if value is not None and value > 1:
+                return layer
+    return None
+
+
+def join(truth: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return for each value of the truth the name in `found` that means the same layer.
+
+    Names agree as the exporter wrote them, or without the ending that a converter adds to a cast
+    or a copy. A name whose value has another shape is another layer.
+    """
+    plain: dict[str, str] = {}
+    for name in found:
+        plain.setdefault(CASTS.sub("", CASTS.sub("", name)), name)
+    joined = {}
+    for name, value in truth.items():
+        other = name if name in found else plain.get(name, "")
+        if other and np.shape(found[other]) == value.shape:
+            joined[name] = other
+    return joined
+
+
+def _local_errors(
+    given: Local, made: Mapping[str, np.ndarray], name: str, allowed: Tolerance
+) -> dict[str, Any]:
+    """Return the local error of one output, its two parts, and its share of the tolerance.
+
+    Args:
+        given: the model of layers.
+        made: the backend's outputs.
+        name: the output.
+        allowed: the layer's tolerance.
+    """
+    got, exact, stored = np.asarray(made[name]), given.truth[name], given.stored[name]
+    return {
+        "local": _largest(got, exact), "weights": _largest(stored, exact),
+        "arithmetic": _largest(got, stored), "share": errors.share(got, exact, allowed),
+        "reason": allowed.reason,
+    }  # fmt: skip
+
+
+def _largest(got: np.ndarray, truth: np.ndarray) -> float:
+    """Return the largest error; infinite for another shape or a lost value."""
+    if got.shape != truth.shape:
+        return math.inf
+    measured = errors.measure(got, truth)
+    return math.inf if measured.lost else measured.max_abs
+
+
+def _outputs(
+    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], weights: str
+) -> dict[str, np.ndarray]:
+    values = oracle.evaluate(oracle.widen(model, weights), inputs)
+    return {info.name: values[info.name] for info in model.graph.output}
