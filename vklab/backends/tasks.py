@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vklab.backends.backend import Availability, Backend, ModelSource, Refused
 
-__all__ = ["arrays", "availability", "facts", "layers", "measure", "prepare", "run", "versions"]
+__all__ = ["alone", "arrays", "availability", "facts", "layers", "measure", "prepare", "run",
+           "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -101,3 +104,24 @@ def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise Refused(f"output {name!r} is a {type(value).__name__}, and parity compares "
                           "tensors only")  # fmt: skip
     return {name: np.asarray(value) for name, value in values.items()}
+
+
+def alone(
+    state: dict[str, Any], backend: Backend, model: bytes, inputs: Arrays
+) -> dict[str, np.ndarray]:
+    """Return the outputs of another ONNX model, a part of the first one, on the same backend.
+
+    Args:
+        state: the child's dict.
+        backend: the backend.
+        model: the part as bytes.
+        inputs: arrays by its input names.
+    """
+    with tempfile.TemporaryDirectory(prefix="vklab-part-") as folder:
+        path = Path(folder) / "part.onnx"
+        path.write_bytes(model)
+        prepared = backend.prepare(ModelSource("part", onnx=path))
+        try:
+            return arrays(prepared.run(inputs))
+        finally:
+            prepared.close()
