@@ -1,0 +1,255 @@
+"""Errors by layer, the float64 oracle, and the smallest failing part, with planted defects."""
+
+import math
+
+import numpy as np
+import onnx
+import planted_defects as planted
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from vklab.backends import cuts, layers, lengths, oracle, smallest
+from vklab.errors import ModelError
+from vklab.runtime.observe import tolerances
+
+MODEL, INPUTS = planted.small_model()
+TRUTH = oracle.of_graph(MODEL, INPUTS)
+VALUES = ["conv", "norm", "relu", "conv_1", "relu_1", "rows", "product", "normed", "gelu",
+          "product_1", "logits"]  # fmt: skip
+
+
+def rows_of(dtypes, run, spoil=lambda model: model):
+    given = layers.local(MODEL, TRUTH.layers, dtypes)
+    tapped = run(spoil(cuts.tapped(MODEL, TRUTH.layers)), INPUTS)
+    made = run(spoil(given.model), given.inputs)
+    return layers.by_layer(MODEL, TRUTH.layers, dtypes, tapped, given, made)
+
+
+# --------------------------------------------------------------------------------------- oracle
+
+
+def test_the_widened_graph_is_float64_throughout():
+    assert TRUTH.kind == oracle.GRAPH and list(TRUTH.outputs) == ["logits"]
+    assert {a.dtype for n, a in TRUTH.layers.items() if n != "shape"} == {np.dtype(np.float64)}
+    made = planted.single(MODEL, INPUTS)["logits"]
+    assert 0 < np.abs(made - TRUTH.outputs["logits"]).max() < 1e-4
+    assert MODEL.graph.initializer[0].data_type == TensorProto.FLOAT  # the model is unchanged
+
+
+def test_widening_reaches_casts_bodies_and_constants():
+    body = helper.make_graph(
+        [helper.make_node("Constant", [], ["c"], value_float=0.1),
+         helper.make_node("Add", ["x", "c"], ["z"])], "body", [], [onnx.ValueInfoProto(name="z")],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["n"], ["x"], to=TensorProto.FLOAT16),
+         helper.make_node("If", ["yes"], ["y"], then_branch=body, else_branch=body),
+         helper.make_node("ConstantOfShape", ["s"], ["o"])], "g",
+        [helper.make_tensor_value_info("n", TensorProto.INT64, [2]),
+         helper.make_tensor_value_info("yes", TensorProto.BOOL, [])],
+        [onnx.ValueInfoProto(name="y"), onnx.ValueInfoProto(name="o")],
+        [numpy_helper.from_array(np.array([3]), "s")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    made = oracle.of_graph(model, {"n": np.array([1, 4097]), "yes": np.array(True)}).outputs
+    assert made["y"].dtype == made["o"].dtype == np.float64
+    np.testing.assert_allclose(made["y"], [1.1, 4097.1], rtol=1e-7)
+
+
+def test_softmax_of_old_opsets_flattens():
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 1))
+    for opset, axes in ((9, (1, 2, 3)), (12, (1, 2, 3)), (13, (3,))):
+        graph = helper.make_graph(
+            [helper.make_node("Softmax", ["x"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)])  # fmt: skip
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        made = oracle.of_graph(model, {"x": x}).outputs["y"]
+        np.testing.assert_allclose(made.sum(axes), 1, rtol=1e-12)
+
+
+def test_rounding_clips_instead_of_overflowing():
+    values = np.array([1e6, -1e6, 1 / 3, np.inf, 5e-8])
+    held = oracle.rounded(values, "float16")
+    assert held.tolist()[:2] == [65504.0, -65504.0] and held[3] == np.inf
+    assert held[2] == float(np.float16(1 / 3)) and held.dtype == np.float64
+    assert oracle.rounded(values, "int8") is values
+    assert oracle.rounded(np.arange(3), "float16").dtype.kind == "i"
+
+
+def test_a_model_without_a_reference_is_refused_by_name():
+    graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="ours")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]
+                              )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ours", 1)])
+    with pytest.raises(ModelError, match="no float64 oracle: onnx.reference cannot .*Strange"):
+        oracle.of_graph(model, {"x": np.ones(1, np.float32)})
+
+
+@pytest.mark.slow
+def test_a_torch_module_is_the_truth_and_its_layers_join():
+    import torch
+    from torch import nn
+
+    from vklab.pytorch import exporter
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(),
+                           nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).eval()
+    image = torch.randn(1, 3, 9, 9)
+    model = exporter.export_module(module, (image,), None)[0].model_proto
+    found = oracle.of_module(module, model, {model.graph.input[0].name: image.numpy()})
+    name = model.graph.output[0].name
+    with torch.no_grad():
+        assert np.abs(found.outputs[name] - module(image).numpy()).max() < 1e-6
+    assert module[0].weight.dtype == torch.float32
+    export = np.abs(found.outputs[name] - found.exported[name]).max()
+    assert 0 < export < 1e-6  # BatchNorm is folded into the convolution in float32
+    joined = layers.join(found.modules, found.layers)
+    assert len(joined) >= len(model.graph.node) - 1
+    for other, layer in joined.items():
+        assert np.abs(found.modules[other] - found.layers[layer]).max() < 1e-6, other
+
+
+# --------------------------------------------------------------------------------------- layers
+
+
+@pytest.mark.parametrize(("dtypes", "run"), [(planted.SINGLE, planted.single),
+                                             (planted.HALF, planted.half)])  # fmt: skip
+def test_a_right_backend_stays_inside_at_every_layer(dtypes, run):
+    rows = rows_of(dtypes, run)
+    assert [row.name for row in rows] == VALUES
+    assert all(row.share <= 0.5 and row.cumulative_share <= 1 for row in rows)
+    assert layers.first_failing(rows) is None
+    terms = {row.name: row.terms for row in rows}
+    assert (terms["conv"], terms["conv_1"], terms["product"], terms["normed"]) == (27, 72, 16, 16)
+
+
+def test_only_rounded_weights_have_a_part_of_weights():
+    rows = {row.name: row for row in rows_of(planted.HALF, planted.half)}
+    assert rows["conv"].weights > 0 and rows["relu"].weights == rows["gelu"].weights == 0
+    assert rows["conv"].local <= rows["conv"].weights + rows["conv"].arithmetic + 1e-12
+    assert rows["product_1"].weights > 0  # through a Transpose of the weight
+    assert all(row.weights == 0 for row in rows_of(planted.SINGLE, planted.single))
+
+
+@pytest.mark.parametrize("dtypes", [planted.SINGLE, planted.HALF], ids=["float32", "float16"])
+@pytest.mark.parametrize(("kind", "layer", "spoil"), planted.defects(MODEL))
+def test_a_visible_defect_is_found_at_its_layer(kind, layer, spoil, dtypes):
+    found = planted.study(MODEL, INPUTS, kind, layer, spoil, dtypes)
+    if found.times > planted.VISIBLE:
+        assert found.named == layer, found
+    elif found.times < 0.5:
+        assert found.named == "", found
+
+
+def test_both_visible_and_invisible_defects_were_tried():
+    half = [planted.study(MODEL, INPUTS, *each, planted.HALF) for each in planted.defects(MODEL)]
+    said = "\n".join(map(str, half))
+    assert "times the tolerance: invisible" in said and "found at" in said
+
+
+def test_an_overflow_of_float16_is_found_where_it_happens():
+    model = planted.spoilt(MODEL)
+    for tensor in model.graph.initializer:
+        factor = {"w3": 1e5, "w5": 1e-5}.get(tensor.name, 1.0)
+        array = numpy_helper.to_array(tensor) * np.float32(factor)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    truth = oracle.of_graph(model, INPUTS).layers
+    given = layers.local(model, truth, planted.HALF)
+    made = planted.half(given.model, given.inputs)
+    rows = layers.by_layer(model, truth, planted.HALF, {}, given, made)
+    assert layers.first_failing(rows).name == "product" and rows[6].share == math.inf
+    assert rows[6].summary()["local"] is None  # JSON has no infinity
+
+
+def test_cumulative_errors_alone_name_a_layer_too():
+    truth = TRUTH.layers
+    run = {name: truth[name].astype(np.float32) for name in VALUES}
+    run["gelu"] = run["gelu"] + np.float32(0.1)
+    rows = layers.by_layer(MODEL, truth, planted.SINGLE, run)
+    assert layers.first_failing(rows).name == "gelu" and rows[0].local is None
+
+
+def test_names_of_converters_join_and_other_shapes_do_not():
+    truth = {"linear": np.ones((2, 3)), "relu": np.ones(3), "view": np.ones(6)}
+    found = {"linear_cast_fp16": np.ones((2, 3)), "relu": np.ones(3), "view": np.ones((2, 3))}
+    assert layers.join(truth, found) == {"linear": "linear_cast_fp16", "relu": "relu"}
+
+
+def test_taps_that_move_the_outputs_are_not_trusted():
+    allowed = tolerances.model("float32")
+    plain = {"y": np.ones(3)}
+    near = layers.taps(plain, {"y": np.ones(3) + 1e-6, "tap": np.ones(1)}, allowed)
+    assert near.trusted and "at most 1e-06" in str(near)
+    far = layers.taps(plain, {"y": np.ones(3) + 0.1}, allowed)
+    assert not far.trusted and "another computation" in str(far)
+    assert not layers.taps(plain, {}, allowed).trusted
+
+
+def test_only_chosen_layers_are_measured():
+    given = layers.local(MODEL, TRUTH.layers, planted.SINGLE, only=["conv_1", "gelu"])
+    assert [info.name for info in given.model.graph.output] == ["conv_1/local", "gelu/local"]
+    assert sorted(given.inputs) == ["normed", "relu"]
+
+
+@pytest.mark.parametrize(("node", "shapes", "count"), [
+    (helper.make_node("Conv", ["x", "w"], ["y"], group=4), {"w": (8, 2, 3, 5)}, 30),
+    (helper.make_node("Gemm", ["x", "w"], ["y"], transA=1), {"x": (7, 3)}, 7),
+    (helper.make_node("ReduceMean", ["x"], ["y"]), {"x": (2, 3, 5), "y": (2, 1, 1)}, 15),
+    (helper.make_node("Softmax", ["x"], ["y"], axis=1), {"x": (2, 11, 5)}, 11),
+    (helper.make_node("LayerNormalization", ["x"], ["y"], axis=-2), {"x": (2, 11, 5)}, 55),
+    (helper.make_node("Attention", ["q", "k", "v"], ["y"]),
+     {"q": (1, 4, 7, 16), "k": (1, 4, 33, 16)}, 33),
+    (helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2, 3]), {}, 6),
+    (helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=2), {"w": (8, 4, 3, 3)}, 36),
+    (helper.make_node("Relu", ["x"], ["y"]), {"x": (5, 5)}, 1),
+])  # fmt: skip
+def test_terms_of_a_sum(node, shapes, count):
+    assert lengths.terms(node, shapes) == count
+
+
+# ------------------------------------------------------------------------------- smallest part
+
+
+def without_a_relu(model, inputs):
+    """Run a model on a backend that drops a Relu right behind a convolution, as a wrong fusion."""
+    other = planted.spoilt(model)
+    convolved = {n.output[0] for n in other.graph.node if n.op_type == "Conv"}
+    for node in other.graph.node:
+        if node.op_type == "Relu" and node.input[0] in convolved:
+            node.op_type = "Identity"
+    return planted.single(other, inputs)
+
+
+def test_one_wrong_node_is_the_smallest_part(tmp_path):
+    spoil = planted.transposed("w3")
+
+    def run(model, inputs):
+        return planted.single(spoil(model), inputs)
+
+    found = smallest.find(MODEL, TRUTH.layers, "product", planted.SINGLE, run)
+    assert found.nodes == ("node_product",) and found.share > planted.VISIBLE
+    paths = smallest.save(found, tmp_path / "made" / "part.onnx")
+    model = onnx.load(paths[0])
+    onnx.checker.check_model(model)
+    assert "node_product" in model.doc_string
+    inputs, expected = (dict(np.load(path)) for path in paths[1:])
+    right = planted.single(model, inputs)["product"]
+    assert np.abs(right - expected["product"]).max() < 1e-4
+    assert np.abs(run(model, inputs)["product"] - expected["product"]).max() > 1
+
+
+def test_a_wrong_fusion_needs_two_nodes():
+    rows = rows_of(planted.SINGLE, without_a_relu)
+    failing = layers.first_failing(rows)
+    assert failing.name == "relu_1" and failing.share == 0  # alone, the Relu is right
+    found = smallest.find(MODEL, TRUTH.layers, "relu_1", planted.SINGLE, without_a_relu)
+    assert found.nodes == ("node_conv_1", "node_relu_1")
+
+
+def test_a_right_model_has_no_failing_part():
+    found = smallest.find(MODEL, TRUTH.layers, "logits", planted.SINGLE, planted.single)
+    assert found is None
+    assert smallest.find(MODEL, TRUTH.layers, "nowhere", planted.SINGLE, planted.single) is None
