@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,29 @@ class Measured:
     def failed(self) -> bool:
         """Tell whether this row makes the report fail."""
         return self.row.passed is False or self.row.status in FAILURES
+
+    def summary(self) -> dict[str, Any]:
+        """Return the row ready for JSON: the keys of Row, and what else was measured."""
+        found: dict[str, Any] = errors.plain(asdict(self.row))
+        found["notes"] = list(self.notes)
+        if self.verdict:
+            found["outputs"] = {
+                name: each.summary() | {"share": errors.plain(self.verdict.shares[name])}
+                for name, each in self.verdict.errors.items()
+            }
+        if self.repeats:
+            found["repeats"] = errors.plain(asdict(self.repeats))
+        if self.result:
+            found["versions"] = dict(self.result.versions)
+        if self.taps:
+            found["taps"] = errors.plain(asdict(self.taps)) | {"trusted": self.taps.trusted}
+        if self.layers:
+            found["layers"] = [layer.summary() for layer in self.layers]
+        if self.batches:
+            found["batches_us"] = errors.plain(dict(self.batches))
+        if self.part:
+            found["part"] = [str(path) for path in self.part]
+        return found
 
     def recording(
         self, source: ModelSource, inputs: Mapping[str, np.ndarray], provenance: Mapping[str, Any]
