@@ -31,7 +31,7 @@ class Dtypes:
     Attributes:
         weights: dtype in which the weights are stored, for example "float16".
         arithmetic: dtype in which products and activations are computed.
-        sums: dtype of long sums (of a convolution, of a matrix product).
+        sums: dtype of long sums (of a convolution, of a matrix product); "" if nobody says.
     """
     weights: str
     arithmetic: str
