@@ -6,12 +6,14 @@ Each picture has its numbers in a table or a tooltip, and no fact is told by col
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from vklab import draw
 from vklab.backends import errors, report, timing
+from vklab.backends.backend import Dtypes
 from vklab.backends.parity import Parity
 from vklab.backends.rows import Measured
 from vklab.draw import parity as pictures
@@ -32,12 +34,13 @@ def page(made: Parity) -> str:
     failed = [each for each in made.rows if each.failed]
     missing = [each for each in made.rows if not each.verdict and not each.failed]
     name = escape(made.source.name)
-    verdict = _verdict_text(not failed)
-    absent = len(missing)
+    agreeing = sum(each.row.passed is True for each in ran)
+    counts = Counter(each.row.status for each in made.rows if not each.verdict)
+    others = "".join(f", {count} {status}" for status, count in counts.items())
     parts = [
         f"<h1>{name} on {len(ran)} backends</h1>",
-        f"<p>{verdict}: {len(ran) - sum(e.row.passed is False for e in ran)} of {len(ran)} agree "
-        f"with the oracle, {absent} are not here. Oracle: {escape(made.oracle)}.</p>",
+        f"<p>{_verdict_text(not failed)}: {agreeing} of {len(ran)} agree with the oracle{others}. "
+        f"Oracle: {escape(made.oracle)}.</p>",
         _list(made.notes),
         "<h2>Outputs</h2>",
         _table(HEADERS, [_cells(each) for each in ran], "Errors of the outputs against float64"),
@@ -83,7 +86,7 @@ def _cells(each: Measured) -> list[str]:
     nodes = ", ".join(f"{count} {name}" for name, count in row.nodes.items())
     return [
         f"<b>{escape(row.backend)}</b>", escape(row.device),
-        escape(f"{row.dtypes.weights}, {row.dtypes.arithmetic}, {row.dtypes.sums}"),
+        escape(_dtypes_text(row.dtypes)),
         _verdict_text(row.passed) + recorded, report.number(row.max_abs_error),
         report.share_text(max(verdict.shares.values(), default=0.0)),
         "equal" if noise == math.inf else "" if math.isnan(noise) else f"{noise:.0f} dB",
@@ -91,6 +94,11 @@ def _cells(each: Measured) -> list[str]:
         f"{row.latency_us['median']:.0f}" if row.latency_us else "",
         "" if row.bytes is None else draw.bytes_text(row.bytes), escape(nodes),
     ]  # fmt: skip
+
+
+def _dtypes_text(dtypes: Dtypes) -> str:
+    words = (dtypes.weights, dtypes.arithmetic, dtypes.sums)
+    return words[0] if len({*words}) == 1 else ", ".join(words)
 
 
 def _remarks(measured: Sequence[Measured]) -> str:
@@ -122,31 +130,58 @@ def _layers(ran: Sequence[Measured]) -> list[str]:
     looked = [each for each in ran if each.layers]
     if not looked:
         return []
-    columns = [each.row.backend for each in looked]
     rows = [*dict.fromkeys(layer.name for each in looked for layer in each.layers)]
-    parts = ["<h2>Layers</h2>"]
-    for key, title, words in (
-        ("share", "Local errors by layer", "each layer alone, fed the oracle's values"),
-        ("cumulative_share", "Cumulative errors by layer", "the whole model with taps"),
-    ):
-        cells = {}
-        for each in looked:
-            for layer in each.layers:
-                share = getattr(layer, key)
-                if share is not None:
-                    error = layer.local if key == "share" else layer.cumulative
-                    said = (f"{layer.operator}, error {error:.3g} of values up to {layer.size:.3g},"
-                            f" {report.share_text(share)} of its tolerance")  # fmt: skip
-                    cells[layer.name, each.row.backend] = (share, said)
-        if cells:
-            parts += [f"<h3>{title}: {words}</h3>",
-                      _figure(pictures.heat_map(title, rows, columns, cells))]  # fmt: skip
+    kept = [each for each in looked if each.taps is None or each.taps.trusted]
+    parts = ["<h2>Layers</h2>",
+             *_heat_map("Local errors by layer", "each layer alone, fed the oracle's values",
+                        rows, _cells_of(looked, "local", "share")),
+             *_heat_map("Cumulative errors by layer", "the whole model with taps",
+                        rows, _cells_of(kept, "cumulative", "cumulative_share"))]  # fmt: skip
     for each in looked:
         caption = "Local errors, split into rounded weights and arithmetic"
         table = _table(report.LAYER_HEADERS, _escaped(report.layer_rows(each.layers)), caption)
         parts.append(f"<details><summary>Layers of {escape(each.row.backend)} as numbers</summary>"
                      f'<div class="wide">{table}</div></details>')
     return parts
+
+
+def _cells_of(
+    looked: Sequence[Measured], error: str, share: str
+) -> dict[tuple[str, str], tuple[float, str]]:
+    """Return share and tooltip by layer and backend.
+
+    Args:
+        looked: backends with layers.
+        error: the attribute of Layer that has the error.
+        share: the attribute that has its share of the tolerance.
+    """
+    cells = {}
+    for each in looked:
+        for layer in each.layers:
+            found = getattr(layer, share)
+            if found is not None:
+                said = (f"{layer.operator}, error {getattr(layer, error):.3g} of values up to "
+                        f"{layer.size:.3g}, {report.share_text(found)} of its tolerance")
+                cells[layer.name, each.row.backend] = (found, said)
+    return cells
+
+
+def _heat_map(
+    title: str, words: str, rows: Sequence[str],
+    cells: Mapping[tuple[str, str], tuple[float, str]],
+) -> list[str]:  # fmt: skip
+    """Return a heading and a heat map; nothing without cells.
+
+    Args:
+        title: what is drawn.
+        words: how it was measured.
+        rows: names of the layers.
+        cells: share and tooltip by layer and backend.
+    """
+    columns = [*dict.fromkeys(column for _, column in cells)]
+    if not cells:
+        return []
+    return [f"<h3>{title}: {words}</h3>", _figure(pictures.heat_map(title, rows, columns, cells))]
 
 
 def _distribution(ran: Sequence[Measured]) -> list[str]:
