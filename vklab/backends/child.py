@@ -38,6 +38,11 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
             function, arguments = process.receive(calls)
         except EOFError:
             return
+        except Exception as error:  # a module of the call that cannot be imported
+            process.send(answers, process.STARTED)
+            process.send(answers, ("failure", describe(error)))
+            continue
+        process.send(answers, process.STARTED)
         try:
             answer: tuple[str, Any] = ("value", function(state, *arguments))
         except Exception as error:  # any error of any runtime

@@ -5,6 +5,7 @@ Torch runs in a child: its export may fail in any way, and only a row should not
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from vklab.backends.backend import ModelSource
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 
-__all__ = ["examples", "exported", "inputs_of", "of_text", "proto_of", "random_inputs", "truth"]
+__all__ = ["examples", "exported", "inputs_of", "of_text", "proto_of", "random_inputs",
+           "require_inputs", "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -42,28 +44,38 @@ def of_text(text: str) -> ModelSource:
     return ModelSource(function, factory=text)
 
 
-def _export(state: dict[str, Any], factory: str, path: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = torch.load_modules().export(factory, path)
+def _export(state: dict[str, Any], factory: str, path: Path, open_batch: bool) -> dict[str, Any]:
+    modules = torch.load_modules()
+    facts: dict[str, Any] = modules.export(factory, path, modules.OPSET, open_batch)
     return facts
 
 
 def exported(
-    source: ModelSource, folder: Path, seconds: float
-) -> tuple[ModelSource, dict[str, Any]]:
-    """Return the source with its ONNX form, and facts of the export; {} if nothing was exported.
+    source: ModelSource, folder: Path, seconds: float, open_batch: bool = False
+) -> tuple[ModelSource, list[str]]:
+    """Return the source with its ONNX form, and sentences on its export.
 
     Args:
         source: the model.
         folder: folder for the file.
         seconds: time limit.
+        open_batch: whether the first dimension should be open, if the module allows it.
 
     Raises process.Failure.
     """
     if source.onnx or not source.factory:
-        return source, {}
-    path = folder / f"{source.name}.onnx"
-    facts = process.once(_export, source.factory, path, seconds=seconds)
-    return ModelSource(source.name, source.factory, path, source.package), facts
+        return source, []
+    path, notes = folder / f"{source.name}.onnx", []
+    try:
+        facts = process.once(_export, source.factory, path, open_batch, seconds=seconds)
+    except process.Failure as failure:
+        if not open_batch:
+            raise
+        notes.append(f"the batch dimension cannot be opened: {failure.reason}")
+        facts = process.once(_export, source.factory, path, False, seconds=seconds)
+    if facts["opset"] != facts["asked"]:
+        notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
+    return ModelSource(source.name, source.factory, path, source.package), notes
 
 
 def proto_of(source: ModelSource) -> onnx.ModelProto:
@@ -98,11 +110,28 @@ def inputs_of(source: ModelSource, file: Path | None, seconds: float) -> dict[st
         seconds: time limit.
     """
     if file is not None:
-        with np.load(file, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
+        return _read(file)
     if source.factory:
         return examples(source, seconds)
     return random_inputs(proto_of(source))
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no input file {file}") from None
+    except (ValueError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{file} is no .npz file of inputs: {error}") from error
+
+
+def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> None:
+    """Raise ModelError unless there is an array for each input of the model, and no other."""
+    wanted = onnxruntime_models.input_names(proto_of(source))
+    if {*wanted} != {*inputs}:
+        raise ModelError(f"the inputs are {', '.join(inputs) or 'none'}, the model has "
+                         f"{', '.join(wanted)}")  # fmt: skip
 
 
 def random_inputs(proto: onnx.ModelProto, seed: int = SEED) -> dict[str, np.ndarray]:

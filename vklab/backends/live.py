@@ -10,7 +10,7 @@ import onnx
 
 from vklab.backends import tasks
 from vklab.backends.backend import Backend, ModelSource
-from vklab.backends.process import Worker
+from vklab.backends.process import Failure, Worker
 
 __all__ = ["Live"]
 
@@ -51,7 +51,9 @@ class Live:
         return made
 
     def alone(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the outputs of a part of the model."""
+        """Return the outputs of a part of the model, an ONNX graph."""
+        if not getattr(self.backend, "runs_parts", True):
+            raise Failure("refused", f"{self.backend.name} runs no parts of an ONNX graph")
         made: Arrays = self._call(
             tasks.alone, self.backend, model.SerializeToString(), dict(inputs)
         )

@@ -19,6 +19,7 @@ import onnx
 from vklab.backends import forms, judge, oracle, recorded, registry, rows, timing
 from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
 from vklab.backends.live import Live
+from vklab.backends.oracle import Oracle
 from vklab.backends.process import Failure
 from vklab.backends.rows import Measured
 from vklab.runtime.observe import tolerances
@@ -74,7 +75,7 @@ class Parity:
     inputs: Mapping[str, np.ndarray]
     rows: tuple[Measured, ...]
     notes: tuple[str, ...] = ()
-    truth: oracle.Oracle = field(default_factory=lambda: oracle.Oracle("", {}))
+    truth: Oracle = field(default_factory=lambda: Oracle("", {}))
 
     @property
     def passed(self) -> bool:
@@ -116,13 +117,13 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")
-        source, facts = forms.exported(source, Path(folder), options.seconds)
+        source, notes = forms.exported(source, Path(folder), options.seconds,
+                                       bool(options.batches))  # fmt: skip
         given = forms.inputs_of(source, None, options.seconds) if inputs is None else dict(inputs)
+        forms.require_inputs(source, given)
         progress("computing the oracle")
         truth, note = forms.truth(source, given, options.seconds)
-        notes = [note] if note else []
-        if facts and facts["opset"] != facts["asked"]:
-            notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
+        notes += [note] if note else []
         work = _Work(source, given, truth, options, progress)
         found = [*work.export_row(), *work.backends(backends), *work.recordings()]
         return Parity(source, truth.kind, given, tuple(found), tuple(notes), truth)
@@ -140,7 +141,7 @@ class _Work:
     """
 
     def __init__(
-        self, source: ModelSource, inputs: Mapping[str, np.ndarray], truth: oracle.Oracle,
+        self, source: ModelSource, inputs: Mapping[str, np.ndarray], truth: Oracle,
         options: Options, progress: Progress,
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._truth = source, inputs, truth

@@ -22,10 +22,12 @@ from typing import IO, Any
 
 from vklab.errors import VklabError
 
-__all__ = ["Failure", "Worker", "once", "receive", "send"]
+__all__ = ["STARTED", "Failure", "Worker", "once", "receive", "send"]
 
+STARTED = "started"
 _LENGTH = struct.Struct("<Q")
 _ROOT = str(Path(__file__).resolve().parents[2])
+START_S = 60.0  # for a child to start and to import what a call names
 CLOSE_S = 5.0
 SHOWN = 400  # characters of a child's last words
 
@@ -91,7 +93,7 @@ class Worker:
         Args:
             function: a function of a module.
             *arguments: plain data and arrays.
-            seconds: time limit; a child that exceeds it is killed.
+            seconds: time limit from the start of the function; a child that exceeds it is killed.
 
         Raises Failure.
         """
@@ -101,9 +103,11 @@ class Worker:
         work = (self._process, (function, arguments), answers)
         threading.Thread(target=_exchange, args=work, daemon=True).start()
         try:
-            answer = answers.get(timeout=seconds)
+            answer = answers.get(timeout=START_S)
+            if answer == STARTED:
+                answer = answers.get(timeout=seconds)
         except queue.Empty:
-            name = function.__name__.replace("_", " ")
+            name = function.__name__.strip("_").replace("_", " ")
             raise self._end("timeout", f"gave no answer to `{name}` in {seconds:g} s and was "
                             "stopped") from None  # fmt: skip
         except BaseException:
@@ -161,7 +165,8 @@ def once(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
 def _exchange(process: Any, request: Any, answers: queue.Queue[Any]) -> None:
     try:
         send(process.stdin, request)
-        answers.put(receive(process.stdout))
+        for _ in range(2):  # STARTED, then the answer
+            answers.put(receive(process.stdout))
     except (OSError, EOFError, ValueError):  # the child has ended
         answers.put(None)
 

@@ -88,9 +88,9 @@ def write(path: Path, recordings: Sequence[Recording]) -> int:
             "size_bytes": each.size_bytes, "inputs": list(each.inputs),
             "outputs": list(each.outputs),
         })  # fmt: skip
-    text = json.dumps({"recordings": entries}, indent=1)
+    arrays[_MANIFEST] = np.array(json.dumps({"recordings": entries}, indent=1))
     with path.open("wb") as stream:
-        np.savez_compressed(stream, **{_MANIFEST: np.array(text)}, **arrays)
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
     return path.stat().st_size
 
 

@@ -21,7 +21,7 @@ __all__ = ["Reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference evaluator of the onnx package."""
+    """Reference evaluator of the onnx package."""
 
     name: str = "onnx-reference-float32"
     device: str = "CPU, NumPy"

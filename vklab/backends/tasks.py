@@ -1,4 +1,4 @@
-"""Calls that the parent makes in the child of a backend: prepare, run, layers, time, facts.
+"""Functions that the parent calls in the child of a backend: prepare, run, layers, time, facts.
 
 The first parameter of each is the child's `state`, a dict that lives as long as the child.
 """
@@ -63,7 +63,8 @@ def measure(
         seconds: no run starts later than this.
         runs: most runs.
     """
-    prepared, times = state["prepared"], []
+    prepared = state["prepared"]
+    times: list[int] = []
     end = time.perf_counter() + seconds
     while len(times) < runs and (not times or time.perf_counter() < end):
         start = time.perf_counter_ns()
@@ -117,6 +118,8 @@ def alone(
         model: the part as bytes.
         inputs: arrays by its input names.
     """
+    calibrated = getattr(backend, "calibrated", None)
+    backend = calibrated(inputs) if calibrated else backend
     with tempfile.TemporaryDirectory(prefix="vklab-part-") as folder:
         path = Path(folder) / "part.onnx"
         path.write_bytes(model)

@@ -83,11 +83,16 @@ def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
 
 
 def crossovers(batches: Mapping[str, Mapping[int, float]]) -> list[tuple[int, str]]:
-    """Return the fastest backend from each batch size on at which it changes."""
+    """Return the fastest backend from each batch size on at which it changes.
+
+    A size that only one backend has run has no fastest.
+    """
     sizes = sorted({size for each in batches.values() for size in each})
     found: list[tuple[int, str]] = []
     for size in sizes:
         rivals = {name: each[size] for name, each in batches.items() if size in each}
+        if len(rivals) < 2:
+            continue
         best = min(rivals, key=lambda name: rivals[name])
         if not found or found[-1][1] != best:
             found.append((size, best))

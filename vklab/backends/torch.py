@@ -41,6 +41,7 @@ class Torch:
     compiled: bool = False
     dtype: str = "float32"
     packages: tuple[str, ...] = ("torch",)
+    runs_parts = False  # of an ONNX graph
 
     @property
     def name(self) -> str:

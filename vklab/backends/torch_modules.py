@@ -47,14 +47,14 @@ def make(factory: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
         made = getattr(importlib.import_module(name), function)()
     except (ImportError, AttributeError) as error:
         raise ModelError(f"there is no factory {factory}: {error}") from error
-    module, examples = made if isinstance(made, tuple) and len(made) == 2 else (None, None)
+    module, examples = made if isinstance(made, tuple) and len(made) == 2 else (None, ())
     examples = (examples,) if isinstance(examples, torch.Tensor) else examples
-    tensors = isinstance(examples, (tuple, list)) and all(
-        isinstance(each, torch.Tensor) for each in examples)  # fmt: skip
+    given: tuple[Any, ...] = tuple(examples) if isinstance(examples, (tuple, list)) else ()
+    tensors = given and all(isinstance(each, torch.Tensor) for each in given)
     if not isinstance(module, torch.nn.Module) or not tensors:
         raise ModelError(f"{factory} must return a pair: an nn.Module, and the tuple of its "
                          "example tensors")  # fmt: skip
-    return module.eval(), tuple(examples)
+    return module.eval(), given
 
 
 def parameter_names(module: torch.nn.Module, count: int) -> list[str]:
@@ -70,17 +70,24 @@ def output_names(values: Any) -> list[str]:
     return [f"output_{number}" if number else "output" for number in range(count)]
 
 
-def export(factory: str, path: Path, opset: int = OPSET) -> dict[str, Any]:
+def export(
+    factory: str, path: Path, opset: int = OPSET, open_batch: bool = False
+) -> dict[str, Any]:
     """Write a module as an ONNX file, and return facts of it.
 
     Args:
         factory: "module:function".
         path: file to write.
         opset: version asked for; torch may give another, which the facts say.
+        open_batch: whether the first dimension of each input is open.
 
     Raises ModelError if torch cannot export it, or if onnx finds the file wrong.
     """
     module, examples = make(factory)
+    shapes = None
+    if open_batch:  # torch.export fixes a dimension of size 1
+        examples = tuple(torch.cat([each, each]) for each in examples)
+        shapes = tuple({0: "batch"} for _ in examples)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         names = output_names(module(*examples))
@@ -88,11 +95,17 @@ def export(factory: str, path: Path, opset: int = OPSET) -> dict[str, Any]:
             program = torch.onnx.export(
                 module, examples, dynamo=True, opset_version=opset, verbose=False,
                 input_names=parameter_names(module, len(examples)), output_names=names,
+                dynamic_shapes=shapes,
             )  # fmt: skip
         except Exception as error:  # torch's errors share no other base class
             said = " ".join(str(error).split())[:300]
             raise ModelError(f"{factory} cannot be exported to ONNX: {said}") from error
         program.save(str(path))
+    return _checked(path, opset)
+
+
+def _checked(path: Path, opset: int) -> dict[str, Any]:
+    """Check an exported file, and return its facts."""
     model = onnx.load(path)
     onnx.checker.check_model(model)
     obtained = next(item.version for item in model.opset_import if not item.domain)
@@ -165,7 +178,7 @@ class Loaded:
 
 
 class _Watched(torch.fx.Interpreter):
-    """Runs an exported program and keeps the value of each operator."""
+    """Interpreter of an exported program that keeps the value of each operator."""
 
     def __init__(self, program: Any) -> None:
         super().__init__(program.graph_module)
