@@ -57,16 +57,20 @@ def test_widening_reaches_casts_bodies_and_constants():
     np.testing.assert_allclose(made["y"], [1.1, 4097.1], rtol=1e-7)
 
 
-def test_softmax_of_old_opsets_flattens():
-    x = np.random.default_rng(0).standard_normal((2, 3, 4, 1))
-    for opset, axes in ((9, (1, 2, 3)), (12, (1, 2, 3)), (13, (3,))):
-        graph = helper.make_graph(
-            [helper.make_node("Softmax", ["x"], ["y"])], "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)])  # fmt: skip
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        made = oracle.of_graph(model, {"x": x}).outputs["y"]
-        np.testing.assert_allclose(made.sum(axes), 1, rtol=1e-12)
+@pytest.mark.parametrize("opset", [9, 12, 13, 14])
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax", "Hardmax", "BatchNormalization"])
+def test_old_operators_are_those_of_onnx_runtime(op_type, opset):
+    random = np.random.default_rng(0)
+    fed = {"x": random.standard_normal((2, 3, 4, 5)).astype(np.float32)}
+    if op_type == "BatchNormalization":
+        fed |= {name: np.abs(random.standard_normal(3)).astype(np.float32) for name in "abcd"}
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in fed.items()]
+    graph = helper.make_graph([helper.make_node(op_type, [*fed], ["y"])], "g", infos,
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4, 5])]
+                              )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    truth = oracle.of_graph(model, fed).outputs["y"]
+    np.testing.assert_allclose(planted.single(model, fed)["y"], truth, rtol=1e-4, atol=1e-6)
 
 
 def test_rounding_clips_instead_of_overflowing():

@@ -69,6 +69,15 @@ def test_json_has_the_promised_keys_and_no_others():
     assert not found["details"]["passed"]
 
 
+def test_where_every_runtime_is_wrong_the_oracle_is_suspected():
+    bad = (layer("conv", 0.1, 0.1), layer("softmax", 9.0, 9.0))
+    two = [replace(each, layers=bad) for each in made().rows[:2]]
+    assert "suspect" not in " ".join(report.notes(replace(made(), rows=(two[0],))))
+    two[1] = replace(two[1], row=replace(two[1].row, backend="other-cpu"))
+    assert "every backend is wrong at 'softmax': suspect the oracle" in report.notes(
+        replace(made(), rows=tuple(two)))[-1]  # fmt: skip
+
+
 def test_rows_of_layers_are_texts_in_order():
     layers = made().rows[0].layers
     whole = report.layer_rows(layers)

@@ -21,7 +21,8 @@ from vklab.backends.cuts import LOCAL
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
 
-__all__ = ["Layer", "Local", "Taps", "by_layer", "first_failing", "join", "local", "taps"]
+__all__ = ["Layer", "Local", "Taps", "by_layer", "first_failing", "join", "local", "of_module",
+           "taps"]  # fmt: skip
 
 # Ends of names that converters give to a value that they cast or copy.
 CASTS = re.compile(r"((_cast(_(fp|u?int)\d+)?|_to_(fp|u?int)\d+)+|/inner)$")

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
+from vklab.backends import old_operators
 from vklab.errors import ModelError, SetupError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
@@ -119,7 +119,7 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[s
            }  # fmt: skip
     try:
         with np.errstate(all="ignore"):
-            runner = ReferenceEvaluator(model, new_ops=_old_operators(model))
+            runner = ReferenceEvaluator(model, new_ops=old_operators.operators(model))
             values: Any = runner.run(None, fed, intermediate=True)
     except Exception as error:  # onnx.reference raises errors of any class
         said = " ".join(str(error).split())[:300]
@@ -127,31 +127,6 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[s
                          f"({type(error).__name__}: {said})") from error  # fmt: skip
     return {name: np.asarray(value) for name, value in values.items()
             if name and isinstance(value, (np.ndarray, np.generic))}  # fmt: skip
-
-
-def _old_operators(model: onnx.ModelProto) -> list[type[OpRun]]:
-    """Return what onnx.reference lacks: until opset 13, Softmax flattened all axes from `axis` on.
-
-    Source: ONNX, "Softmax-11"
-    """
-    version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
-    return [_Softmax] if version < 13 else []
-
-
-class _Softmax(OpRun):
-    """Softmax of opsets 1 to 12."""
-
-    op_domain = ""
-    op_schema = onnx.defs.get_schema("Softmax", 11)  # its axis is 1 by default, not -1
-
-    def _run(self, X: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
-        first = int(np.prod(X.shape[:axis], dtype=np.int64))
-        flat = X.reshape(first, -1)
-        powers = np.exp(flat - flat.max(1, keepdims=True))
-        return ((powers / powers.sum(1, keepdims=True)).reshape(X.shape),)
-
-
-_Softmax.__name__ = _Softmax.__qualname__ = "Softmax"  # onnx.reference finds operators by name
 
 
 def widen(model: onnx.ModelProto, weights: str = "float64") -> onnx.ModelProto:

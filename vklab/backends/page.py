@@ -41,7 +41,7 @@ def page(made: Parity) -> str:
         f"<h1>{name} on {len(ran)} backends</h1>",
         f"<p>{_verdict_text(not failed)}: {agreeing} of {len(ran)} agree with the oracle{others}. "
         f"Oracle: {escape(made.oracle)}.</p>",
-        _list(made.notes),
+        _list(report.notes(made)),
         "<h2>Outputs</h2>",
         _table(HEADERS, [_cells(each) for each in ran], "Errors of the outputs against float64"),
         _remarks([each for each in made.rows if each.row.status != "absent"]),

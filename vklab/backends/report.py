@@ -14,7 +14,7 @@ from vklab.backends.backend import Row
 from vklab.backends.layers import Layer
 from vklab.backends.parity import Parity
 
-__all__ = ["LAYER_HEADERS", "layer_rows", "number", "share_text", "summary"]
+__all__ = ["LAYER_HEADERS", "layer_rows", "notes", "number", "share_text", "summary"]
 
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
@@ -34,11 +34,23 @@ def summary(made: Parity) -> dict[str, Any]:
         "details": {
             "model": made.source.name,
             "passed": made.passed,
-            "notes": list(made.notes),
+            "notes": notes(made),
             "crossovers": [{"batch": size, "fastest": name} for size, name in crossed],
             "rows": more,
         },
     }
+
+
+def notes(made: Parity) -> list[str]:
+    """Return the sentences on the whole report, with a doubt of the oracle where there is one."""
+    looked = [each for each in made.rows if any(x.share is not None for x in each.layers)]
+    runtimes = {each.row.backend.partition("-")[0] for each in looked}
+    wrong = [{x.name for x in each.layers if (x.share or 0) > 1} for each in looked]
+    shared = set.intersection(*wrong) if len(runtimes) > 1 else set()
+    names = [x.name for x in looked[0].layers if x.name in shared] if looked else []
+    doubt = (f"every backend is wrong at {names[0]!r}: suspect the oracle, which "
+             "onnx.reference computes") if names else ""  # fmt: skip
+    return [*made.notes, *made.truth.notes, *filter(None, [doubt])]
 
 
 def layer_rows(layers: Sequence[Layer], most: int = 0) -> list[tuple[str, ...]]:
