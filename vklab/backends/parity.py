@@ -82,18 +82,6 @@ class Parity:
         """Tell whether no row failed; an absent or a refused backend is no failure."""
         return not any(each.failed for each in self.rows)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the report ready for JSON."""
-        crossed = timing.crossovers({each.row.backend: each.batches for each in self.rows})
-        return {"parity": {
-            "model": self.source.name,
-            "oracle": self.oracle,
-            "passed": self.passed,
-            "notes": list(self.notes),
-            "crossovers": [{"batch": size, "fastest": name} for size, name in crossed],
-            "rows": [each.summary() for each in self.rows],
-        }}  # fmt: skip
-
     def recordings(self, provenance: Mapping[str, Any]) -> list[recorded.Recording]:
         """Return the results of the backends that ran here, to be written into a file."""
         return [each.recording(self.source, self.inputs, provenance) for each in self.rows

@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from vklab import draw
-from vklab.backends import forms, process, recorded, registry, timing
+from vklab.backends import forms, page, process, recorded, registry, report, timing
 from vklab.backends import parity as pipeline
 from vklab.backends.rows import Measured
 from vklab.cli import console
@@ -25,6 +25,7 @@ __all__ = ["parity"]
 
 HEADERS = ("backend", "device", "weights", "arithmetic", "status", "max error", "of tolerance",
            "median us", "size", "nodes")  # fmt: skip
+SHOWN = 12  # layers of a backend, those with the largest errors
 COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "red",
           "failed": "red"}  # fmt: skip
 
@@ -76,6 +77,9 @@ def parity(
     rounds: Annotated[
         int, typer.Option(min=0, help="Turns in which the backends are timed; 0: no times.")
     ] = 3,
+    html: Annotated[
+        Path | None, written_file("--html", help="Write the report as one page with pictures.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Compare the outputs of one model on every backend with float64; exit 1 if a row fails.
@@ -100,8 +104,10 @@ def parity(
         raise typer.Exit(1) from None
     if save_outputs:
         recorded.write(save_outputs, made.recordings(_provenance()))
+    if html:
+        html.write_text(page.page(made), encoding="utf-8")
     if as_json:
-        console.emit(made.summary())
+        console.emit(report.summary(made))
     else:
         _show(made)
     raise typer.Exit(0 if made.passed else 1)
@@ -144,6 +150,11 @@ def _show(made: pipeline.Parity) -> None:
             console.say_wrapped(f"{each.row.backend}: {text}")
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
+    for each in here:
+        if each.layers:
+            console.table(f"layers of {each.row.backend}", report.LAYER_HEADERS,
+                          report.layer_rows(each.layers, SHOWN),
+                          " ".join(report.LAYER_HEADERS[2:]), "layer")  # fmt: skip
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
         console.say("not here:", "bold")
