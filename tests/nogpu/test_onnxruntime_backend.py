@@ -17,6 +17,7 @@ from vklab.backends import onnxruntime_models as models
 from vklab.backends import onnxruntime_nodes as nodes
 from vklab.backends import providers
 from vklab.backends.backend import ModelSource, Refused
+from vklab.cli import parity_providers
 from vklab.runtime import host
 from vklab.runtime.observe import tolerances
 
@@ -65,6 +66,26 @@ def test_a_full_build_goes_into_a_folder_of_its_own(tmp_path):
     [row] = [each for each in backends.every(tmp_path) if each.provider.key == "openvino"]
     assert row.environment == tmp_path / "onnxruntime-openvino"
     assert row.available()
+
+
+@pytest.mark.parametrize("installed", ["onnxruntime-directml", "onnxruntime-windowsml"])
+def test_two_packages_carry_directml_and_the_installed_one_is_the_row(monkeypatch, installed):
+    runtime = types.SimpleNamespace(get_available_providers=lambda: ["DmlExecutionProvider"])
+    monkeypatch.setattr(providers, "system", lambda: "Windows")
+    monkeypatch.setattr(host, "load_onnxruntime", lambda: runtime)
+    monkeypatch.setattr(backends, "_is_installed", lambda name: name == installed)
+    here = [each.provider.packages[0] for each in ROWS.values()
+            if each.provider.ep == "DmlExecutionProvider" and each.available()]  # fmt: skip
+    assert {*here} == {installed}
+
+
+def test_the_table_as_json_names_what_ended():
+    answers = {name: row.available() for name, row in ROWS.items()}
+    found = parity_providers.facts(answers)
+    assert {row["provider"] for row in found["providers"]} == {
+        each.ep for each in providers.PROVIDERS}  # fmt: skip
+    assert all(row["replaced_by"] for row in found["ended"])
+    assert [row["available"] for row in found["providers"]][0]
 
 
 def test_a_broken_onnxruntime_is_a_reason(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 
@@ -159,6 +160,20 @@ def test_recorded_outputs_are_judged_here(report, small, tmp_path):
     foreign = parity.run(other, [], None, parity.Options(recordings=(path,))).rows[0].row
     assert (foreign.status, foreign.passed) == ("refused", None)
     assert "another model" in foreign.reason
+
+
+@pytest.mark.slow
+def test_a_recording_stands_in_the_row_of_an_absent_backend(report, small, tmp_path):
+    path = tmp_path / "parity_other.npz"
+    origin = dict.fromkeys(recorded.PROVENANCE, "somewhere")
+    [good] = [each for each in report.recordings(origin) if each.backend == "good"]
+    recorded.write(path, [dataclasses.replace(good, backend="missing")])
+    options = parity.Options(rounds=0, stand_ins=(path,))
+    made = parity.run(small, [Strange("good"), Strange("missing")], None, options)
+    rows = [each.row for each in made.rows]
+    assert [(row.backend, row.status, row.passed) for row in rows] == [
+        ("good", "ran", True), ("missing", "recorded", True)]  # fmt: skip
+    assert rows[1].recorded["machine"] == "somewhere"
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "unknown origin"])

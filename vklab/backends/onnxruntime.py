@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
 import tempfile
 from collections.abc import Mapping
@@ -88,7 +89,7 @@ class OnnxRuntime:
             listed = host.load_onnxruntime().get_available_providers()
         except Exception as error:  # a broken installation raises anything
             return Availability(f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime")
-        if row.ep in listed and row.key != "windowsml":
+        if row.ep in listed and _is_carrier(row):
             return Availability()
         return Availability(f"the installed onnxruntime has no {row.ep}", line + needs)
 
@@ -184,6 +185,22 @@ class Session:
         """Free the session."""
         self._session = None
         self._profile.cleanup()
+
+
+def _is_carrier(row: providers.Provider) -> bool:
+    """Tell whether the row's own package is installed, for a provider that two packages carry."""
+    rivals = [each for each in providers.PROVIDERS if each.ep == row.ep]
+    return len(rivals) == 1 or importlib.util.find_spec("onnxruntime") is not None and any(
+        _is_installed(name) for name in row.packages
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _int8_note(backend: OnnxRuntime) -> str:

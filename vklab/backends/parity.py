@@ -41,7 +41,8 @@ class Options:
         rounds: turns in which the backends are timed; 0 for no times.
         slice_s: seconds of each turn.
         batches: sizes of the first dimension for the times by batch.
-        recordings: files of recorded results.
+        recordings: files of recorded results, each a row of its own.
+        stand_ins: files of recorded results that stand in the rows of absent backends.
         parts: folder for the smallest failing part of each backend; None to leave it out.
         model: the model as the command's user wrote it, for the commands of empty rows.
     """
@@ -53,6 +54,7 @@ class Options:
     slice_s: float = 0.3
     batches: tuple[int, ...] = ()
     recordings: tuple[Path, ...] = ()
+    stand_ins: tuple[Path, ...] = ()
     parts: Path | None = None
     model: str = "MODEL"
 
@@ -168,7 +170,20 @@ class _Work:
                     found[each.name] = rows.failed(each, failure)
                     live.close()
             self._time(alive, found)
+        found |= self._stand_ins([name for name, each in found.items()
+                                  if each.row.status == "absent"])  # fmt: skip
         return [found[each.name] for each in backends]
+
+    def _stand_ins(self, absent: Sequence[str]) -> dict[str, Measured]:
+        """Return the rows of absent backends for which there is a recording of this model."""
+        known = recorded.of_model(self._options.stand_ins, self._source)
+        return {name: self._recorded(known[name]) for name in absent if name in known}
+
+    def _recorded(self, recording: recorded.Recording) -> Measured:
+        truth = self._truth
+        if not rows.same_arrays(recording.inputs, self._inputs):
+            truth, _ = forms.truth(self._source, recording.inputs, self._options.seconds)
+        return rows.of_recording(recording, truth.outputs)
 
     def _one(self, live: Live) -> Measured:
         """Run one backend and judge it."""
@@ -217,11 +232,6 @@ class _Work:
         found = []
         for path in self._options.recordings:
             for each in recorded.read(path):
-                if not recorded.is_of(each, self._source):
-                    found.append(rows.foreign(each, path))
-                    continue
-                truth = self._truth
-                if not rows.same_arrays(each.inputs, self._inputs):
-                    truth, _ = forms.truth(self._source, each.inputs, self._options.seconds)
-                found.append(rows.of_recording(each, truth.outputs))
+                is_same = recorded.is_of(each, self._source)
+                found.append(self._recorded(each) if is_same else rows.foreign(each, path))
         return found

@@ -19,6 +19,7 @@ from vklab.backends import forms, page, process, recorded, registry, report, tim
 from vklab.backends import parity as pipeline
 from vklab.backends.rows import Measured
 from vklab.cli import console
+from vklab.cli import parity_providers as providers_table
 from vklab.cli.inputs import written_file
 
 __all__ = ["parity"]
@@ -35,7 +36,7 @@ def parity(
         str, typer.Argument(help="An ONNX file, a Core ML package, or MODULE:FUNCTION, a PyTorch "
                             "factory: it returns an nn.Module and its example tensors.",
                             show_default=False)
-    ],
+    ] = "",
     backends: Annotated[
         list[str] | None,
         typer.Option(help="Name of a backend, a part of it, or a pattern with *; repeatable. "
@@ -77,6 +78,10 @@ def parity(
     rounds: Annotated[
         int, typer.Option(min=0, help="Turns in which the backends are timed; 0: no times.")
     ] = 3,
+    list_providers: Annotated[
+        bool, typer.Option("--providers", help="List ONNX Runtime's providers and their packages "
+                           "instead, with what is here and what has ended.")
+    ] = False,
     html: Annotated[
         Path | None, written_file("--html", help="Write the report as one page with pictures.")
     ] = None,
@@ -87,6 +92,11 @@ def parity(
     Each backend runs in a process of its own: a crash or a hang is its row. An absent backend is a
     row with the command that would bring it, and no failure.
     """
+    if list_providers:
+        providers_table.show(as_json)
+        return
+    if not model:
+        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, or MODULE:FUNCTION")
     source = forms.of_text(model)
     chosen = registry.choose(registry.listed(peers, limit), backends or ())
     if not chosen:
@@ -94,7 +104,8 @@ def parity(
                                  "--backends the report names all of them")  # fmt: skip
     options = pipeline.Options(
         limit, layers or parts is not None, rounds=rounds, batches=_sizes(batches),
-        recordings=tuple(load_outputs or ()), parts=parts, model=model,
+        recordings=tuple(load_outputs or ()), stand_ins=tuple(recorded.shipped()), parts=parts,
+        model=model,
     )  # fmt: skip
     given = forms.inputs_of(source, inputs, limit) if inputs else None
     try:
