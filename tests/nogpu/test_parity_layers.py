@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from vklab.backends import cuts, layers, lengths, oracle, smallest
+from vklab.backends.backend import Dtypes
 from vklab.errors import ModelError
 from vklab.runtime.observe import tolerances
 
@@ -110,6 +111,39 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
     assert len(joined) >= len(model.graph.node) - 1
     for other, layer in joined.items():
         assert np.abs(found.modules[other] - found.layers[layer]).max() < 1e-6, other
+    fx = oracle.load_fx()
+    for dtypes in (planted.SINGLE, planted.HALF, Dtypes("bfloat16", "bfloat16", "float32")):
+        given = layers.of_module(module, [image.numpy()], found.modules, dtypes)
+        made = fx.alone(module, [image.numpy()], given.inputs, dtypes.arithmetic, dtypes.weights)
+        named = {f"{name}{cuts.LOCAL}": value for name, value in made.items()}
+        rows = layers.by_layer(model, found.layers, dtypes, {}, given, named)
+        measured = [row for row in rows if row.share is not None]
+        assert len(measured) >= len(rows) - 1 and all(row.share <= 0.5 for row in measured)
+        spoilt = {**named, "gelu/local": named["gelu/local"] * 1.5}
+        rows = layers.by_layer(model, found.layers, dtypes, {}, given, spoilt)
+        assert layers.first_failing(rows).name == "gelu"
+
+
+def test_a_layer_of_several_nodes_has_the_terms_of_all():
+    truth = TRUTH.layers
+    given = layers.Local(onnx.ModelProto(), {}, {"logits/local": truth["logits"]},
+                         {"logits/local": truth["logits"]})  # fmt: skip
+    rows = layers.by_layer(MODEL, truth, planted.SINGLE, {}, given, given.truth)
+    assert rows[-1].name == "logits" and rows[-1].terms == 72 and "functions" in rows[-1].reason
+
+
+@pytest.mark.slow
+def test_a_module_is_the_truth_where_its_graph_has_no_reference():
+    import torch
+
+    graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="ours")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])]
+                              )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ours", 1)])
+    found = oracle.of_module(torch.nn.Softplus(), model, {"x": np.zeros(2, np.float32)})
+    np.testing.assert_allclose(found.outputs["y"], np.log(2), rtol=1e-15)
+    assert not found.exported and "no row 'export'" in found.notes[0]
 
 
 # --------------------------------------------------------------------------------------- layers
@@ -176,6 +210,20 @@ def test_names_of_converters_join_and_other_shapes_do_not():
     truth = {"linear": np.ones((2, 3)), "relu": np.ones(3), "view": np.ones(6)}
     found = {"linear_cast_fp16": np.ones((2, 3)), "relu": np.ones(3), "view": np.ones((2, 3))}
     assert layers.join(truth, found) == {"linear": "linear_cast_fp16", "relu": "relu"}
+
+
+def test_names_of_core_ml_join():
+    truth = {"linear": np.ones(3), "embedding": np.ones(2), "add_0": np.ones(1), "mean": np.ones(4)}
+    made = {"linear_0_cast_fp16": np.ones(3), "embedding_cast_fp16_cast_uint16": np.ones(2),
+            "add_0": np.ones(1), "mean_to_fp16": np.ones(4)}  # fmt: skip
+    assert layers.join(truth, made) == dict(zip(truth, made, strict=True))
+
+
+def test_cumulative_errors_can_be_left_out():
+    rows = [layers.Layer("a", "node_a", "Conv", 1, 1.0, 5.0, 5.0),
+            layers.Layer("b", "node_b", "Conv", 1, 1.0)]  # fmt: skip
+    assert layers.first_failing(rows).name == "a"
+    assert layers.first_failing(rows, cumulative=False) is None
 
 
 def test_taps_that_move_the_outputs_are_not_trusted():

@@ -24,7 +24,7 @@ from vklab.runtime.observe.tolerances import Tolerance
 __all__ = ["Layer", "Local", "Taps", "by_layer", "first_failing", "join", "local", "taps"]
 
 # Ends of names that converters give to a value that they cast or copy.
-CASTS = re.compile(r"(_cast|_cast_fp16|_cast_fp32|_to_fp16|_to_fp32|/inner)$")
+CASTS = re.compile(r"((_cast(_(fp|u?int)\d+)?|_to_(fp|u?int)\d+)+|/inner)$")
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,31 @@ def local(
     return Local(cut.model, cut.inputs, exact, stored)
 
 
+def of_module(
+    module: Any, args: Sequence[np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
+) -> Local:
+    """Return what the layers of a torch module should return; its model is empty.
+
+    Feed `Local.inputs` to `fx.alone` with the backend's dtypes, and end the names of what it
+    returns with LOCAL.
+
+    Args:
+        module: the module in eval mode, in float32.
+        args: the model's inputs in the order of its forward.
+        truth: values of its layers in float64 by fx name, `Oracle.modules`.
+        dtypes: the backend's dtypes.
+    """
+    fx = oracle.load_fx()
+    held = {name: oracle.rounded(value, dtypes.arithmetic) for name, value in truth.items()}
+    given = [oracle.rounded(np.asarray(array), dtypes.arithmetic) for array in args]
+    exact, stored = (
+        {f"{name}{LOCAL}": value for name, value in
+         fx.alone(module, given, held, "float64", weights).items()}
+        for weights in ("", dtypes.weights)
+    )  # fmt: skip
+    return Local(onnx.ModelProto(), held, exact, stored)
+
+
 def by_layer(
     model: onnx.ModelProto, truth: Mapping[str, np.ndarray], dtypes: Dtypes,
     cumulative: Mapping[str, np.ndarray], given: Local | None = None,
@@ -163,8 +188,13 @@ def by_layer(
     whole = tolerances.model(dtypes.arithmetic, dtypes.weights)
     joined = join(truth, cumulative)
     found = []
+    passed_on: dict[str, tuple[int, bool]] = {}  # of nodes that are parts of a later layer
     for node in cuts.layer_nodes(model, truth):
-        count, functions = lengths.terms(node, shapes), lengths.has_functions(node)
+        parts = [passed_on[name] for name in node.input if name in passed_on]
+        count = max(lengths.terms(node, shapes), *(part[0] for part in parts), 1)
+        functions = lengths.has_functions(node) or any(part[1] for part in parts)
+        if given is not None and f"{node.output[0]}{LOCAL}" not in given.truth:
+            passed_on[node.output[0]] = count, functions
         allowed = tolerances.layer(dtypes.arithmetic, dtypes.weights, dtypes.sums, count, functions)
         for name in node.output:
             if name not in truth or truth[name].dtype.kind != "f":
@@ -181,9 +211,15 @@ def by_layer(
     return tuple(found)
 
 
-def first_failing(layers: Sequence[Layer]) -> Layer | None:
-    """Return the first layer whose local error is too large, else the first whose cumulative is."""
-    for key in ("share", "cumulative_share"):
+def first_failing(layers: Sequence[Layer], cumulative: bool = True) -> Layer | None:
+    """Return the first layer whose local error is too large, else the first whose cumulative is.
+
+    Args:
+        layers: errors by layer, in the model's order.
+        cumulative: whether cumulative errors count. They prove nothing if the outputs passed, as
+            later layers have made up for them, or if taps moved the outputs.
+    """
+    for key in ("share", "cumulative_share") if cumulative else ("share",):
         for layer in layers:
             value = getattr(layer, key)
             if value is not None and value > 1:
@@ -195,11 +231,13 @@ def join(truth: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> dic
     """Return for each value of the truth the name in `made` that means the same layer.
 
     Names agree as the exporter wrote them, or without the ending that a converter adds to a cast
-    or a copy. A name whose value has another shape is another layer.
+    or to the first of several. A name whose value has another shape is another layer.
     """
     plain: dict[str, str] = {}
     for name in made:
-        plain.setdefault(CASTS.sub("", CASTS.sub("", name)), name)
+        plain.setdefault(CASTS.sub("", name), name)
+    for name in [name for name in plain if name.endswith("_0") and name not in truth]:
+        plain.setdefault(name.removesuffix("_0"), plain[name])
     joined = {}
     for name, value in truth.items():
         other = name if name in made else plain.get(name, "")

@@ -20,11 +20,12 @@ from onnx.reference.op_run import OpRun
 
 from vklab.errors import ModelError, SetupError
 
-__all__ = ["GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module", "rounded",
-           "widen"]  # fmt: skip
+__all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
+           "rounded", "widen"]  # fmt: skip
 
 MODULE = "torch module in float64"
 GRAPH = "ONNX graph widened to float64"
+EXPORT = "export"
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
 # Attributes that name a dtype.
 DTYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
@@ -42,6 +43,7 @@ class Oracle:
         layers: every value of the widened graph by ONNX name, the graph's inputs among them.
         exported: outputs of the widened graph, for the row "export"; empty if they are the truth.
         modules: values of the module's layers in float64 by fx name; empty without a module.
+        notes: sentences on what could not be computed.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Oracle:
     layers: dict[str, np.ndarray] = field(default_factory=dict)
     exported: dict[str, np.ndarray] = field(default_factory=dict)
     modules: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def load_fx() -> ModuleType:
@@ -74,16 +77,25 @@ def of_module(module: Any, model: onnx.ModelProto, inputs: Mapping[str, np.ndarr
         model: the exported model, with inputs and outputs in the module's order.
         inputs: arrays by the model's input names.
     """
-    graph = of_graph(model, inputs)
     given = {tensor.name for tensor in model.graph.initializer}
     args = [inputs[info.name] for info in model.graph.input if info.name not in given]
+    names = [info.name for info in model.graph.output]
     fx = load_fx()
     made = fx.outputs(module, args)
-    if len(made) != len(graph.outputs):
+    if len(made) != len(names):
         raise ModelError(f"the module returns {len(made)} tensors, its exported model has "
-                         f"{len(graph.outputs)} outputs")  # fmt: skip
-    outputs = dict(zip(graph.outputs, made, strict=True))
-    return Oracle(MODULE, outputs, graph.layers, graph.outputs, fx.values(module, args))
+                         f"{len(names)} outputs")  # fmt: skip
+    graph, values, notes = Oracle(GRAPH, {}), {}, []
+    try:
+        graph = of_graph(model, inputs)
+    except ModelError as error:
+        notes.append(f"no row {EXPORT!r} and no layers: {error}")
+    try:
+        values = fx.values(module, args)
+    except ModelError as error:
+        notes.append(f"no layers of the module: {error}")
+    outputs = dict(zip(names, made, strict=True))
+    return Oracle(MODULE, outputs, graph.layers, graph.outputs, values, tuple(notes))
 
 
 def rounded(array: np.ndarray, dtype: str) -> np.ndarray:

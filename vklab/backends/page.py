@@ -1,4 +1,4 @@
-"""The HTML page of a parity report: one file without scripts, for light and dark screens.
+"""HTML page of a parity report: one file without scripts, for light and dark screens.
 
 Each picture has its numbers in a table or a tooltip, and no fact is told by colour alone.
 """
