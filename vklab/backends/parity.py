@@ -113,7 +113,7 @@ def run(
         forms.require_inputs(source, given)
         progress("computing the oracle")
         truth, note = forms.truth(source, given, options.seconds)
-        notes += [note] if note else []
+        notes += [*filter(None, [note]), *truth.notes]
         work = _Work(source, given, truth, options, progress)
         found = [*work.export_row(), *work.backends(backends), *work.recordings()]
         return Parity(source, truth.kind, given, tuple(found), tuple(notes), truth)
@@ -189,7 +189,7 @@ class _Work:
         """Run one backend and judge it."""
         runs = live.outputs(self._source, self._inputs, self._options.repeats)
         measured = rows.of_runs(live.backend, runs, live.facts(), self._truth.outputs)
-        if not self._options.layers:
+        if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")
         try:
@@ -203,7 +203,9 @@ class _Work:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
         if self._model is None:
             self._model = forms.proto_of(self._source)
-        given = rows.given_layers(self._model, self._truth, live.backend.dtypes, self._locals)
+        given = None
+        if live.runs_parts:
+            given = rows.given_layers(self._model, self._truth, live.backend.dtypes, self._locals)
         looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
             looked = rows.with_part(looked, self._model, self._truth, live, self._options.parts)
