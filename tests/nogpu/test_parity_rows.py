@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from strange_backends import WEIGHT, Strange
 
 from vklab.backends import parity, recorded, registry
+from vklab.backends import report as summaries
 from vklab.backends.backend import ModelSource
 from vklab.errors import ModelError
 
@@ -112,7 +114,7 @@ def test_runs_of_the_same_inputs_are_compared_bit_by_bit(report):
 
 
 def test_the_report_as_json_has_the_keys_of_the_rows(report):
-    found = json.loads(json.dumps(report.summary(), allow_nan=False))["parity"]
+    found = json.loads(json.dumps(summaries.summary(report), allow_nan=False))["parity"]
     assert found["oracle"] == "ONNX graph widened to float64"
     wanted = {"backend", "device", "dtypes", "status", "reason", "install", "nodes",
               "max_abs_error", "passed", "first_layer", "latency_us", "bytes", "recorded"}
@@ -125,6 +127,7 @@ def test_absent_and_refused_backends_are_no_failure(report):
     assert failed == {"crashes", "exits", "hangs", "raises", "nan", "wrong", "dtype", "names"}
 
 
+@pytest.mark.slow
 def test_a_backend_that_hangs_while_it_is_timed_is_a_row(small):
     options = parity.Options(seconds=1, repeats=1, rounds=1, slice_s=0.01)
     [row] = [each.row for each in
@@ -138,6 +141,7 @@ def test_inputs_of_other_names_are_refused(small):
         parity.run(small, [Strange("good")], {"a": np.zeros(2, np.float32)}, parity.Options())
 
 
+@pytest.mark.slow
 def test_recorded_outputs_are_judged_here(report, small, tmp_path):
     path = tmp_path / "other.npz"
     origin = {"machine": "a machine with a strange device", "date": "2026-11-24",
@@ -156,6 +160,20 @@ def test_recorded_outputs_are_judged_here(report, small, tmp_path):
     foreign = parity.run(other, [], None, parity.Options(recordings=(path,))).rows[0].row
     assert (foreign.status, foreign.passed) == ("refused", None)
     assert "another model" in foreign.reason
+
+
+@pytest.mark.slow
+def test_a_recording_stands_in_the_row_of_an_absent_backend(report, small, tmp_path):
+    path = tmp_path / "parity_other.npz"
+    origin = dict.fromkeys(recorded.PROVENANCE, "somewhere")
+    [good] = [each for each in report.recordings(origin) if each.backend == "good"]
+    recorded.write(path, [dataclasses.replace(good, backend="missing")])
+    options = parity.Options(rounds=0, stand_ins=(path,))
+    made = parity.run(small, [Strange("good"), Strange("missing")], None, options)
+    rows = [each.row for each in made.rows]
+    assert [(row.backend, row.status, row.passed) for row in rows] == [
+        ("good", "ran", True), ("missing", "recorded", True)]  # fmt: skip
+    assert rows[1].recorded["machine"] == "somewhere"
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "unknown origin"])

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from vklab.backends import tasks
-from vklab.backends.backend import Backend, ModelSource
+from vklab.backends.backend import Backend, Dtypes, ModelSource
+from vklab.backends.layers import Local
 from vklab.backends.process import Failure, Worker
 
 __all__ = ["Live"]
@@ -45,6 +46,11 @@ class Live:
         self._call(tasks.prepare, self.backend, source)
         return [self._call(tasks.run, inputs) for _ in range(max(1, repeats))]
 
+    @property
+    def runs_parts(self) -> bool:
+        """Tell whether the backend can run a part of an ONNX graph."""
+        return bool(getattr(self.backend, "runs_parts", True))
+
     def layers(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return the values of layers by name; {} if the backend cannot show them."""
         made: Arrays = self._call(tasks.layers, inputs)
@@ -52,11 +58,24 @@ class Live:
 
     def alone(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return the outputs of a part of the model, an ONNX graph."""
-        if not getattr(self.backend, "runs_parts", True):
+        if not self.runs_parts:
             raise Failure("refused", f"{self.backend.name} runs no parts of an ONNX graph")
         made: Arrays = self._call(
             tasks.alone, self.backend, model.SerializeToString(), dict(inputs)
         )
+        return made
+
+    def layers_alone(
+        self, inputs: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
+    ) -> tuple[Local, Arrays]:
+        """Return what each layer should return if it is fed the truth, and what it returns.
+
+        Args:
+            inputs: arrays by input name.
+            truth: values of layers in float64 by fx name.
+            dtypes: dtypes of the backend.
+        """
+        made: tuple[Local, Arrays] = self._call(tasks.module_layers, inputs, truth, dtypes)
         return made
 
     def measure(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
 import tempfile
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ __all__ = ["OnnxRuntime", "Session", "every", "open_session", "plugin_devices", 
            "session_options"]  # fmt: skip
 
 FULL_BUILD = "full build"
+NARROW = "weights have 7 bits, as this CPU adds 8-bit products in 16 bits"
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
 
@@ -87,7 +89,7 @@ class OnnxRuntime:
             listed = host.load_onnxruntime().get_available_providers()
         except Exception as error:  # a broken installation raises anything
             return Availability(f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime")
-        if row.ep in listed and row.key != "windowsml":
+        if row.ep in listed and _is_carrier(row):
             return Availability()
         return Availability(f"the installed onnxruntime has no {row.ep}", line + needs)
 
@@ -134,7 +136,7 @@ class Session:
         self._session: Any = open_session(backend, proto, folder,
                                           Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
-        self.note = ""
+        self.note = _int8_note(backend) if backend.variant.name == "int8" else ""
         self.size_bytes = onnxruntime_models.size_bytes(proto, folder)
         self.versions = {"onnxruntime": host.load_onnxruntime().__version__}
 
@@ -158,7 +160,8 @@ class Session:
         """
         executed = onnxruntime_nodes.from_profile(Path(self._session.end_profiling()))
         assigned = onnxruntime_nodes.from_assignment(self._session)
-        self._nodes, self.note = onnxruntime_nodes.agreed(assigned, executed)
+        self._nodes, note = onnxruntime_nodes.agreed(assigned, executed)
+        self.note = "; ".join(filter(None, [self.note, note]))
         onnxruntime_nodes.require(self._backend.provider.ep, self._nodes)
 
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -172,12 +175,38 @@ class Session:
             tapped = onnxruntime_models.tapped(self._proto)
         session = open_session(self._backend, tapped, self._folder)
         names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        values = dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        if self._backend.variant.name != "int8":
+            return values
+        plain = [output.name for output in self._proto.graph.output]
+        return onnxruntime_models.layer_values(values, plain)
 
     def close(self) -> None:
         """Free the session."""
         self._session = None
         self._profile.cleanup()
+
+
+def _is_carrier(row: providers.Provider) -> bool:
+    """Tell whether the row's own package is installed, for a provider that two packages carry."""
+    rivals = [each for each in providers.PROVIDERS if each.ep == row.ep]
+    return len(rivals) == 1 or importlib.util.find_spec("onnxruntime") is not None and any(
+        _is_installed(name) for name in row.packages
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _int8_note(backend: OnnxRuntime) -> str:
+    ranges = "these inputs" if backend.calibration else "random inputs"
+    narrow = f"; {NARROW}" if onnxruntime_models.saturates() else ""
+    return f"ranges of int8 are those of {ranges}{narrow}"
 
 
 def session_options(runtime: Any, provider: providers.Provider, optimize: bool = True) -> Any:

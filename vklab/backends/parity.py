@@ -41,7 +41,8 @@ class Options:
         rounds: turns in which the backends are timed; 0 for no times.
         slice_s: seconds of each turn.
         batches: sizes of the first dimension for the times by batch.
-        recordings: files of recorded results.
+        recordings: files of recorded results, each a row of its own.
+        stand_ins: files of recorded results that stand in the rows of absent backends.
         parts: folder for the smallest failing part of each backend; None to leave it out.
         model: the model as the command's user wrote it, for the commands of empty rows.
     """
@@ -53,6 +54,7 @@ class Options:
     slice_s: float = 0.3
     batches: tuple[int, ...] = ()
     recordings: tuple[Path, ...] = ()
+    stand_ins: tuple[Path, ...] = ()
     parts: Path | None = None
     model: str = "MODEL"
 
@@ -81,18 +83,6 @@ class Parity:
     def passed(self) -> bool:
         """Tell whether no row failed; an absent or a refused backend is no failure."""
         return not any(each.failed for each in self.rows)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the report ready for JSON."""
-        crossed = timing.crossovers({each.row.backend: each.batches for each in self.rows})
-        return {"parity": {
-            "model": self.source.name,
-            "oracle": self.oracle,
-            "passed": self.passed,
-            "notes": list(self.notes),
-            "crossovers": [{"batch": size, "fastest": name} for size, name in crossed],
-            "rows": [each.summary() for each in self.rows],
-        }}  # fmt: skip
 
     def recordings(self, provenance: Mapping[str, Any]) -> list[recorded.Recording]:
         """Return the results of the backends that ran here, to be written into a file."""
@@ -123,7 +113,7 @@ def run(
         forms.require_inputs(source, given)
         progress("computing the oracle")
         truth, note = forms.truth(source, given, options.seconds)
-        notes += [note] if note else []
+        notes += [*filter(None, [note]), *truth.notes]
         work = _Work(source, given, truth, options, progress)
         found = [*work.export_row(), *work.backends(backends), *work.recordings()]
         return Parity(source, truth.kind, given, tuple(found), tuple(notes), truth)
@@ -180,13 +170,26 @@ class _Work:
                     found[each.name] = rows.failed(each, failure)
                     live.close()
             self._time(alive, found)
+        found |= self._stand_ins([name for name, each in found.items()
+                                  if each.row.status == "absent"])  # fmt: skip
         return [found[each.name] for each in backends]
+
+    def _stand_ins(self, absent: Sequence[str]) -> dict[str, Measured]:
+        """Return the rows of absent backends for which there is a recording of this model."""
+        known = recorded.of_model(self._options.stand_ins, self._source)
+        return {name: self._recorded(known[name]) for name in absent if name in known}
+
+    def _recorded(self, recording: recorded.Recording) -> Measured:
+        truth = self._truth
+        if not rows.same_arrays(recording.inputs, self._inputs):
+            truth, _ = forms.truth(self._source, recording.inputs, self._options.seconds)
+        return rows.of_recording(recording, truth.outputs)
 
     def _one(self, live: Live) -> Measured:
         """Run one backend and judge it."""
         runs = live.outputs(self._source, self._inputs, self._options.repeats)
         measured = rows.of_runs(live.backend, runs, live.facts(), self._truth.outputs)
-        if not self._options.layers:
+        if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")
         try:
@@ -200,7 +203,9 @@ class _Work:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
         if self._model is None:
             self._model = forms.proto_of(self._source)
-        given = rows.given_layers(self._model, self._truth, live.backend.dtypes, self._locals)
+        given = None
+        if live.runs_parts:
+            given = rows.given_layers(self._model, self._truth, live.backend.dtypes, self._locals)
         looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
             looked = rows.with_part(looked, self._model, self._truth, live, self._options.parts)
@@ -229,11 +234,6 @@ class _Work:
         found = []
         for path in self._options.recordings:
             for each in recorded.read(path):
-                if not recorded.is_of(each, self._source):
-                    found.append(rows.foreign(each, path))
-                    continue
-                truth = self._truth
-                if not rows.same_arrays(each.inputs, self._inputs):
-                    truth, _ = forms.truth(self._source, each.inputs, self._options.seconds)
-                found.append(rows.of_recording(each, truth.outputs))
+                is_same = recorded.is_of(each, self._source)
+                found.append(self._recorded(each) if is_same else rows.foreign(each, path))
         return found

@@ -46,7 +46,7 @@ PACKAGES: dict[str, Package] = {
         ("onnxruntime", "1.31.1", "2026-10", "full build", ALL),
         ("onnxruntime-gpu", "1.31.1", "2026-10", "full build", ("Linux", "Windows")),
         ("onnxruntime-directml", "1.24.4", "2026-03", "full build", ("Windows",), "",
-         "onnxruntime-windowsml with windowsml; it is the last version"),
+         "onnxruntime-windowsml with windowsml; 1.24.4 is its last version"),
         ("onnxruntime-windowsml", "1.30.0.202609102321", "2026-09", "full build", ("Windows",)),
         ("windowsml", "2.5.96", "2026-10", "companion", ("Windows",)),
         ("onnxruntime-openvino", "1.24.1", "2026-02", "full build", ("Linux", "Windows"), "",

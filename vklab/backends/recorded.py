@@ -19,10 +19,12 @@ import numpy as np
 from vklab.backends.backend import Dtypes, ModelSource
 from vklab.errors import ModelError
 
-__all__ = ["PROVENANCE", "Recording", "is_of", "key", "read", "record_command", "write"]
+__all__ = ["PROVENANCE", "Recording", "is_of", "key", "of_model", "read", "record_command",
+           "shipped", "write"]  # fmt: skip
 
 # What a recording must say of its origin; `source` is a published source, or "".
 PROVENANCE = ("machine", "versions", "date", "command", "measured_by", "source")
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "recorded"
 _MANIFEST = "manifest.json"
 
 
@@ -67,6 +69,17 @@ def key(source: ModelSource) -> dict[str, str]:
 def is_of(recording: Recording, source: ModelSource) -> bool:
     """Tell whether a recording is of this model."""
     return dict(recording.model) == key(source)
+
+
+def shipped() -> list[Path]:
+    """Return the recordings of the repository, `data/recorded/parity_*.npz`; none in a wheel."""
+    return sorted(FOLDER.glob("parity_*.npz"))
+
+
+def of_model(paths: Sequence[Path], source: ModelSource) -> dict[str, Recording]:
+    """Return the recordings of a model by backend, of files that hold other models, too."""
+    each = [recording for path in paths for recording in read(path)]
+    return {recording.backend: recording for recording in each if is_of(recording, source)}
 
 
 def record_command(model: str, backend: str) -> str:

@@ -207,8 +207,8 @@ def given_layers(
 
 
 def with_layers(
-    measured: Measured, model: onnx.ModelProto, truth: oracle.Oracle, given: layers.Local,
-    live: Live, inputs: Mapping[str, np.ndarray],
+    measured: Measured, model: onnx.ModelProto, truth: oracle.Oracle,
+    given: layers.Local | None, live: Live, inputs: Mapping[str, np.ndarray],
 ) -> Measured:  # fmt: skip
     """Return the row with errors by layer.
 
@@ -216,25 +216,29 @@ def with_layers(
         measured: the row.
         model: the whole model.
         truth: the oracle.
-        given: what `given_layers` returned.
+        given: what `given_layers` returned; None for a backend that runs no parts of a graph.
         live: the backend at work.
         inputs: arrays by input name.
     """
     dtypes = comparable(measured.row.dtypes)
     values = live.layers(inputs)
+    allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
+    plain = measured.result.outputs if measured.result else {}
+    taps = layers.taps(plain, values, allowed) if values else None
     notes = list(measured.notes)
+    made: Mapping[str, np.ndarray] | None = None
     try:
-        made: Mapping[str, np.ndarray] | None = live.alone(given.model, given.inputs)
+        if given is not None:
+            made = live.alone(given.model, given.inputs)
+        else:
+            given, made = live.layers_alone(inputs, truth.modules, dtypes)
     except Failure as failure:
         if failure.status in ("crashed", "timeout"):
             raise
-        made = None
         notes.append(f"no local errors: {failure.reason}")
     found = layers.by_layer(model, truth.layers, dtypes, values, given, made)
-    first = layers.first_failing(found)
-    plain = measured.result.outputs if measured.result else {}
-    allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
-    taps = layers.taps(plain, values, allowed) if values else None
+    proves = not measured.row.passed and (taps is None or taps.trusted)
+    first = layers.first_failing(found, cumulative=proves)
     row = replace(measured.row, first_layer=first.name if first else None)
     return replace(measured, row=row, layers=found, taps=taps, notes=tuple(notes))
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends.backend import Availability, Backend, ModelSource, Refused
+from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Refused
 
-__all__ = ["alone", "arrays", "availability", "facts", "layers", "measure", "prepare", "run",
+__all__ = ["alone", "arrays", "availability", "facts", "layers", "measure",
+           "module_layers", "prepare", "run",
            "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
@@ -105,6 +106,24 @@ def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise Refused(f"output {name!r} is a {type(value).__name__}, and parity compares "
                           "tensors only")  # fmt: skip
     return {name: np.asarray(value) for name, value in values.items()}
+
+
+def module_layers(
+    state: dict[str, Any], inputs: Arrays, truth: Arrays, dtypes: Dtypes
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the `layers.Local` of a module, and the values of its layers fed with the truth.
+
+    Args:
+        state: the child's dict.
+        inputs: arrays by input name.
+        truth: values of layers in float64 by fx name.
+        dtypes: dtypes of the backend.
+    """
+    if not hasattr(state["prepared"], "layers_alone"):
+        raise Refused(f"{state['backend'].name} runs no layer alone")
+    made: tuple[Any, dict[str, np.ndarray]]
+    made = state["prepared"].layers_alone(inputs, truth, dtypes)
+    return made
 
 
 def alone(

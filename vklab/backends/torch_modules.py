@@ -19,7 +19,9 @@ import onnx
 import torch
 from torch.utils import _pytree
 
-from vklab.backends.backend import ModelSource, Refused
+from vklab.backends import cuts, fx, layers
+from vklab.backends.backend import Dtypes, ModelSource, Refused
+from vklab.backends.layers import Local
 from vklab.errors import ModelError
 
 __all__ = ["Loaded", "export", "make", "missing", "output_names", "parameter_names"]
@@ -128,6 +130,7 @@ class Loaded:
     def __init__(self, source: ModelSource, kind: str, compiled: bool, dtype: str) -> None:
         if compiled and kind == "cpu" and not (shutil.which("c++") or shutil.which("g++")):
             raise Refused("torch.compile needs a C++ compiler on the CPU: install g++ or clang")
+        self._factory = source.factory
         self._module, examples = make(source.factory)
         self._inputs, self._outputs = _names(source, self._module, len(examples))
         self._kind, self._dtype = kind, torch.float16 if dtype == "float16" else torch.float32
@@ -162,6 +165,22 @@ class Loaded:
         leaves = [leaf for leaf in made if isinstance(leaf, torch.Tensor)]
         names = self._outputs or [f"output_{n}" if n else "output" for n in range(len(leaves))]
         return watched.found | dict(zip(names, map(_array, leaves), strict=True))
+
+    def layers_alone(
+        self, inputs: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
+    ) -> tuple[Local, dict[str, np.ndarray]]:
+        """Return what each layer should return if it is fed the truth, and what it returns.
+
+        Args:
+            inputs: arrays by input name.
+            truth: values of layers in float64 by fx name.
+            dtypes: dtypes of the backend.
+        """
+        args = [inputs[name] for name in self._inputs]
+        given = layers.of_module(make(self._factory)[0], args, truth, dtypes)
+        kind = str(self._dtype).removeprefix("torch.")
+        made = fx.alone(self._module, args, given.inputs, kind)
+        return given, {f"{name}{cuts.LOCAL}": value for name, value in made.items()}
 
     def _arguments(self, inputs: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, ...]:
         missing = [name for name in self._inputs if name not in inputs]

@@ -92,7 +92,9 @@ class Loaded:
     def __init__(self, graph: Graph, index: int, dtype: str, size_bytes: int) -> None:
         self._graph, self._dtype = graph, dtype or None
         self._opened = open_devices.open_all(index, None)
-        self._session = Session(graph, self._opened, None, dtype=self._dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HostWarning)  # the row counts these nodes
+            self._session = Session(graph, self._opened, None, dtype=self._dtype)
         self.size_bytes = size_bytes // 2 if dtype == "float16" else size_bytes
         self._nodes: dict[str, int] = {}
         self.note = ""
@@ -106,7 +108,7 @@ class Loaded:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name; refuse a model that ran on the host alone."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HostWarning)  # the row counts these nodes
+            warnings.simplefilter("ignore", HostWarning)
             made = self._session.run(dict(inputs))
         if not self._nodes:
             self._count()

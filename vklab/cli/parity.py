@@ -15,16 +15,18 @@ import typer
 from rich.text import Text
 
 from vklab import draw
-from vklab.backends import forms, process, recorded, registry, timing
+from vklab.backends import forms, page, process, recorded, registry, report, timing
 from vklab.backends import parity as pipeline
 from vklab.backends.rows import Measured
 from vklab.cli import console
+from vklab.cli import parity_providers as providers_table
 from vklab.cli.inputs import written_file
 
 __all__ = ["parity"]
 
 HEADERS = ("backend", "device", "weights", "arithmetic", "status", "max error", "of tolerance",
            "median us", "size", "nodes")  # fmt: skip
+SHOWN = 12  # layers of a backend, those with the largest errors
 COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "red",
           "failed": "red"}  # fmt: skip
 
@@ -34,7 +36,7 @@ def parity(
         str, typer.Argument(help="An ONNX file, a Core ML package, or MODULE:FUNCTION, a PyTorch "
                             "factory: it returns an nn.Module and its example tensors.",
                             show_default=False)
-    ],
+    ] = "",
     backends: Annotated[
         list[str] | None,
         typer.Option(help="Name of a backend, a part of it, or a pattern with *; repeatable. "
@@ -76,6 +78,13 @@ def parity(
     rounds: Annotated[
         int, typer.Option(min=0, help="Turns in which the backends are timed; 0: no times.")
     ] = 3,
+    list_providers: Annotated[
+        bool, typer.Option("--providers", help="List ONNX Runtime's providers and their packages "
+                           "instead, with what is here and what has ended.")
+    ] = False,
+    html: Annotated[
+        Path | None, written_file("--html", help="Write the report as one page with pictures.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Compare the outputs of one model on every backend with float64; exit 1 if a row fails.
@@ -83,6 +92,11 @@ def parity(
     Each backend runs in a process of its own: a crash or a hang is its row. An absent backend is a
     row with the command that would bring it, and no failure.
     """
+    if list_providers:
+        providers_table.show(as_json)
+        return
+    if not model:
+        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, or MODULE:FUNCTION")
     source = forms.of_text(model)
     chosen = registry.choose(registry.listed(peers, limit), backends or ())
     if not chosen:
@@ -90,7 +104,8 @@ def parity(
                                  "--backends the report names all of them")  # fmt: skip
     options = pipeline.Options(
         limit, layers or parts is not None, rounds=rounds, batches=_sizes(batches),
-        recordings=tuple(load_outputs or ()), parts=parts, model=model,
+        recordings=tuple(load_outputs or ()), stand_ins=tuple(recorded.shipped()), parts=parts,
+        model=model,
     )  # fmt: skip
     given = forms.inputs_of(source, inputs, limit) if inputs else None
     try:
@@ -100,8 +115,10 @@ def parity(
         raise typer.Exit(1) from None
     if save_outputs:
         recorded.write(save_outputs, made.recordings(_provenance()))
+    if html:
+        html.write_text(page.page(made), encoding="utf-8")
     if as_json:
-        console.emit(made.summary())
+        console.emit(report.summary(made))
     else:
         _show(made)
     raise typer.Exit(0 if made.passed else 1)
@@ -144,6 +161,11 @@ def _show(made: pipeline.Parity) -> None:
             console.say_wrapped(f"{each.row.backend}: {text}")
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
+    for each in here:
+        if each.layers:
+            console.table(f"layers of {each.row.backend}", report.LAYER_HEADERS,
+                          report.layer_rows(each.layers, SHOWN),
+                          " ".join(report.LAYER_HEADERS[2:]), "layer")  # fmt: skip
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
         console.say("not here:", "bold")
