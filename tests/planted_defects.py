@@ -25,6 +25,7 @@ SINGLE = Dtypes("float32", "float32", "float32")
 HALF = Dtypes("float16", "float16", "float32")
 VISIBLE = 4.0
 Spoil = Callable[[onnx.ModelProto], onnx.ModelProto]
+Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def swapped(one: str, two: str) -> Spoil:
 
 def study(
     model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], kind: str, layer: str, spoil: Spoil,
-    dtypes: Dtypes = SINGLE,
+    dtypes: Dtypes = SINGLE, run: Run | None = None,
 ) -> Found:  # fmt: skip
     """Plant a defect into a backend, and return what the errors by layer say of it.
 
@@ -174,8 +175,9 @@ def study(
         layer: the value that the defect changes first.
         spoil: plants the defect into any part of the model.
         dtypes: SINGLE or HALF.
+        run: runs a model on the backend; by default ONNX Runtime, or float16 by onnx.reference.
     """
-    run = single if dtypes == SINGLE else half
+    run = run or (single if dtypes == SINGLE else half)
     truth = oracle.of_graph(model, inputs).layers
     given = layers.local(model, truth, dtypes)
     wide = oracle.evaluate(oracle.widen(spoil(given.model)), given.inputs)
@@ -192,6 +194,16 @@ def study(
     named = next((row.name for row in rows if (row.share or 0) > 1), "")
     return Found(kind, layer, float(np.abs(wrong - right).max()),
                  float((np.abs(wrong - right) / limit).max()), named)  # fmt: skip
+
+
+def overflowing(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the small model with products around 1e5, which a later weight scales back."""
+    other = spoilt(model)
+    for tensor in other.graph.initializer:
+        factor = {"w3": 1e5, "w5": 1e-5}.get(tensor.name, 1.0)
+        array = numpy_helper.to_array(tensor) * np.float32(factor)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return other
 
 
 def defects(model: onnx.ModelProto) -> list[tuple[str, str, Spoil]]:

@@ -82,6 +82,13 @@ def test_rounding_clips_instead_of_overflowing():
     assert oracle.rounded(np.arange(3), "float16").dtype.kind == "i"
 
 
+def test_a_dtype_stores_what_is_too_large_as_infinite():
+    values = np.array([1e6, 1 / 3], np.float32)
+    assert oracle.stored(values, "float16").tolist() == [np.inf, float(np.float16(1 / 3))]
+    assert oracle.stored(values, "float32") is values and oracle.stored(values, "int8") is values
+    assert oracle.stored(np.arange(3), "float16").dtype.kind == "i"
+
+
 def test_a_model_without_a_reference_is_refused_by_name():
     graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="ours")], "g",
                               [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
@@ -189,11 +196,7 @@ def test_both_visible_and_invisible_defects_were_tried():
 
 
 def test_an_overflow_of_float16_is_found_where_it_happens():
-    model = planted.spoilt(MODEL)
-    for tensor in model.graph.initializer:
-        factor = {"w3": 1e5, "w5": 1e-5}.get(tensor.name, 1.0)
-        array = numpy_helper.to_array(tensor) * np.float32(factor)
-        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    model = planted.overflowing(MODEL)
     truth = oracle.of_graph(model, INPUTS).layers
     given = layers.local(model, truth, planted.HALF)
     made = planted.half(given.model, given.inputs)

@@ -203,11 +203,12 @@ def by_layer(
             size = float(np.abs(truth[name]).max(initial=0.0))
             entries: dict[str, Any] = {}
             if name in joined:
-                got = np.asarray(cumulative[joined[name]])
+                got = oracle.stored(np.asarray(cumulative[joined[name]]), dtypes.arithmetic)
                 entries["cumulative"] = _largest(got, truth[name])
                 entries["cumulative_share"] = errors.share(got, truth[name], whole)
             if given is not None and made is not None and f"{name}{LOCAL}" in made:
-                entries |= _local_errors(given, made, f"{name}{LOCAL}", allowed)
+                got = oracle.stored(np.asarray(made[f"{name}{LOCAL}"]), dtypes.arithmetic)
+                entries |= _local_errors(given, got, f"{name}{LOCAL}", allowed)
             found.append(Layer(name, node.name, node.op_type, count, size, **entries))
     return tuple(found)
 
@@ -248,17 +249,17 @@ def join(truth: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> dic
 
 
 def _local_errors(
-    given: Local, made: Mapping[str, np.ndarray], name: str, allowed: Tolerance
+    given: Local, got: np.ndarray, name: str, allowed: Tolerance
 ) -> dict[str, Any]:
     """Return the local error of one output, its two parts, and its share of the tolerance.
 
     Args:
         given: the model of layers.
-        made: the backend's outputs.
+        got: the backend's value, as its dtype stores it.
         name: the output.
         allowed: the layer's tolerance.
     """
-    got, exact, stored = np.asarray(made[name]), given.truth[name], given.stored[name]
+    exact, stored = given.truth[name], given.stored[name]
     return {
         "local": _largest(got, exact), "weights": _largest(stored, exact),
         "arithmetic": _largest(got, stored), "share": errors.share(got, exact, allowed),

@@ -21,7 +21,7 @@ from vklab.backends import old_operators
 from vklab.errors import ModelError, SetupError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
-           "rounded", "widen"]  # fmt: skip
+           "rounded", "stored", "widen"]  # fmt: skip
 
 MODULE = "torch module in float64"
 GRAPH = "ONNX graph widened to float64"
@@ -110,6 +110,18 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
     largest = float(ml_dtypes.finfo(narrow).max)
     clipped = np.clip(array, -largest, largest)
     return np.where(np.isinf(array), array, clipped).astype(narrow).astype(np.float64)
+
+
+def stored(array: np.ndarray, dtype: str) -> np.ndarray:
+    """Return what a dtype stores of a computed array: what is too large becomes infinite.
+
+    A backend may return as float32 what it stores as float16 between two layers.
+    """
+    if array.dtype.kind != "f" or dtype not in NARROW or array.dtype == NARROW[dtype]:
+        return array
+    with np.errstate(over="ignore"):
+        kept: np.ndarray = array.astype(NARROW[dtype])
+    return kept
 
 
 def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -139,7 +139,10 @@ def _attempt(
         return None
     allowed = _tolerance(nodes, held, dtypes)
     got = made.get(value)
-    share = math.inf if got is None else errors.share(got, expected[value], allowed)
+    share = math.inf
+    if got is not None:
+        kept = oracle.stored(np.asarray(got), dtypes.arithmetic)
+        share = errors.share(kept, expected[value], allowed)
     names = tuple(node.name or node.output[0] for node in nodes)
     return Failing(part, names, expected, share) if share > 1 else None
 
