@@ -186,8 +186,10 @@ def test_passing_steps_differ_in_lightness_and_texts_can_be_read():
 
 def test_bars_that_are_far_apart_have_a_logarithmic_scale():
     near = [("a", 1.0, 2.0, 3.0, ""), ("b", 2.0, 3.0, 4.0, "")]
-    assert "logarithmic" not in pictures.bars("t", near, "us")
+    linear = pictures.bars("t", near, "us")
+    assert "logarithmic" not in linear and ">3</text>" in linear and ">4</text>" in linear
     assert "logarithmic scale from 1" in pictures.bars("t", [*near, ("c", 1e3, 2e3, 3e3, "")], "us")
+    assert ">1000</text>" in pictures.bars("t", [*near, ("c", 1e3, 2e3, 3e3, "")], "us")
     assert "<svg" in pictures.bars("t", [], "us")
 
 

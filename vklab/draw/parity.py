@@ -168,6 +168,19 @@ def bars(title: str, rows: Sequence[tuple[str, float, float, float, str]], axis:
         parts.append(text(NAMES + across(high) + 8, y + 14, words, PLAIN))
     bottom = top + 24 * len(rows)
     parts.append(f'<path d="M{NAMES},{top}V{bottom}" {FAINT}/>')
+    for value in _ticks(start, largest):
+        x = NAMES + across(value)
+        parts.append(f'<path d="M{x:.1f},{bottom}v4" {FAINT}/>')
+        parts.append(text(x, bottom + 16, f"{value:g}", f'{PLAIN} text-anchor="middle"'))
     scale = f"{axis}; logarithmic scale from {start:g}" if is_log else axis
-    parts.append(text(NAMES + wide / 2, bottom + 18, scale, f'{PLAIN} text-anchor="middle"'))
-    return svg(title, NAMES + wide + 210, bottom + 28, parts, "")
+    parts.append(text(NAMES + wide / 2, bottom + 33, scale, f'{PLAIN} text-anchor="middle"'))
+    return svg(title, NAMES + wide + 210, bottom + 42, parts, "")
+
+
+def _ticks(start: float, largest: float) -> list[float]:
+    """Return values for the marks of an axis: powers of ten, or four to ten equal steps from 0."""
+    if start > 0:
+        return [start * 10.0**k for k in range(math.floor(math.log10(largest / start)) + 1)]
+    power = 10.0 ** math.floor(math.log10(largest / 4))
+    step = max(n * power for n in (1, 2, 5) if n * power <= largest / 4)
+    return [step * k for k in range(math.floor(largest / step) + 1)]
