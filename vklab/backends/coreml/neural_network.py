@@ -1,0 +1,2 @@
+"""stub"""
+def import_network(p): raise NotImplementedError
