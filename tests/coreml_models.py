@@ -153,21 +153,19 @@ class TextClassifier(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: attention and a two-layer network, each with a path around it."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, length: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.split, self.joined = (-1, length, heads, width // heads), (-1, length, width)
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's result, of x's shape."""
-        batch, length, width = x.shape
-        split = (batch, length, self.heads, width // self.heads)
-        q, k, v = (each.reshape(split).transpose(1, 2)
+        q, k, v = (each.reshape(self.split).transpose(1, 2)
                    for each in self.qkv(self.before(x)).chunk(3, -1))  # fmt: skip
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
-        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        x = x + self.out(mixed.transpose(1, 2).reshape(self.joined))
         return x + self.narrow(nn.functional.gelu(self.wide(self.after(x))))
 
 
@@ -178,7 +176,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
         self.position = nn.Parameter(torch.randn(1, length, width) * 0.1)
-        self.layers = nn.Sequential(Layer(width, 4), Layer(width, 4))
+        self.layers = nn.Sequential(Layer(width, length, 4), Layer(width, length, 4))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -188,8 +186,8 @@ class Encoder(nn.Module):
 
 def spread(module: nn.Module, batch: torch.Tensor) -> nn.Module:
     """Draw weights by He fan-in, set BatchNorm's statistics by one batch; return the module."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d | nn.Linear):
+    for part in module.modules():  # the last layer keeps torch's weights
+        if isinstance(part, nn.Conv2d):
             fan_in = math.prod(part.weight.shape[1:])
             nn.init.normal_(part.weight, 0, math.sqrt(2 / fan_in))
         if isinstance(part, nn.BatchNorm2d):

@@ -60,20 +60,20 @@ def square(op: Emission, x: TensorInfo) -> None:
 @operator("log")
 def log(op: Emission, x: TensorInfo, *, epsilon: float = 1e-45) -> None:
     """Compute log(x + epsilon)."""
-    op.narrow("Log", op.node("Add", op.wide(x), np.float32(epsilon).reshape(())))
+    op.narrow("Log", op.node("Add", op.wide(x), np.float32(epsilon)))
 
 
 @operator("rsqrt")
 def rsqrt(op: Emission, x: TensorInfo, *, epsilon: float = 1e-12) -> None:
     """Compute 1 / sqrt(x + epsilon)."""
-    root = op.node("Sqrt", op.node("Add", op.wide(x), np.float32(epsilon).reshape(())))
+    root = op.node("Sqrt", op.node("Add", op.wide(x), np.float32(epsilon)))
     op.narrow("Reciprocal", root)
 
 
 @operator("inverse")
 def inverse(op: Emission, x: TensorInfo, *, epsilon: float = 1e-4) -> None:
     """Compute 1 / (x + epsilon)."""
-    op.narrow("Reciprocal", op.node("Add", op.wide(x), np.float32(epsilon).reshape(())))
+    op.narrow("Reciprocal", op.node("Add", op.wide(x), np.float32(epsilon)))
 
 
 @operator("silu")
@@ -129,7 +129,7 @@ def gelu(op: Emission, x: TensorInfo, *, mode: str = "EXACT") -> None:
         op.result("Gelu", x, approximate=forms[mode])
     elif mode == "SIGMOID_APPROXIMATION":
         wide = op.wide(x)
-        scaled = op.node("Mul", wide, np.float32(1.702).reshape(()))
+        scaled = op.node("Mul", wide, np.float32(1.702))
         op.narrow("Mul", wide, op.node("Sigmoid", scaled))
     else:
         op.refuse(f"mode {mode!r}; vklab knows {', '.join((*forms, 'SIGMOID_APPROXIMATION'))}")

@@ -22,7 +22,7 @@ __all__ = ["OPERATORS", "OPSET", "Emission", "call", "check", "emit", "operator"
            "shapes_of"]  # fmt: skip
 
 OPSET = 21
-Operand = TensorInfo | np.ndarray | str | None
+Operand = TensorInfo | np.ndarray | np.generic | str | None
 Rule = Callable[..., None]
 # The function of each MIL operator by its name.
 OPERATORS: dict[str, Rule] = {}
@@ -100,7 +100,8 @@ class Emission:
     def _named(self, operand: Operand) -> str:
         if operand is None or isinstance(operand, str):
             return operand or ""
-        if isinstance(operand, np.ndarray):
+        if not isinstance(operand, TensorInfo):
+            operand = np.asarray(operand)
             name = f"{self.outputs[0].name}/constant_{len(self.constants)}"
             operand = TensorInfo(name, str(operand.dtype), operand.shape, operand)
         if operand.constant is not None:

@@ -135,11 +135,11 @@ def scaled_dot_product_attention(
     size = query.shape[-1]
     if isinstance(size, str):
         op.refuse(f"the last dimension of {query} is open")
-    scale = np.float32(1 / math.sqrt(int(size))).reshape(())
+    scale = np.float32(1 / math.sqrt(int(size)))
     scores = op.node("MatMul", op.wide(query), _transposed(op, op.wide(key), key.rank))
     scores = op.node("Mul", scores, scale)
     if attn_mask is not None and attn_mask.dtype == "bool":
-        scores = op.node("Where", attn_mask, scores, np.float32(-np.inf).reshape(()))
+        scores = op.node("Where", attn_mask, scores, np.float32(-np.inf))
     elif attn_mask is not None:
         scores = op.node("Add", scores, op.wide(attn_mask))
     op.narrow("MatMul", op.node("Softmax", scores, axis=-1), op.wide(value))
