@@ -97,16 +97,19 @@ def _operation(
     if operation.type == "const":
         if "val" not in operation.attributes:
             raise ModelError(f"{made.title} has no value")
-        array = values.read(operation.attributes["val"], opened, made.title)
-        dtype = "string" if array.dtype == object else str(array.dtype)
-        if (dtype, array.shape) != (made.y.dtype, made.y.shape):
-            raise ModelError(f"{made.title} declares {made.y}, its value is {dtype}"
-                             f"{list(array.shape)}")  # fmt: skip
-        made.results[made.y.name] = TensorInfo(made.y.name, dtype, array.shape, array)
+        info = _constant(operation.attributes["val"], made.y.name, made.title, opened)
+        if (info.dtype, info.shape) != (made.y.dtype, made.y.shape):
+            raise ModelError(f"{made.title} declares {made.y}, its value is {info}")
+        made.results[made.y.name] = info
         return made
     inputs = {name: [_bound(binding, f"{made.outputs[0].name}/{name}_{i}", made, scope, opened)
                      for i, binding in enumerate(argument.arguments)]
               for name, argument in sorted(operation.inputs.items())}  # fmt: skip
+    if operation.type.startswith("constexpr_"):  # before iOS 18, their inputs are attributes
+        for name, value in operation.attributes.items():
+            if name != "name":
+                owner = f"{made.title}, attribute {name!r}"
+                inputs[name] = [_constant(value, f"{outputs[0].name}/{name}", owner, opened)]
     return emission.emit(operation.type, outputs, inputs)
 
 
@@ -125,7 +128,11 @@ def _bound(
         return scope[binding.name]
     if kind != "value":
         raise ModelError(f"{made.title}: input {name!r} is bound to nothing")
-    array = values.read(binding.value, opened, f"{made.title}, input {name!r}")
+    return _constant(binding.value, name, f"{made.title}, input {name!r}", opened)
+
+
+def _constant(value: Any, name: str, owner: str, opened: Package) -> TensorInfo:
+    array = values.read(value, opened, owner)
     dtype = "string" if array.dtype == object else str(array.dtype)
     return TensorInfo(name, dtype, array.shape, array)
 
