@@ -12,7 +12,8 @@ def differences() -> list[str]:
     from coremltools.proto import Model_pb2
 
     problems: list[str] = []
-    _compare(protobuf.message_class("Model").DESCRIPTOR, Model_pb2.Model.DESCRIPTOR, problems, set())
+    ours = protobuf.message_class("Model").DESCRIPTOR
+    _compare(ours, Model_pb2.Model.DESCRIPTOR, problems, set())
     return problems
 
 

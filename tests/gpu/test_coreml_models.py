@@ -106,9 +106,9 @@ def test_compressed_weights(how, tmp_path, device_index):
             mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=16),
         "sparse": lambda: cto.OpMagnitudePrunerConfig(target_sparsity=0.6),
     }  # fmt: skip
-    apply = {"int8": cto.linear_quantize_weights, "sparse": cto.prune_weights,
-             "blocks of int4": cto.linear_quantize_weights}.get(how, cto.palettize_weights)  # fmt: skip
-    small = apply(model, cto.OptimizationConfig(global_config=settings_of[how]()))
+    compress = cto.linear_quantize_weights if "int" in how else cto.palettize_weights
+    compress = cto.prune_weights if how == "sparse" else compress
+    small = compress(model, cto.OptimizationConfig(global_config=settings_of[how]()))
     path = coreml_packages.save(small, tmp_path, "small")
     graph = program.import_package(path)
     kinds = {op.type for op in _operations(small)}

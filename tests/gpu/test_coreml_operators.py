@@ -29,13 +29,11 @@ def written(precision, folder):
             inputs[key] = (*inputs.get(key, ()), name)
         inputs |= {k: mil_cases.constant(v, precision) for k, v in case.constants.items()}
         dtype = mil_cases.result_dtype(case, precision)
-        names = []
-        for i, array in enumerate(mil_cases.expected(case, precision)):
-            names.append(f"out_{number}_{i}")
-            if i:
-                made.output(operation, names[-1], dtype, array.shape)
-            else:
-                operation = made.operation(case.kind, names[-1], dtype, array.shape, inputs)
+        arrays = mil_cases.expected(case, precision)
+        names = [f"out_{number}_{i}" for i in range(len(arrays))]
+        operation = made.operation(case.kind, names[0], dtype, arrays[0].shape, inputs)
+        for name, array in zip(names[1:], arrays[1:], strict=True):
+            made.output(operation, name, dtype, array.shape)
         results.append(names)
         made.outputs(*names)
     return made.save(folder), feeds, results
@@ -54,9 +52,9 @@ def allowed(case, expected, precision):
 def test_operators_agree_with_numpy(precision, fused, device, tmp_path):
     path, feeds, results = written(precision, tmp_path)
     switches = {} if fused else {"DISABLE_FUSION": True, "DISABLE_PASSES": "all"}
-    with settings.settings(**switches):
-        with vklab.load(program.import_package(path), device) as session:
-            made = session.run(feeds)
+    graph = program.import_package(path)
+    with settings.settings(**switches), vklab.load(graph, device) as session:
+        made = session.run(feeds)
     problems = []
     for case, names in zip(mil_cases.CASES, results, strict=True):
         dtype = mil_cases.result_dtype(case, precision)

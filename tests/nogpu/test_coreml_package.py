@@ -26,6 +26,11 @@ def written(tmp_path):
     return made, made.save(tmp_path)
 
 
+def item(content):
+    """Return a manifest's only item."""
+    return content["itemInfoEntries"][coreml_written.IDENTIFIER]
+
+
 def edit_manifest(path, change):
     """Change a package's manifest in place."""
     manifest = path / "Manifest.json"
@@ -52,10 +57,10 @@ def test_a_missing_package_is_a_missing_file(tmp_path):
 @pytest.mark.parametrize(("change", "words"), [
     (lambda c: c.pop("itemInfoEntries"), "lacks itemInfoEntries"),
     (lambda c: c.update(rootModelIdentifier="ABC"), "'ABC' is no item"),
-    (lambda c: c["itemInfoEntries"]["60D3ED87"].pop("path"), "is no item with a path"),
-    (lambda c: c["itemInfoEntries"]["60D3ED87"].update(path="no.mlmodel"), "'no.mlmodel' is missing"),
-    (lambda c: c["itemInfoEntries"]["60D3ED87"].update(path="../../x"), "leaves the package"),
-    (lambda c: c["itemInfoEntries"]["60D3ED87"].update(path="a\0b"), "NUL byte"),
+    (lambda c: item(c).pop("path"), "is no item with a path"),
+    (lambda c: item(c).update(path="no.mlmodel"), "'no.mlmodel' is missing"),
+    (lambda c: item(c).update(path="../../x"), "leaves the package"),
+    (lambda c: item(c).update(path="a\0b"), "NUL byte"),
 ])  # fmt: skip
 def test_damaged_manifests(written, change, words):
     edit_manifest(written[1], change)
@@ -128,7 +133,7 @@ def test_wrong_places_of_weights(written, name, offset, words, tmp_path):
 
 
 def test_a_single_file_has_no_weights_beside_it(written):
-    with pytest.raises(ModelError, match=r"is a single file, but its weights are in .* \.mlpackage"):
+    with pytest.raises(ModelError, match="is a single file, but its weights are in"):
         program.import_package(written[1] / DATA / "model.mlmodel")
 
 
@@ -156,19 +161,19 @@ def _operation(made, number=-1):
     (lambda m: setattr(_operation(m).outputs[0].type.tensorType, "dataType", 10),
      r"declares z: float16\[2,3\], but its inputs give z: float32\[2,3\]"),
     (lambda m: setattr(_operation(m).outputs[0].type.tensorType, "dataType", 77), "data type 77"),
-    (lambda m: setattr(_operation(m).outputs[0].type.tensorType, "rank", 9), "declares rank 9 and 2"),
+    (lambda m: setattr(_operation(m).outputs[0].type.tensorType, "rank", 9), "rank 9 and 2"),
     (lambda m: setattr(_operation(m).outputs[0], "name", "y"), "value 'y' is already defined"),
     (lambda m: setattr(_operation(m).outputs[0], "name", ""), "has no name"),
     (lambda m: _operation(m).outputs.pop(), r"operation 3 \(relu\) has no outputs"),
     (lambda m: _operation(m).blocks.add(), "control flow"),
-    (lambda m: _operation(m, 0).attributes.pop("val"), r"operation 'weight' \(const\) has no value"),
+    (lambda m: _operation(m, 0).attributes.pop("val"), r"'weight' \(const\) has no value"),
     (lambda m: m.outputs("nothing"), "output 'nothing' is made by no operation"),
     (lambda m: m.block.ClearField("outputs"), "has no outputs"),
     (lambda m: setattr(m.function, "opset", "CoreML99"), "no block for its opset 'CoreML99'"),
     (lambda m: setattr(m.model.description, "defaultFunctionName", "f"), "has no function 'f'"),
     (lambda m: m.model.ClearField("mlProgram"), "is a model of type unknown"),
     (lambda m: m.model.treeEnsembleRegressor.SetInParent(), "type treeEnsembleRegressor"),
-    (lambda m: m.function.inputs[0].type.stateType.SetInParent(), "is a state; vklab reads tensors"),
+    (lambda m: m.function.inputs[0].type.stateType.SetInParent(), "a state; vklab reads"),
 ])  # fmt: skip
 def test_damaged_programs(change, words, tmp_path):
     with pytest.raises((ModelError, UnsupportedOperatorError), match=words):
@@ -180,7 +185,7 @@ def test_an_attribute_must_be_constant(tmp_path):
     made.input("axis", "int32", ())
     made.operation("softmax", "s", "float32", (2, 3), {"x": "z", "axis": "axis"})
     made.outputs("s")
-    with pytest.raises(UnsupportedOperatorError, match="input 'axis' is 'axis', which is no constant"):
+    with pytest.raises(UnsupportedOperatorError, match="is 'axis', which is no constant"):
         program.import_package(made.save(tmp_path))
 
 

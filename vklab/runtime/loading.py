@@ -73,5 +73,6 @@ def load(
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str))  # fmt: skip
-    return Session(graph, open_devices.open_all(device, devices), None if made else source, progress,
-                   saved, dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
+    source = None if made else source
+    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
+                   dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip

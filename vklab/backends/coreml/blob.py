@@ -66,13 +66,13 @@ class WeightFile:
             raise ModelError(f"weight file {name!r} has {size} bytes; its header alone takes "
                              f"{ALIGNMENT}")  # fmt: skip
         data = np.memmap(path, np.uint8, "r")
-        count, version = struct.unpack_from("<II", data)
+        count, version = struct.unpack("<II", data[:8].tobytes())
         if version != VERSION:
             raise ModelError(f"weight file {name!r} has format version {version}; {VERSION} is "
                              "supported")  # fmt: skip
         if count > size // ALIGNMENT:
-            raise ModelError(f"weight file {name!r} counts {count} arrays in {size} bytes, in which "
-                             f"at most {size // ALIGNMENT} fit")  # fmt: skip
+            raise ModelError(f"weight file {name!r} counts {count} arrays in {size} bytes, in "
+                             f"which at most {size // ALIGNMENT} fit")  # fmt: skip
         return cls(name, data)
 
     def read(self, offset: int, dtype: str, shape: tuple[int, ...], owner: str) -> np.ndarray:
@@ -89,7 +89,8 @@ class WeightFile:
         if offset % ALIGNMENT or not ALIGNMENT <= offset <= size - ALIGNMENT:
             raise ModelError(f"{where}: a record begins at a multiple of {ALIGNMENT}, after the "
                              f"header and before the end, byte {size}")  # fmt: skip
-        sentinel, code, length, start, padding = RECORD.unpack_from(self.data, offset)
+        sentinel, code, length, start, padding = RECORD.unpack(
+            self.data[offset : offset + RECORD.size].tobytes())  # fmt: skip
         if sentinel != SENTINEL:
             raise ModelError(f"{where} begins with {sentinel:#010x}, not {SENTINEL:#010x}")
         stored = DTYPES.get(code)
@@ -97,8 +98,8 @@ class WeightFile:
             raise ModelError(f"{where} holds {stored or f'unknown type {code}'}, the program "
                              f"declares {dtype}")  # fmt: skip
         if start % ALIGNMENT or start < ALIGNMENT or start + length > size:
-            raise ModelError(f"{where} points to bytes {start} to {start + length}; they must begin "
-                             f"at a multiple of {ALIGNMENT} and end by byte {size}")  # fmt: skip
+            raise ModelError(f"{where} points to bytes {start} to {start + length}; they must "
+                             f"begin at a multiple of {ALIGNMENT} and end by {size}")  # fmt: skip
         bits = BITS.get(dtype) or 8 * np.dtype(PLAIN[dtype]).itemsize
         wanted = math.prod(shape) * bits
         if length * 8 - (padding if dtype in BITS else 0) != wanted:

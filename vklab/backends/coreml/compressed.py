@@ -16,12 +16,12 @@ from vklab.backends.coreml.emission import Emission, operator
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
-__all__: list[str] = []
+__all__ = ["constexpr_lut_to_dense", "constexpr_sparse_to_dense"]
 
 
 def _values(op: Emission, info: TensorInfo) -> np.ndarray:
     if info.constant is None:
-        op.refuse(f"its input {info.name!r} is no constant")
+        raise op.refusal(f"its input {info.name!r} is no constant")
     return np.asarray(info.constant)
 
 
@@ -134,7 +134,7 @@ def constexpr_sparse_to_dense(
     *,
     shape: tuple[int, ...] | None = None,
 ) -> None:
-    """Spread values over the set bits of a mask; with `shape`, as in iOS 16, its bits are packed."""
+    """Spread values over the set bits of a mask; with `shape`, as in iOS 16, bits are packed."""
     bits, values = _values(op, mask), _values(op, nonzero_data).reshape(-1)
     if shape is not None:
         count = math.prod(shape)

@@ -12,7 +12,7 @@ from vklab.backends.coreml.emission import Emission, operator
 from vklab.backends.coreml.values import ONNX_CODES, STORED
 from vklab.types import TensorInfo
 
-__all__: list[str] = []
+__all__ = ["BINARY", "UNARY", "gelu"]
 
 # MIL's name and ONNX's, of operators that agree in everything.
 UNARY = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "sqrt": "Sqrt",
@@ -47,7 +47,7 @@ def not_equal(op: Emission, x: TensorInfo, y: TensorInfo) -> None:
 def real_div(op: Emission, x: TensorInfo, y: TensorInfo) -> None:
     """Divide floats."""
     if not x.dtype.startswith("float"):
-        op.refuse(f"vklab divides floats, not {x.dtype}")
+        raise op.refusal(f"vklab divides floats, not {x.dtype}")
     op.result("Div", x, y)
 
 
@@ -132,14 +132,15 @@ def gelu(op: Emission, x: TensorInfo, *, mode: str = "EXACT") -> None:
         scaled = op.node("Mul", wide, np.float32(1.702))
         op.narrow("Mul", wide, op.node("Sigmoid", scaled))
     else:
-        op.refuse(f"mode {mode!r}; vklab knows {', '.join((*forms, 'SIGMOID_APPROXIMATION'))}")
+        known = ", ".join((*forms, "SIGMOID_APPROXIMATION"))
+        raise op.refusal(f"mode {mode!r}; vklab knows {known}")
 
 
 @operator("cast")
 def cast(op: Emission, x: TensorInfo, *, dtype: str) -> None:
     """Convert to another type."""
     if STORED.get(dtype) not in ONNX_CODES:
-        op.refuse(f"dtype {dtype!r}")
+        raise op.refusal(f"dtype {dtype!r}")
     op.result("Cast", x, to=ONNX_CODES[STORED[dtype]])
 
 

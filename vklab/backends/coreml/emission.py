@@ -6,6 +6,7 @@ Also the table of MIL's operators, whose functions fill emissions. Visited by la
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = ["OPERATORS", "OPSET", "Emission", "call", "check", "emit", "operator"
            "shapes_of"]  # fmt: skip
 
 OPSET = 21
+MOST_ELEMENTS = 1 << 26
 Operand = TensorInfo | np.ndarray | np.generic | str | None
 Rule = Callable[..., None]
 # The function of each MIL operator by its name.
@@ -53,13 +55,25 @@ class Emission:
         return self.outputs[0]
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> str:
-        """Add a node inside the operation; return the name of its value."""
+        """Add a node inside the operation; return the name of its value.
+
+        Args:
+            op_type: ONNX's operator.
+            *inputs: values, constants, or names that `node` returned; None where left out.
+            **attributes: ONNX's attributes; None where left out.
+        """
         value = f"{self.outputs[0].name}/{op_type}_{len(self.nodes)}"
         self._add(value, op_type, inputs, (value,), attributes)
         return value
 
     def result(self, op_type: str, *inputs: Operand, **attributes: Any) -> None:
-        """Add the node that makes the outputs of the operation."""
+        """Add the node that makes the outputs of the operation.
+
+        Args:
+            op_type: ONNX's operator.
+            *inputs: as in `node`.
+            **attributes: as in `node`.
+        """
         names = tuple(info.name for info in self.outputs)
         self._add(names[0], op_type, inputs, names, attributes)
 
@@ -71,21 +85,40 @@ class Emission:
                              f"{list(values.shape)}")  # fmt: skip
         self.results[self.y.name] = replace(self.y, constant=values)
 
+    def filled(self, value: float, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Return a constant array; a damaged file may declare a shape of any size.
+
+        Args:
+            value: each element.
+            shape: the shape.
+            dtype: the dtype.
+        """
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise ModelError(f"{self.title}: a constant of shape {shape} has more than "
+                             f"{MOST_ELEMENTS} elements")  # fmt: skip
+        return np.full(shape, value, dtype)
+
     def wide(self, x: TensorInfo) -> TensorInfo | str:
         """Return x in float32, in which a float16 operation of several nodes computes."""
         return self.node("Cast", x, to=ONNX_CODES["float32"]) if x.dtype == "float16" else x
 
     def narrow(self, op_type: str, *inputs: Operand, **attributes: Any) -> None:
-        """Add the last node of an operation that computes in float32, rounded once."""
+        """Add the last node of an operation that computes in float32, rounded once.
+
+        Args:
+            op_type: ONNX's operator.
+            *inputs: as in `node`.
+            **attributes: as in `node`.
+        """
         if self.y.dtype == "float32":
             self.result(op_type, *inputs, **attributes)
         else:
             last = self.node(op_type, *inputs, **attributes)
             self.result("Cast", last, to=ONNX_CODES[self.y.dtype])
 
-    def refuse(self, what: str) -> None:
-        """Raise UnsupportedOperatorError for a case of the operator."""
-        raise UnsupportedOperatorError(f"{self.title}: {what}")
+    def refusal(self, what: str) -> UnsupportedOperatorError:
+        """Return the error for a case of the operator that vklab does not run."""
+        return UnsupportedOperatorError(f"{self.title}: {what}")
 
     def _add(
         self, name: str, op_type: str, inputs: Sequence[Operand], outputs: tuple[str, ...],
@@ -110,7 +143,7 @@ class Emission:
 
 
 def operator(*kinds: str) -> Callable[[Rule], Rule]:
-    """Register the function of MIL operators: positional parameters are values, others constants."""
+    """Register the function of MIL operators; its keyword-only parameters are constants."""
 
     def register(function: Rule) -> Rule:
         for kind in kinds:
@@ -133,8 +166,8 @@ def emit(
     emission = Emission(kind, tuple(outputs))
     function = OPERATORS.get(kind)
     if function is None:
-        emission.refuse(f"vklab has no MIL operator {kind!r}; it has {', '.join(sorted(OPERATORS))}")
-    assert function
+        known = ", ".join(sorted(OPERATORS))
+        raise emission.refusal(f"vklab has no MIL operator {kind!r}; it has {known}")
     call(emission, function, inputs)
     check(emission, [info for infos in inputs.values() for info in infos])
     return emission
@@ -178,7 +211,7 @@ def call(
 def _plain(emission: Emission, name: str, info: TensorInfo) -> Any:
     """Return a constant as a number, text or tuple of them."""
     if info.constant is None:
-        emission.refuse(f"input {name!r} is {info.name!r}, which is no constant")
+        raise emission.refusal(f"input {name!r} is {info.name!r}, which is no constant")
     values = np.asarray(info.constant)
     if values.ndim > 1:
         raise ModelError(f"{emission.title}: input {name!r} has shape {values.shape}; it takes a "

@@ -66,7 +66,7 @@ def concat(
 ) -> None:
     """Join tensors along an axis."""
     if interleave:
-        op.refuse("interleave=True")
+        raise op.refusal("interleave=True")
     op.result("Concat", *values, axis=axis)
 
 
@@ -120,7 +120,7 @@ def gather(
     Unchecked indices out of bounds are undefined in MIL; vklab reads them as ONNX does.
     """
     if batch_dims:
-        op.refuse(f"batch_dims={batch_dims}")
+        raise op.refusal(f"batch_dims={batch_dims}")
     wide = indices.dtype in ("int32", "int64")
     numbers = indices if wide else op.node("Cast", indices, to=ONNX_CODES["int32"])
     op.result("Gather", x, numbers, axis=axis)

@@ -5,7 +5,6 @@ Visited by lab 15. Source: NeuralNetwork.proto of coremltools 9
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +12,11 @@ import numpy as np
 
 from vklab.backends.coreml import operators
 from vklab.backends.coreml.emission import Emission
+from vklab.backends.coreml.network_weights import weights
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
-__all__ = ["LAYERS", "emit", "weights"]
+__all__ = ["LAYERS", "emit"]
 
 Inputs = Sequence[TensorInfo]
 Rule = Callable[[Emission, Inputs, Any], None]
@@ -44,7 +44,7 @@ def emit(op: Emission, inputs: Inputs, layer: Any) -> None:
         layer: the layer's message.
     """
     if op.kind not in LAYERS:
-        op.refuse(f"vklab has no layer type {op.kind!r}; it has {', '.join(sorted(LAYERS))}")
+        raise op.refusal(f"vklab has no layer type {op.kind!r}; it has {', '.join(sorted(LAYERS))}")
     function, counts = LAYERS[op.kind]
     if len(inputs) not in counts:
         raise ModelError(f"{op.title} has {len(inputs)} inputs")
@@ -55,71 +55,12 @@ def emit(op: Emission, inputs: Inputs, layer: Any) -> None:
         raise ModelError(f"{op.title} does not go with its inputs {given}: {error}") from error
 
 
-def weights(op: Emission, stored: Any, shape: Sequence[int]) -> np.ndarray:
-    """Return the weights of a layer as float32, dequantized.
-
-    Args:
-        op: the emission, for error messages.
-        stored: a Weights message.
-        shape: the shape that the layer gives them.
-    """
-    count = math.prod(shape)
-    forms = [name for name in ("floatValue", "float16Value", "rawValue", "int8RawValue")
-             if len(getattr(stored, name))]  # fmt: skip
-    if len(forms) != 1:
-        raise ModelError(f"{op.title}: weights must have one form, not {forms or 'none'}")
-    if forms == ["floatValue"]:
-        values = np.asarray(stored.floatValue, np.float32)
-    elif forms == ["float16Value"]:
-        values = _viewed(op, stored.float16Value, np.dtype("<f2"))
-    elif forms == ["rawValue"] and stored.HasField("quantization"):
-        values = _dequantized(op, stored, count, shape[0] if shape else 1)
-    else:
-        op.refuse(f"weights of the form {forms[0]}")
-    if len(values) != count:
-        raise ModelError(f"{op.title}: weights of shape {list(shape)} have {count} elements, the "
-                         f"file holds {len(values)}")  # fmt: skip
-    return values.astype(np.float32).reshape(shape)
-
-
-def _viewed(op: Emission, data: bytes, dtype: np.dtype) -> np.ndarray:
-    if len(data) % dtype.itemsize:
-        raise ModelError(f"{op.title}: {len(data)} bytes of weights are no {dtype} elements")
-    return np.frombuffer(data, dtype)
-
-
-def _dequantized(op: Emission, stored: Any, count: int, channels: int) -> np.ndarray:
-    """Return scale * q + bias, or table[q], of integers packed with their highest bit first."""
-    how = stored.quantization
-    bits = how.numberOfBits
-    needed = -(-count * bits // 8)
-    if not 1 <= bits <= 8 or len(stored.rawValue) != needed:
-        raise ModelError(f"{op.title}: {count} weights of {bits} bits need {needed} bytes, the file "
-                         f"holds {len(stored.rawValue)}")  # fmt: skip
-    data = np.unpackbits(np.frombuffer(stored.rawValue, np.uint8))[: count * bits]
-    padded = np.zeros((count, 8), np.uint8)
-    padded[:, 8 - bits :] = data.reshape(count, bits)
-    numbers = np.packbits(padded, axis=1).reshape(count)
-    if how.WhichOneof("kind") == "lookupTableQuantization":
-        table = np.asarray(how.lookupTableQuantization.floatValue, np.float32)
-        if len(table) != 1 << bits:
-            raise ModelError(f"{op.title}: a table of {len(table)} entries for {bits} bits")
-        return table[numbers]
-    scale = np.asarray(how.linearQuantization.scale, np.float32)
-    shift = np.asarray(how.linearQuantization.bias, np.float32)
-    shift = shift if len(shift) else np.zeros(1, np.float32)
-    if not {len(scale), len(shift)} <= {1, channels}:
-        raise ModelError(f"{op.title}: {len(scale)} scales and {len(shift)} biases for {channels} "
-                         "channels")  # fmt: skip
-    return (numbers.reshape(channels, -1) * scale[:, None] + shift[:, None]).reshape(-1)
-
-
 def _padding(op: Emission, layer: Any) -> dict[str, object]:
     """Return ONNX's padding attributes of a two-dimensional window."""
     if layer.HasField("same"):
         return {"auto_pad": "SAME_LOWER" if layer.same.asymmetryMode else "SAME_UPPER"}
     if not layer.HasField("valid"):
-        op.refuse("padding other than valid and same")
+        raise op.refusal("padding other than valid and same")
     edges = layer.valid.paddingAmounts.borderAmounts
     if len(edges) not in (0, 2):
         raise ModelError(f"{op.title} pads {len(edges)} axes of 2")
@@ -130,7 +71,7 @@ def _padding(op: Emission, layer: Any) -> dict[str, object]:
 @_layer("convolution")
 def _convolution(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.isDeconvolution:
-        op.refuse("deconvolution")
+        raise op.refusal("deconvolution")
     kernel = tuple(layer.kernelSize) or (3, 3)
     shape = (layer.outputChannels, layer.kernelChannels, *kernel)
     bias = weights(op, layer.bias, shape[:1]) if layer.hasBias else None
@@ -143,7 +84,7 @@ def _convolution(op: Emission, inputs: Inputs, layer: Any) -> None:
 def _pooling(op: Emission, inputs: Inputs, layer: Any) -> None:
     kinds = ("Max", "Average")
     if layer.type >= len(kinds):
-        op.refuse(f"pooling type {layer.type}; vklab has 0 (maximum) and 1 (average)")
+        raise op.refusal(f"pooling type {layer.type}; vklab has 0 (maximum) and 1 (average)")
     kind = kinds[layer.type]
     if layer.globalPooling:
         op.result(f"Global{kind}Pool", inputs[0])
@@ -176,16 +117,16 @@ def _activation(op: Emission, inputs: Inputs, layer: Any) -> None:
         below = op.node("Less", x, np.float32(numbers.alpha))
         op.result("Where", below, np.float32(0), x)
     else:
-        op.refuse(f"activation {kind or 'unknown'}")
+        raise op.refusal(f"activation {kind or 'unknown'}")
 
 
 @_layer("innerProduct")
 def _inner_product(op: Emission, inputs: Inputs, layer: Any) -> None:
     (x,) = inputs
     if layer.int8DynamicQuantize:
-        op.refuse("int8DynamicQuantize")
+        raise op.refusal("int8DynamicQuantize")
     if x.rank not in (2, 3):
-        op.refuse(f"an input of rank {x.rank}; vklab takes 2 and 3")
+        raise op.refusal(f"an input of rank {x.rank}; vklab takes 2 and 3")
     matrix = weights(op, layer.weights, (layer.outputChannels, layer.inputChannels))
     bias = weights(op, layer.bias, (layer.outputChannels,)) if layer.hasBias else None
     name = op.outputs[0].name
@@ -197,12 +138,12 @@ def _inner_product(op: Emission, inputs: Inputs, layer: Any) -> None:
 @_layer("batchedMatmul", inputs=range(1, 3))
 def _batched_matmul(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.int8DynamicQuantize:
-        op.refuse("int8DynamicQuantize")
+        raise op.refusal("int8DynamicQuantize")
     if len(inputs) == 1:
         shape = (layer.weightMatrixFirstDimension, layer.weightMatrixSecondDimension)
         product = (inputs[0], weights(op, layer.weights, shape))
         if layer.transposeA or layer.transposeB:
-            op.refuse("transposition with a weight matrix")
+            raise op.refusal("transposition with a weight matrix")
         if layer.hasBias:
             op.result("Add", op.node("MatMul", *product), weights(op, layer.bias, shape[1:]))
         else:
@@ -217,7 +158,7 @@ def _add_or_multiply(op: Emission, inputs: Inputs, layer: Any) -> None:
     total: TensorInfo | str = inputs[0]
     operands: list[Any] = [np.float32(layer.alpha)] if len(inputs) == 1 else list(inputs[1:])
     if len({info.rank for info in inputs}) > 1:
-        op.refuse(f"inputs of different ranks: {', '.join(map(str, inputs))}")
+        raise op.refusal(f"inputs of different ranks: {', '.join(map(str, inputs))}")
     for operand in operands[:-1]:
         total = op.node(kind, total, operand)
     op.result(kind, total, operands[-1])
@@ -262,7 +203,7 @@ def _per_channel(values: np.ndarray) -> np.ndarray:
 @_layer("batchnorm")
 def _batchnorm(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.computeMeanVar or layer.instanceNormalization:
-        op.refuse("statistics of the input")
+        raise op.refusal("statistics of the input")
     numbers = (weights(op, each, (layer.channels,))
                for each in (layer.gamma, layer.beta, layer.mean, layer.variance))  # fmt: skip
     op.result("BatchNormalization", inputs[0], *numbers, epsilon=layer.epsilon or 1e-5)
@@ -272,17 +213,17 @@ def _batchnorm(op: Emission, inputs: Inputs, layer: Any) -> None:
 def _mvn(op: Emission, inputs: Inputs, layer: Any) -> None:
     (x,) = inputs
     if x.rank < 3 or not layer.normalizeVariance:
-        op.refuse(f"rank {x.rank}, normalizeVariance={layer.normalizeVariance}")
+        raise op.refusal(f"rank {x.rank}, normalizeVariance={layer.normalizeVariance}")
     axis = x.rank - (3 if layer.acrossChannels else 2)
-    op.result("LayerNormalization", x, np.ones(x.dims[axis:], np.float32), axis=axis,
+    op.result("LayerNormalization", x, op.filled(1, x.dims[axis:], "float32"), axis=axis,
               epsilon=layer.epsilon)  # fmt: skip
 
 
 @_layer("layerNormalization")
 def _layer_normalization(op: Emission, inputs: Inputs, layer: Any) -> None:
     (x,), shape = inputs, tuple(layer.normalizedShape)
-    op.result("LayerNormalization", x, weights(op, layer.gamma, shape),
-              weights(op, layer.beta, shape), axis=x.rank - len(shape), epsilon=layer.eps)  # fmt: skip
+    gamma, beta = (weights(op, each, shape) for each in (layer.gamma, layer.beta))
+    op.result("LayerNormalization", x, gamma, beta, axis=x.rank - len(shape), epsilon=layer.eps)
 
 
 @_layer("softmaxND")
@@ -348,5 +289,5 @@ def _split(op: Emission, inputs: Inputs, layer: Any) -> None:
 @_layer("concatND", inputs=range(1, MANY))
 def _concat(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.interleave:
-        op.refuse("interleave")
+        raise op.refusal("interleave")
     op.result("Concat", *inputs, axis=layer.axis)

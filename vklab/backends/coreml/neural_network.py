@@ -16,7 +16,8 @@ from vklab.backends.coreml.emission import Emission
 from vklab.backends.coreml.package import Package
 from vklab.backends.coreml.values import ONNX_CODES
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph.graph import Graph, Node, topological_order
+from vklab.graph import graph as graphs
+from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
 __all__ = ["import_model", "import_network"]
@@ -43,8 +44,8 @@ def import_network(opened: Package) -> Graph:
     """Return the Graph of an opened NeuralNetwork."""
     network = opened.model.neuralNetwork
     if network.arrayInputShapeMapping != EXACT_SHAPES:
-        raise UnsupportedOperatorError(f"{opened.path} maps inputs to five axes; vklab runs networks "
-                                       "with exact input shapes (specification 4 and up)")  # fmt: skip
+        raise UnsupportedOperatorError(f"{opened.path} maps inputs to five axes; vklab runs "
+                                       "networks with exact input shapes")  # fmt: skip
     if network.preprocessing:
         raise UnsupportedOperatorError(f"{opened.path} preprocesses images; vklab runs networks of "
                                        "arrays")  # fmt: skip
@@ -89,8 +90,9 @@ def _graph(
     if not outputs:
         raise ModelError(f"{opened.path} has no outputs")
     known = [info.name for info in inputs] + list(constants)
-    return Graph(opened.path.stem, emission.OPSET, topological_order(nodes, known), tuple(inputs),
-                 outputs, constants, {info.name: info for info in (*inputs, *constants.values())},
+    ordered = graphs.topological_order(nodes, known)
+    return Graph(opened.path.stem, emission.OPSET, ordered, tuple(inputs), outputs,
+                 constants, {info.name: info for info in (*inputs, *constants.values())},
                  {"": emission.OPSET})  # fmt: skip
 
 
@@ -128,6 +130,7 @@ def _layer(layer: Any, number: int, scope: dict[str, TensorInfo]) -> Emission:
     computed = emission.shapes_of(made.nodes, infos, made.title)
     for info in made.outputs:
         if info.name not in computed:
-            made.refuse(f"vklab has no kernel for it with inputs {', '.join(map(str, inputs))}")
+            given = ", ".join(map(str, inputs))
+            raise made.refusal(f"vklab has no kernel for it with inputs {given}")
         made.results[info.name] = computed[info.name]
     return made

@@ -37,10 +37,10 @@ def pads_of(op: Emission, pad_type: str, pad: Ints | None, axes: int) -> dict[st
     if pad_type in AUTO_PADS:
         return {"auto_pad": AUTO_PADS[pad_type]}
     if pad_type != "custom":
-        op.refuse(f"pad_type {pad_type!r}; vklab knows custom, {', '.join(AUTO_PADS)}")
+        raise op.refusal(f"pad_type {pad_type!r}; vklab knows custom, {', '.join(AUTO_PADS)}")
     sizes = tuple(pad or (0,) * 2 * axes)
     if len(sizes) != 2 * axes or min(sizes, default=0) < 0:
-        op.refuse(f"pad {sizes} of {axes} axes")
+        raise op.refusal(f"pad {sizes} of {axes} axes")
     return {"pads": (*sizes[::2], *sizes[1::2])}
 
 
@@ -78,8 +78,8 @@ def pool(
     """Take the largest element or the mean of each window."""
     padding = pads_of(op, pad_type, pad, len(kernel_sizes))
     if ceil_mode and op.kind == "avg_pool" and not exclude_padding_from_average:
-        op.refuse("ceil_mode with padding that counts: MIL does not fix what windows beyond the "
-                  "padding divide by")  # fmt: skip
+        raise op.refusal("ceil_mode with padding that counts: MIL does not fix the divisor of "
+                         "windows beyond the padding")  # fmt: skip
     counted = None if op.kind == "max_pool" else int(not exclude_padding_from_average)
     op.result("MaxPool" if op.kind == "max_pool" else "AveragePool", x, kernel_shape=kernel_sizes,
               strides=strides, ceil_mode=int(ceil_mode) or None, count_include_pad=counted,
@@ -95,7 +95,7 @@ def linear(
         op.result("Gemm", x, weight, bias, transB=1)
         return
     if sum(isinstance(dim, str) for dim in x.shape[:-1]) > 1:
-        op.refuse(f"{x} has more than one open dimension before the last")
+        raise op.refusal(f"{x} has more than one open dimension before the last")
     rows = op.node("Reshape", x, np.asarray([-1, x.dims[-1]] if x.is_static else
                                             [-1, x.shape[-1]], np.int64))  # fmt: skip
     product = op.node("Gemm", rows, weight, bias, transB=1)
@@ -134,7 +134,7 @@ def scaled_dot_product_attention(
     """Compute softmax(Q K' / sqrt(E) + mask) V in float32, rounded once."""
     size = query.shape[-1]
     if isinstance(size, str):
-        op.refuse(f"the last dimension of {query} is open")
+        raise op.refusal(f"the last dimension of {query} is open")
     scale = np.float32(1 / math.sqrt(int(size)))
     scores = op.node("MatMul", op.wide(query), _transposed(op, op.wide(key), key.rank))
     scores = op.node("Mul", scores, scale)
@@ -174,8 +174,8 @@ def layer_norm(
     chosen = sorted(axis % x.rank for axis in axes) if axes is not None else list(range(x.rank))
     first = x.rank - len(chosen)
     if chosen != list(range(first, x.rank)):
-        op.refuse(f"axes {axes} of {x.rank} are not the last ones")
-    ones = np.ones(x.dims[first:], x.dtype) if gamma is None else gamma
+        raise op.refusal(f"axes {axes} of {x.rank} are not the last ones")
+    ones = op.filled(1, x.dims[first:], x.dtype) if gamma is None else gamma
     op.result("LayerNormalization", x, ones, beta, axis=first, epsilon=float(epsilon))
 
 
@@ -191,8 +191,8 @@ def batch_norm(
     epsilon: float = 1e-5,
 ) -> None:
     """Normalise channels by given means and variances, then scale and shift."""
-    scale = np.ones(mean.dims, mean.dtype) if gamma is None else gamma
-    shift = np.zeros(mean.dims, mean.dtype) if beta is None else beta
+    scale = op.filled(1, mean.dims, mean.dtype) if gamma is None else gamma
+    shift = op.filled(0, mean.dims, mean.dtype) if beta is None else beta
     op.result("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon))
 
 
@@ -207,6 +207,6 @@ def instance_norm(
 ) -> None:
     """Normalise each channel of each image, then scale and shift."""
     channels = x.dims[1:2]
-    scale = np.ones(channels, x.dtype) if gamma is None else gamma
-    shift = np.zeros(channels, x.dtype) if beta is None else beta
+    scale = op.filled(1, channels, x.dtype) if gamma is None else gamma
+    shift = op.filled(0, channels, x.dtype) if beta is None else beta
     op.result("InstanceNormalization", x, scale, shift, epsilon=float(epsilon))

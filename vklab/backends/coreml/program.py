@@ -16,7 +16,8 @@ from vklab.backends.coreml import emission, neural_network, package, values
 from vklab.backends.coreml.operators import OPERATORS
 from vklab.backends.coreml.package import Package
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph.graph import Graph, Node, topological_order
+from vklab.graph import graph as graphs
+from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
 __all__ = ["OPERATORS", "import_package", "import_program"]
@@ -93,7 +94,7 @@ def _operation(
     outputs = [values.declared(each, where) for each in operation.outputs]
     made = emission.Emission(operation.type, tuple(outputs))
     if operation.blocks:
-        made.refuse("control flow; vklab runs programs of one block")
+        raise made.refusal("control flow; vklab runs programs of one block")
     if operation.type == "const":
         if "val" not in operation.attributes:
             raise ModelError(f"{made.title} has no value")
@@ -154,8 +155,9 @@ def _graph(
     read = {name for node in nodes for name in node.reads} | set(outputs)
     kept = {name: _contiguous(info) for name, info in constants.items() if name in read}
     known = [info.name for info in inputs] + list(kept)
-    return Graph(opened.path.stem, emission.OPSET, topological_order(nodes, known), inputs, outputs,
-                 kept, {info.name: info for info in (*inputs, *kept.values())},
+    ordered = graphs.topological_order(nodes, known)
+    return Graph(opened.path.stem, emission.OPSET, ordered, inputs, outputs, kept,
+                 {info.name: info for info in (*inputs, *kept.values())},
                  {"": emission.OPSET})  # fmt: skip
 
 

@@ -21,8 +21,9 @@ __all__ = ["message_class", "parse"]
 PACKAGE = "vklab.coreml"
 # Message: its fields as "number name type"; a trailing * repeats, map<T> has keys of text.
 MODEL = """
-Model: 1 specificationVersion int32, 2 description ModelDescription, 500 neuralNetwork NeuralNetwork,
-    502 mlProgram Program, 303 neuralNetworkRegressor Other, 403 neuralNetworkClassifier Other,
+Model: 1 specificationVersion int32, 2 description ModelDescription,
+    500 neuralNetwork NeuralNetwork, 502 mlProgram Program,
+    303 neuralNetworkRegressor Other, 403 neuralNetworkClassifier Other,
     200 pipelineClassifier Other, 201 pipelineRegressor Other, 202 pipeline Other,
     302 treeEnsembleRegressor Other, 402 treeEnsembleClassifier Other, 555 customModel Other
 Other:
