@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from vklab.backends import onnxruntime_models, oracle, process, torch
 from vklab.backends.backend import ModelSource
+from vklab.backends.coreml import program
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
+from vklab.runtime import host
 
-__all__ = ["examples", "exported", "inputs_of", "of_text", "proto_of", "random_inputs",
-           "require_inputs", "truth"]  # fmt: skip
+__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "proto_of",
+           "random_inputs", "require_inputs", "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -63,8 +65,10 @@ def exported(
 
     Raises process.Failure.
     """
-    if source.onnx or not source.factory:
+    if source.onnx:
         return source, []
+    if not source.factory:
+        return _of_package(source, folder, seconds)
     path, notes = folder / f"{source.name}.onnx", []
     try:
         facts = process.once(_export, source.factory, path, open_batch, seconds=seconds)
@@ -78,12 +82,45 @@ def exported(
     return ModelSource(source.name, source.factory, path, source.package), notes
 
 
+def _write_package(state: dict[str, Any], source: ModelSource, path: Path) -> None:
+    assert source.package is not None
+    onnx.save(host.to_proto(program.import_package(source.package)), path)
+
+
+def _of_package(
+    source: ModelSource, folder: Path, seconds: float
+) -> tuple[ModelSource, list[str]]:
+    """Return a Core ML package with the ONNX form of its program, operator by operator.
+
+    Args:
+        source: the model; without a package it is returned as it is.
+        folder: folder for the file.
+        seconds: time limit.
+    """
+    if source.package is None:
+        return source, []
+    path = folder / f"{source.name}.onnx"
+    process.once(_write_package, source, path, seconds=seconds)
+    note = ("the oracle is the package's program in float64, with the weights that the package "
+            "stores; without the PyTorch source nobody knows the weights before rounding")
+    return ModelSource(source.name, "", path, source.package), [note]
+
+
 def proto_of(source: ModelSource) -> onnx.ModelProto:
     """Return the ONNX form with its external data inside."""
     if source.onnx is None:
         raise ModelError(f"{source.name} has no ONNX form, of which the oracle is made")
     proto, folder = onnx_import.load_proto(source.onnx)
     return onnxruntime_models.inside(proto, folder)
+
+
+def computes_in(proto: onnx.ModelProto) -> str:
+    """Return "float16" for a model with weights or casts of that dtype, else "float32"."""
+    half = TensorProto.FLOAT16
+    stored = any(tensor.data_type == half for tensor in proto.graph.initializer)
+    casts = any(item.name == "to" and item.i == half for node in proto.graph.node
+                for item in node.attribute if node.op_type == "Cast")  # fmt: skip
+    return "float16" if stored or casts else "float32"
 
 
 def _examples(state: dict[str, Any], source: ModelSource) -> dict[str, np.ndarray]:

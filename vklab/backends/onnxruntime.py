@@ -65,6 +65,11 @@ class OnnxRuntime:
         return Dtypes(self.variant.weights, self.variant.arithmetic, self.variant.sums)
 
     @property
+    def widens_float16(self) -> bool:
+        """Tell whether the provider turns float16 into float32 when it loads a model."""
+        return self.provider.key == "cpu"
+
+    @property
     def packages(self) -> tuple[str, ...]:
         """Return the packages whose versions belong to a result."""
         return ("onnxruntime", *self.provider.packages)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from vklab.backends import forms, judge, oracle, recorded, registry, rows, timing
 from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
@@ -136,7 +135,8 @@ class _Work:
     ) -> None:  # fmt: skip
         self._source, self._inputs, self._truth = source, inputs, truth
         self._options, self._progress = options, progress
-        self._model: onnx.ModelProto | None = None
+        self._model = forms.proto_of(source)
+        self._kind = forms.computes_in(self._model)
         self._locals: dict[Dtypes, Any] = {}
 
     def export_row(self) -> list[Measured]:
@@ -188,7 +188,8 @@ class _Work:
     def _one(self, live: Live) -> Measured:
         """Run one backend and judge it."""
         runs = live.outputs(self._source, self._inputs, self._options.repeats)
-        measured = rows.of_runs(live.backend, runs, live.facts(), self._truth.outputs)
+        dtypes = rows.dtypes_of(live.backend, self._kind)
+        measured = rows.of_runs(live.backend, runs, live.facts(), self._truth.outputs, dtypes)
         if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")
@@ -201,11 +202,9 @@ class _Work:
 
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
-        if self._model is None:
-            self._model = forms.proto_of(self._source)
         given = None
         if live.runs_parts:
-            given = rows.given_layers(self._model, self._truth, live.backend.dtypes, self._locals)
+            given = rows.given_layers(self._model, self._truth, measured.row.dtypes, self._locals)
         looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
             looked = rows.with_part(looked, self._model, self._truth, live, self._options.parts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vklab.backends import onnxruntime, process, reference, tasks, torch, vulkan
+from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
 from vklab.backends.backend import Availability, Backend
 
 __all__ = ["choose", "every", "listed", "register", "survey"]
@@ -31,8 +31,9 @@ def every(peers: Path | None = None) -> list[Backend]:
 
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
-    backends: list[Backend] = [*vulkan.every(), *torch.every(), *onnxruntime.every(peers),
-                               reference.Reference()]  # fmt: skip
+    devices = vulkan.every()
+    backends: list[Backend] = [*devices, *coreml_vulkan.every(devices), *torch.every(),
+                               *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
     for make in _more:
         backends += make()
     return backends

@@ -19,8 +19,8 @@ from vklab.backends.live import Live
 from vklab.backends.process import Failure
 from vklab.runtime.observe import tolerances
 
-__all__ = ["Measured", "absent", "comparable", "failed", "foreign", "given_layers", "judged",
-           "of_recording", "of_runs", "same_arrays", "timed", "with_layers",
+__all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
+           "judged", "of_recording", "of_runs", "same_arrays", "timed", "with_layers",
            "with_part"]  # fmt: skip
 
 FAILURES = ("crashed", "timeout", "failed")
@@ -144,6 +144,19 @@ def foreign(recording: recorded.Recording, path: Path) -> Measured:
     return Measured(row)
 
 
+def dtypes_of(backend: Backend, model: str) -> Dtypes:
+    """Return the dtypes in which a backend computes a model that is "float16" or "float32" itself.
+
+    A row in float32 leaves the model as it is: one in float16 is computed in float16. ONNX Runtime
+    on the CPU widens it when it is loaded.
+    """
+    own = backend.dtypes
+    if model == "float32" or own.weights != "float32":
+        return own
+    widens = getattr(backend, "widens_float16", False)
+    return Dtypes(model, own.arithmetic if widens else model, own.sums)
+
+
 def _verdict(
     dtypes: Dtypes, outputs: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]
 ) -> Verdict:
@@ -153,7 +166,7 @@ def _verdict(
 
 def of_runs(
     backend: Backend, runs: Sequence[Mapping[str, np.ndarray]], facts: Mapping[str, Any],
-    truth: Mapping[str, np.ndarray],
+    truth: Mapping[str, np.ndarray], dtypes: Dtypes,
 ) -> Measured:  # fmt: skip
     """Return the row of a backend that ran.
 
@@ -162,10 +175,11 @@ def of_runs(
         runs: outputs of several runs with the same inputs.
         facts: as `tasks.facts` returns them.
         truth: the oracle's outputs.
+        dtypes: dtypes in which the backend computes this model.
     """
     row = _row(backend, "ran", nodes=facts["nodes"], bytes=facts["size_bytes"])
-    row = replace(row, device=facts["device"] or row.device)
-    measured = judged(row, _verdict(backend.dtypes, runs[0], truth))
+    row = replace(row, device=facts["device"] or row.device, dtypes=dtypes)
+    measured = judged(row, _verdict(dtypes, runs[0], truth))
     notes = (*measured.notes, *filter(None, [facts["note"]]))
     result = Result(dict(runs[0]), {}, facts["nodes"], facts["versions"], (), facts["size_bytes"])
     return replace(measured, repeats=errors.repeats(runs), notes=notes, result=result)

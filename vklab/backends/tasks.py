@@ -142,7 +142,9 @@ def alone(
     with tempfile.TemporaryDirectory(prefix="vklab-part-") as folder:
         path = Path(folder) / "part.onnx"
         path.write_bytes(model)
-        prepared = backend.prepare(ModelSource("part", onnx=path))
+        # A backend of packages takes parts of a package as ONNX graphs, too.
+        prepare_part = getattr(backend, "prepare_part", backend.prepare)
+        prepared = prepare_part(ModelSource("part", onnx=path))
         try:
             return arrays(prepared.run(inputs))
         finally:

@@ -118,7 +118,7 @@ class Loaded:
         found = self._session.host_nodes
         on_host = len(found.nodes)
         self._nodes = {"vklab": found.total - on_host} | ({HOST: on_host} if on_host else {})
-        self.note = found.reasons
+        self.note = "; ".join(filter(None, [self.note, found.reasons]))
         if on_host == found.total and on_host:
             raise Refused(f"all {on_host} nodes ran on the host: {found.reasons}")
 
