@@ -2,6 +2,7 @@
 
 import math
 
+import exported_models
 import numpy as np
 import onnx
 import planted_defects as planted
@@ -263,6 +264,45 @@ def test_only_chosen_layers_are_measured():
 ])  # fmt: skip
 def test_terms_of_a_sum(node, shapes, count):
     assert lengths.terms(node, shapes) == count
+
+
+def test_bodies_and_shapes_of_separated_layers_read_the_truth():
+    one = numpy_helper.from_array(np.ones(1, np.float32), "one")
+    branches = [
+        helper.make_graph([helper.make_node(op_type, ["double", "one"], ["z"])], op_type, [],
+                          [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)])
+        for op_type in ("Add", "Sub")
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["double"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Shape", ["x"], ["size"]),
+        helper.make_node("Expand", ["y", "size"], ["out"]),
+    ]
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+             helper.make_tensor_value_info("yes", TensorProto.BOOL, [])]  # fmt: skip
+    out = [helper.make_tensor_value_info("out", TensorProto.FLOAT, [3])]
+    model = helper.make_model(helper.make_graph(nodes, "g", infos, out, [one]), ir_version=8,
+                              opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+    fed = {"x": np.arange(3, dtype=np.float32), "yes": np.array(True)}
+    truth = oracle.of_graph(model, fed).layers
+    given = layers.local(model, truth, planted.SINGLE)
+    assert sorted(given.inputs) == ["double", "x", "y", "yes"]  # `size` is a constant
+    made = planted.single(given.model, given.inputs)
+    rows = layers.by_layer(model, truth, planted.SINGLE, {}, given, made)
+    assert {row.name: row.share for row in rows} == {"double": 0, "y": 0, "out": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "vit", "mobilenet_v3"])
+def test_visible_defects_of_exported_models_are_found(name):
+    model = exported_models.load(name)
+    inputs = exported_models.inputs_of(model, exported_models.sizes_of(name)[0])
+    studied = [planted.study(model, inputs, *each) for each in planted.defects(model)]
+    print("\n".join(map(str, studied)))
+    assert len(studied) > 10
+    for each in studied:
+        assert each.named == each.layer or each.times <= planted.VISIBLE, each
 
 
 # ------------------------------------------------------------------------------- smallest part
