@@ -36,6 +36,7 @@ MODULES = {
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",
+    "parity": "parity",
     "course": "course",
     "settings": "settings",
 }
