@@ -37,6 +37,7 @@ MODULES = {
     "bench": "bench",
     "conformance": "conformance",
     "parity": "parity",
+    "coreml": "coreml",
     "course": "course",
     "settings": "settings",
 }
