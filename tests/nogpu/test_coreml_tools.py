@@ -154,7 +154,7 @@ def test_elsewhere_a_row_is_absent_with_its_reason(monkeypatch):
     assert list(answers) == ["coreml-all", "coreml-cpu-and-gpu", "coreml-cpu-and-ne",
                              "coreml-cpu-only"]  # fmt: skip
     for answer in answers.values():
-        assert not answer and "macOS; this is Linux" in answer.reason and answer.install
+        assert not answer and "macOS, and this is Linux" in answer.reason and answer.install
 
 
 def test_a_row_runs_the_package(monkeypatch):

@@ -52,7 +52,7 @@ class CoreML:
         try:
             units.tools()
         except SetupError as error:
-            return Availability(str(error).splitlines()[0], error.repair or "a Mac")
+            return Availability(str(error).splitlines()[0], error.repair)
         return Availability()
 
     def prepare(self, source: ModelSource) -> Loaded:

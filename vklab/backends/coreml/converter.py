@@ -7,6 +7,7 @@ Visited by lab 15.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import shutil
 import warnings
@@ -150,7 +151,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

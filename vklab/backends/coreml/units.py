@@ -184,8 +184,8 @@ def _known(units: str) -> str:
 def tools() -> Tools:
     """Return coremltools' calls; raise SetupError anywhere but on macOS with coremltools."""
     if platform.system() != "Darwin":
-        raise SetupError(f"Core ML is a part of macOS; this is {platform.system()}. vklab parity "
-                         "executes the program here, without Core ML")  # fmt: skip
+        raise SetupError(f"Core ML is a part of macOS, and this is {platform.system()}",
+                         f"on macOS: {INSTALL}")  # fmt: skip
     try:
         return _CoreMLTools(importlib.import_module("coremltools"))
     except ModuleNotFoundError as error:
