@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from strange_backends import WEIGHT, Strange
 
-from vklab.backends import parity, recorded, registry
+from vklab.backends import parity, process, recorded, registry
 from vklab.backends import report as summaries
 from vklab.backends.backend import ModelSource
 from vklab.errors import ModelError
@@ -190,6 +190,23 @@ def test_a_damaged_recording_is_refused(report, tmp_path, damage):
     words = "has no machine" if damage == "unknown origin" else "is no recording"
     with pytest.raises(ModelError, match=words):
         recorded.read(path)
+
+
+def test_a_backend_that_crashes_when_it_is_asked_is_absent():
+    answers = registry.survey([Strange("good"), Strange("crashes-asked")], 30)
+    assert answers["good"]
+    assert "cannot be asked: crashed with SIGSEGV" in answers["crashes-asked"].reason
+
+
+def test_drivers_that_crash_are_a_row_and_the_others_stay(monkeypatch):
+    def crashed(*given, **options):
+        raise process.Failure("crashed", "crashed with SIGSEGV")
+
+    monkeypatch.setattr(registry.process, "once", crashed)
+    rows = registry.listed()
+    assert "cannot be listed: crashed with SIGSEGV" in rows[0].available().reason
+    assert {"torch-cpu-eager-float32", "onnxruntime-cpu-float32", "onnx-reference-float32"} <= {
+        row.name for row in rows}  # fmt: skip
 
 
 def test_backends_are_chosen_by_pattern_or_part():
