@@ -33,6 +33,8 @@ class Strange:
         """Return what the defect asks for."""
         if self.name == "missing":
             return Availability("the package strange is not installed", "pip install strange")
+        if self.name == "crashes-asked":
+            os.kill(os.getpid(), signal.SIGSEGV)
         return Availability()
 
     def prepare(self, source: ModelSource) -> Prepared:

@@ -77,8 +77,26 @@ def test_networks_agree_with_torch(name, package, device_index):
     assert program.import_package(path).outputs == graph.outputs
 
 
+@pytest.mark.parametrize("how", ["RangeDim", "EnumeratedShapes"])
+def test_flexible_shapes(how, tmp_path, device_index):
+    """One import runs at several sizes: batches, and heights and widths of images."""
+    ct = coreml_packages.ct
+    module, given = coreml_models.example("mobilenet_v3")
+    shapes = [(1, 3, 64, 64), (2, 3, 64, 64)] + [(1, 3, 96, 32)] * (how == "RangeDim")
+    sizes = ct.RangeDim(32, 96, 64)
+    flexible = ct.EnumeratedShapes(shapes) if how == "EnumeratedShapes" else ct.Shape(
+        (ct.RangeDim(1, 4), 3, sizes, sizes))  # fmt: skip
+    model = coreml_packages.convert(module, given, "float32", ct.target.iOS17, shape=flexible)
+    graph = program.import_package(coreml_packages.save(model, tmp_path))
+    with vklab.load(graph, device_index) as session:
+        for shape in shapes:
+            image = given.repeat(2, 1, 2, 2)[: shape[0], :, : shape[2], : shape[3]].contiguous()
+            (result,) = session.run({graph.inputs[0].name: image.numpy()}).values()
+            assert relative_error(result, coreml_models.truth(module, image)) < LIMITS["float32"]
+
+
 def test_a_program_of_halves_rounds_after_each_operator(package, device_index):
-    """Every value of the program is a float16, and NumPy's float16 of float32 sums agrees."""
+    """Weights are halves, and fusion, which keeps the roundings, changes no bit of the output."""
     graph = program.import_package(package("mini_classifier", "float16"))
     inside = {info.dtype for name, info in graph.initializers.items() if "weight" in name}
     assert inside == {"float16"}

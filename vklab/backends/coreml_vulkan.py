@@ -6,8 +6,10 @@ modelled here: a row shows the program's own rounding, after each operator or wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import TensorProto
 
 from vklab import settings
@@ -78,9 +80,30 @@ class CoreMLProgram:
 
     def _load(self, graph: Graph, size_bytes: int) -> vulkan.Loaded:
         with settings.settings(DISABLE_FUSION=not self.fused):
-            loaded = vulkan.Loaded(graph, self.row.index, "", size_bytes)
+            loaded = _Program(graph, self.row.index, "", size_bytes)
         loaded.note = NOTE
         return loaded
+
+
+class _Program(vulkan.Loaded):
+    """A program, fed with the inputs of the model that it was converted from."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs by name."""
+        return super().run(self._fed(inputs))
+
+    def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the values of all operators by name."""
+        return super().layers(self._fed(inputs))
+
+    def _fed(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return inputs with the program's names and dtypes; by their order if names differ."""
+        infos = self.inputs
+        names = [info.name for info in infos]
+        if {*names} != {*inputs} and len(names) == len(inputs):
+            inputs = dict(zip(names, inputs.values(), strict=True))
+        kinds = {info.name: info.dtype for info in infos}
+        return {name: array.astype(kinds.get(name, array.dtype)) for name, array in inputs.items()}
 
 
 def computes_in(graph: Graph) -> str:

@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 import importlib.util
+import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ __all__ = ["OnnxRuntime", "Session", "every", "open_session", "plugin_devices", 
 
 FULL_BUILD = "full build"
 NARROW = "weights have 7 bits, as this CPU adds 8-bit products in 16 bits"
+EMULATED = "Qualcomm's library emulates its processor on x86; its times say nothing"
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
 
@@ -141,7 +143,7 @@ class Session:
         self._session: Any = open_session(backend, proto, folder,
                                           Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
-        self.note = _int8_note(backend) if backend.variant.name == "int8" else ""
+        self.note = _note(backend)
         self.size_bytes = onnxruntime_models.size_bytes(proto, folder)
         self.versions = {"onnxruntime": host.load_onnxruntime().__version__}
 
@@ -208,7 +210,12 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _int8_note(backend: OnnxRuntime) -> str:
+def _note(backend: OnnxRuntime) -> str:
+    """Return what a reader must know of a row: an emulator, or the ranges of int8."""
+    if backend.provider.key == "qnn" and platform.machine().lower() in ("x86_64", "amd64"):
+        return EMULATED
+    if backend.variant.name != "int8":
+        return ""
     ranges = "these inputs" if backend.calibration else "random inputs"
     narrow = f"; {NARROW}" if onnxruntime_models.saturates() else ""
     return f"ranges of int8 are those of {ranges}{narrow}"

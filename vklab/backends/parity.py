@@ -106,6 +106,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")
+        is_package = not source.onnx and not source.factory
         source, notes = forms.exported(source, Path(folder), options.seconds,
                                        bool(options.batches))  # fmt: skip
         given = forms.inputs_of(source, None, options.seconds) if inputs is None else dict(inputs)
@@ -113,7 +114,7 @@ def run(
         progress("computing the oracle")
         truth, note = forms.truth(source, given, options.seconds)
         notes += [*filter(None, [note]), *truth.notes]
-        work = _Work(source, given, truth, options, progress)
+        work = _Work(source, given, truth, options, progress, is_package)
         found = [*work.export_row(), *work.backends(backends), *work.recordings()]
         return Parity(source, truth.kind, given, tuple(found), tuple(notes), truth)
 
@@ -127,12 +128,14 @@ class _Work:
         truth: the oracle.
         options: choices of the report.
         progress: called before each step.
+        is_package: whether the ONNX form is that of a package's program.
     """
 
     def __init__(
         self, source: ModelSource, inputs: Mapping[str, np.ndarray], truth: Oracle,
-        options: Options, progress: Progress,
+        options: Options, progress: Progress, is_package: bool,
     ) -> None:  # fmt: skip
+        self._is_package = is_package
         self._source, self._inputs, self._truth = source, inputs, truth
         self._options, self._progress = options, progress
         self._model = forms.proto_of(source)
@@ -203,7 +206,9 @@ class _Work:
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
         given = None
-        if live.runs_parts:
+        # A part of the exported graph is no part of a package's program.
+        has_parts = self._is_package or not hasattr(live.backend, "prepare_part")
+        if live.runs_parts and has_parts:
             given = rows.given_layers(self._model, self._truth, measured.row.dtypes, self._locals)
         looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:

@@ -7,23 +7,14 @@ because a library that does not load may end its process.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
 from vklab.backends.backend import Availability, Backend
 
-__all__ = ["choose", "every", "listed", "register", "survey"]
-
-Make = Callable[[], Sequence[Backend]]
-_more: list[Make] = []
-
-
-def register(make: Make) -> Make:
-    """Add the backends of another module to the list; `make` returns them."""
-    _more.append(make)
-    return make
+__all__ = ["choose", "every", "listed", "survey"]
 
 
 def every(peers: Path | None = None) -> list[Backend]:
@@ -32,11 +23,8 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    backends: list[Backend] = [*devices, *coreml_vulkan.every(devices), *torch.every(),
-                               *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
-    for make in _more:
-        backends += make()
-    return backends
+    return [*devices, *coreml_vulkan.every(devices), *torch.every(), *onnxruntime.every(peers),
+            reference.Reference()]  # fmt: skip
 
 
 def _listed(state: dict[str, Any], peers: Path | None) -> list[Backend]:

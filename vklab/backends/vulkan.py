@@ -16,6 +16,7 @@ from vklab.graph.graph import Graph
 from vklab.runtime import open_devices
 from vklab.runtime.observe import reference
 from vklab.runtime.session import Session
+from vklab.types import TensorInfo
 
 __all__ = ["Loaded", "Vulkan", "every"]
 
@@ -99,6 +100,11 @@ class Loaded:
         self._nodes: dict[str, int] = {}
         self.note = ""
         self.versions = {"vklab": __version__}
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Return name, dtype and shape of every input."""
+        return self._graph.inputs
 
     @property
     def nodes(self) -> Mapping[str, int]:

@@ -8,6 +8,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +47,10 @@ def parity(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Default: those of "
                                   "the factory, or random ones of a seed.")
+    ] = None,
+    package: Annotated[
+        Path | None, typer.Option(metavar="FILE.mlpackage", help="The same model as a Core ML "
+                                  "package, for its rows.")
     ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Compare each layer, too: in the whole model, and "
@@ -98,6 +103,8 @@ def parity(
     if not model:
         raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, or MODULE:FUNCTION")
     source = forms.of_text(model)
+    if package is not None:
+        source = replace(source, package=forms.of_text(str(package)).package)
     chosen = registry.choose(registry.listed(peers, limit), backends or ())
     if not chosen:
         raise typer.BadParameter(f"no backend matches {', '.join(backends or ())}; without "

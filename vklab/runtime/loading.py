@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from vklab import optional
-from vklab.graph.graph import Graph
 from vklab.runtime import kernels, open_devices
 from vklab.runtime.session import Session
 
@@ -20,7 +19,7 @@ __all__ = ["load"]
 
 
 def load(
-    model: onnx_import.Model | bytearray | memoryview | IO[bytes] | Graph,
+    model: onnx_import.Model | bytearray | memoryview | IO[bytes],
     device: int | str | None = None,
     progress: kernels.Progress | None = None,
     *,
@@ -59,13 +58,11 @@ def load(
     """
     given = optional.load("runtime.observe.given")
     source: Any = given.source(model) if given else model
-    made = source if isinstance(source, Graph) else None
-    compiled = None if made else optional.load("runtime.compiled.container")
+    compiled = optional.load("runtime.compiled.container")
     is_compiled = compiled and compiled.is_compiled(source)
     saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
     # Not optional, but imported here: it imports onnx, which a compiled model does not need.
-    graph = saved.graph if saved else made or \
-        optional.require("graph.onnx_import").load_graph(source)
+    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
     if outputs is not None:
         graph = optional.require("runtime.bound.chosen").only(graph, outputs, saved)
     options = None
@@ -73,6 +70,5 @@ def load(
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str))  # fmt: skip
-    source = None if made else source
     return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip

@@ -166,8 +166,8 @@ def emit(
     emission = Emission(kind, tuple(outputs))
     function = OPERATORS.get(kind)
     if function is None:
-        known = ", ".join(sorted(OPERATORS))
-        raise emission.refusal(f"vklab has no MIL operator {kind!r}; it has {known}")
+        raise emission.refusal(f"vklab has no MIL operator {kind!r}; {__name__}.OPERATORS lists "
+                               f"the {len(OPERATORS)} that it has")  # fmt: skip
     call(emission, function, inputs)
     check(emission, [info for infos in inputs.values() for info in infos])
     return emission

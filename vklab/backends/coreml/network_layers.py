@@ -44,7 +44,8 @@ def emit(op: Emission, inputs: Inputs, layer: Any) -> None:
         layer: the layer's message.
     """
     if op.kind not in LAYERS:
-        raise op.refusal(f"vklab has no layer type {op.kind!r}; it has {', '.join(sorted(LAYERS))}")
+        raise op.refusal(f"vklab has no layer type {op.kind!r}; {__name__}.LAYERS lists the "
+                         f"{len(LAYERS)} that it has")  # fmt: skip
     function, counts = LAYERS[op.kind]
     if len(inputs) not in counts:
         raise ModelError(f"{op.title} has {len(inputs)} inputs")
