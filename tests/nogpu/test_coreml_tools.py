@@ -7,15 +7,18 @@ shapes of coremltools 9, and so these tests do not show that Core ML answers so.
 from __future__ import annotations
 
 import itertools
+import json
 import platform
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from vklab.backends.backend import ModelSource, Refused
 from vklab.backends.coreml import backend, convert, inspect, options, units
+from vklab.cli import coreml
 from vklab.errors import ModelError, SetupError
 
 PACKAGES = Path(__file__).resolve().parents[2] / "data/packages"
@@ -167,3 +170,22 @@ def test_a_row_runs_the_package(monkeypatch):
     assert prepared.run(GIVEN)["logits"].tolist() == [6144]
     assert prepared.layers(GIVEN) == {} and prepared.size_bytes > 300_000
     prepared.close()
+
+
+def test_the_command_shows_the_facts_of_a_package():
+    shown = CliRunner().invoke(coreml.coreml, ["inspect", str(MINI), "--json"])
+    assert shown.exit_code == 0, shown.output
+    facts = json.loads(shown.stdout)
+    assert facts["kind"] == "mlProgram" and facts["operators"]["conv"] == 2
+    assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [1, 3, 32, 32],
+                                "flexible": []}]  # fmt: skip
+
+
+def test_the_command_measures_each_choice_of_units(monkeypatch):
+    monkeypatch.setattr(units, "tools", FakeTools)
+    arguments = ["benchmark", str(MINI), "--runs", "2", "--plan", "--json"]
+    shown = CliRunner().invoke(coreml.coreml, arguments)
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    assert [each["units"] for each in found["timed"]] == list(inspect.UNITS)
+    assert found["plan"][0]["preferred"] == "NeuralEngine"

@@ -13,6 +13,7 @@ from typing import Any
 
 from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
 from vklab.backends.backend import Availability, Backend
+from vklab.backends.coreml import backend as apple
 
 __all__ = ["choose", "every", "listed", "survey"]
 
@@ -23,8 +24,8 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    return [*devices, *coreml_vulkan.every(devices), *torch.every(), *onnxruntime.every(peers),
-            reference.Reference()]  # fmt: skip
+    return [*devices, *coreml_vulkan.every(devices), *apple.every(), *torch.every(),
+            *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
 
 
 def _listed(state: dict[str, Any], peers: Path | None) -> list[Backend]:
