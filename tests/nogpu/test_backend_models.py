@@ -46,6 +46,7 @@ def test_parameters_are_those_of_the_published_networks():
     assert sizes == [11_689_512, 2_542_856]
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_seeded_batch():
     networks = models.load_networks()
     module = networks.draw_weights(networks.MobileNetV3Small())
@@ -61,6 +62,7 @@ def test_mini_classifier_reads_held_out_digits():
     assert (found == arrays["labels"][arrays["held_out"]]).mean() >= 0.97
 
 
+@pytest.mark.slow
 def test_text_classifier_is_judged_on_held_out_passages():
     labels = models.text_labels()
     truth = scores("text_classifier", None, torch.float64)
