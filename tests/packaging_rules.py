@@ -24,12 +24,12 @@ CONDA_EXTRAS = ("labs", "test")
 NAME = r"[\w.-]+(\[.*?\])?"
 
 # The distribution that brings a module, where the names differ.
-DISTRIBUTIONS = {"zmq": "pyzmq",
+DISTRIBUTIONS = {"zmq": "pyzmq", "google": "protobuf",
     "IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml",
 }  # fmt: skip
 # Modules that come with a declared distribution and are part of its interface.
 COMES_WITH = {
-    "cffi": "vulkan", "google": "onnx", "IPython": "jupyterlab", "nbformat": "jupyterlab",
+    "cffi": "vulkan", "IPython": "jupyterlab", "nbformat": "jupyterlab",
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from onnx.backend.test.runner import Runner
 from vklab import onnx_backend, settings
 from vklab.errors import HostWarning, SetupError, UnsupportedOperatorError, VklabError
 from vklab.plan import constant_folding
+from vklab.runtime.observe import tolerances
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
 
@@ -41,9 +42,8 @@ BATCH = 24
 # For shapes, sizes, ranges and empty tensors the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
 RANDOM = constant_folding.RANDOM - {"Dropout"}
-# Distance of neighbouring numbers at 1, by dtype. A kernel rounds a float16 result once, the
-# reference at every step; in float32 and float64 only the cancellation in sums matters.
-EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+# Dtypes whose tolerances may be wider than a case asks for.
+WIDENED = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,11 +273,11 @@ def _compare(case: Case, expected: Sequence[Any], outputs: Sequence[Any]) -> Non
             np.testing.assert_equal((got.dtype, got.shape), (truth.dtype, truth.shape))
             continue
         rtol, atol = case.test.rtol, case.test.atol
-        if isinstance(truth, np.ndarray) and str(truth.dtype) in EPSILONS:
-            epsilon = EPSILONS[str(truth.dtype)]
+        if isinstance(truth, np.ndarray) and str(truth.dtype) in WIDENED:
+            least = tolerances.operator(str(truth.dtype))
             finite = np.abs(truth[np.isfinite(truth)], dtype=np.float64)
-            atol = max(atol, 8 * epsilon * float(finite.max(initial=0)))
-            rtol = max(rtol, 2 * epsilon)
+            atol = max(atol, least.atol * float(finite.max(initial=0)))
+            rtol = max(rtol, least.rtol)
         Runner.assert_similar_outputs([truth], [got], rtol, atol)
 
 

@@ -16,9 +16,13 @@ import pytest
 from vklab.course.labs import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FILES = ["digits.npz", "digits_cnn.onnx",
+FILES = ["digits.npz", "digits_cnn.onnx", "digits_mini_classifier.npz",
          *(f"graphs/{name}.onnx" for name in sorted(recorded_graphs.NAMES)),
-         "mini_classifier.onnx"]  # fmt: skip
+         "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz", "novels.txt.xz",
+         *(f"packages/{name}.mlpackage/{file}" for name in ("mini_classifier", "text_classifier")
+           for file in ("Data/com.apple.CoreML/model.mlmodel",
+                        "Data/com.apple.CoreML/weights/weight.bin", "Manifest.json")),
+         "resnet18_statistics.npz", "text_classifier.npz"]  # fmt: skip
 
 
 def run_script(
@@ -41,7 +45,8 @@ def cnn() -> onnx.ModelProto:
 
 def test_checksums_match_and_cover_every_data_file():
     assert sorted(json.loads((DATA / "checksums.json").read_text())) == FILES
-    found = (p for p in DATA.rglob("*") if p.suffix in {".npz", ".onnx"})
+    packaged = (p for p in (DATA / "packages").rglob("*") if p.is_file())
+    found = [*(p for p in DATA.rglob("*") if p.suffix in {".npz", ".onnx", ".xz"}), *packaged]
     assert sorted(p.relative_to(DATA).as_posix() for p in found) == FILES
     finished = run_script(DATA, "checksums.py")
     assert finished.returncode == 0, finished.stdout + finished.stderr

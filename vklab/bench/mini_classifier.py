@@ -1,4 +1,4 @@
-"""MiniClassifier, a small PyTorch model to export to ONNX and to Core ML.
+"""MiniClassifier with random weights, and its export from PyTorch to ONNX.
 
 Imports torch at the top, so import this module through `models.load_mini_classifier` only.
 Visited by labs 09 and 15.
@@ -16,32 +16,10 @@ from contextlib import contextmanager
 import numpy as np
 import onnx
 import torch
-from torch import nn
+
+from vklab.backends.networks import MiniClassifier
 
 __all__ = ["MiniClassifier", "build_module", "export", "quiet", "strip_metadata"]
-
-
-class MiniClassifier(nn.Module):
-    """Two convolutions, adaptive average pooling and two linear layers.
-
-    Maps float32 images [N, 3, 32, 32] (any size from 4 x 4 on) to logits [N, 10].
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 32, 3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.pool = nn.AdaptiveAvgPool2d(4)
-        self.linear1 = nn.Linear(64 * 4 * 4, 128)
-        self.linear2 = nn.Linear(128, 10)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the logits of `image`."""
-        hidden = torch.relu(self.conv1(image))
-        hidden = self.pool(torch.relu(self.conv2(hidden)))
-        hidden = torch.relu(self.linear1(torch.flatten(hidden, 1)))
-        logits: torch.Tensor = self.linear2(hidden)
-        return logits
 
 
 def build_module() -> MiniClassifier:

@@ -36,6 +36,8 @@ MODULES = {
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",
+    "parity": "parity",
+    "coreml": "coreml",
     "course": "course",
     "settings": "settings",
 }

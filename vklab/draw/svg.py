@@ -16,20 +16,25 @@ __all__ = ["PALETTE", "memory_map", "memory_map_svg", "svg", "text"]
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 
-def svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:
-    """Return a complete SVG drawing on a white page.
+def svg(
+    title: str, width: int, height: int, parts: Iterable[str], background: str = "#fff"
+) -> str:
+    """Return a complete SVG drawing, on a white page unless another background is given.
 
     Args:
         title: title, which screen readers read aloud.
         width: width in pixels.
         height: height in pixels.
         parts: SVG elements.
+        background: colour of the page; "" for that of the document around.
     """
+    style = f"max-width:100%;background:{background}" if background else "max-width:100%"
+    page = f'<rect width="{width}" height="{height}" fill="{background}"/>' if background else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" role="img" aria-label="{escape(title)}" '
-        'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11">'
-        f'<title>{escape(title)}</title><rect width="{width}" height="{height}" fill="#fff"/>'
+        f'style="{style}" font-family="sans-serif" font-size="11">'
+        f"<title>{escape(title)}</title>{page}"
         f"{''.join(parts)}</svg>"
     )
 

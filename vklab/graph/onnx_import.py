@@ -26,18 +26,18 @@ __all__ = ["from_graph", "from_proto", "load_graph", "load_proto", "prepare", "v
 
 OLDEST_OPSET = 7
 MOST_NODES = 10_000_000
-Model = str | os.PathLike[str] | bytes | onnx.ModelProto
+Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 
 
 def load_graph(model: Model) -> Graph:
-    """Return the Graph of an ONNX model given as a path, bytes or a ModelProto.
+    """Return the Graph of an ONNX model given as a path, bytes or a ModelProto; or a given Graph.
 
     Large weights of a file are mapped, not read: do not move or change the file while in use.
 
     Raises ModelError for a malformed model and FileNotFoundError for a missing file.
     """
     if not isinstance(model, (str, os.PathLike)):
-        return from_proto(*load_proto(model))
+        return model if isinstance(model, Graph) else from_proto(*load_proto(model))
     path = _file(model)
     return from_proto(_parse(onnx_file.read(path), str(model)), path.parent)
 

@@ -36,7 +36,8 @@ def load(
     """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
     Args:
-        model: a path, bytes, a file opened in binary mode, or an onnx.ModelProto.
+        model: a path, bytes, a file opened in binary mode, an onnx.ModelProto, or a Graph that an
+            importer of another format has made.
         device: index, part of a name, "gpu" or "cpu"; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
         devices: "all", or a list of indices or names: the model is split over these devices.

@@ -64,7 +64,7 @@ class Session:
     Args:
         graph: the imported model.
         opened: the device or devices.
-        model: the original model, for the reference; None for a compiled model.
+        model: the original model, for the reference; None for a compiled model or a Graph.
         progress: called as (done, of, kernel) while kernels compile.
         saved: a `compiled.saved.Saved`, for a compiled model.
         dtype: as in `load`.
@@ -93,7 +93,7 @@ class Session:
         limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
         self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
         self.graph = graph
-        self.model = None if saved else model
+        self.model = None if saved or isinstance(model, Graph) else model
         made = Options(dtype or "", self.upper_bounds)
         self.is_split = options is not None and options.is_split(len(used))
         if self.is_split:

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from vklab.draw import charts
+from vklab.runtime.observe import tolerances
 
 __all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]
 
-# Summing some thousand float32 terms in another order changes results by about 1e-6 of the largest
-# output; relative to an element that is small by cancellation, by much more.
-RTOL, ATOL = 1e-4, 5e-6
-# For values stored in float16: each rounding error is up to 5e-4 of an element, and a deep network
-# accumulates some hundred of them; the largest occur beside the largest elements.
-HALF = (4e-3, 2e-2)
+RTOL, ATOL = tolerances.TABLE["float32"].rtol, tolerances.TABLE["float32"].atol
+# For values stored in float16.
+HALF = (tolerances.TABLE["float16"].rtol, tolerances.TABLE["float16"].atol)
 SHOWN = 10
 DRAWN = 24  # rows of a picture
 

@@ -1,0 +1,260 @@
+"""ONNX Runtime's providers: the table, reasons and install lines, and who executes the nodes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from vklab.backends import onnxruntime as backends
+from vklab.backends import onnxruntime_models as models
+from vklab.backends import onnxruntime_nodes as nodes
+from vklab.backends import providers
+from vklab.backends.backend import ModelSource, Refused
+from vklab.cli import parity_providers
+from vklab.runtime import host
+from vklab.runtime.observe import tolerances
+
+DIGITS = Path(__file__).resolve().parents[2] / "data" / "mini_classifier.onnx"
+ROWS = {each.name: each for each in backends.every()}
+
+
+def test_names_are_unique_and_tolerances_know_the_dtypes():
+    assert len(ROWS) == len(backends.every())
+    for row in ROWS.values():
+        tolerances.model(row.dtypes.arithmetic, row.dtypes.weights)
+
+
+def test_the_table_names_known_packages():
+    for row in providers.PROVIDERS:
+        assert row.packages
+        for name in row.packages:
+            package = providers.PACKAGES[name]
+            assert {*package.systems} <= {*providers.ALL}
+            assert (package.kind == "plugin") == bool(package.module)
+    assert {*providers.ENDED} == {"onnxruntime-rocm", "onnxruntime-silicon", "torch-directml"}
+    assert all(providers.PACKAGES[name].replaced_by for name in providers.ENDED)
+
+
+@pytest.mark.parametrize("system", providers.ALL)
+def test_every_absent_provider_has_a_reason_and_an_install_line(monkeypatch, system):
+    monkeypatch.setattr(providers, "system", lambda: system)
+    monkeypatch.setattr(backends, "_plugin", lambda row: "")
+    for row in ROWS.values():
+        answer = row.available()
+        if row.provider.key == "cpu":
+            assert answer
+            continue
+        assert row.provider.ep in answer.reason
+        assert "pip install" in answer.install
+        if system not in row.provider.systems:
+            assert f"this is {system}" in answer.reason
+            assert answer.install.startswith(f"on {row.provider.systems[0]}: ")
+
+
+def test_a_full_build_goes_into_a_folder_of_its_own(tmp_path):
+    assert providers.install_line("onnxruntime-openvino").startswith(
+        "pip install --target PEERS/onnxruntime-openvino ")  # fmt: skip
+    assert providers.install_line("onnxruntime-qnn") == "pip install onnxruntime-qnn"
+    (tmp_path / "onnxruntime-openvino").mkdir()
+    [row] = [each for each in backends.every(tmp_path) if each.provider.key == "openvino"]
+    assert row.environment == tmp_path / "onnxruntime-openvino"
+    assert row.available()
+
+
+@pytest.mark.parametrize("installed", ["onnxruntime-directml", "onnxruntime-windowsml"])
+def test_two_packages_carry_directml_and_the_installed_one_is_the_row(monkeypatch, installed):
+    runtime = types.SimpleNamespace(get_available_providers=lambda: ["DmlExecutionProvider"])
+    monkeypatch.setattr(providers, "system", lambda: "Windows")
+    monkeypatch.setattr(host, "load_onnxruntime", lambda: runtime)
+    monkeypatch.setattr(backends, "_is_installed", lambda name: name == installed)
+    here = [each.provider.packages[0] for each in ROWS.values()
+            if each.provider.ep == "DmlExecutionProvider" and each.available()]  # fmt: skip
+    assert {*here} == {installed}
+
+
+def test_the_table_as_json_names_what_ended():
+    answers = {name: row.available() for name, row in ROWS.items()}
+    found = parity_providers.facts(answers)
+    assert {row["provider"] for row in found["providers"]} == {
+        each.ep for each in providers.PROVIDERS}  # fmt: skip
+    assert all(row["replaced_by"] for row in found["ended"])
+    assert [row["available"] for row in found["providers"]][0]
+
+
+def test_a_broken_onnxruntime_is_a_reason(monkeypatch):
+    def broken():
+        raise ImportError("libonnxruntime.so: cannot open shared object file")
+
+    monkeypatch.setattr(host, "load_onnxruntime", broken)
+    answer = ROWS["onnxruntime-cpu-float32"].available()
+    assert "cannot be loaded: libonnxruntime.so" in answer.reason
+
+
+def test_nodes_count_only_if_the_profile_confirms_them():
+    both = {"A": 9}, {"A": 7}
+    assert nodes.agreed(*both) == ({"A": 9}, "")
+    assert nodes.agreed({}, {"A": 7}) == ({"A": 7}, "")
+    assert nodes.agreed({"A": 2}, {"A": 9}) == ({"A": 9}, "")
+    found, note = nodes.agreed({"A": 9}, {"CPUExecutionProvider": 7})
+    assert found == {"CPUExecutionProvider": 7, "A": 0}
+    assert note == "assigned nodes, but no kernel in the profile: A"
+    with pytest.raises(Refused, match=r"A is listed first and executed 0 of 7 nodes"):
+        nodes.require("A", found)
+    nodes.require("A", {"A": 1, "CPUExecutionProvider": 8})
+
+
+def test_the_profile_counts_each_kernel_once(tmp_path):
+    def event(name, provider, category="Node"):
+        return {"cat": category, "name": name, "args": {"provider": provider}}
+
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps([
+        event("conv_kernel_time", "A"), event("conv_kernel_time", "A"),
+        event("conv_fence_before", "A"), event("relu_kernel_time", "B"),
+        event("model_run", "", "Session"),
+    ]))  # fmt: skip
+    assert nodes.from_profile(path) == {"A": 1, "B": 1}
+
+
+def test_a_provider_listed_first_with_its_nodes_on_the_cpu_is_refused(monkeypatch):
+    """Take a session as a plugin gives it that loads no library: all nodes on the CPU, error 0."""
+    cpu = ROWS["onnxruntime-cpu-float32"]
+    qnn = ROWS["onnxruntime-qnn-float32"]
+    opened = backends.open_session
+    monkeypatch.setattr(backends, "open_session", lambda given, *rest: opened(cpu, *rest))
+    prepared = qnn.prepare(ModelSource("digits", onnx=DIGITS))
+    with pytest.raises(Refused, match=r"QNNExecutionProvider is listed first and executed 0 of 9"):
+        prepared.run({"image": np.zeros((1, 3, 32, 32), np.float32)})
+    prepared.close()
+
+
+def test_the_cpu_executes_all_nodes_and_shows_its_layers():
+    prepared = ROWS["onnxruntime-cpu-float32"].prepare(ModelSource("digits", onnx=DIGITS))
+    image = np.ones((1, 3, 32, 32), np.float32)
+    made = prepared.run({"image": image})
+    assert prepared.nodes == {"CPUExecutionProvider": 9}
+    values = prepared.layers({"image": image})
+    assert {"conv2d", "relu", "logits"} <= values.keys()
+    np.testing.assert_allclose(values["logits"], made["logits"], atol=1e-5)
+    prepared.close()
+
+
+def test_a_provider_that_the_build_lacks_is_refused_and_not_replaced():
+    with pytest.raises(Refused, match="has no OpenVINOExecutionProvider, only"):
+        ROWS["onnxruntime-openvino-float32"].prepare(ModelSource("digits", onnx=DIGITS))
+
+
+def test_a_model_without_an_onnx_form_is_refused():
+    with pytest.raises(Refused, match="has no ONNX form"):
+        ROWS["onnxruntime-cpu-float32"].prepare(ModelSource("net", package=Path("net.mlpackage")))
+
+
+class FakeRuntime:
+    """The part of onnxruntime that plugins and DirectML use."""
+
+    __version__ = "1.31.1"
+    GraphOptimizationLevel = types.SimpleNamespace(ORT_ENABLE_BASIC="basic")
+    ExecutionMode = types.SimpleNamespace(ORT_SEQUENTIAL="sequential")
+
+    def __init__(self, devices=()):
+        self.devices, self.registered = list(devices), []
+
+    def SessionOptions(self):
+        """Return options that keep what is set."""
+        return types.SimpleNamespace(add_session_config_entry=lambda name, value: None)
+
+    def get_ep_devices(self):
+        """Return the CPU, and the plugin's devices once it is registered."""
+        cpu = types.SimpleNamespace(ep_name="CPUExecutionProvider")
+        return [cpu, *(self.devices if self.registered else [])]
+
+    def register_execution_provider_library(self, name, path):
+        """Note a registration."""
+        self.registered.append((name, path))
+
+
+def test_directml_gets_the_options_that_it_needs():
+    row = ROWS["onnxruntime-directml-float32"].provider
+    options = backends.session_options(FakeRuntime(), row, optimize=False)
+    assert options.enable_mem_pattern is False
+    assert options.execution_mode == "sequential"
+    assert options.graph_optimization_level == "basic"
+
+
+def test_a_plugin_is_registered_under_the_name_of_its_provider(monkeypatch):
+    plugin = types.ModuleType("fake_plugin")
+    plugin.get_library_path = lambda: "/lib/fake.so"
+    plugin.get_qnn_htp_path = lambda: "/lib/htp.so"
+    monkeypatch.setitem(sys.modules, "fake_plugin", plugin)
+    row = ROWS["onnxruntime-qnn-float32"].provider
+    device = types.SimpleNamespace(ep_name=row.ep)
+    runtime = FakeRuntime([device])
+    assert backends.plugin_devices(runtime, row, "fake_plugin") == [device]
+    assert runtime.registered == [(row.ep, "/lib/fake.so")]
+    assert backends.plugin_options("fake_plugin") == {"backend_path": "/lib/htp.so"}
+    with pytest.raises(Refused, match="sees no device of this machine: a Snapdragon"):
+        backends.plugin_devices(FakeRuntime(), row, "fake_plugin")
+
+
+def test_int8_has_seven_bits_where_sums_would_saturate(monkeypatch):
+    monkeypatch.setattr(models.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(models.Path, "exists", lambda path: True)
+    for text, expected in (("flags: avx2", True), ("flags: avx512_vnni", False)):
+        monkeypatch.setattr(models.Path, "read_text", lambda *given, text=text: text)
+        assert models.saturates() is expected
+    monkeypatch.setattr(models.platform, "machine", lambda: "arm64")
+    assert models.saturates() is False
+
+
+def test_layers_of_int8_are_the_values_that_were_quantised():
+    values = {"relu": 1, "relu_DequantizeLinear_Output": 2, "logits": 3, "x_scale": 4}
+    assert models.layer_values(values, ["logits"]) == {"relu": 2, "logits": 3}
+
+
+@pytest.mark.slow
+def test_float16_and_int8_are_made_by_the_tools_of_onnxruntime():
+    image = {"image": np.random.default_rng(0).random((1, 3, 32, 32), np.float32)}
+    source = ModelSource("digits", onnx=DIGITS)
+    sizes, made = {}, {}
+    for kind in ("float32", "float16", "int8"):
+        prepared = ROWS[f"onnxruntime-cpu-{kind}"].calibrated(image).prepare(source)
+        made[kind], sizes[kind] = prepared.run(image)["logits"], prepared.size_bytes
+        prepared.close()
+    assert sizes["float16"] < 0.51 * sizes["float32"]
+    assert sizes["int8"] < 0.3 * sizes["float32"]
+    assert 0 < np.abs(made["float16"] - made["float32"]).max() < 2e-3
+    assert 1e-3 < np.abs(made["int8"] - made["float32"]).max() < 0.2
+
+
+@pytest.mark.slow
+def test_a_model_that_the_tools_refuse_is_a_reason():
+    text = helper.make_tensor_value_info("s", TensorProto.STRING, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["s"], ["t"])], "text", [text],
+                              [helper.make_tensor_value_info("t", TensorProto.STRING, [1])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    with pytest.raises(Refused, match=r"onnxruntime.quantization refuses the model"):
+        models.to_int8(model, None, {"s": np.array([1.0])})
+
+
+def test_external_data_counts_as_bytes(tmp_path):
+    weight = np.ones((64, 64), np.float32)
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "wide", [value],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
+              size_threshold=0)  # fmt: skip
+    bare = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert models.size_bytes(bare, tmp_path) > weight.nbytes > models.size_bytes(bare)
+    whole = models.inside(bare, tmp_path)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(whole.graph.initializer[0]), weight)

@@ -1,0 +1,169 @@
+"""Protocol of a backend, and the records that its users share. Nothing heavy is imported here.
+
+A backend is one runtime on one device with one set of dtypes. It says whether it can run here,
+prepares one model, and the prepared model runs inputs. What it returns is judged elsewhere.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from vklab.errors import VklabError
+
+__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource", "Prepared", "Refused",
+           "Result", "Row"]
+
+STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
+
+
+class Refused(VklabError):
+    """A backend that is here but cannot take this model: the row says "refused" and why."""
+
+
+@dataclass(frozen=True)
+class Dtypes:
+    """Dtypes of a backend, in the words of NumPy.
+
+    Attributes:
+        weights: dtype in which the weights are stored, for example "float16".
+        arithmetic: dtype in which products and activations are computed.
+        sums: dtype of long sums (of a convolution, of a matrix product); "" if nobody says.
+    """
+    weights: str
+    arithmetic: str
+    sums: str
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a backend can run here. It can if `reason` is empty.
+
+    Attributes:
+        reason: one sentence that says what is missing.
+        install: the command or the step that would bring it.
+    """
+    reason: str = ""
+    install: str = ""
+
+    def __bool__(self) -> bool:
+        """Tell whether the backend can run here."""
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """One model in all the forms that exist.
+
+    Attributes:
+        name: short name for the report.
+        factory: "module:function", the PyTorch source. It returns a pair: the nn.Module in
+            eval mode and the tuple of its example tensors. Empty if there is none.
+        onnx: the ONNX file, given or exported from the factory.
+        package: the .mlpackage or .mlmodel, given or converted.
+    """
+    name: str
+    factory: str = ""
+    onnx: Path | None = None
+    package: Path | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Answer of one backend, read back from its process.
+
+    Attributes:
+        outputs: the model's outputs by name.
+        layers: values of layers by ONNX value name (or fx name); empty unless asked for.
+        nodes: nodes that each provider really executed.
+        versions: version by package.
+        latencies_ns: time of each measured run.
+        size_bytes: bytes of the model as this backend stores it.
+    """
+    outputs: dict[str, np.ndarray]
+    layers: dict[str, np.ndarray] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    latencies_ns: tuple[int, ...] = ()
+    size_bytes: int = 0
+
+
+class Prepared(Protocol):
+    """A model that one backend has loaded."""
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """Nodes that each provider really executes; empty if the backend has no nodes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the model as this backend stores it."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the model's outputs, by name, on the host."""
+
+    def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return values of layers by name; {} if this backend cannot show them."""
+
+    def close(self) -> None:
+        """Free what the model owns."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One runtime on one device with one set of dtypes."""
+
+    @property
+    def name(self) -> str:
+        """Unique name, for example "onnxruntime-cpu-float16"; `--backends` matches it."""
+
+    @property
+    def device(self) -> str:
+        """Device in words, for example "llvmpipe (LLVM 15.0.7)"."""
+
+    @property
+    def dtypes(self) -> Dtypes:
+        """Dtypes of weights, arithmetic and sums."""
+
+    def available(self) -> Availability:
+        """Tell whether this backend can run here, else the reason and the install line."""
+
+    def prepare(self, source: ModelSource) -> Prepared:
+        """Load the model; raise Refused if this backend cannot take it in any of its forms."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the parity report: the keys of its JSON form.
+
+    Attributes:
+        backend: name of the backend.
+        device: device in words.
+        dtypes: how it computes.
+        status: one of STATUSES.
+        reason: why it is absent, refused, crashed, late or failed; "" if it ran and passed.
+        install: what would bring an absent backend, or the command that fills an empty row.
+        nodes: nodes by provider.
+        max_abs_error: largest absolute error of all outputs against the oracle; None if none.
+        passed: whether all outputs lie within the tolerance; None if it did not run.
+        first_layer: name of the first layer out of tolerance; None if none or not asked.
+        latency_us: {"median", "p10", "p90"} in microseconds; None if not measured.
+        bytes: bytes of the model as this backend stores it.
+        recorded: provenance of a recorded result; None if it ran here.
+    """
+    backend: str
+    device: str
+    dtypes: Dtypes
+    status: str
+    reason: str = ""
+    install: str = ""
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    max_abs_error: float | None = None
+    passed: bool | None = None
+    first_layer: str | None = None
+    latency_us: Mapping[str, float] | None = None
+    bytes: int | None = None
+    recorded: Mapping[str, Any] | None = None

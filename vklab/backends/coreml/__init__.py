@@ -1,0 +1,1 @@
+"""Core ML models: our reader, conversion by coremltools, and the backends that run them."""

@@ -1,0 +1,218 @@
+"""Forms of one model: what is given on the command line, the exported ONNX file, the inputs.
+
+Torch runs in a child: its export may fail in any way, and only a row should notice.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from vklab.backends import onnxruntime_models, oracle, process, torch
+from vklab.backends.backend import ModelSource
+from vklab.backends.coreml import program
+from vklab.errors import ModelError
+from vklab.graph import onnx_import
+from vklab.runtime import host
+
+__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "proto_of",
+           "random_inputs", "require_inputs", "truth"]  # fmt: skip
+
+SEED = 0
+PACKAGES = (".mlpackage", ".mlmodel")
+
+
+def of_text(text: str) -> ModelSource:
+    """Return the source that a command names: an .onnx file, a Core ML package, or a factory."""
+    path = Path(text)
+    if path.suffix in PACKAGES:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no package {path}")
+        return ModelSource(path.stem, package=path.absolute())
+    if path.suffix == ".onnx" or path.exists():
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no model file {path}")
+        return ModelSource(path.stem, onnx=path.absolute())
+    module, colon, function = text.partition(":")
+    if not (colon and module.replace(".", "").isidentifier() and function.isidentifier()):
+        raise ModelError(f"{text!r} is no model: give an .onnx file, an .mlpackage, or a PyTorch "
+                         "factory as MODULE:FUNCTION")  # fmt: skip
+    return ModelSource(function, factory=text)
+
+
+def _export(state: dict[str, Any], factory: str, path: Path, open_batch: bool) -> dict[str, Any]:
+    modules = torch.load_modules()
+    facts: dict[str, Any] = modules.export(factory, path, modules.OPSET, open_batch)
+    return facts
+
+
+def exported(
+    source: ModelSource, folder: Path, seconds: float, open_batch: bool = False
+) -> tuple[ModelSource, list[str]]:
+    """Return the source with its ONNX form, and sentences on its export.
+
+    Args:
+        source: the model.
+        folder: folder for the file.
+        seconds: time limit.
+        open_batch: whether the first dimension should be open, if the module allows it.
+
+    Raises process.Failure.
+    """
+    if source.onnx:
+        return source, []
+    if not source.factory:
+        return _of_package(source, folder, seconds)
+    path, notes = folder / f"{source.name}.onnx", []
+    try:
+        facts = process.once(_export, source.factory, path, open_batch, seconds=seconds)
+    except process.Failure as failure:
+        if not open_batch:
+            raise
+        notes.append(f"the batch dimension cannot be opened: {failure.reason}")
+        facts = process.once(_export, source.factory, path, False, seconds=seconds)
+    if facts["opset"] != facts["asked"]:
+        notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
+    return ModelSource(source.name, source.factory, path, source.package), notes
+
+
+def _write_package(state: dict[str, Any], source: ModelSource, path: Path) -> None:
+    assert source.package is not None
+    onnx.save(host.to_proto(program.import_package(source.package)), path)
+
+
+def _of_package(
+    source: ModelSource, folder: Path, seconds: float
+) -> tuple[ModelSource, list[str]]:
+    """Return a Core ML package with the ONNX form of its program, operator by operator.
+
+    Args:
+        source: the model; without a package it is returned as it is.
+        folder: folder for the file.
+        seconds: time limit.
+    """
+    if source.package is None:
+        return source, []
+    path = folder / f"{source.name}.onnx"
+    process.once(_write_package, source, path, seconds=seconds)
+    note = ("the oracle is the package's program in float64, with the weights that the package "
+            "stores; without the PyTorch source nobody knows the weights before rounding")
+    return ModelSource(source.name, "", path, source.package), [note]
+
+
+def proto_of(source: ModelSource) -> onnx.ModelProto:
+    """Return the ONNX form with its external data inside."""
+    if source.onnx is None:
+        raise ModelError(f"{source.name} has no ONNX form, of which the oracle is made")
+    proto, folder = onnx_import.load_proto(source.onnx)
+    return onnxruntime_models.inside(proto, folder)
+
+
+def computes_in(proto: onnx.ModelProto) -> str:
+    """Return "float16" for a model with weights or casts of that dtype, else "float32"."""
+    half = TensorProto.FLOAT16
+    stored = any(tensor.data_type == half for tensor in proto.graph.initializer)
+    casts = any(item.name == "to" and item.i == half for node in proto.graph.node
+                for item in node.attribute if node.op_type == "Cast")  # fmt: skip
+    return "float16" if stored or casts else "float32"
+
+
+def _examples(state: dict[str, Any], source: ModelSource) -> dict[str, np.ndarray]:
+    modules = torch.load_modules()
+    module, tensors = modules.make(source.factory)
+    names = modules.parameter_names(module, len(tensors))
+    if source.onnx is not None:
+        names = onnxruntime_models.input_names(onnx.load(source.onnx, load_external_data=False))
+    return {name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)}
+
+
+def examples(source: ModelSource, seconds: float) -> dict[str, np.ndarray]:
+    """Return the example tensors of the factory by the names of the model's inputs."""
+    made: dict[str, np.ndarray] = process.once(_examples, source, seconds=seconds)
+    return made
+
+
+def inputs_of(source: ModelSource, file: Path | None, seconds: float) -> dict[str, np.ndarray]:
+    """Return the inputs of a report: of a file, of the factory, or random ones of a seed.
+
+    Args:
+        source: the model.
+        file: an .npz with an array for each input.
+        seconds: time limit.
+    """
+    if file is not None:
+        return _read(file)
+    if source.factory:
+        return examples(source, seconds)
+    return random_inputs(proto_of(source))
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no input file {file}") from None
+    except (ValueError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{file} is no .npz file of inputs: {error}") from error
+
+
+def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> None:
+    """Raise ModelError unless there is an array for each input of the model, and no other."""
+    wanted = onnxruntime_models.input_names(proto_of(source))
+    if {*wanted} != {*inputs}:
+        raise ModelError(f"the inputs are {', '.join(inputs) or 'none'}, the model has "
+                         f"{', '.join(wanted)}")  # fmt: skip
+
+
+def random_inputs(proto: onnx.ModelProto, seed: int = SEED) -> dict[str, np.ndarray]:
+    """Return inputs of a seed: normal numbers, and 0 or 1 for integers; open sizes are 1."""
+    random = np.random.default_rng(seed)
+    made = {}
+    for value in proto.graph.input:
+        if value.name not in onnxruntime_models.input_names(proto):
+            continue
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        drawn = random.integers(0, 2, shape) if dtype.kind in "biu" else random.normal(size=shape)
+        made[value.name] = drawn.astype(dtype)
+    return made
+
+
+def _truth(
+    state: dict[str, Any], source: ModelSource, inputs: Mapping[str, np.ndarray]
+) -> oracle.Oracle:
+    proto = proto_of(source)
+    if not source.factory:
+        return oracle.of_graph(proto, inputs)
+    module, _ = torch.load_modules().make(source.factory)
+    return oracle.of_module(module, proto, inputs)
+
+
+def truth(
+    source: ModelSource, inputs: Mapping[str, np.ndarray], seconds: float
+) -> tuple[oracle.Oracle, str]:
+    """Return the oracle and a note: the module in float64, else the widened graph.
+
+    Args:
+        source: the model.
+        inputs: arrays by input name.
+        seconds: time limit.
+
+    Raises process.Failure where there is no oracle at all.
+    """
+    try:
+        return process.once(_truth, source, inputs, seconds=seconds), ""
+    except process.Failure as failure:
+        if not source.factory:
+            raise
+        alone = ModelSource(source.name, "", source.onnx, source.package)
+        found = process.once(_truth, alone, inputs, seconds=seconds)
+        return found, f"the module has no float64 form ({failure.reason})"

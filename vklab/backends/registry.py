@@ -1,0 +1,75 @@
+"""Every backend of every kind, present or absent, as Backend objects: rows of a report.
+
+The list is made in a child, because it asks the Vulkan drivers; so is every answer of `available`,
+because a library that does not load may end its process.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
+from vklab.backends.backend import Availability, Backend
+from vklab.backends.coreml import backend as apple
+
+__all__ = ["choose", "every", "listed", "survey"]
+
+
+def every(peers: Path | None = None) -> list[Backend]:
+    """Return all backends; asks the Vulkan drivers in this process.
+
+    `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
+    """
+    devices = vulkan.every()
+    return [*devices, *coreml_vulkan.every(devices), *apple.every(), *torch.every(),
+            *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+
+
+def _listed(state: dict[str, Any], peers: Path | None) -> list[Backend]:
+    return every(peers)
+
+
+def listed(peers: Path | None = None, seconds: float = 60.0) -> list[Backend]:
+    """Return all backends, with the Vulkan devices that a child sees.
+
+    Drivers that crash or hang are a row of their own.
+    """
+    try:
+        return list(process.once(_listed, peers, seconds=seconds))
+    except process.Failure as failure:
+        reason = f"the Vulkan drivers cannot be listed: {failure.reason}"
+        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *torch.every(),
+                *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+
+
+def choose(backends: Sequence[Backend], patterns: Sequence[str]) -> list[Backend]:
+    """Return the backends whose name matches a pattern, or has it as a part; all without one."""
+    if not patterns:
+        return list(backends)
+    return [each for each in backends
+            if any(fnmatch.fnmatch(each.name, pattern) or pattern in each.name
+                   for pattern in patterns)]  # fmt: skip
+
+
+def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Availability]:
+    """Return whether each backend can run here, by name.
+
+    All are asked in one child; where it ends, the others are asked again, one child each.
+    """
+    try:
+        answers = process.once(tasks.availability, list(backends), seconds=seconds)
+        return {each.name: answer for each, answer in zip(backends, answers, strict=True)}
+    except process.Failure:
+        return {each.name: _alone(each, seconds) for each in backends}
+
+
+def _alone(backend: Backend, seconds: float) -> Availability:
+    try:
+        [answer] = process.once(tasks.availability, [backend], seconds=seconds)
+        made: Availability = answer
+    except process.Failure as failure:
+        return Availability(f"it cannot be asked: {failure.reason}", failure.install)
+    return made

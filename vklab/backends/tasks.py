@@ -1,0 +1,151 @@
+"""Functions that the parent calls in the child of a backend: prepare, run, layers, time, facts.
+
+The first parameter of each is the child's `state`, a dict that lives as long as the child.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Refused
+
+__all__ = ["alone", "arrays", "availability", "facts", "layers", "measure",
+           "module_layers", "prepare", "run",
+           "versions"]  # fmt: skip
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def availability(state: dict[str, Any], backends: Sequence[Backend]) -> list[Availability]:
+    """Return for each backend whether it can run here."""
+    return [backend.available() for backend in backends]
+
+
+def prepare(state: dict[str, Any], backend: Backend, source: ModelSource) -> None:
+    """Load the model; raise Failure("absent") if the backend is not here.
+
+    Args:
+        state: the child's dict.
+        backend: the backend.
+        source: the model.
+    """
+    if "prepared" in state:
+        state.pop("prepared").close()
+    state["backend"] = backend
+    state["prepared"] = backend.prepare(source)
+
+
+def run(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:
+    """Return the outputs by name as arrays."""
+    return arrays(state["prepared"].run(inputs))
+
+
+def layers(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:
+    """Return the values of layers by name; {} if the backend cannot show them."""
+    return arrays(state["prepared"].layers(inputs))
+
+
+def measure(
+    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
+) -> tuple[int, ...]:
+    """Return the nanoseconds of whole runs, host arrays in and out.
+
+    Args:
+        state: the child's dict.
+        inputs: arrays by input name.
+        seconds: no run starts later than this.
+        runs: most runs.
+    """
+    prepared = state["prepared"]
+    times: list[int] = []
+    end = time.perf_counter() + seconds
+    while len(times) < runs and (not times or time.perf_counter() < end):
+        start = time.perf_counter_ns()
+        prepared.run(inputs)
+        times.append(time.perf_counter_ns() - start)
+    return tuple(times)
+
+
+def facts(state: dict[str, Any]) -> dict[str, Any]:
+    """Return nodes by provider, bytes, versions, and a note of the prepared model."""
+    prepared = state["prepared"]
+    packages = getattr(state["backend"], "packages", ())
+    return {
+        "nodes": dict(prepared.nodes),
+        "size_bytes": int(prepared.size_bytes),
+        "versions": {"python": platform.python_version(), **versions(packages),
+                     **getattr(prepared, "versions", {})},
+        "note": str(getattr(prepared, "note", "")),
+        "device": str(getattr(prepared, "device", "")),
+    }
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    known = {}
+    for name in packages:
+        try:
+            known[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return known
+
+
+def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return values as arrays; raise Refused for one that is no tensor."""
+    for name, value in values.items():
+        if isinstance(value, (Mapping, list, tuple)):
+            raise Refused(f"output {name!r} is a {type(value).__name__}, and parity compares "
+                          "tensors only")  # fmt: skip
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def module_layers(
+    state: dict[str, Any], inputs: Arrays, truth: Arrays, dtypes: Dtypes
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the `layers.Local` of a module, and the values of its layers fed with the truth.
+
+    Args:
+        state: the child's dict.
+        inputs: arrays by input name.
+        truth: values of layers in float64 by fx name.
+        dtypes: dtypes of the backend.
+    """
+    if not hasattr(state["prepared"], "layers_alone"):
+        raise Refused(f"{state['backend'].name} runs no layer alone")
+    made: tuple[Any, dict[str, np.ndarray]]
+    made = state["prepared"].layers_alone(inputs, truth, dtypes)
+    return made
+
+
+def alone(
+    state: dict[str, Any], backend: Backend, model: bytes, inputs: Arrays
+) -> dict[str, np.ndarray]:
+    """Return the outputs of another ONNX model, a part of the first one, on the same backend.
+
+    Args:
+        state: the child's dict.
+        backend: the backend.
+        model: the part as bytes.
+        inputs: arrays by its input names.
+    """
+    calibrated = getattr(backend, "calibrated", None)
+    backend = calibrated(inputs) if calibrated else backend
+    with tempfile.TemporaryDirectory(prefix="vklab-part-") as folder:
+        path = Path(folder) / "part.onnx"
+        path.write_bytes(model)
+        # A backend of packages takes parts of a package as ONNX graphs, too.
+        prepare_part = getattr(backend, "prepare_part", backend.prepare)
+        prepared = prepare_part(ModelSource("part", onnx=path))
+        try:
+            return arrays(prepared.run(inputs))
+        finally:
+            prepared.close()

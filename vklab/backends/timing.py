@@ -1,0 +1,99 @@
+"""Times of backends, measured in turn: whole runs with arrays on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vklab.backends.live import Live
+from vklab.backends.process import Failure
+
+__all__ = ["by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
+
+WARM_UP, MOST = 2, 1000
+
+
+def in_turn(
+    alive: Mapping[str, Live], inputs: Mapping[str, np.ndarray], rounds: int, seconds: float
+) -> tuple[dict[str, list[int]], dict[str, Failure]]:
+    """Return the nanoseconds of runs by backend, and the backends that failed.
+
+    Args:
+        alive: backends with a loaded model, by name.
+        inputs: arrays by input name.
+        rounds: number of turns.
+        seconds: time of each turn.
+    """
+    times: dict[str, list[int]] = {name: [] for name in alive}
+    failures: dict[str, Failure] = {}
+    for number in range(rounds):
+        for name, live in alive.items():
+            if name in failures:
+                continue
+            try:
+                if not number:
+                    live.measure(inputs, seconds, WARM_UP)
+                times[name] += live.measure(inputs, seconds, MOST)
+            except Failure as failure:
+                failures[name] = failure
+                del times[name]
+    return times, failures
+
+
+def by_batch(
+    alive: Mapping[str, Live], inputs: Mapping[str, np.ndarray], batches: Sequence[int],
+    seconds: float,
+) -> dict[str, tuple[dict[int, float], str]]:  # fmt: skip
+    """Return for each backend the median microseconds of a run by batch size, and a note.
+
+    Args:
+        alive: backends with a loaded model, by name.
+        inputs: arrays by input name.
+        batches: sizes of the first dimension.
+        seconds: time of each turn.
+    """
+    found: dict[str, tuple[dict[int, float], str]] = {name: ({}, "") for name in alive}
+    for size in batches:
+        for name, live in alive.items():
+            medians, note = found[name]
+            if note:
+                continue
+            fed = tiled(inputs, size)
+            try:
+                live.measure(fed, seconds, WARM_UP)
+                times = live.measure(fed, seconds, MOST)
+                medians[size] = latency_us(times)["median"]
+            except Failure as failure:
+                found[name] = medians, f"no batch of {size}: {failure.reason}"
+    return found
+
+
+def tiled(inputs: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
+    """Return inputs whose first dimension has a size; elements repeat."""
+    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array
+            for name, array in inputs.items()}  # fmt: skip
+
+
+def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
+    """Return median, p10 and p90 in microseconds, and runs a second at the median."""
+    p10, median, p90 = np.percentile(np.array(nanoseconds) / 1e3, (10, 50, 90)).tolist()
+    return {"median": median, "p10": p10, "p90": p90, "runs": float(len(nanoseconds)),
+            "per_second": 1e6 / median}  # fmt: skip
+
+
+def crossovers(batches: Mapping[str, Mapping[int, float]]) -> list[tuple[int, str]]:
+    """Return the fastest backend from each batch size on at which it changes.
+
+    A size that only one backend has run has no fastest.
+    """
+    sizes = sorted({size for each in batches.values() for size in each})
+    found: list[tuple[int, str]] = []
+    for size in sizes:
+        rivals = {name: each[size] for name, each in batches.items() if size in each}
+        if len(rivals) < 2:
+            continue
+        best = min(rivals, key=lambda name: rivals[name])
+        if not found or found[-1][1] != best:
+            found.append((size, best))
+    return found
