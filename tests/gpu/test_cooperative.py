@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+import torch
+from onnx import TensorProto, helper, numpy_helper
 from small_models import random_array
+from torch.nn import functional
 
 import vklab
 from vklab.plan.tuning import tiles
@@ -82,3 +84,33 @@ def test_infinities_and_nan_stay_in_their_rows(device):
         assert session.plan.dispatches[0].kernel == "matmul_cooperative"
     assert np.isnan(y[7]).all() and np.isinf(y[3]).all()
     assert np.isfinite(np.delete(y, (3, 7), axis=0)).all()
+
+
+@pytest.mark.parametrize("tile", tiles.COOPERATIVE_CONV[:4], ids=lambda t: f"{t.m}x{t.n}x{t.k}")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
+    monkeypatch.setattr(tiles, "soonest", lambda table, sizes: (tile, parts))
+    monkeypatch.setattr(tiles, "COOPERATIVE_CONV", (tile,))
+    for channels, filters, size, window, stride, groups in (
+        (16, 40, 9, 3, 1, 1), (29, 20, 7, 3, 2, 1), (64, 36, 6, 1, 1, 2), (40, 33, 5, 5, 1, 1),
+    ):  # fmt: skip
+        shapes = {"w": (filters, channels // groups, window, window), "b": (filters,)}
+        x = random_array((2, channels, size, size), 1).astype(np.float16)
+        w = (random_array(shapes["w"], 2) / (channels * window**2) ** 0.5).astype(np.float16)
+        b = random_array(shapes["b"], 3).astype(np.float16)
+        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], strides=[stride] * 2,
+                                  pads=[window // 2] * 4, group=groups),
+                 helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
+            [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
+        )  # fmt: skip
+        proto = helper.make_model(graph, ir_version=8,
+                                  opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+        with vklab.load(proto, device=device) as session:
+            y = session.run({"x": x})["y"].astype(np.float32)
+            assert session.plan.dispatches[0].kernel == "conv_cooperative"
+        wide = functional.conv2d(*(torch.from_numpy(each.astype(np.float32)) for each in (x, w, b)),
+                                 stride=stride, padding=window // 2, groups=groups)  # fmt: skip
+        np.testing.assert_allclose(y, np.maximum(wide.numpy(), 0), rtol=2e-3, atol=4e-3)

@@ -28,27 +28,40 @@ def chosen(info, m, k, n, dtype="float16", turned=False) -> tuple[Dispatch, ...]
     return variants.choose(product, info)
 
 
+def convolved(info, filters, channels, size, window) -> tuple[Dispatch, ...]:
+    weight = np.zeros((filters, channels, window, window), np.float16)
+    image = TensorInfo("x", "float16", (1, channels, size, size))
+    filled = TensorInfo("w", "float16", weight.shape, weight)
+    (product,) = registry.apply("Conv", [image, filled], {"pads": (window // 2,) * 4}, 17).dispatches
+    return variants.choose(product, info)
+
+
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 @pytest.mark.parametrize("shared", [16384, 32768, 65536])
 @pytest.mark.parametrize("shape", [(8, 8, 8), (16, 8, 16), (16, 16, 16)], ids=str)
 def test_a_tile_suits_registers_shared_memory_and_lanes(lanes, shared, shape):
-    for m, k, n in ((16, 32, 16), (197, 768, 768), (4096, 4096, 4096), (33, 5000, 47)):
-        first, *rest = chosen(device(shape, lanes=lanes, shared=shared), m, k, n)
-        assert first.kernel == "matmul_cooperative" and len(rest) <= 1
+    info = device(shape, lanes=lanes, shared=shared)
+    products = [chosen(info, *sizes) for sizes in (
+        (16, 32, 16), (197, 768, 768), (4096, 4096, 4096), (33, 5000, 47))]  # fmt: skip
+    convs = [convolved(info, *sizes) for sizes in (
+        (16, 16, 4, 3), (64, 64, 56, 3), (512, 512, 7, 3), (256, 64, 56, 1))]  # fmt: skip
+    for first, *rest in products + convs:
+        assert first.kernel.endswith("_cooperative") and len(rest) <= 1
         sizes = {**dict(first.constants), **{name: int(value) for name, value in first.defines
                                              if value.isdigit()}}  # fmt: skip
         down = sizes["TILE_M"] // (sizes["ROWS"] * sizes["MATRIX_M"])
         across = sizes["TILE_N"] // (sizes["COLUMNS"] * sizes["MATRIX_N"])
         assert sizes["WORKGROUP"] == down * across * lanes
         assert sizes["ROWS"] * sizes["COLUMNS"] * shape[0] * shape[1] <= variants.MOST_SUMS * lanes
-        step = tiles.COOPERATIVE[0].k
+        step = sizes["TILE_K"]
         assert 2 * (step + 8) * (sizes["TILE_M"] + sizes["TILE_N"]) <= shared
         # Each invocation fetches whole eights of both tiles, and results fit where tiles lay.
         for side in ("TILE_M", "TILE_N"):
             assert sizes[side] * step // 8 % sizes["WORKGROUP"] == 0
         rows = sizes["MATRIX_M"] * sizes["COLUMNS"] * sizes["MATRIX_N"] * 4 * down * across
         assert rows <= 2 * step * (sizes["TILE_M"] + sizes["TILE_N"])
-        assert rest == [] or dict(first.push)["part"] % step == 0
+        whole = step if first.kernel.startswith("matmul") else 16  # terms; channels
+        assert rest == [] or dict(first.push)["part"] % whole == 0
 
 
 @pytest.mark.parametrize("info", [
@@ -87,7 +100,7 @@ def test_eights_are_read_where_lines_begin_at_multiples_of_eight(m, k, n, turned
 
 
 def test_the_model_prefers_more_parts_only_where_few_workgroups_would_run():
-    for table in (tiles.PRODUCT, tiles.PACKED, tiles.COOPERATIVE):
+    for table in (tiles.PRODUCT, tiles.PACKED, tiles.COOPERATIVE, tiles.COOPERATIVE_CONV):
         tile, parts = tiles.soonest(table, (4096, 4096, 4096, 1))
         assert parts == 1 and tile.m * tile.n == max(t.m * t.n for t in table)
         tile, parts = tiles.soonest(table, (32, 32, 8192, 1))

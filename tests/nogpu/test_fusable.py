@@ -84,7 +84,10 @@ PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((256, 256
                 *infos((1, 64, 64, 64)), TensorInfo("w", "float32", (512, 64, 3, 3),
                                                     np.ones((512, 64, 3, 3), np.float32))]),
             ("MatMul", infos((64, 8192), (8192, 64))),
-            ("MatMul", infos((64, 64), (64, 64), dtype="float16"))]  # fmt: skip
+            ("MatMul", infos((64, 64), (64, 64), dtype="float16")),
+            ("Conv", [*infos((1, 64, 32, 32), dtype="float16"),
+                      TensorInfo("w", "float16", (64, 64, 3, 3),
+                                 np.ones((64, 64, 3, 3), np.float16))])]  # fmt: skip
 
 
 def built() -> Iterator[Dispatch]:
@@ -125,8 +128,8 @@ def test_dispatches_declare_what_their_kernels_do():
 def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
-    others = {"conv_packed", "conv_tiled", "matmul_cooperative", "matmul_tiled", "matvec",
-              "pointwise", "sum_splits"}  # of vklab/plan
+    others = {"conv_cooperative", "conv_packed", "conv_tiled", "matmul_cooperative",
+              "matmul_tiled", "matvec", "pointwise", "sum_splits"}  # of vklab/plan
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 

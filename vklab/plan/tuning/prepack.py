@@ -25,7 +25,7 @@ FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 FEWEST_ROWS = 8
 # Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
-# Channels that conv_packed takes at one tap of a window.
+# Channels that conv_packed and conv_cooperative take at one tap of a window.
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
@@ -127,10 +127,11 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
     return weight.constant is not None and n >= fewest and n % 4 == 0 and dense
 
 
-def in_chunks(dispatch: Dispatch) -> Dispatch | None:
-    """Prepack the weights of conv_packed: steps of CHUNK channels at one tap of the window.
+def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
+    """Prepack a convolution's weights: steps of CHUNK channels at one tap of the window.
 
-    Returns None if the weights are computed by the model, or would be padded too much.
+    `width` is the multiple to which filters are padded. Returns None if the weights are computed
+    by the model, or would be padded too much.
     """
     push: dict[str, Any] = dict(dispatch.push)
     weight = dict(dispatch.reads)["w_buffer"]
@@ -138,7 +139,7 @@ def in_chunks(dispatch: Dispatch) -> Dispatch | None:
     taps = weight.count // (push["groups"] * filters * depth)
     if -depth % CHUNK > MOST_PADDING * depth:
         return None
-    laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
+    laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, width)
     # With its padding the weight may be too large for one binding.
     if laid_out is None or laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
         return None
@@ -149,7 +150,7 @@ def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative"):
         return int(dict(dispatch.defines)["TILE_K"])
-    return CHUNK if dispatch.kernel == "conv_packed" else 1
+    return CHUNK if dispatch.kernel in ("conv_packed", "conv_cooperative") else 1
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:

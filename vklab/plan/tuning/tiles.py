@@ -1,9 +1,9 @@
 """Tiles of products and convolutions, and a model of the time that each of them takes.
 
-The tables are data: another chip is another table. PRODUCT and COOPERATIVE were measured on an
-H200 (driver 580): the difference of products of 768 and 3,072 terms with few workgroups, and a
-product that fills the device. PACKED lies between what windows of 1 x 1 and of 3 x 3 took there.
-CONV was not measured in steps: its numbers keep the order of whole convolutions. Visited by lab 08.
+The tables are data: another chip is another table. Two measurements on an H200 (driver 580) gave
+each row: two lengths of a sum with few workgroups, and with a full device. PACKED and
+COOPERATIVE_CONV lie between what windows of 1 x 1 and of 3 x 3 took. CONV was not measured in
+steps: its numbers keep the order of whole convolutions. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CONV", "COOPERATIVE", "PACKED", "PRODUCT", "UNITS", "ProductSizes", "Tile",
-           "expected_ns", "parts", "soonest"]  # fmt: skip
+__all__ = ["CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
+           "ProductSizes", "Tile", "expected_ns", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -76,7 +76,7 @@ CONV: tuple[Tile, ...] = (
     Tile(64, 64, 16, 4, 4, 900, 730),
     Tile(128, 128, 16, 8, 8, 2000, 1950),
 )
-# Kernel matmul_cooperative: halves.
+# Kernels matmul_cooperative and conv_cooperative: halves.
 COOPERATIVE: tuple[Tile, ...] = (
     Tile(16, 64, 64, 16, 16, 425, 183),
     Tile(32, 32, 64, 16, 16, 388, 198),
@@ -85,6 +85,14 @@ COOPERATIVE: tuple[Tile, ...] = (
     Tile(64, 128, 64, 32, 64, 839, 676),
     Tile(128, 128, 64, 64, 64, 1578, 1155),
 )
+COOPERATIVE_CONV: tuple[Tile, ...] = (
+    Tile(32, 32, 32, 16, 16, 760, 145),
+    Tile(64, 32, 32, 32, 16, 810, 233),
+    Tile(64, 64, 32, 32, 32, 1220, 368),
+    Tile(128, 64, 32, 64, 32, 1470, 592),
+    Tile(128, 128, 64, 64, 64, 4390, 2334),
+)
+
 
 
 def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:

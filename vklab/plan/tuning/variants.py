@@ -121,27 +121,42 @@ def _matrix_units(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> 
     Source: Vulkan specification, VK_KHR_cooperative_matrix.
     """
     one, lanes = _matrix_shape(info), info.subgroup_size
-    is_half = dispatch.kernel == "matmul" and dict(dispatch.defines).get("T") == "half"
+    is_half = dict(dispatch.defines).get("T") == "half"
     if one is None or not is_half or min(sizes[:2]) < 16 or sizes[2] < 32:
         return None
-    fitting = [tile for tile in tiles.COOPERATIVE
-               if not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
-               and tile.rows * tile.columns <= MOST_SUMS * lanes
-               and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
-               and 2 * (tile.k + 8) * (tile.m + tile.n) <= _shared_bytes(info)]  # fmt: skip
-    loads = _operands(dispatch, 8) if fitting else None
-    if loads is None:
+    is_conv = dispatch.kernel == "conv"
+    source = prepack.in_chunks(dispatch, 8) if is_conv else dispatch
+    choices = tiles.COOPERATIVE_CONV if is_conv else tiles.COOPERATIVE
+    fitting = [tile for tile in choices if _suits(tile, one, info)]
+    loads = _operands(dispatch, 8) if not is_conv else ((), True)
+    if loads is None or source is None or not fitting:
         return None
     tile, parts = tiles.soonest(fitting, sizes)
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
                  ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
-    defines = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k),
-               ("EIGHTS", int(loads[1])), ("TILE_K", tile.k))  # fmt: skip
-    changed = _in_tiles(dispatch, "matmul_cooperative", tile, sizes, constants)
+    kernel = "conv_cooperative" if is_conv else "matmul_cooperative"
+    changed = _in_tiles(source, kernel, tile, sizes, constants)
     if changed is None:
         return None
+    shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), ("TILE_K", tile.k))
+    changed = replace(changed, defines=(*changed.defines, *((n, str(v)) for n, v in shape)))
+    if is_conv:
+        return _fixed_window(changed, dispatch), parts
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, *((n, str(v)) for n, v in defines))), parts
+                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
+
+
+def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
+    """Tell whether a tile is made of the device's matrices and fits into its memory."""
+    lanes = info.subgroup_size
+    stored = 4 * one.m * tile.columns * tile.blocks  # results pass through the tiles' memory
+    return (
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
+        and tile.rows * tile.columns <= MOST_SUMS * lanes
+        and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
+        and stored <= 2 * tile.k * (tile.m + tile.n)
+        and 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) <= _shared_bytes(info)
+    )
 
 
 def _matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
@@ -180,11 +195,15 @@ def _tiled(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen 
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                           defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step))
         return changed, parts
-    # The kernel's sizes are constants: it divides by them at every step.
+    return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
+
+
+def _fixed_window(changed: Dispatch, dispatch: Dispatch) -> Dispatch:
+    """Make the window's sizes constants of the kernel, which divides by them at every step."""
     fixed = tuple((name.upper(), size) for name, size in dispatch.push
                   if name in ("kernel_h", "kernel_w") and isinstance(size, int))  # fmt: skip
     return replace(changed, push=_without(changed.push, "kernel_h", "kernel_w"),
-                   constants=(*changed.constants, *fixed), defines=(*changed.defines, step)), parts
+                   constants=(*changed.constants, *fixed))  # fmt: skip
 
 
 def _in_tiles(
