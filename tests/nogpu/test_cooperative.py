@@ -32,7 +32,8 @@ def convolved(info, filters, channels, size, window) -> tuple[Dispatch, ...]:
     weight = np.zeros((filters, channels, window, window), np.float16)
     image = TensorInfo("x", "float16", (1, channels, size, size))
     filled = TensorInfo("w", "float16", weight.shape, weight)
-    (product,) = registry.apply("Conv", [image, filled], {"pads": (window // 2,) * 4}, 17).dispatches
+    pads = {"pads": (window // 2,) * 4}
+    (product,) = registry.apply("Conv", [image, filled], pads, 17).dispatches
     return variants.choose(product, info)
 
 
