@@ -146,10 +146,10 @@ def _progress(text: str) -> None:
 def _provenance() -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "machine": f"{platform.system()} {platform.release()}, {platform.machine()}, "
+        "machine": f"{platform.system()}, {platform.machine()}, "
                    f"{os.cpu_count()} CPUs",
         "date": now.date().isoformat(),
-        "command": shlex.join(["vklab", *sys.argv[1:]]),
+        "command": shlex.join(["vklab", *(Path(word).name for word in sys.argv[1:])]),
         "measured_by": os.environ.get("VKLAB_MEASURED_BY", "not given"),
         "source": "",
     }  # fmt: skip
