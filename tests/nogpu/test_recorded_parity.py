@@ -1,4 +1,4 @@
-"""The recordings that data/recorded ships: complete, of models that exist, without private paths."""
+"""Recordings shipped in data/recorded: complete, of models that exist, without private paths."""
 
 from __future__ import annotations
 
