@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-__all__ = ["no_module", "two_outputs"]
+__all__ = ["masked", "no_module", "two_outputs"]
 
 
 class TwoOutputs(nn.Module):
@@ -30,3 +30,16 @@ def two_outputs():
 def no_module():
     """Return what no factory returns."""
     return 3
+
+
+class Masked(nn.Module):
+    """The two lowest bits of integers: ONNX has the operator, coremltools does not."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the bits as float32."""
+        return (values & 3).float()
+
+
+def masked():
+    """Return the module and its example."""
+    return Masked(), (torch.arange(8, dtype=torch.int32).reshape(1, 8),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,10 @@ def test_packages_run_and_their_rows_keep_their_precision(packages, capsys):
         found = json.loads(capsys.readouterr().out)
         assert "weights that the package stores" in found["details"]["notes"][0]
         for row, more in zip(found["parity"]["rows"], found["details"]["rows"], strict=True):
+            if row["backend"].endswith("-network"):
+                assert row["status"] == "refused"
+                assert "is an ML Program; this row is of a NeuralNetwork" in row["reason"]
+                continue
             if row["dtypes"]["arithmetic"] != precision:
                 assert row["status"] == "refused"
                 assert f"computes in {precision}" in row["reason"]
@@ -74,18 +79,65 @@ def test_a_model_without_a_package_is_refused(device_index):
         row.prepare(ModelSource("net", onnx=Path("net.onnx")))
 
 
-@pytest.mark.parametrize("damage", ["weights", "manifest"])
-def test_a_damaged_package_is_a_sentence(packages, tmp_path, damage):
-    import shutil
-
-    broken = tmp_path / "broken.mlpackage"
-    shutil.copytree(packages["float16"], broken)
+def damaged(package, folder, damage):
+    """Return a damaged copy of a package."""
+    broken = folder / "broken.mlpackage"
+    shutil.copytree(package, broken)
     if damage == "manifest":
         (broken / "Manifest.json").write_text("{}")
     else:
         [weights] = broken.rglob("weight.bin")
         weights.write_bytes(weights.read_bytes()[:100])
+    return broken
+
+
+@pytest.mark.parametrize("damage", ["weights", "manifest"])
+def test_a_damaged_package_is_a_sentence(packages, tmp_path, damage):
+    broken = damaged(packages["float16"], tmp_path, damage)
     with pytest.raises(process.Failure) as caught:
         parity.run(forms.of_text(str(broken)), [], None, parity.Options())
     assert caught.value.status == "refused"
     assert "broken.mlpackage" in caught.value.reason or "weight" in caught.value.reason
+
+
+def rows_of(capsys, *arguments):
+    """Run the command, which must find no failing row; return its rows by backend."""
+    assert cli.main(["parity", *arguments, "--rounds", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["parity"]["rows"]
+    return {row["backend"]: row for row in found}
+
+
+@pytest.mark.parametrize("damage", ["weights", "manifest"])
+def test_a_damaged_package_beside_a_factory_is_its_row(packages, tmp_path, capsys, damage):
+    broken = damaged(packages["float16"], tmp_path, damage)
+    found = rows_of(capsys, "vklab.backends.models:mini_classifier", "--package", str(broken),
+                    "--backends", "coreml-by-vklab-0", "--backends", "torch-cpu-eager",
+                    "--backends", "vklab-0-float32")  # fmt: skip
+    for name, row in found.items():
+        if name.startswith("coreml"):
+            assert (row["status"], row["passed"]) == ("refused", None)
+            assert "broken.mlpackage" in row["reason"] or "weight" in row["reason"] or (
+                "this row is of" in row["reason"])  # fmt: skip
+        else:
+            assert (row["status"], row["passed"]) == ("ran", True)
+    assert {"torch-cpu-eager-float32", "vklab-0-float32"} < {*found}
+
+
+def test_a_factory_is_converted_for_the_rows_of_core_ml(capsys):
+    found = rows_of(capsys, "vklab.backends.models:mini_classifier", "--backends",
+                    "coreml-by-vklab-0")  # fmt: skip
+    errors = {name.removeprefix("coreml-by-vklab-0-"): row["max_abs_error"]
+              for name, row in found.items() if row["passed"]}  # fmt: skip
+    assert errors.keys() >= {"float32", "float16", "float16-fused", "network"}
+    assert errors["float32"] < 1e-4 and errors["network"] < 1e-4
+    assert 1e-4 < errors["float16"] < 5e-2
+
+
+def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
+    found = rows_of(capsys, "torch_factories:masked", "--backends", "coreml-by-vklab-0",
+                    "--backends", "torch-cpu-eager")  # fmt: skip
+    for name in ("float32", "float16", "network"):
+        row = found[f"coreml-by-vklab-0-{name}"]
+        assert row["status"] == "refused"
+        assert "there is no Core ML package: coremltools refuses the model" in row["reason"]
+    assert found["torch-cpu-eager-float32"]["passed"]

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from vklab import settings
 from vklab.backends import vulkan
 from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
-from vklab.backends.coreml import program
+from vklab.backends.coreml import package, program
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 
@@ -23,7 +23,9 @@ __all__ = ["NOTE", "CoreMLProgram", "computes_in", "every"]
 
 NOTE = ("the program as it is written; Core ML itself fixes neither accumulation nor fusion, and "
         "the Neural Engine is not modelled")  # fmt: skip
-NO_PACKAGE = "a Core ML row needs a package: give an .mlpackage or .mlmodel"
+NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
+              "source as MODULE:FUNCTION, which is converted")  # fmt: skip
+KINDS = {"mlProgram": "an ML Program", "neuralNetwork": "a NeuralNetwork"}
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,25 @@ class CoreMLProgram:
         row: the device.
         precision: "float32" or "float16", the dtype in which the program computes.
         fused: whether vklab may fuse operators, which then round once.
+        kind: a key of KINDS; a NeuralNetwork leaves the precision to Core ML, and the row
+            computes it in that of its weights.
     """
 
     row: vulkan.Vulkan
     precision: str
     fused: bool = False
+    kind: str = "mlProgram"
 
     @property
     def name(self) -> str:
         """Return the name of the row."""
         ending = "-fused" if self.fused else ""
-        return f"coreml-by-vklab-{self.row.index}-{self.precision}{ending}"
+        return f"coreml-by-vklab-{self.row.index}-{self.package_form}{ending}"
+
+    @property
+    def package_form(self) -> str:
+        """Return the key of `packages.FORMS` that this row takes."""
+        return self.precision if self.kind == "mlProgram" else "network"
 
     @property
     def device(self) -> str:
@@ -64,21 +74,27 @@ class CoreMLProgram:
         """Read the package and load its program."""
         if source.package is None:
             raise Refused(NO_PACKAGE)
+        kind = package.open_package(source.package).model.WhichOneof("kind")
+        if kind in KINDS and kind != self.kind:
+            raise Refused(f"{source.package.name} is {KINDS[kind]}; this row is of "
+                          f"{KINDS[self.kind]}")  # fmt: skip
         graph = program.import_package(source.package)
         found = computes_in(graph)
-        if found != self.precision:
+        if found != self.precision and self.kind == "mlProgram":
             raise Refused(f"{source.package.name} computes in {found}; this row is of packages in "
                           f"{self.precision}")  # fmt: skip
         files = [source.package, *source.package.rglob("*")]
         size = sum(path.stat().st_size for path in files if path.is_file())
-        return self._load(graph, size)
+        loaded = self._load(graph, size)
+        loaded.dtypes = Dtypes(found, found, "float32")
+        return loaded
 
     def prepare_part(self, source: ModelSource) -> vulkan.Loaded:
         """Load a part of the program, which the report cut out as an ONNX graph."""
         assert source.onnx is not None
         return self._load(onnx_import.load_graph(source.onnx), source.onnx.stat().st_size)
 
-    def _load(self, graph: Graph, size_bytes: int) -> vulkan.Loaded:
+    def _load(self, graph: Graph, size_bytes: int) -> _Program:
         with settings.settings(DISABLE_FUSION=not self.fused):
             loaded = _Program(graph, self.row.index, "", size_bytes)
         loaded.note = NOTE
@@ -87,6 +103,8 @@ class CoreMLProgram:
 
 class _Program(vulkan.Loaded):
     """A program, fed with the inputs of the model that it was converted from."""
+
+    dtypes: Dtypes | None = None
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
@@ -116,7 +134,9 @@ def computes_in(graph: Graph) -> str:
 
 def every(devices: tuple[vulkan.Vulkan, ...]) -> list[CoreMLProgram]:
     """Return the rows of Core ML programs on the Vulkan devices of `vulkan.every`."""
-    return [CoreMLProgram(row, precision, fused)
+    return [CoreMLProgram(row, precision, fused, kind)
             for row in devices if not row.dtype
-            for precision, fused in (("float32", False), ("float16", False), ("float16", True))
+            for precision, fused, kind in (
+                ("float32", False, "mlProgram"), ("float16", False, "mlProgram"),
+                ("float16", True, "mlProgram"), ("float32", False, "neuralNetwork"))
             ]  # fmt: skip

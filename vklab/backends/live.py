@@ -92,7 +92,7 @@ class Live:
         return made
 
     def facts(self) -> dict[str, Any]:
-        """Return nodes, bytes, versions and a note."""
+        """Return nodes, bytes, versions, dtypes and a note."""
         made: dict[str, Any] = self._call(tasks.facts)
         return made
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends import forms, judge, oracle, recorded, registry, rows, timing
+from vklab.backends import forms, judge, oracle, packages, recorded, registry, rows, timing
 from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
 from vklab.backends.live import Live
 from vklab.backends.oracle import Oracle
@@ -114,7 +114,7 @@ def run(
         progress("computing the oracle")
         truth, note = forms.truth(source, given, options.seconds)
         notes += [*filter(None, [note]), *truth.notes]
-        work = _Work(source, given, truth, options, progress, is_package)
+        work = _Work(source, given, truth, options, progress, is_package, Path(folder))
         found = [*work.export_row(), *work.backends(backends), *work.recordings()]
         return Parity(source, truth.kind, given, tuple(found), tuple(notes), truth)
 
@@ -129,14 +129,16 @@ class _Work:
         options: choices of the report.
         progress: called before each step.
         is_package: whether the ONNX form is that of a package's program.
+        folder: folder for files of the report's time.
     """
 
     def __init__(
         self, source: ModelSource, inputs: Mapping[str, np.ndarray], truth: Oracle,
-        options: Options, progress: Progress, is_package: bool,
+        options: Options, progress: Progress, is_package: bool, folder: Path,
     ) -> None:  # fmt: skip
         self._is_package = is_package
         self._source, self._inputs, self._truth = source, inputs, truth
+        self._packages = packages.Packages(source, folder, options.seconds)
         self._options, self._progress = options, progress
         self._model = forms.proto_of(source)
         self._kind = forms.computes_in(self._model)
@@ -190,9 +192,13 @@ class _Work:
 
     def _one(self, live: Live) -> Measured:
         """Run one backend and judge it."""
-        runs = live.outputs(self._source, self._inputs, self._options.repeats)
-        dtypes = rows.dtypes_of(live.backend, self._kind)
-        measured = rows.of_runs(live.backend, runs, live.facts(), self._truth.outputs, dtypes)
+        if self._packages.waits(live.backend):
+            self._progress(f"converting to Core ML for {live.backend.name}")
+        source = self._packages.source_of(live.backend)
+        runs = live.outputs(source, self._inputs, self._options.repeats)
+        facts = live.facts()
+        dtypes = facts["dtypes"] or rows.dtypes_of(live.backend, self._kind)
+        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes)
         if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")

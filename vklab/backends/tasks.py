@@ -75,7 +75,10 @@ def measure(
 
 
 def facts(state: dict[str, Any]) -> dict[str, Any]:
-    """Return nodes by provider, bytes, versions, and a note of the prepared model."""
+    """Return nodes by provider, bytes, versions, and a note of the prepared model.
+
+    `dtypes` is None where the backend fixes them, not the loaded model.
+    """
     prepared = state["prepared"]
     packages = getattr(state["backend"], "packages", ())
     return {
@@ -85,6 +88,7 @@ def facts(state: dict[str, Any]) -> dict[str, Any]:
                      **getattr(prepared, "versions", {})},
         "note": str(getattr(prepared, "note", "")),
         "device": str(getattr(prepared, "device", "")),
+        "dtypes": getattr(prepared, "dtypes", None),
     }
 
 

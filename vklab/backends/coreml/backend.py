@@ -18,8 +18,8 @@ from vklab.errors import SetupError
 
 __all__ = ["CoreML", "Loaded", "every"]
 
-NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or make one with "
-              "python -m vklab coreml convert MODULE:FUNCTION")  # fmt: skip
+NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
+              "source as MODULE:FUNCTION, which is converted")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class CoreML:
     """
 
     units: str
+    package_form = "float16"  # of `packages.FORMS`, for a factory
 
     @property
     def name(self) -> str:
@@ -44,7 +45,7 @@ class CoreML:
 
     @property
     def dtypes(self) -> Dtypes:
-        """Return the dtypes: the package decides, and Core ML says nothing of its sums."""
+        """Return the dtypes: the loaded package decides; Core ML says nothing of its sums."""
         return Dtypes("package", "package", "unknown")
 
     def available(self) -> Availability:
@@ -61,7 +62,7 @@ class CoreML:
             raise Refused(NO_PACKAGE)
         facts = inspect.inspect(source.package)
         model = units.tools().load(str(source.package), self.units)
-        return Loaded(model, facts.size_bytes)
+        return Loaded(model, facts.size_bytes, inspect.computes_in(source.package))
 
 
 class Loaded:
@@ -70,10 +71,12 @@ class Loaded:
     Args:
         model: an MLModel.
         size_bytes: bytes of the package.
+        dtype: as `inspect.computes_in` returns it.
     """
 
-    def __init__(self, model: Any, size_bytes: int) -> None:
+    def __init__(self, model: Any, size_bytes: int, dtype: str) -> None:
         self._model, self.size_bytes = model, size_bytes
+        self.dtypes = Dtypes(dtype, dtype, "unknown")
         self.nodes: dict[str, int] = {}  # Core ML tells its plan, not what it executed
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vklab.backends.coreml import package
 
-__all__ = ["UNITS", "Feature", "Facts", "inspect"]
+__all__ = ["UNITS", "Feature", "Facts", "computes_in", "inspect"]
 
 UNITS = {
     "ALL": "CPU, GPU and Neural Engine; Core ML chooses for each operator (the default)",
@@ -23,6 +23,9 @@ UNITS = {
 """What each choice of compute units permits. A permitted unit may stay unused."""
 
 _DTYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131080: "int8", 131104: "int32"}
+
+
+_MIL_FLOAT16 = 10  # of the enumeration DataType of MIL.proto
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,20 @@ def inspect(path: Path | str) -> Facts:
         tuple(_feature(each) for each in model.description.output),
         _operators(model, functions), weights, size,
     )  # fmt: skip
+
+
+def computes_in(path: Path | str) -> str:
+    """Return "float32" for an ML Program without float16 values, else "float16".
+
+    Core ML computes a NeuralNetwork in float16 where a permitted unit prefers that.
+    """
+    model = package.open_package(path).model
+    functions = model.mlProgram.functions
+    blocks = [block for name in functions
+              for block in functions[name].block_specializations.values()]  # fmt: skip
+    kinds = {output.type.tensorType.dataType for block in blocks
+             for operation in block.operations for output in operation.outputs}  # fmt: skip
+    return "float32" if blocks and _MIL_FLOAT16 not in kinds else "float16"
 
 
 def _bytes(path: Path) -> tuple[int, int]:

@@ -37,7 +37,7 @@ LAYERS = (
     "935 scatter Other, 940 gatherND Other, 945 scatterND Other, 950 softmaxND SoftmaxND, "
     "952 gatherAlongAxis Other, 954 scatterAlongAxis Other, 960 reverse Other, "
     "965 reverseSeq Other, 975 splitND SplitND, 980 concatND ConcatND, "
-    "985 transpose Transpose, 995 sliceStatic Other, 1000 sliceDynamic Other, "
+    "985 transpose Transpose, 995 sliceStatic SliceStatic, 1000 sliceDynamic Other, "
     "1005 slidingWindows Other, 1015 topK Other, 1020 argMin Other, 1025 argMax Other, "
     "1040 embeddingND EmbeddingND, 1045 batchedMatmul BatchedMatmul, 1065 getShape Other, "
     "1070 loadConstantND LoadConstantND, 1080 fillLike Other, 1085 fillStatic Other, "
@@ -102,6 +102,8 @@ SoftmaxND: 1 axis int64
 SplitND: 1 axis int64, 2 numSplits uint64, 3 splitSizes uint64*
 ConcatND: 1 axis int64, 2 interleave bool
 Transpose: 1 axes uint64*
+SliceStatic: 1 beginIds int64*, 2 beginMasks bool*, 3 endIds int64*, 4 endMasks bool*,
+    5 strides int64*, 6 squeezeMasks bool*
 EmbeddingND: 1 vocabSize uint64, 2 embeddingSize uint64, 3 hasBias bool, 20 weights Weights,
     21 bias Weights
 BatchedMatmul: 1 transposeA bool, 2 transposeB bool, 5 weightMatrixFirstDimension uint64,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends.coreml import operators
+from vklab.backends.coreml import movement, operators
 from vklab.backends.coreml.emission import Emission
 from vklab.backends.coreml.network_weights import weights
 from vklab.errors import ModelError
@@ -52,8 +52,8 @@ def emit(op: Emission, inputs: Inputs, layer: Any) -> None:
     try:
         function(op, inputs, getattr(layer, op.kind))
     except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
-        given = ", ".join(map(str, inputs))
-        raise ModelError(f"{op.title} does not go with its inputs {given}: {error}") from error
+        raise ModelError(f"{op.title} does not go with its inputs {', '.join(map(str, inputs))}: "
+                         f"{error}") from error  # fmt: skip
 
 
 def _padding(op: Emission, layer: Any) -> dict[str, object]:
@@ -235,8 +235,7 @@ def _softmax(op: Emission, inputs: Inputs, layer: Any) -> None:
 @_layer("reduceMean", "reduceSum")
 def _reduce(op: Emission, inputs: Inputs, layer: Any) -> None:
     axes = None if layer.reduceAll else np.asarray(layer.axes, np.int64)
-    kind = {"reduceMean": "ReduceMean", "reduceSum": "ReduceSum"}[op.kind]
-    op.result(kind, inputs[0], axes, keepdims=int(layer.keepDims))
+    op.result(op.kind.replace("r", "R", 1), inputs[0], axes, keepdims=int(layer.keepDims))
 
 
 @_layer("embeddingND")
@@ -270,8 +269,8 @@ def _transpose(op: Emission, inputs: Inputs, layer: Any) -> None:
 
 @_layer("squeeze")
 def _squeeze(op: Emission, inputs: Inputs, layer: Any) -> None:
-    op.result("Squeeze", inputs[0],
-              None if layer.squeezeAll else np.asarray(layer.axes, np.int64))  # fmt: skip
+    axes = None if layer.squeezeAll else np.asarray(layer.axes, np.int64)
+    op.result("Squeeze", inputs[0], axes)
 
 
 @_layer("expandDims")
@@ -279,12 +278,19 @@ def _expand_dims(op: Emission, inputs: Inputs, layer: Any) -> None:
     op.result("Unsqueeze", inputs[0], np.asarray(layer.axes, np.int64))
 
 
+@_layer("sliceStatic")
+def _slice(op: Emission, inputs: Inputs, layer: Any) -> None:
+    movement.slice_by_index(
+        op, inputs[0], begin=layer.beginIds, end=layer.endIds, stride=layer.strides,
+        begin_mask=layer.beginMasks, end_mask=layer.endMasks, squeeze_mask=layer.squeezeMasks,
+    )  # fmt: skip
+
+
 @_layer("splitND")
 def _split(op: Emission, inputs: Inputs, layer: Any) -> None:
-    if layer.splitSizes:
-        op.result("Split", inputs[0], np.asarray(layer.splitSizes, np.int64), axis=layer.axis)
-    else:
-        op.result("Split", inputs[0], axis=layer.axis, num_outputs=len(op.outputs))
+    sizes = np.asarray(layer.splitSizes, np.int64) if layer.splitSizes else None
+    number = {} if layer.splitSizes else {"num_outputs": len(op.outputs)}
+    op.result("Split", inputs[0], sizes, axis=layer.axis, **number)
 
 
 @_layer("concatND", inputs=range(1, MANY))

@@ -1,0 +1,76 @@
+"""docs/backends.md: each command, option, model, backend and file that it names exists."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vklab.backends import coreml_vulkan, models, onnxruntime, registry, vulkan
+from vklab.backends.coreml import backend as apple
+from vklab.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs/backends.md").read_text("utf-8")
+BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+COMMANDS = sorted({
+    *(line for block in BLOCKS for line in block.replace("\\\n", "").splitlines()
+      if line.startswith("vklab ")),
+    *re.findall(r"`(vklab (?:parity|coreml \w+) [^`]+)`", TEXT.replace("\n", " ")),
+})  # fmt: skip
+
+
+@functools.cache
+def built(name: str) -> Any:
+    """Return the program with one of its commands."""
+    return typer.main.get_command(app.build(name))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Return the arguments of a command line by name; unknown options and values are refused."""
+    words = shlex.split(text)[1:]
+    command = built(words[0])
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    return command.make_context(text, words).params
+
+
+def test_the_page_has_many_commands():
+    assert len(COMMANDS) >= 20
+
+
+def test_each_command_of_the_page_exists():
+    rows = [*apple.every(), *onnxruntime.every(), *coreml_vulkan.every((vulkan.Vulkan(0, "d"),))]
+    for text in COMMANDS:
+        given = parsed(text)
+        model, factory = given.get("model") or "", given.get("factory")
+        module, colon, function = model.partition(":")
+        if colon and model != "MODULE:FUNCTION":
+            assert module == models.__name__ and function in models.MODELS, text
+        elif model and model != "MODEL":
+            assert (ROOT / model).exists(), text
+        assert factory is None or factory in models.MODELS, text
+        for pattern in given.get("backends") or ():
+            assert registry.choose(rows, [pattern]), text
+
+
+def test_files_and_packages_that_the_page_names_exist():
+    for name in re.findall(r"(?:data|vklab)/[\w./]+\.\w+", TEXT):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_python_of_the_page_compiles():
+    [code] = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    compile(code, "docs/backends.md", "exec")
+
+
+def test_every_item_of_the_first_lab_has_its_line():
+    for item in ("1.1", "1.2", "1.3", "1.4", "1.5", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6",
+                 "4.1"):  # fmt: skip
+        assert f"| {item} " in TEXT
+    for exercise in ("5.1", "5.2", "5.3", "5.6"):
+        assert f"**{exercise} " in TEXT

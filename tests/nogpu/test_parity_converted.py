@@ -1,0 +1,100 @@
+"""Core ML packages that a report converts from a factory: once a form, and failures are rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vklab.backends import coreml_vulkan, packages, process, rows, vulkan
+from vklab.backends.backend import ModelSource
+from vklab.backends.coreml import backend as apple
+from vklab.backends.coreml import inspect
+
+MINI = Path(__file__).resolve().parents[2] / "data/packages/mini_classifier.mlpackage"
+FACTORY = ModelSource("net", factory="some_module:net")
+ROW = vulkan.Vulkan(0, "device")
+PROGRAM = coreml_vulkan.CoreMLProgram(ROW, "float16")
+FUSED = coreml_vulkan.CoreMLProgram(ROW, "float16", True)
+NETWORK = coreml_vulkan.CoreMLProgram(ROW, "float32", kind="neuralNetwork")
+
+
+@dataclass
+class Once:
+    """A stand-in for the child that converts.
+
+    Args:
+        failure: what it raises; None to succeed.
+    """
+
+    failure: process.Failure | None = None
+
+    def __post_init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __call__(self, function: object, *arguments: object, seconds: float) -> None:
+        """Note the call."""
+        self.calls.append((*arguments, seconds))
+        if self.failure:
+            raise self.failure
+
+
+def made(monkeypatch, tmp_path, source=FACTORY, failure=None):
+    """Return packages of a source, and the stand-in."""
+    once = Once(failure)
+    monkeypatch.setattr(packages.process, "once", once)
+    return packages.Packages(source, tmp_path, 7), once
+
+
+def test_each_form_is_converted_once_when_a_row_asks(monkeypatch, tmp_path):
+    found, once = made(monkeypatch, tmp_path)
+    assert found.source_of(ROW) == FACTORY and not once.calls
+    assert found.waits(PROGRAM)
+    paths = [found.source_of(each).package for each in (PROGRAM, FUSED, apple.CoreML("ALL"),
+                                                        NETWORK)]  # fmt: skip
+    assert [path.name for path in paths] == [*["net_float16.mlpackage"] * 3, "net_network.mlmodel"]
+    assert not found.waits(FUSED)
+    assert [(call[2].kind, call[2].precision, call[3]) for call in once.calls] == [
+        ("mlprogram", "float16", 7), ("neuralnetwork", "float32", 7)]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [
+    ModelSource("net", factory="some_module:net", package=MINI), ModelSource("net"),
+])  # fmt: skip
+def test_nothing_is_converted_beside_a_package_or_without_a_factory(
+    monkeypatch, tmp_path, source
+):
+    found, once = made(monkeypatch, tmp_path, source)
+    assert found.source_of(PROGRAM) == source and not once.calls
+
+
+@pytest.mark.parametrize(("status", "reason", "shown"), [
+    ("absent", "conversion needs coremltools", "conversion needs coremltools"),
+    ("refused", "coremltools refuses the model", "there is no Core ML package: coremltools ref"),
+    ("timeout", "gave no answer to `convert`", "there is no Core ML package: gave no answer"),
+])  # fmt: skip
+def test_a_failed_conversion_is_each_rows_reason(monkeypatch, tmp_path, status, reason, shown):
+    found, once = made(monkeypatch, tmp_path, FACTORY, process.Failure(status, reason, "repair"))
+    for each in (PROGRAM, FUSED):
+        with pytest.raises(process.Failure) as caught:
+            found.source_of(each)
+        row = rows.failed(each, caught.value).row
+        assert (row.status, row.install) == (status, "repair")
+        assert row.reason.startswith(shown)
+    assert len(once.calls) == 1
+
+
+def test_rows_of_programs_and_of_networks_have_names_of_their_own():
+    assert [each.name for each in coreml_vulkan.every((ROW,))] == [
+        "coreml-by-vklab-0-float32", "coreml-by-vklab-0-float16",
+        "coreml-by-vklab-0-float16-fused", "coreml-by-vklab-0-network"]  # fmt: skip
+    assert {each.package_form for each in coreml_vulkan.every((ROW,))} == {*packages.FORMS}
+
+
+def test_a_loaded_package_says_in_what_it_computes():
+    """The row of a Mac is judged by the package's dtype: the table has none called "package"."""
+    assert inspect.computes_in(MINI) == "float16"
+    dtypes = apple.Loaded(None, 1, inspect.computes_in(MINI)).dtypes
+    assert rows.comparable(dtypes).arithmetic == "float16"
+    assert rows.comparable(dtypes).sums == ""
