@@ -29,7 +29,7 @@ _DTYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131080: "int8",
 class Feature:
     """One input or output.
 
-    Args:
+    Attributes:
         name: its name.
         dtype: of its elements, or the kind of what is no array.
         shape: its default shape.
@@ -46,7 +46,7 @@ class Feature:
 class Facts:
     """Contents of a Core ML model.
 
-    Args:
+    Attributes:
         kind: "mlProgram", "neuralNetwork" or the name of another type.
         version: the specification's version; it tells which systems run the model.
         opset: the operator set of an ML Program, for example "CoreML7"; "" for other types.
