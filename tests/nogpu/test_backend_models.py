@@ -96,6 +96,7 @@ def test_flips_are_judged_by_the_margin():
     assert judged.flipped == (1,) and judged.predicted == (1,) and judged.bounded == (1, 2)
     assert judged.error == pytest.approx(0.02) and judged.smallest_margin == pytest.approx(0.01)
     assert "1 of 4 classes flip" in str(judged)
+    np.testing.assert_array_equal(flips.margins([[1.0, 2, 3], [3, 2, 1], [5, 0, 0]]), [1, 1, 5])
 
 
 def test_scores_that_are_no_numbers_have_flipped():

@@ -28,6 +28,11 @@ def fail(state, kind):
            "failed": RuntimeError("bad\n  luck")}[kind]  # fmt: skip
 
 
+def unsendable(state):
+    """Return what pickle refuses."""
+    return lambda: None
+
+
 def sleep(state, seconds):
     """Sleep."""
     time.sleep(seconds)
@@ -60,6 +65,11 @@ def test_values_failures_and_state():
             failure = caught.value
             assert (failure.status, failure.reason, failure.install) == (kind, reason, install)
         assert worker.call(double, 5, seconds=30) == (10, 2)
+        with pytest.raises(process.Failure, match="pickle"):
+            worker.call(unsendable, seconds=30)
+        with pytest.raises(process.Failure, match="cannot be sent: .*pickle"):
+            worker.call(double, lambda: None, seconds=30)
+        assert worker.call(double, 6, seconds=30) == (12, 3)
         worker.close()
         with pytest.raises(process.Failure, match="the child was closed"):
             worker.call(double, 1, seconds=30)

@@ -15,13 +15,14 @@ import numpy as np
 from vklab.errors import VklabError
 
 __all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource", "Prepared", "Refused",
-           "Result", "Row"]
+           "Result", "Row", "one_line"]  # fmt: skip
 
+MOST_CHARACTERS = 300  # of another package's error in a row
 STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
 
 
 class Refused(VklabError):
-    """A backend that is here but cannot take this model: the row says "refused" and why."""
+    """An available backend cannot take this model: the row says "refused" and the reason."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Availability:
 
     Attributes:
         reason: one sentence that says what is missing.
-        install: the command or the step that would bring it.
+        install: the command or the step that would install it.
     """
     reason: str = ""
     install: str = ""
@@ -69,6 +70,13 @@ class ModelSource:
     factory: str = ""
     onnx: Path | None = None
     package: Path | None = None
+
+    def require_onnx(self) -> Path:
+        """Return the ONNX file; raise Refused if the model has none."""
+        if self.onnx is None:
+            raise Refused(f"{self.name} has no ONNX form; give an .onnx file, or its PyTorch "
+                          "source as MODULE:FUNCTION, which is exported")  # fmt: skip
+        return self.onnx
 
 
 @dataclass(frozen=True)
@@ -144,13 +152,13 @@ class Row:
         device: device in words.
         dtypes: how it computes.
         status: one of STATUSES.
-        reason: why it is absent, refused, crashed, late or failed; "" if it ran and passed.
-        install: what would bring an absent backend, or the command that fills an empty row.
+        reason: why it is absent, refused, crashed, timed out or failed; "" if it ran and passed.
+        install: the command that installs an absent backend, and the one that fills its row.
         nodes: nodes by provider.
         max_abs_error: largest absolute error of all outputs against the oracle; None if none.
         passed: whether all outputs lie within the tolerance; None if it did not run.
         first_layer: name of the first layer out of tolerance; None if none or not asked.
-        latency_us: {"median", "p10", "p90"} in microseconds; None if not measured.
+        latency_us: as `timing.latency_us` returns it; None if not measured.
         bytes: bytes of the model as this backend stores it.
         recorded: provenance of a recorded result; None if it ran here.
     """
@@ -167,3 +175,8 @@ class Row:
     latency_us: Mapping[str, float] | None = None
     bytes: int | None = None
     recorded: Mapping[str, Any] | None = None
+
+
+def one_line(error: Exception, most: int = MOST_CHARACTERS) -> str:
+    """Return an error's text in one line of at most `most` characters; its class if it has none."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

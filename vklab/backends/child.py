@@ -6,12 +6,13 @@ log of the child and cannot damage an answer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import IO, Any
 
-from vklab.backends import process
-from vklab.backends.backend import Refused
+from vklab.backends import process, tasks
+from vklab.backends.backend import Refused, one_line
 from vklab.errors import ModelError, PlanError, SetupError
 
 __all__ = ["describe", "main", "serve"]
@@ -31,12 +32,14 @@ def main() -> int:
 
 
 def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer each call with its value or with the parts of a Failure."""
+    """Answer each call with its value or with the parts of a Failure; free the model at the end."""
     state: dict[str, Any] = {}
     while True:
         try:
             function, arguments = process.receive(calls)
         except EOFError:
+            with contextlib.suppress(Exception):  # the last answer is given
+                tasks.close(state)
             return
         except Exception as error:  # a module of the call that cannot be imported
             process.send(answers, process.STARTED)
@@ -44,15 +47,16 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
             continue
         process.send(answers, process.STARTED)
         try:
-            answer: tuple[str, Any] = ("value", function(state, *arguments))
-        except Exception as error:  # any error of any runtime
-            answer = ("failure", describe(error))
-        process.send(answers, answer)
+            answer = process.packed(("value", function(state, *arguments)))
+        except Exception as error:  # any error of any runtime, or of pickle
+            answer = process.packed(("failure", describe(error)))
+        answers.write(answer)
+        answers.flush()
 
 
 def describe(error: Exception) -> tuple[str, str, str]:
     """Return status, reason and repair of an error; plain text, as its class may be unknown."""
-    text = " ".join(str(error).split())[:SHOWN] or type(error).__name__
+    text = one_line(error, SHOWN)
     if isinstance(error, process.Failure):
         return error.status, error.reason, error.install
     if isinstance(error, (Refused, ModelError, PlanError)):

@@ -15,8 +15,7 @@ import numpy as np
 
 from vklab.runtime.observe.tolerances import Tolerance
 
-__all__ = ["ULP_LIMITS", "Errors", "Repeats", "margins", "measure", "plain", "repeats", "share",
-           "ulp_size"]  # fmt: skip
+__all__ = ["ULP_LIMITS", "Errors", "Repeats", "measure", "plain", "repeats", "share", "ulp_size"]
 
 # Upper limits of the histogram's bins in ULP; a last bin holds all above. Rounded once: 0.5.
 ULP_LIMITS = (0.0, 0.5, *(2.0**power for power in range(13)))
@@ -52,6 +51,11 @@ class Errors:
     sqnr_db: float
     top1: float | None
 
+    @property
+    def largest(self) -> float:
+        """Return the largest absolute error; infinite if an element is lost."""
+        return math.inf if self.lost else self.max_abs
+
     def summary(self) -> dict[str, Any]:
         """Return the statistics ready for JSON, which has no infinity: None stands for it."""
         return {name: plain(value) for name, value in asdict(self).items()}
@@ -59,7 +63,13 @@ class Errors:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Comparison of several runs of the same inputs: equal bits or not, and the distance."""
+    """Comparison of several runs of the same inputs.
+
+    Attributes:
+        runs: number of runs.
+        identical: whether all outputs are equal bit by bit.
+        max_abs: largest absolute difference from the first run; infinite if an element is lost.
+    """
 
     runs: int
     identical: bool
@@ -146,19 +156,9 @@ def repeats(runs: Sequence[Mapping[str, np.ndarray]]) -> Repeats:
             if first.shape != again.shape or first.tobytes() != again.tobytes():
                 identical = False
                 same_shape = first.shape == again.shape
-                apart = measure(again, first).max_abs if same_shape else math.inf
+                apart = measure(again, first).largest if same_shape else math.inf
                 largest = max(largest, apart)
     return Repeats(len(runs), identical, largest)
-
-
-def margins(logits: np.ndarray) -> np.ndarray:
-    """Return the distance of the largest from the second largest logit of each row.
-
-    An error of up to e in each logit can change the class only where the margin is below 2 e.
-    """
-    ordered = np.sort(_wide(logits), axis=-1)
-    distance: np.ndarray = ordered[..., -1] - ordered[..., -2]
-    return distance
 
 
 def _wide(array: Any) -> np.ndarray:

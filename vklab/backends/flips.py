@@ -20,7 +20,7 @@ __all__ = ["Flips", "judge", "margins"]
 class Flips:
     """Changes that rounding made to the classes of some rows.
 
-    Args:
+    Attributes:
         rows: the number of rows.
         error: the largest absolute error of any score; NaN if a score is not a number.
         flipped: the rows whose class changed.

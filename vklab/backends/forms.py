@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from vklab.backends import onnxruntime_models, oracle, process, torch
 from vklab.backends.backend import ModelSource
@@ -22,7 +22,7 @@ from vklab.graph import onnx_import
 from vklab.runtime import host
 
 __all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "proto_of",
-           "random_inputs", "require_inputs", "truth"]  # fmt: skip
+           "random_inputs", "read_inputs", "require_inputs", "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -147,13 +147,14 @@ def inputs_of(source: ModelSource, file: Path | None, seconds: float) -> dict[st
         seconds: time limit.
     """
     if file is not None:
-        return _read(file)
+        return read_inputs(file)
     if source.factory:
         return examples(source, seconds)
     return random_inputs(proto_of(source))
 
 
-def _read(file: Path) -> dict[str, np.ndarray]:
+def read_inputs(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name; ModelError for a damaged one."""
     try:
         with np.load(file, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
@@ -173,17 +174,7 @@ def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> Non
 
 def random_inputs(proto: onnx.ModelProto, seed: int = SEED) -> dict[str, np.ndarray]:
     """Return inputs of a seed: normal numbers, and 0 or 1 for integers; open sizes are 1."""
-    random = np.random.default_rng(seed)
-    made = {}
-    for value in proto.graph.input:
-        if value.name not in onnxruntime_models.input_names(proto):
-            continue
-        kind = value.type.tensor_type
-        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        drawn = random.integers(0, 2, shape) if dtype.kind in "biu" else random.normal(size=shape)
-        made[value.name] = drawn.astype(dtype)
-    return made
+    return onnxruntime_models.random_inputs(proto, np.random.default_rng(seed))
 
 
 def _truth(

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree
 
+from vklab.backends.backend import one_line
 from vklab.errors import ModelError
 
-__all__ = ["alone", "capture", "outputs", "values"]
+__all__ = ["Watched", "alone", "array_of", "capture", "outputs", "values"]
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -30,7 +31,7 @@ def outputs(module: torch.nn.Module, args: Sequence[np.ndarray]) -> list[np.ndar
     """
     with torch.no_grad():
         made = copy.deepcopy(module).double()(*map(_wide, args))
-    return [_array(leaf) for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+    return [array_of(leaf) for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
 
 
 def values(module: torch.nn.Module, args: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -58,9 +59,8 @@ def capture(module: torch.nn.Module, args: Sequence[np.ndarray]) -> Any:
             program = torch.export.export(module, given, strict=False)
             return program.run_decompositions({})
     except Exception as error:  # torch's errors share no other base class
-        said = " ".join(str(error).split())[:300]
-        raise ModelError(f"torch.export cannot capture {type(module).__name__}: {said}"
-                         ) from error  # fmt: skip
+        raise ModelError(f"torch.export cannot capture {type(module).__name__}: "
+                         f"{one_line(error)}") from error  # fmt: skip
 
 
 def alone(
@@ -83,11 +83,43 @@ def alone(
     try:
         return runner.everything(args)
     except Exception as error:  # torch's errors share no other base class
-        said = " ".join(str(error).split())[:300]
-        raise ModelError(f"torch cannot run a layer in {compute}: {said}") from error
+        raise ModelError(f"torch cannot run a layer in {compute}: {one_line(error)}") from error
 
 
-class _Runner(torch.fx.Interpreter):
+class Watched(torch.fx.Interpreter):
+    """Interpreter of an exported program that keeps the value of each operator.
+
+    Args:
+        program: a torch.export.ExportedProgram.
+    """
+
+    def __init__(self, program: Any) -> None:
+        super().__init__(program.graph_module)
+        self._program = program
+        self.by_node: dict[str, np.ndarray] = {}  # by the name of the fx node
+
+    def run_program(self, given: Sequence[torch.Tensor]) -> Any:
+        """Run the program on the tensors of its inputs, and return what it returns."""
+        stored = {**self._program.state_dict, **self._program.constants}
+        rest = iter(given)
+        fed = [self.weight(stored[spec.target]) if spec.target in stored else next(rest)
+               for spec in self._program.graph_signature.input_specs]  # fmt: skip
+        with torch.no_grad():
+            return self.run(*fed)
+
+    def weight(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a stored tensor as the program reads it."""
+        return tensor
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        """Run one node, and keep its value."""
+        made = super().run_node(node)
+        if isinstance(made, torch.Tensor) and node.op == "call_function":
+            self.by_node[node.name] = array_of(made)
+        return made
+
+
+class _Runner(Watched):
     """Interpreter of an exported program with one dtype in place of every float.
 
     Args:
@@ -101,32 +133,26 @@ class _Runner(torch.fx.Interpreter):
         self, program: Any, compute: torch.dtype, weights: torch.dtype | None = None,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(program.graph_module)
-        self._program, self._compute, self._weights = program, compute, weights
-        self._values = values or {}
-        self._found: dict[str, np.ndarray] = {}
+        super().__init__(program)
+        self._compute, self._weights, self._values = compute, weights, values or {}
 
     def everything(self, args: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return every value by the name of its fx node."""
-        stored = {**self._program.state_dict, **self._program.constants}
-        fed, given = [], iter(args)
-        for spec in self._program.graph_signature.input_specs:
-            if spec.target in stored:
-                fed.append(self._cast(self._rounded(stored[spec.target])))
-            else:
-                fed.append(self._tensor(next(given)))
-        with torch.no_grad():
-            self.run(*fed)
-        return self._found
+        self.run_program([*map(self._tensor, args)])
+        return self.by_node
+
+    def weight(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a stored tensor in the one dtype, rounded to that of weights first."""
+        is_rounded = self._weights is not None and tensor.is_floating_point()
+        cast: torch.Tensor = self._cast(tensor.to(self._weights) if is_rounded else tensor)
+        return cast
 
     def run_node(self, node: torch.fx.Node) -> Any:
-        """Run one node, and keep its value."""
+        """Run one node, keep its value, and return the given value in its place if there is one."""
         made = super().run_node(node)
-        if isinstance(made, torch.Tensor) and node.op == "call_function":
-            self._found[node.name] = _array(made)
-            if node.name in self._values and made.is_floating_point():
-                return self._tensor(self._values[node.name])
-        return made
+        if node.name not in self.by_node or node.name not in self._values:
+            return made
+        return self._tensor(self._values[node.name]) if made.is_floating_point() else made
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Call an operator, with the one dtype where the program asks for a float."""
@@ -144,10 +170,6 @@ class _Runner(torch.fx.Interpreter):
         cast: torch.Tensor = self._cast(torch.from_numpy(np.array(array)).to(device))
         return cast
 
-    def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
-        is_rounded = self._weights is not None and tensor.is_floating_point()
-        return tensor.to(self._weights) if is_rounded else tensor
-
 
 def _wide(array: np.ndarray) -> torch.Tensor:
     tensor = torch.from_numpy(np.array(array))
@@ -162,7 +184,8 @@ def _like(module: torch.nn.Module, array: np.ndarray) -> torch.Tensor:
     return tensor.to(first.dtype) if tensor.is_floating_point() else tensor
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor as an array on the host; bfloat16 is widened to float32."""
     tensor = tensor.detach().cpu()
     array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return array

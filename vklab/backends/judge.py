@@ -40,20 +40,20 @@ class Verdict:
 def pair(
     actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the name in `actual` of each expected output, and sentences on what is unlike.
+    """Return the name in `actual` of each expected output, and sentences on differences.
 
     An output of an unknown name is taken if it is the only one left of its shape.
     """
     found = {name: name for name in expected if name in actual}
     notes = []
-    strangers = [name for name in actual if name not in expected]
+    unmatched = [name for name in actual if name not in expected]
     for name, truth in expected.items():
-        alike = [other for other in strangers if np.shape(actual[other]) == np.shape(truth)]
+        alike = [other for other in unmatched if np.shape(actual[other]) == np.shape(truth)]
         rivals = [o for o in expected if o not in found and np.shape(expected[o]) == truth.shape]
         if name not in found and len(alike) == 1 and rivals == [name]:
             notes.append(f"output {name!r} is named {alike[0]!r}")
             found[name] = alike[0]
-            strangers.remove(alike[0])
+            unmatched.remove(alike[0])
     missing = [name for name in expected if name not in found]
     if missing:
         notes.append(f"no output {', '.join(map(repr, missing))}; there is "
@@ -90,7 +90,7 @@ def outputs(
             notes.append(f"output {name!r} is {got.dtype}")
         each = measured[name] = errors.measure(got, truth, dtype)
         shares[name] = errors.share(got, truth, tolerance)
-        largest = max(largest, math.inf if each.lost else each.max_abs)
+        largest = max(largest, each.largest)
         if each.lost:
             nans = int(np.isnan(got.astype(np.float64)).sum())
             notes.append(f"output {name!r}: {each.lost} of {got.size} values are lost, {nans} are "

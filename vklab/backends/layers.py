@@ -21,8 +21,8 @@ from vklab.backends.cuts import LOCAL
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
 
-__all__ = ["Layer", "Local", "Taps", "by_layer", "first_failing", "join", "local", "of_module",
-           "taps"]  # fmt: skip
+__all__ = ["Layer", "Local", "Taps", "by_layer", "fed", "first_failing", "join", "local",
+           "of_module", "taps"]  # fmt: skip
 
 # Ends of names that converters give to a value that they cast or copy.
 CASTS = re.compile(r"((_cast(_(fp|u?int)\d+)?|_to_(fp|u?int)\d+)+|/inner)$")
@@ -84,7 +84,12 @@ class Local:
 
 @dataclass(frozen=True)
 class Taps:
-    """Distance by which taps moved the outputs; layers count only if it is in the tolerance."""
+    """Distance by which taps moved the outputs; layers count only if it is in the tolerance.
+
+    Attributes:
+        moved: largest absolute difference of an output.
+        share: the same as a share of the whole model's tolerance.
+    """
 
     moved: float
     share: float
@@ -117,8 +122,7 @@ def taps(
         if name not in tapped or np.shape(tapped[name]) != np.shape(array):
             return Taps(math.inf, math.inf)
         if np.asarray(array).dtype.kind in "fV":
-            each = errors.measure(tapped[name], array)
-            moved = max(moved, math.inf if each.lost else each.max_abs)
+            moved = max(moved, errors.measure(tapped[name], array).largest)
         largest = max(largest, errors.share(tapped[name], array, tolerance))
     return Taps(moved, largest)
 
@@ -135,14 +139,28 @@ def local(
         dtypes: the backend's dtypes.
         only: names of values whose layers alone are measured; empty for all.
     """
-    fixed = cuts.constants(model)  # weights are rounded below, to a dtype of their own
-    held = {name: value if name in fixed else oracle.rounded(value, dtypes.arithmetic)
-            for name, value in truth.items()}
-    cut = cuts.separated(model, held, only)
+    cut = cuts.separated(model, fed(model, truth, dtypes.arithmetic), only)
     exact = _outputs(cut.model, cut.inputs, "float64")
     is_rounded = dtypes.weights in oracle.NARROW
     stored = _outputs(cut.model, cut.inputs, dtypes.weights) if is_rounded else exact
     return Local(cut.model, cut.inputs, exact, stored)
+
+
+def fed(
+    model: onnx.ModelProto, truth: Mapping[str, np.ndarray], arithmetic: str
+) -> dict[str, np.ndarray]:
+    """Return the truth as a backend can be fed it: numbers that its dtype can hold, as float64.
+
+    Constants keep their values: weights are rounded to a dtype of their own.
+
+    Args:
+        model: the whole model.
+        truth: every value of the oracle, `Oracle.layers`.
+        arithmetic: dtype of products and activations.
+    """
+    fixed = cuts.constants(model)
+    return {name: value if name in fixed else oracle.rounded(value, arithmetic)
+            for name, value in truth.items()}  # fmt: skip
 
 
 def of_module(
@@ -160,14 +178,14 @@ def of_module(
         dtypes: the backend's dtypes.
     """
     fx = oracle.load_fx()
-    held = {name: oracle.rounded(value, dtypes.arithmetic) for name, value in truth.items()}
+    values = {name: oracle.rounded(value, dtypes.arithmetic) for name, value in truth.items()}
     given = [oracle.rounded(np.asarray(array), dtypes.arithmetic) for array in args]
     exact, stored = (
         {f"{name}{LOCAL}": value for name, value in
-         fx.alone(module, given, held, "float64", weights).items()}
+         fx.alone(module, given, values, "float64", weights).items()}
         for weights in ("", dtypes.weights)
     )  # fmt: skip
-    return Local(onnx.ModelProto(), held, exact, stored)
+    return Local(onnx.ModelProto(), values, exact, stored)
 
 
 def by_layer(
@@ -271,8 +289,7 @@ def _largest(got: np.ndarray, truth: np.ndarray) -> float:
     """Return the largest error; infinite for another shape or a lost value."""
     if got.shape != truth.shape:
         return math.inf
-    measured = errors.measure(got, truth)
-    return math.inf if measured.lost else measured.max_abs
+    return errors.measure(got, truth).largest
 
 
 def _outputs(

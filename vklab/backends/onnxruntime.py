@@ -102,10 +102,7 @@ class OnnxRuntime:
 
     def prepare(self, source: ModelSource) -> Session:
         """Load the model's ONNX form on the provider."""
-        if source.onnx is None:
-            raise Refused(f"{source.name} has no ONNX form; give an .onnx file, or its PyTorch "
-                          "source as MODULE:FUNCTION, which is exported")  # fmt: skip
-        proto, folder = onnx_import.load_proto(source.onnx)
+        proto, folder = onnx_import.load_proto(source.require_onnx())
         proto = onnxruntime_models.readable(proto)
         if self.variant.name == "int8":
             proto = onnxruntime_models.to_int8(proto, folder, self.calibration)

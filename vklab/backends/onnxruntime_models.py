@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 
 from vklab.backends.backend import Refused
 
-__all__ = ["FOLDER", "input_names", "inside", "layer_values", "readable", "saturates",
-           "size_bytes", "tapped", "to_float16", "to_int8"]  # fmt: skip
+__all__ = ["FOLDER", "input_names", "inside", "layer_values", "random_inputs", "readable",
+           "saturates", "size_bytes", "tapped", "to_float16", "to_int8"]  # fmt: skip
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 SAMPLES = 16  # random inputs that calibrate an int8 model, if none are given
@@ -46,6 +46,20 @@ def input_names(proto: onnx.ModelProto) -> list[str]:
     """Return the names of the inputs without those that are initializers."""
     constants = {tensor.name for tensor in proto.graph.initializer}
     return [value.name for value in proto.graph.input if value.name not in constants]
+
+
+def random_inputs(
+    proto: onnx.ModelProto, random: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return arrays by input name: normal floats, and 0 or 1 for integers; open sizes are 1."""
+    names, made = input_names(proto), {}
+    for value in (each for each in proto.graph.input if each.name in names):
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        drawn = random.integers(0, 2, shape) if dtype.kind in "biu" else random.normal(size=shape)
+        made[value.name] = drawn.astype(dtype)
+    return made
 
 
 def tapped(proto: onnx.ModelProto, floats_only: bool = False) -> onnx.ModelProto:
@@ -172,17 +186,8 @@ def _samples(
         yield dict(calibration)
         return
     random = np.random.default_rng(0)
-    names = input_names(proto)
     for _ in range(SAMPLES):
-        made = {}
-        for value in proto.graph.input:
-            kind = value.type.tensor_type
-            shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-            dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            drawn = random.standard_normal(shape) if dtype.kind == "f" else np.zeros(shape)
-            if value.name in names:
-                made[value.name] = drawn.astype(dtype)
-        yield made
+        yield random_inputs(proto, random)
 
 
 def _load_tools() -> tuple[Any, Any]:

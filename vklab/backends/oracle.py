@@ -17,7 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab.backends import old_operators
+from vklab.backends import old_operators, onnxruntime_models
+from vklab.backends.backend import one_line
 from vklab.errors import ModelError, SetupError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
@@ -77,8 +78,7 @@ def of_module(module: Any, model: onnx.ModelProto, inputs: Mapping[str, np.ndarr
         model: the exported model, with inputs and outputs in the module's order.
         inputs: arrays by the model's input names.
     """
-    given = {tensor.name for tensor in model.graph.initializer}
-    args = [inputs[info.name] for info in model.graph.input if info.name not in given]
+    args = [inputs[name] for name in onnxruntime_models.input_names(model)]
     names = [info.name for info in model.graph.output]
     fx = load_fx()
     made = fx.outputs(module, args)
@@ -134,9 +134,8 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[s
             runner = ReferenceEvaluator(model, new_ops=old_operators.operators(model))
             values: Any = runner.run(None, fed, intermediate=True)
     except Exception as error:  # onnx.reference raises errors of any class
-        said = " ".join(str(error).split())[:300]
         raise ModelError(f"there is no float64 oracle: onnx.reference cannot compute this model "
-                         f"({type(error).__name__}: {said})") from error  # fmt: skip
+                         f"({type(error).__name__}: {one_line(error)})") from error  # fmt: skip
     return {name: np.asarray(value) for name, value in values.items()
             if name and isinstance(value, (np.ndarray, np.generic))}  # fmt: skip
 

@@ -102,26 +102,16 @@ def _dtypes_text(dtypes: Dtypes) -> str:
 
 
 def _remarks(measured: Sequence[Measured]) -> str:
-    """Return what there is to say of each backend beside its numbers."""
+    """Return a list with the remarks on each backend."""
     said = []
     for each in measured:
         row = each.row
         texts = [row.status] if not each.verdict else []
-        texts += [row.reason, *each.notes]
-        if each.repeats and not each.repeats.identical:
-            texts.append(f"{each.repeats.runs} runs of the same inputs differ by up to "
-                         f"{each.repeats.max_abs:.2g}")  # fmt: skip
-        if each.taps:
-            texts.append(str(each.taps))
-        if row.first_layer:
-            texts.append(f"the first layer out of tolerance is {row.first_layer}")
-        if each.part:
-            texts.append(f"the smallest failing part is {each.part[0].name}")
+        texts += report.remarks(each)
         if row.recorded:
             texts.append(", ".join(f"{key}: {value}" for key, value in row.recorded.items()
                                    if value))  # fmt: skip
-        known = "; ".join(dict.fromkeys(filter(None, texts)))
-        said += [f"{row.backend}: {known}"] if known else []
+        said += [f"{row.backend}: {'; '.join(texts)}"] if texts else []
     return _list(said)
 
 
@@ -230,14 +220,14 @@ def _times(made: Parity) -> list[str]:
 
 
 def _missing(missing: Sequence[Measured]) -> list[str]:
-    """Return the backends that gave no outputs and failed at nothing, with what would help."""
+    """Return a table of the absent and refused backends, with the command that installs each."""
     if not missing:
         return []
     cells = [[f"<b>{escape(e.row.backend)}</b>", escape(e.row.status), escape(e.row.reason),
               f"<code>{escape(e.row.install)}</code>" if e.row.install else ""]
              for e in missing]  # fmt: skip
-    headers = ("backend", "status", "reason", "what would bring it")
-    return ["<h2>Not here</h2>", _table(headers, cells, "Backends without a result")]
+    headers = ("backend", "status", "reason", "how to install it")
+    return ["<h2>Not available</h2>", _table(headers, cells, "Backends without a result")]
 
 
 def _figure(picture: str) -> str:

@@ -205,7 +205,7 @@ class _Work:
         try:
             return self._layers(live, measured)
         except Failure as failure:
-            if failure.status in ("crashed", "timeout"):
+            if failure.ended:
                 raise
             return replace(measured, notes=(*measured.notes, f"no layers: {failure.reason}"))
 

@@ -22,14 +22,15 @@ from typing import IO, Any
 
 from vklab.errors import VklabError
 
-__all__ = ["STARTED", "Failure", "Worker", "once", "receive", "send"]
+__all__ = ["STARTED", "Failure", "Worker", "once", "packed", "receive", "send"]
 
 STARTED = "started"
 _LENGTH = struct.Struct("<Q")
 _ROOT = str(Path(__file__).resolve().parents[2])
 START_S = 60.0  # for a child to start and to import what a call names
-CLOSE_S = 5.0
-SHOWN = 400  # characters of a child's last words
+CLOSE_S = 5.0  # for a child to end
+SHOWN = 400  # characters of a child's last line
+READ_BYTES = 1 << 16  # of the end of a child's log
 
 
 class Failure(VklabError):
@@ -45,12 +46,21 @@ class Failure(VklabError):
         super().__init__(reason)
         self.status, self.reason, self.install = status, reason, install
 
+    @property
+    def ended(self) -> bool:
+        """Tell whether the child has ended, so that no further call can succeed."""
+        return self.status in ("crashed", "timeout")
+
+
+def packed(message: Any) -> bytes:
+    """Return the bytes of one message: its length, then its pickle."""
+    data = pickle.dumps(message)
+    return _LENGTH.pack(len(data)) + data
+
 
 def send(stream: IO[bytes], message: Any) -> None:
-    """Write one message: its length, then its pickle."""
-    data = pickle.dumps(message)
-    stream.write(_LENGTH.pack(len(data)))
-    stream.write(data)
+    """Write one message."""
+    stream.write(packed(message))
     stream.flush()
 
 
@@ -102,19 +112,21 @@ class Worker:
         answers: queue.Queue[Any] = queue.Queue()
         work = (self._process, (function, arguments), answers)
         threading.Thread(target=_exchange, args=work, daemon=True).start()
+        limit = START_S
         try:
-            answer = answers.get(timeout=START_S)
+            answer = answers.get(timeout=limit)
             if answer == STARTED:
-                answer = answers.get(timeout=seconds)
+                limit = seconds
+                answer = answers.get(timeout=limit)
         except queue.Empty:
             name = function.__name__.strip("_").replace("_", " ")
-            raise self._end("timeout", f"gave no answer to `{name}` in {seconds:g} s and was "
+            raise self._end("timeout", f"gave no answer to `{name}` in {limit:g} s and was "
                             "stopped") from None  # fmt: skip
         except BaseException:
             self.close()  # an interrupt
             raise
         if answer is None:
-            raise self._end("crashed", _ending(self._process.wait(CLOSE_S), self._last_line()))
+            raise self._end("crashed", self._ending())
         kind, value = answer
         if kind != "value":
             raise Failure(*value)
@@ -125,8 +137,16 @@ class Worker:
         _kill(self._process)
         return self._problem
 
+    def _ending(self) -> str:
+        """Return how the child ended, with the last line of its log."""
+        last = self._last_line()
+        try:
+            return _ending(self._process.wait(CLOSE_S), last)
+        except subprocess.TimeoutExpired:  # it closed its stdout, or a core dump is slow
+            return _ending(None, last)
+
     def _last_line(self) -> str:
-        self._log.seek(0)
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - READ_BYTES))
         text = self._log.read().decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1][:SHOWN] if lines else ""
@@ -163,12 +183,22 @@ def once(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
 
 
 def _exchange(process: Any, request: Any, answers: queue.Queue[Any]) -> None:
+    """Send a request, and queue STARTED and the answer; None if the child has ended.
+
+    Args:
+        process: the child.
+        request: function and arguments.
+        answers: the queue.
+    """
     try:
         send(process.stdin, request)
         for _ in range(2):  # STARTED, then the answer
             answers.put(receive(process.stdout))
     except (OSError, EOFError, ValueError):  # the child has ended
         answers.put(None)
+    except Exception as error:  # pickle raises errors of any class
+        said = f"{type(error).__name__}: {error}"
+        answers.put(("failure", ("failed", f"a call or its answer cannot be sent: {said}", "")))
 
 
 def _python(environment: Path | None) -> str:
@@ -185,8 +215,10 @@ def _path(environment: Path | None) -> str:
     return os.pathsep.join([*folders, _ROOT, *(path for path in sys.path if path)])
 
 
-def _ending(code: int, last: str) -> str:
+def _ending(code: int | None, last: str) -> str:
     said = f": {last}" if last else ""
+    if code is None:
+        return f"closed its answers, and had not ended {CLOSE_S:g} s later{said}"
     if code >= 0:
         return f"ended with exit code {code}{said}"
     try:

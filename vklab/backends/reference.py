@@ -13,7 +13,7 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from vklab.backends import onnxruntime_models
-from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
+from vklab.backends.backend import Availability, Dtypes, ModelSource
 from vklab.graph import onnx_import
 
 __all__ = ["Reference"]
@@ -34,15 +34,19 @@ class Reference:
 
     def prepare(self, source: ModelSource) -> _Evaluated:
         """Load the model's ONNX form."""
-        if source.onnx is None:
-            raise Refused(f"{source.name} has no ONNX form; give an .onnx file, or its PyTorch "
-                          "source as MODULE:FUNCTION, which is exported")  # fmt: skip
-        proto, folder = onnx_import.load_proto(source.onnx)
+        proto, folder = onnx_import.load_proto(source.require_onnx())
         size = onnxruntime_models.size_bytes(proto, folder)
         return _Evaluated(onnxruntime_models.inside(proto, folder), size)
 
 
 class _Evaluated:
+    """A model in the reference evaluator.
+
+    Args:
+        proto: the model with its external data inside.
+        size_bytes: bytes of the model's files.
+    """
+
     def __init__(self, proto: Any, size_bytes: int) -> None:
         self._runner = ReferenceEvaluator(proto)
         self._names = [value.name for value in proto.graph.output]

@@ -41,7 +41,7 @@ def listed(peers: Path | None = None, seconds: float = 60.0) -> list[Backend]:
         return list(process.once(_listed, peers, seconds=seconds))
     except process.Failure as failure:
         reason = f"the Vulkan drivers cannot be listed: {failure.reason}"
-        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *torch.every(),
+        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *apple.every(), *torch.every(),
                 *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from vklab.backends import timing
 from vklab.backends.backend import Row
 from vklab.backends.layers import Layer
 from vklab.backends.parity import Parity
+from vklab.backends.rows import Measured
 
-__all__ = ["LAYER_HEADERS", "layer_rows", "notes", "number", "share_text", "summary"]
+__all__ = ["LAYER_HEADERS", "layer_rows", "notes", "number", "remarks", "share_text",
+           "summary"]  # fmt: skip
 
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
@@ -51,6 +53,25 @@ def notes(made: Parity) -> list[str]:
     doubt = (f"every backend is wrong at {names[0]!r}: suspect the oracle, which "
              "onnx.reference computes") if names else ""  # fmt: skip
     return [*made.notes, *made.truth.notes, *filter(None, [doubt])]
+
+
+def remarks(each: Measured) -> list[str]:
+    """Return the sentences on one backend beside its numbers, each once.
+
+    They tell of its reason, notes, determinism, taps, layers, and the smallest failing part.
+    """
+    row = each.row
+    texts = [row.reason, *each.notes]
+    if each.repeats and not each.repeats.identical:
+        texts.append(f"{each.repeats.runs} runs of the same inputs differ by up to "
+                     f"{each.repeats.max_abs:.2g}")  # fmt: skip
+    if each.taps:
+        texts.append(str(each.taps))
+    if row.first_layer:
+        texts.append(f"the first layer out of tolerance is {row.first_layer}")
+    if each.part:
+        texts.append(f"the smallest failing part is in {each.part[0]}")
+    return [*dict.fromkeys(filter(None, texts))]
 
 
 def layer_rows(layers: Sequence[Layer], most: int = 0) -> list[tuple[str, ...]]:

@@ -247,7 +247,7 @@ def with_layers(
         else:
             given, made = live.layers_alone(inputs, truth.modules, dtypes)
     except Failure as failure:
-        if failure.status in ("crashed", "timeout"):
+        if failure.ended:
             raise
         notes.append(f"no local errors: {failure.reason}")
     found = layers.by_layer(model, truth.layers, dtypes, values, given, made)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from vklab.backends import cuts, errors, lengths, oracle
+from vklab.backends import cuts, errors, layers, lengths, oracle
 from vklab.backends.backend import Dtypes
 from vklab.backends.cuts import Cut
 from vklab.errors import VklabError
@@ -60,13 +60,10 @@ def find(
     nodes = _ancestors(model, truth, value)
     if not nodes:
         return None
-
-    fixed = cuts.constants(model)
-    held = {name: array if name in fixed else oracle.rounded(array, dtypes.arithmetic)
-            for name, array in truth.items()}  # fmt: skip
+    values = layers.fed(model, truth, dtypes.arithmetic)
 
     def attempt(kept: Sequence[onnx.NodeProto]) -> Failing | None:
-        return _attempt(model, held, list(kept), value, dtypes, run)
+        return _attempt(model, values, list(kept), value, dtypes, run)
 
     count, found = 1, attempt(nodes[-1:])
     while found is None and count < len(nodes):
@@ -88,9 +85,15 @@ def find(
 
 
 def save(failing: Failing, path: Path) -> list[Path]:
-    """Write the part as PATH, and beside it PATH's inputs and expected outputs as .npz.
+    """Write the part as `path`, its inputs and its expected outputs as .npz beside it.
 
-    Returns the three paths. `vklab run PATH --input FILE.npz` runs the part.
+    `vklab run PATH --input FILE.npz` runs the part.
+
+    Args:
+        failing: the part.
+        path: the .onnx file; its folder is made.
+
+    Returns the paths of the model, of the inputs and of the expected outputs.
     """
     model = onnx.ModelProto()
     model.CopyFrom(failing.cut.model)
@@ -118,26 +121,26 @@ def _ancestors(
 
 
 def _attempt(
-    model: onnx.ModelProto, held: Mapping[str, np.ndarray], nodes: list[onnx.NodeProto],
+    model: onnx.ModelProto, values: Mapping[str, np.ndarray], nodes: list[onnx.NodeProto],
     value: str, dtypes: Dtypes, run: Run,
 ) -> Failing | None:  # fmt: skip
     """Run some nodes, and return them if they fail.
 
     Args:
         model: the whole model.
-        held: every value by name, in numbers that the backend's dtype can hold.
+        values: every value by name, in numbers that the backend's dtype can hold.
         nodes: the nodes, in order.
         value: their output.
         dtypes: the backend's dtypes.
         run: runs a model on the backend.
     """
-    part = cuts.cut(model, nodes, held, [value])
+    part = cuts.cut(model, nodes, values, [value])
     expected = {value: oracle.evaluate(oracle.widen(part.model), part.inputs)[value]}
     try:
         made = run(part.model, part.inputs)
     except VklabError:
         return None
-    allowed = _tolerance(nodes, held, dtypes)
+    allowed = _tolerance(nodes, values, dtypes)
     got = made.get(value)
     share = math.inf
     if got is not None:
@@ -148,12 +151,12 @@ def _attempt(
 
 
 def _tolerance(
-    nodes: Sequence[onnx.NodeProto], held: Mapping[str, np.ndarray], dtypes: Dtypes
+    nodes: Sequence[onnx.NodeProto], values: Mapping[str, np.ndarray], dtypes: Dtypes
 ) -> Tolerance:
     """Return the tolerance of a part: a layer's for one node, a model's for several."""
     if len(nodes) > 1:
         return tolerances.model(dtypes.arithmetic, dtypes.weights)
-    shapes = {name: array.shape for name, array in held.items()}
+    shapes = {name: array.shape for name, array in values.items()}
     return tolerances.layer(dtypes.arithmetic, dtypes.weights, dtypes.sums,
                             lengths.terms(nodes[0], shapes), lengths.has_functions(nodes[0])
                             )  # fmt: skip

@@ -17,9 +17,8 @@ import numpy as np
 
 from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Refused
 
-__all__ = ["alone", "arrays", "availability", "facts", "layers", "measure",
-           "module_layers", "prepare", "run",
-           "versions"]  # fmt: skip
+__all__ = ["alone", "arrays", "availability", "close", "facts", "layers", "measure",
+           "module_layers", "prepare", "run", "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -30,17 +29,22 @@ def availability(state: dict[str, Any], backends: Sequence[Backend]) -> list[Ava
 
 
 def prepare(state: dict[str, Any], backend: Backend, source: ModelSource) -> None:
-    """Load the model; raise Failure("absent") if the backend is not here.
+    """Load the model; a model that was loaded before is freed.
 
     Args:
         state: the child's dict.
         backend: the backend.
         source: the model.
     """
-    if "prepared" in state:
-        state.pop("prepared").close()
+    close(state)
     state["backend"] = backend
     state["prepared"] = backend.prepare(source)
+
+
+def close(state: dict[str, Any]) -> None:
+    """Free the loaded model, if there is one."""
+    if "prepared" in state:
+        state.pop("prepared").close()
 
 
 def run(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:

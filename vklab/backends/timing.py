@@ -11,7 +11,7 @@ from vklab.backends.process import Failure
 
 __all__ = ["by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
 
-WARM_UP, MOST = 2, 1000
+WARM_UP, MOST = 2, 1000  # runs
 
 
 def in_turn(
@@ -70,13 +70,17 @@ def by_batch(
 
 
 def tiled(inputs: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
-    """Return inputs whose first dimension has a size; elements repeat."""
+    """Return inputs whose first dimension is `size`; elements repeat. Scalars stay."""
     return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array
             for name, array in inputs.items()}  # fmt: skip
 
 
 def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
-    """Return median, p10 and p90 in microseconds, and runs a second at the median."""
+    """Return statistics of runs by name.
+
+    Returns "median", "p10" and "p90" in microseconds, "runs", the number of runs, and
+    "per_second", runs a second at the median.
+    """
     p10, median, p90 = np.percentile(np.array(nanoseconds) / 1e3, (10, 50, 90)).tolist()
     return {"median": median, "p10": p10, "p90": p90, "runs": float(len(nanoseconds)),
             "per_second": 1e6 / median}  # fmt: skip

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
+from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused, one_line
+from vklab.errors import SetupError
 
 __all__ = ["Torch", "every", "load_modules"]
 
-# Kind of device -> words, and the command that brings a torch with it.
+# Kind of device -> words, and the command that installs a torch for it.
 DEVICES: dict[str, tuple[str, str]] = {
     "cpu": ("CPU", "pip install torch"),
     "cuda": ("NVIDIA or AMD GPU", "pip install torch, the build for CUDA or ROCm, on a machine "
@@ -67,8 +68,10 @@ class Torch:
             return Availability("torch is not installed", line)
         try:
             reason = load_modules().missing(self.kind)
-        except Exception as error:  # a library of torch that does not load
-            return Availability(f"torch cannot be imported: {error}", line)
+        except SetupError as error:
+            return Availability(str(error).splitlines()[0], line)
+        except Exception as error:  # a driver of the device may raise anything
+            return Availability(f"torch cannot be used: {one_line(error)}", line)
         return Availability(reason, line if reason else "")
 
     def prepare(self, source: ModelSource) -> Any:
@@ -85,5 +88,8 @@ def every() -> tuple[Torch, ...]:
 
 
 def load_modules() -> ModuleType:
-    """Import the module that imports torch."""
-    return importlib.import_module("vklab.backends.torch_modules")
+    """Import the module that imports torch, or raise SetupError with the command to install it."""
+    try:
+        return importlib.import_module("vklab.backends.torch_modules")
+    except (ImportError, OSError) as error:  # a library of torch that does not load
+        raise SetupError(f"torch cannot be imported ({error})", "pip install torch") from error

@@ -19,8 +19,8 @@ import onnx
 import torch
 from torch.utils import _pytree
 
-from vklab.backends import cuts, fx, layers
-from vklab.backends.backend import Dtypes, ModelSource, Refused
+from vklab.backends import cuts, fx, layers, onnxruntime_models
+from vklab.backends.backend import Dtypes, ModelSource, Refused, one_line
 from vklab.backends.layers import Local
 from vklab.errors import ModelError
 
@@ -100,8 +100,8 @@ def export(
                 dynamic_shapes=shapes,
             )  # fmt: skip
         except Exception as error:  # torch's errors share no other base class
-            said = " ".join(str(error).split())[:300]
-            raise ModelError(f"{factory} cannot be exported to ONNX: {said}") from error
+            raise ModelError(f"{factory} cannot be exported to ONNX: {one_line(error)}"
+                             ) from error  # fmt: skip
         program.save(str(path))
     return _checked(path, opset)
 
@@ -152,19 +152,18 @@ class Loaded:
             made = self._call(*self._arguments(inputs))
         leaves = [leaf for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
         names = self._outputs or output_names(made)
-        return dict(zip(names, map(_array, leaves), strict=True))
+        return dict(zip(names, map(fx.array_of, leaves), strict=True))
 
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of the exported program by fx name, which ONNX values have, too."""
         given = self._arguments(inputs)
         with torch.no_grad():
             program = torch.export.export(self._module, given, strict=False)
-            program = program.run_decompositions({})
-            watched = _Watched(program)
-            made = watched.everything(given)
+            watched = fx.Watched(program.run_decompositions({}))
+            made = watched.run_program(given)
         leaves = [leaf for leaf in made if isinstance(leaf, torch.Tensor)]
-        names = self._outputs or [f"output_{n}" if n else "output" for n in range(len(leaves))]
-        return watched.found | dict(zip(names, map(_array, leaves), strict=True))
+        names = self._outputs or output_names(leaves)
+        return watched.by_node | dict(zip(names, map(fx.array_of, leaves), strict=True))
 
     def layers_alone(
         self, inputs: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
@@ -196,38 +195,10 @@ class Loaded:
         self._module = self._call = torch.nn.Identity()
 
 
-class _Watched(torch.fx.Interpreter):
-    """Interpreter of an exported program that keeps the value of each operator."""
-
-    def __init__(self, program: Any) -> None:
-        super().__init__(program.graph_module)
-        self._program = program
-        self.found: dict[str, np.ndarray] = {}
-
-    def everything(self, given: tuple[torch.Tensor, ...]) -> Any:
-        stored = {**self._program.state_dict, **self._program.constants}
-        rest = iter(given)
-        fed = [stored[spec.target] if spec.target in stored else next(rest)
-               for spec in self._program.graph_signature.input_specs]
-        return self.run(*fed)
-
-    def run_node(self, node: torch.fx.Node) -> Any:
-        made = super().run_node(node)
-        if isinstance(made, torch.Tensor) and node.op == "call_function":
-            self.found[node.name] = _array(made)
-        return made
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy()
-    return array
-
-
 def _names(source: ModelSource, module: Any, count: int) -> tuple[list[str], list[str]]:
     """Return names of inputs and outputs: those of the ONNX form, else the module's own."""
     if source.onnx is None:
         return parameter_names(module, count), []
-    graph = onnx.load(source.onnx, load_external_data=False).graph
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = [value.name for value in graph.input if value.name not in constants]
-    return inputs, [value.name for value in graph.output]
+    proto = onnx.load(source.onnx, load_external_data=False)
+    outputs = [value.name for value in proto.graph.output]
+    return onnxruntime_models.input_names(proto), outputs

@@ -58,11 +58,9 @@ class Vulkan:
 
     def prepare(self, source: ModelSource) -> Loaded:
         """Load the model's ONNX form on the device."""
-        if source.onnx is None:
-            raise Refused(f"{source.name} has no ONNX form; give an .onnx file, or its PyTorch "
-                          "source as MODULE:FUNCTION, which is exported")  # fmt: skip
-        size = source.onnx.stat().st_size
-        return Loaded(onnx_import.load_graph(source.onnx), self.index, self.dtype, size)
+        path = source.require_onnx()
+        graph = onnx_import.load_graph(path)
+        return Loaded(graph, self.index, self.dtype, path.stat().st_size)
 
 
 def every() -> tuple[Vulkan, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from vklab import draw
-from vklab.backends import models
+from vklab.backends import forms, models, torch
 from vklab.backends.coreml import convert as conversion
 from vklab.backends.coreml import inspect as inspection
 from vklab.backends.coreml import options as choices
@@ -63,9 +63,7 @@ def convert(
     named = models.factory(factory) if factory in models.MODELS else factory
     conversion.load_converter()  # before torch, whose absence has no repair of its own
 
-    from vklab.backends import torch_modules
-
-    module, examples = torch_modules.make(named)
+    module, examples = torch.load_modules().make(named)
     conversion.convert(module, examples, output, options, names)
     _show(output, as_json)
 
@@ -82,7 +80,7 @@ def benchmark(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Default: random.")
     ] = None,
-    runs: Annotated[int, typer.Option(help="Measured predictions of each choice.")] = 50,
+    runs: Annotated[int, typer.Option(min=1, help="Measured predictions of each choice.")] = 50,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the unit and the cost of each operator.")
     ] = False,
@@ -110,8 +108,7 @@ def benchmark(
 
 def _inputs(path: Path, file: Path | None) -> dict[str, np.ndarray]:
     if file is not None:
-        with np.load(file) as arrays:
-            return dict(arrays)
+        return forms.read_inputs(file)
     random = np.random.default_rng(0)
     made = {}
     for each in inspection.inspect(path).inputs:
@@ -120,7 +117,8 @@ def _inputs(path: Path, file: Path | None) -> dict[str, np.ndarray]:
         elif each.dtype.startswith("int"):
             made[each.name] = random.integers(0, 10, each.shape, np.int32)
         else:
-            raise ModelError(f"input {each.name!r} is {each.dtype}; give it with --inputs")
+            raise ModelError(f"input {each.name!r} is {each.dtype}, and random inputs are floats "
+                             "or integers; give it with --inputs")  # fmt: skip
     return made
 
 

@@ -133,7 +133,7 @@ def parity(
 
 def _sizes(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdigit() and int(part) for part in parts):
+    if not all(part.isdecimal() and int(part) for part in parts):
         raise typer.BadParameter(f"--batches {text}: write sizes with commas, such as 1,8,32")
     return tuple(int(part) for part in parts)
 
@@ -159,12 +159,11 @@ def _show(made: pipeline.Parity) -> None:
     console.say(f"{made.source.name}; oracle: {made.oracle}", "bold")
     for note in made.notes:
         console.say_wrapped(note)
-    here = [each for each in made.rows if each.row.status not in ("absent",)]
+    here = [each for each in made.rows if each.row.status != "absent"]
     console.table("", HEADERS, [_cells(each) for each in here],
                   "max error of tolerance median us size", "backend status")  # fmt: skip
     for each in here:
-        texts = dict.fromkeys(filter(None, (each.row.reason, *each.notes, *_more(each))))
-        for text in texts:
+        for text in (*report.remarks(each), *_origin(each)):
             console.say_wrapped(f"{each.row.backend}: {text}")
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
@@ -175,28 +174,16 @@ def _show(made: pipeline.Parity) -> None:
                           " ".join(report.LAYER_HEADERS[2:]), "layer")  # fmt: skip
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
-        console.say("not here:", "bold")
+        console.say("not available:", "bold")
     for row in missing:
         console.say_wrapped(f"{row.backend}: {row.reason}; {row.install}", "dim")
 
 
-def _more(each: Measured) -> list[str]:
-    """Return sentences on determinism, layers, taps, parts and the origin of a recording."""
-    texts = []
-    if each.repeats and not each.repeats.identical:
-        texts.append(f"{each.repeats.runs} runs of the same inputs differ by up to "
-                     f"{each.repeats.max_abs:.2g}")  # fmt: skip
-    if each.row.first_layer:
-        texts.append(f"the first layer out of tolerance is {each.row.first_layer}")
-    if each.taps:
-        texts.append(str(each.taps))
-    if each.part:
-        texts.append(f"the smallest failing part is in {each.part[0]}")
-    if each.row.recorded:
-        origin = each.row.recorded
-        texts.append(f"recorded on {origin['machine']}, {origin['date']}, by "
-                     f"{origin['measured_by']}: {origin['command']}")  # fmt: skip
-    return texts
+def _origin(each: Measured) -> list[str]:
+    """Return a sentence on the origin of a recording; nothing for a row that ran here."""
+    origin = each.row.recorded
+    return [f"recorded on {origin['machine']}, {origin['date']}, by {origin['measured_by']}: "
+            f"{origin['command']}"] if origin else []  # fmt: skip
 
 
 def _cells(each: Measured) -> Sequence[object]:

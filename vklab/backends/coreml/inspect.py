@@ -32,7 +32,7 @@ _MIL_FLOAT16 = 10  # of the enumeration DataType of MIL.proto
 class Feature:
     """One input or output.
 
-    Args:
+    Attributes:
         name: its name.
         dtype: of its elements, or the kind of what is no array.
         shape: its default shape.
@@ -49,7 +49,7 @@ class Feature:
 class Facts:
     """Contents of a Core ML model.
 
-    Args:
+    Attributes:
         kind: "mlProgram", "neuralNetwork" or the name of another type.
         version: the specification's version; it tells which systems run the model.
         opset: the operator set of an ML Program, for example "CoreML7"; "" for other types.

@@ -24,7 +24,7 @@ Sizes = tuple[Size, ...]
 class Options:
     """Choices of one conversion.
 
-    Args:
+    Attributes:
         frontend: "export" (torch.export, decomposed) or "script" (a TorchScript trace).
         kind: "mlprogram" (.mlpackage) or "neuralnetwork" (.mlmodel).
         precision: "float16" or "float32" arithmetic of an ML Program.

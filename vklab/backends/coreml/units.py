@@ -41,7 +41,7 @@ class Tools(Protocol):
 class Timed:
     """Times of one choice of units, or the reason why there are none.
 
-    Args:
+    Attributes:
         units: a key of UNITS.
         latencies_ns: each measured prediction.
         load_ns: loading, which compiles the model for its units.
@@ -63,7 +63,7 @@ class Timed:
 class Planned:
     """Unit and cost that Core ML plans for one operator.
 
-    Args:
+    Attributes:
         operator: its type.
         name: its first output.
         preferred: the unit that Core ML would take, "" if it does not say.
