@@ -40,8 +40,8 @@ from vklab.plan.plan import make_plan
 CONSTANTS, FACTS, MODELS = growing.CONSTANTS, growing.FACTS, growing.MODELS
 
 # %% id="l09b-banner"
-banner()
 info = vklab.devices()[0]
+banner()
 
 # %% id="l09b-own" vklab={"role": "own"}
 # Your own imports and helper functions go here: this cell is handed in with your answers.
@@ -335,7 +335,7 @@ for name, work in whole.items():
 # %% [markdown] id="l09b-5x"
 # The last number is a **lower bound**. While a node runs, three kinds of results are live in every order: its inputs; its own result; and each result of an ancestor that a descendant reads. (Arrows lead from an ancestor to this node, and on to a descendant.) `must_be_live` adds them up. No peak is below the largest of these sums.
 #
-# In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried have exactly this peak, so none of them can be improved. BERT and U-Net reach their bounds, too. In a part of a network without its large first layers, the branches decide.
+# In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried have exactly this peak, so none of them can be improved. BERT and U-Net reach their bounds, too. In BERT it is an `Erf` in the widest part of a layer: the layers, and the nodes around the `Erf`, follow each other in every order. In a part of a network without its large first layers, the branches decide.
 #
 # ### Exercise 4 · An order with a small peak (scored)
 # The nodes come in a shuffled, valid order. Three functions help: `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step, also for the beginning of an order; `random_order(work, chance)` returns a random valid order, with `chance = np.random.default_rng(0)`.

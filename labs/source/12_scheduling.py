@@ -30,7 +30,7 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show, swap
+from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show
 from vklab.course.figures import schedules as figures
 from vklab.course.labs import chunking
 from vklab.course.labs.chunking import fill, join_inputs, real_completions

@@ -136,7 +136,7 @@ check("12b-1", overtaking)
 # %% id="l12b-2c"
 for words, waits in (("no order", False), ("with the barrier", True)):
     states, bad = count_states(Queues(CHUNKS, waits))
-    print(f"{words:17} {states:4} states, {bad} events read too early")
+    print(f"{words:17} {states:4} states, events that read too early: {bad}")
 
 # %% id="l12b-2s" tags=["nbval-ignore-output"]
 show("vklab.runtime.many.split._behind")

@@ -65,7 +65,7 @@ conv_many = spreading.conv_many()
 gpus = simulated_gpus(2)
 greedy = spreading.place(conv_many, gpus, {0: 128 * MIB}, policy="greedy")
 print("transferred:", [(move.value, move.size_bytes) for move in greedy.transfers])
-print("conv4:", greedy.reasons["conv4"])
+print("conv4:", *greedy.reasons["conv4"].split("; "), sep="\n    ")
 figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on GPU 1, 6 on GPU "
                    "0. VKML publishes the same split.")
 

@@ -47,8 +47,11 @@ def _chart(
         y = 6 + row * number
         end = 1 + max(last for _, last, _ in spans)
         right, room = LEFT + across * end + 4, 6 * len(name[:17])
-        if row == 9 and end - spans[0][0] >= LONG and right + room <= LEFT + WIDTH + 12:
-            page.note((right, y + row / 2 + 2), name[:17], size=10)
+        if row == 9 and end - spans[0][0] >= LONG:
+            fits = right + room <= LEFT + WIDTH + 12  # otherwise its name stands before it
+            place = right if fits else LEFT + across * spans[0][0] - 4
+            page.note((place, y + row / 2 + 2), name[:17], anchor="start" if fits else "end",
+                      size=10)  # fmt: skip
         elif row > 9 or number % 2 == 0:
             page.note((LEFT - 6, y + row / 2 + 2), name[:17], anchor="end", size=min(11, row + 1))
         for first, last, away in spans:

@@ -110,7 +110,8 @@ def draw_tree() -> Picture:
 def draw_modes() -> Picture:
     """Draw the work of three calls, eager and ahead of time, as rows of steps."""
     page = Diagram(700, 158)
-    page.note((6, 40), "eager", bold=True).note((6, 118), "ahead of time", bold=True)
+    page.note((6, 40), "eager", bold=True)
+    page.note((6, 110), "ahead", bold=True).note((6, 127), "of time", bold=True)
     for run in range(2):
         for n, words in enumerate(("Conv", "Relu", "Add")):
             left = 104 + 296 * run + 96 * n

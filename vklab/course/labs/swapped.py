@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = ["Load", "MODELS", "PlanOptions", "Swapped", "run_swapped"]
 
 SECONDS = 120.0
 RTOL = 1e-4
+WIDTH = 102  # of a line that a notebook shows without breaking a word
 MODELS = ("mini_classifier.onnx", "digits_cnn.onnx")
 Load = Callable[[Any], vklab.Session]
 PlanOptions = Options | Callable[[Graph], Options] | None
@@ -58,7 +60,9 @@ class Swapped:
                  for name in {**self.own, **self.mine}]  # fmt: skip
         changes = ", ".join(f"{name} {own}" if own == mine else f"{name} {own} -> {mine}"
                             for name, own, mine in pairs)  # fmt: skip
-        return f"{self.model}: {result}; {changes}"
+        whole = changes.replace(" ", "\0").replace(",\0", ", ")  # a line ends between two facts
+        text = fill(f"{self.model}: {result}; {whole}", WIDTH, subsequent_indent="    ")
+        return text.replace("\0", " ")
 
 
 def run_swapped(
