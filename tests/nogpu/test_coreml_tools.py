@@ -164,7 +164,7 @@ def test_a_row_runs_the_package(monkeypatch):
     monkeypatch.setattr(units, "tools", FakeTools)
     row = backend.CoreML("CPU_ONLY")
     assert row.available()
-    with pytest.raises(Refused, match="coreml convert"):
+    with pytest.raises(Refused, match="give an .mlpackage or .mlmodel, or the PyTorch source"):
         row.prepare(ModelSource("mini"))
     prepared = row.prepare(ModelSource("mini", package=MINI))
     assert prepared.run(GIVEN)["logits"].tolist() == [6144]
