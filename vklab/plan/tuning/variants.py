@@ -13,7 +13,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import linear, registry
-from vklab.plan.tuning import prepack, split_sums, tiles
+from vklab.plan.tuning import prepack, split_sums, tiles, word_variants
 from vklab.plan.tuning.tiles import ProductSizes, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
@@ -40,6 +40,8 @@ def choose(
         info: the device.
         resident: names of weights already on the device; a prepacked name encodes its layout.
     """
+    if dispatch.kernel in word_variants.KERNELS:
+        return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)

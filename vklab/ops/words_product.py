@@ -1,0 +1,168 @@
+"""Dispatch convolutions and products of int8 in words, requantised by the kernel that sums.
+
+Weights are laid out by `lay_out`, their numbers a filter by `filter_table`; the pass
+`fuse_quantized` calls both. Visited by labs 10 and 14.
+Source: Jacob et al., "Quantization and Training of Neural Networks", 2018, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.ops import window, words
+from vklab.ops.dtypes import type_defines
+from vklab.ops.inputs import require
+from vklab.ops.registry import Result, operator, output
+from vklab.ops.window import Window
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["LONGEST", "conv_words", "filter_table", "lay_out", "matmul_words"]
+
+WORKGROUP = 64
+# A sum of float32 is exact below this.
+LONGEST = 1 << 24
+
+
+def lay_out(weights: np.ndarray, group: int) -> np.ndarray:
+    """Return integer weights [M,D,taps] as uint32 [words of M, taps, words of channels, 4].
+
+    Weights beyond int8 take several taps, whose numbers add up to theirs. Where each filter reads
+    one channel, the layout is [words of M, taps]: a word has the weights of four filters.
+
+    Source: Goto and van de Geijn 2008, packing
+    """
+    filters, depth, taps = weights.shape
+    wide = weights.astype(np.int32)
+    fits = wide.min(initial=0) >= -128 and wide.max(initial=0) <= 127
+    terms = 1 if fits else -(-int(np.abs(wide).max()) // 127)
+    parts = [(wide + i) // terms for i in range(terms)]  # they add up to the weights
+    whole = np.concatenate(parts, axis=2).astype(np.int8)
+    rows = words.word_count(filters)
+    if depth == 1 and group == filters:
+        dense = np.zeros((rows * words.BYTES, whole.shape[2]), np.int8)
+        dense[:filters] = whole[:, 0]
+        return _joined(dense.reshape(rows, words.BYTES, -1).swapaxes(1, 2))
+    each = filters // group
+    starts = np.arange(rows) * words.BYTES // each * depth // words.BYTES
+    last = np.minimum(np.arange(rows) * words.BYTES + words.BYTES, filters) - 1
+    span = int((_words_end(last // each * depth + depth) - starts).max())
+    dense = np.zeros((rows * words.BYTES, span * words.BYTES, whole.shape[2]), np.int8)
+    for number, block in enumerate(np.split(whole, group)):  # a group's filters, a few at a time
+        for row in range(number * each, number * each + each) if group > 1 else ():
+            first = number * depth - int(starts[row // words.BYTES]) * words.BYTES
+            dense[row, first : first + depth] = block[row - number * each]
+    if group == 1:
+        dense[:filters, :depth] = whole
+    blocks = dense.reshape(rows, words.BYTES, span, words.BYTES, -1)
+    return _joined(blocks.transpose(0, 4, 2, 1, 3))
+
+
+def _words_end(channels: np.ndarray) -> np.ndarray:
+    ends: np.ndarray = -(-channels // words.BYTES)
+    return ends
+
+
+def _joined(numbers: np.ndarray) -> np.ndarray:
+    """Return int8 [..., 4] as uint32 [...]."""
+    return np.ascontiguousarray(numbers).view("<u4")[..., 0]
+
+
+def filter_table(
+    weights: np.ndarray, x_zero: int, scales: np.ndarray, bias: np.ndarray
+) -> np.ndarray:
+    """Return uint32 [filters, 4]: a sum's correction, its scale and its bias, as bits.
+
+    Args:
+        weights: integer weights [M,D,taps] less their zero points.
+        x_zero: the zero point of the input, as int8.
+        scales: steps of the result in one unit of each sum.
+        bias: the bias in steps of the result.
+    """
+    filters = len(weights)
+    made = np.zeros((words.word_count(filters) * words.BYTES, 4), np.uint32)
+    total = weights.reshape(filters, -1).sum(axis=1, dtype=np.int64)
+    made[:filters, 0] = (-x_zero * total).astype(np.int32).view(np.uint32)
+    made[:filters, 1] = scales.astype(np.float32).view(np.uint32)
+    made[:filters, 2] = bias.astype(np.float32).view(np.uint32)
+    return made
+
+
+@operator("ConvWords", domain="vklab")
+def conv_words(
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
+    group: int = 1, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0,
+    codes: int = 1,
+) -> Result:  # fmt: skip
+    """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
+
+    `depth` is a filter's number of channels; `zeros` are the zero points of X and of the result.
+    """
+    require(words.WORD, X, W, channels)
+    if X.dims[1] != words.word_count(depth * group):
+        raise ModelError(f"{X} does not hold {depth * group} channels in words")
+    view = window.resolve(X.dims[2:], kernel_shape, strides, dilations, pads, "NOTSET")
+    size = words.word_count(filters) if codes else filters
+    result = output("uint32" if codes else "float32", (X.dims[0], size, *view.output))
+    shape = (filters, group, depth, *zeros)
+    return _product((X, W, channels), result, view.lifted(2), shape, X.dims[0], limits, long, 0)
+
+
+@operator("MatMulWords", domain="vklab")
+def matmul_words(
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
+    zeros: Sequence[int], limits: Sequence[int], long: int = 0, codes: int = 1,
+) -> Result:  # fmt: skip
+    """Multiply words [...,M,K/4] by a matrix; round to words, or return float32. Source: own."""
+    require(words.WORD, X, W, channels)
+    if X.dims[-1] != words.word_count(depth):
+        raise ModelError(f"{X} does not hold {depth} terms in words")
+    size = words.word_count(filters) if codes else filters
+    result = output("uint32" if codes else "float32", (*X.dims[:-1], size))
+    rows = math.prod(X.dims[:-1])
+    view = Window((1, rows), (1, rows), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    shape = (filters, 1, depth, *zeros)
+    return _product((X, W, channels), result, view, shape, 1, limits, long, 1)
+
+
+def _product(
+    operands: Sequence[TensorInfo], result: TensorInfo, view: Window, shape: Sequence[int],
+    images: int, limits: Sequence[int], long: int, last: int,
+) -> Result:  # fmt: skip
+    """Return the dispatch of the kernel `conv_words`, or `depthwise_words`."""
+    X, W, channels = operands
+    filters, group, depth, x_zero, y_zero = shape
+    if result.count == 0:
+        return Result((result,))
+    rows, pixels = words.word_count(filters), view.output[0] * view.output[1]
+    each = depth == 1 and group == filters
+    span = 1 if each else W.dims[-2]
+    more = (("x_words", words.word_count(depth * group)), ("group_filters", filters // group),
+            ("depth", depth), ("span", span))  # fmt: skip
+    bits = [number & 0xFF for number in (y_zero, *limits)]
+    push = (
+        ("filters", filters), *(() if each else more), *words.plane(view), ("taps", W.dims[1]),
+        ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
+    )  # fmt: skip
+    chosen = (("LAST", str(last)), ("ALONG", "0"), ("DOT", "0"), ("LONG", str(long)),
+              ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
+    defines = (("QUANTIZE", str(int(result.dtype == "uint32"))), *(() if each else chosen),
+               *type_defines("Y", result.dtype)[::2])  # fmt: skip
+    constants = (("WORKGROUP", WORKGROUP), ("COLUMNS", 1))
+    dispatch = Dispatch(
+        kernel="depthwise_words" if each else "conv_words",
+        reads=(("x_buffer", X), ("w_buffer", W), ("c_buffer", channels)),
+        writes=(("y_buffer", result),),
+        workgroups=(-(-pixels // WORKGROUP), rows, images),
+        push=push,
+        defines=defines,
+        constants=constants if each else (("LANES", 4), ("BLOCKS", 1), *constants),
+        flops=2 * images * filters * pixels * depth * W.dims[1],
+        iterations=W.dims[1] * (span + 1),
+        stores=result.dtype != "uint32",
+    )
+    return Result((result,), (dispatch,))

@@ -1,0 +1,90 @@
+"""Choose how conv_words and depthwise_words sum int8 on one device.
+
+Each choice is an equivalent dispatch; DISABLE_VARIANTS switches all off, DISABLE_INTEGER_DOT the
+dot products. Visited by labs 08 and 14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab import settings
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["KERNELS", "choose"]
+
+KERNELS = frozenset({"conv_words", "depthwise_words"})
+# Pixels up to which invocations share a pixel, and each computes one word of channels.
+FEW_PIXELS = 8
+# Invocations of a workgroup times columns of each.
+PIXELS = 64
+# Columns of one invocation, by kernel: on a CPU, and on a GPU.
+CPU_COLUMNS = {"conv_words": 4, "depthwise_words": 2}
+GPU_COLUMNS = {"conv_words": 2, "depthwise_words": 1}
+GPU_BLOCKS = (4, 2, 1)
+
+
+def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+    """Return the fastest equivalent of a dispatch of KERNELS on a device."""
+    if settings.get("DISABLE_VARIANTS"):
+        return dispatch
+    push: dict[str, Any] = dict(dispatch.push)
+    pixels = push["out_h"] * push["out_w"]
+    columns = (CPU_COLUMNS if info.is_cpu else GPU_COLUMNS)[dispatch.kernel]
+    if dispatch.kernel == "depthwise_words":
+        return _sized(dispatch, pixels, columns, ())
+    if pixels <= FEW_PIXELS:
+        return _few_pixels(dispatch, pixels, info)
+    lanes = _sharing_lanes(push, info) if info.is_cpu else 0
+    if lanes:
+        blocks = 2 if _fits(push, 2 * lanes) else 1
+        return _sized(_with(dispatch, SUBGROUP="1"), pixels, columns, (lanes, blocks))
+    blocks = next(count for count in GPU_BLOCKS if count == 1 or _fits(push, 4 * count))
+    return _sized(_dotted(dispatch, info), pixels, columns, (4, blocks))
+
+
+def _fits(push: dict[str, Any], rows: int) -> bool:
+    """Tell whether a block of filters is full, and reads the same channels."""
+    grouped = push["group_filters"] != push["filters"]
+    return rows <= push["filters"] and not (grouped and push["group_filters"] % rows)
+
+
+def _sharing_lanes(push: dict[str, Any], info: DeviceInfo) -> int:
+    """Return the lanes of a subgroup that share weights, which saves a CPU most of its loads."""
+    smallest = info.limit("minSubgroupSize") or info.subgroup_size
+    if "shuffle" not in info.subgroup_operations:
+        return 0
+    return next((n for n in (8, 4) if n <= smallest and _fits(push, n)), 0)
+
+
+def _dotted(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+    """Use dot products of four bytes; a CPU device computes them byte by byte."""
+    lacks = "shaderIntegerDotProduct" not in info.features or info.is_cpu
+    if lacks or settings.get("DISABLE_INTEGER_DOT"):
+        return dispatch
+    return _with(dispatch, DOT="1", LONG="0")
+
+
+def _few_pixels(dispatch: Dispatch, pixels: int, info: DeviceInfo) -> Dispatch:
+    """Give each word of channels an invocation, where pixels alone would leave lanes idle."""
+    size = info.subgroup_size if info.is_cpu else PIXELS
+    words, images = dispatch.workgroups[1:]
+    constants = (("LANES", 4), ("BLOCKS", 1), ("WORKGROUP", size), ("COLUMNS", 1))
+    return replace(_with(_dotted(dispatch, info), ALONG="1"), constants=constants,
+                   workgroups=(-(-words // size), pixels, images))  # fmt: skip
+
+
+def _sized(dispatch: Dispatch, pixels: int, columns: int, rows: tuple[int, ...]) -> Dispatch:
+    """Return a dispatch with its workgroups; `rows` are the lanes and blocks of filters."""
+    words, images = dispatch.workgroups[1:]
+    each = rows[0] * rows[1] // 4 if rows else 1
+    constants = (*zip(("LANES", "BLOCKS"), rows, strict=False), ("WORKGROUP", PIXELS // columns),
+                 ("COLUMNS", columns))  # fmt: skip
+    return replace(dispatch, constants=constants,
+                   workgroups=(-(-pixels // PIXELS), -(-words // each), images))  # fmt: skip
+
+
+def _with(dispatch: Dispatch, **values: str) -> Dispatch:
+    defines = tuple((name, values.get(name, value)) for name, value in dispatch.defines)
+    return replace(dispatch, defines=defines)
