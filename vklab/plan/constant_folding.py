@@ -57,6 +57,7 @@ class ConstantFolder:
         self.infos: dict[str, TensorInfo] = {**graph.initializers, **inputs}
         self.folded: dict[str, TensorInfo] = {}
         self._outputs = frozenset(graph.outputs)
+        self._codes = _codes_of_products(graph)
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
@@ -85,6 +86,16 @@ class ConstantFolder:
         made = sum(value.size_bytes for value in outputs)
         read = sum(self.infos[name].size_bytes for name in node.reads)
         return made <= max(FOLDED_BYTES, 4 * read)
+
+    def widens(self, node: Node) -> bool:
+        """Tell whether a node would turn weights of an integer product into floats.
+
+        Every other DequantizeLinear of a constant is folded. Those left in codes after the passes
+        are used by nothing integer, and `widen_weights` folds them.
+        """
+        return bool(node.outputs) and node.outputs[0] in self._codes and (
+            self.infos[node.inputs[0]].dtype in ("int8", "uint8")
+        )
 
     def fold(self, node: Node, views: Views = (), outputs: Sequence[TensorInfo] = ()) -> bool:
         """Compute a node whose inputs are known; tell whether that was possible.
@@ -190,3 +201,14 @@ class ConstantFolder:
                 seen.update(fresh)
                 open_names += fresh
         return tuple(n for n in deciding if n not in self.asked)
+
+
+def _codes_of_products(graph: Graph) -> frozenset[str]:
+    """Return values that a DequantizeLinear makes for the weights of a product of codes."""
+    scaled = {node.outputs[0]: node for node in graph.nodes if node.op_type == "DequantizeLinear"}
+    turned = {node.outputs[0]: node.inputs[0] for node in graph.nodes
+              if node.op_type == "Transpose" and node.inputs[0] in scaled}  # fmt: skip
+    products = [node for node in graph.nodes
+                if node.op_type in ("Conv", "Gemm", "MatMul") and node.inputs[0] in scaled]
+    weights = (turned.get(node.inputs[1], node.inputs[1]) for node in products)
+    return frozenset(name for name in weights if name in scaled)

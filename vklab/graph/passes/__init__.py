@@ -21,13 +21,17 @@ from vklab.graph.passes import (
     fuse_attention,
     fuse_gelu,
     fuse_layer_norm,
+    fuse_quantized,
     fuse_rms_norm,
     fuse_rotary,
     join_products,
     join_views,
+    join_words,
     merge_pads,
+    move_quantization,
     move_transposes,
     to_float16,
+    widen_weights,
 )
 
 __all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects", "require_dtype",
@@ -41,6 +45,9 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_views.join_views,  # patterns need not know Squeeze, Flatten and their like
     common_subexpressions.common_subexpressions,  # patterns compare values by name
     merge_pads.merge_pads,
+    move_quantization.move_quantization,  # a product then finds the codes that it reads
+    fuse_quantized.fuse_quantized,
+    join_words.join_words,
     fuse_layer_norm.fuse_layer_norm,  # before RMSNorm, a smaller pattern inside it
     fuse_rms_norm.fuse_rms_norm,
     fuse_gelu.fuse_gelu,
@@ -49,6 +56,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_products.join_products,  # after fuse_rotary: its nodes mark the products to join
     fold_batch_norm.fold_batch_norm,  # after every exact pass, because it changes rounding
     drop_dead_nodes.drop_dead_nodes,
+    widen_weights.widen_weights,  # what integer products use is gone by now
 )
 # All passes run again until no graph changes: a pass sometimes enables one listed before it.
 MOST_ROUNDS = 4

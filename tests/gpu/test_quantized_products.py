@@ -1,0 +1,93 @@
+"""Products between DequantizeLinear and QuantizeLinear: one integer dispatch, ONNX's values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+from quantized_models import product
+
+import vklab
+from vklab import settings
+from vklab.plan.tuning import word_variants
+
+CONVS = [
+    ((1, 5, 9, 7), (7, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((2, 1, 13, 11), (3, 1, 5, 3), {"pads": (2, 0, 1, 2), "strides": (2, 3)}),
+    ((1, 12, 8, 8), (18, 4, 3, 3), {"group": 3, "dilations": (2, 1), "pads": (2, 1, 2, 1)}),
+    ((1, 10, 5, 6), (15, 2, 2, 3), {"group": 5, "auto_pad": "SAME_UPPER"}),
+    ((2, 7, 9, 9), (7, 1, 3, 3), {"group": 7, "pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    ((1, 3, 4, 4), (6, 1, 3, 3), {"group": 3}),
+    ((3, 33, 17), (19, 33, 1), {}),
+    ((1, 300, 3, 5), (9, 300, 3, 3), {"pads": (1, 1, 1, 1)}),
+]
+PRODUCTS = [
+    ("Gemm", (3, 37), (37, 11), {}), ("Gemm", (1, 130), (10, 130), {"transB": 1}),
+    ("MatMul", (2, 3, 21), (21, 9), {}), ("MatMul", (67, 64), (64, 33), {}),
+    ("MatMul", (1, 1200), (1200, 5), {}),
+]  # fmt: skip
+FORMS = [
+    {}, {"x": "int8", "y": "int8", "zeros": False}, {"w": "uint8", "between": "Relu"},
+    {"per_filter": False, "y": "float32"}, {"w": "uint8", "zeros": False, "bias": False},
+]  # fmt: skip
+
+
+def check(case, device, form, **switches):
+    proto, fed = product(*case[:-1], **case[-1], **form)
+    (expected,) = ReferenceEvaluator(proto).run(None, fed)
+    with settings.settings(FALLBACK=False, **switches), vklab.load(proto, device) as session:
+        (got,) = session.run(fed).values()
+        kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+    assert {"conv_words", "depthwise_words"} & {*kernels}, kernels
+    if got.dtype == np.float32:
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * abs(expected).max())
+        return
+    # A float32 sum of ONNX's reference rounds; at half a step the code may be the next one.
+    steps = abs(got.astype(int) - expected.astype(int))
+    assert steps.max() <= 1, case
+    assert (steps > 0).mean() < 0.01, case
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))
+def test_products_have_the_values_of_onnx(device, form):
+    for number, (x, w, attributes) in enumerate(CONVS):
+        check(("Conv", x, w, {**attributes, "seed": number}), device, form)
+    for case in PRODUCTS:
+        check(case, device, form)
+
+
+@pytest.mark.parametrize("switches", [
+    {"DISABLE_VARIANTS": True}, {"DISABLE_NARROW": True}, {"DISABLE_FUSION": True},
+], ids=lambda switches: next(iter(switches)))  # fmt: skip
+def test_every_variant_has_these_values(device, switches):
+    for number, (x, w, attributes) in enumerate(CONVS[2:5]):
+        check(("Conv", x, w, {**attributes, "seed": number}), device, FORMS[0], **switches)
+    check(PRODUCTS[1], device, FORMS[1], **switches)
+
+
+def test_dot_products_have_these_values(device, monkeypatch):
+    """A CPU device would not choose them, but computes them as well."""
+    if "shaderIntegerDotProduct" not in vklab.devices()[device].features:
+        pytest.skip("the device has no integer dot product")
+    monkeypatch.setattr(word_variants, "_sharing_lanes", lambda push, info: 0)
+    monkeypatch.setattr(word_variants, "_dotted", lambda dispatch, info: (
+        word_variants._with(dispatch, DOT="1", LONG="0")))  # fmt: skip
+    for number, (x, w, attributes) in enumerate(CONVS):
+        check(("Conv", x, w, {**attributes, "seed": number}), device, FORMS[0])
+    check(PRODUCTS[1], device, FORMS[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_convolutions(device, seed):
+    random = np.random.default_rng(seed)
+    for number in range(8):
+        group = int(random.choice([1, 1, 2, 3, 4]))
+        depth, each = (int(random.integers(1, most)) for most in (13, 11))
+        kernel = random.integers(1, 5, 2)
+        sizes = kernel + random.integers(0, 12, 2)
+        attributes = {"group": group, "pads": [int(n) for n in random.integers(0, 3, 4)],
+                      "strides": [int(n) for n in random.integers(1, 4, 2)], "seed": number}
+        shapes = (int(random.integers(1, 4)), depth * group, *map(int, sizes)), (
+            each * group, depth, *map(int, kernel))  # fmt: skip
+        check(("Conv", *shapes, attributes), device, FORMS[number % len(FORMS)])
