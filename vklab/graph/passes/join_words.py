@@ -23,10 +23,12 @@ def join_words(graph: Graph) -> Graph:
     """
     work = Rewrite(graph)
     for node in graph.nodes:
+        if quantized.is_scaling(node, "QuantizeLinear"):
+            _add(work, node)
+    work = Rewrite(graph := work.result())  # a sum's codes are packed: not its float32
+    for node in graph.nodes:
         if node.domain == "vklab" and node.op_type == "PackWords":
             _pack(work, node)
-        elif quantized.is_scaling(node, "QuantizeLinear"):
-            _add(work, node)
         elif quantized.is_scaling(node, "DequantizeLinear"):
             _dequantize(work, node)
     return work.result()
