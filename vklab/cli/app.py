@@ -33,6 +33,7 @@ MODULES = {
     "trace": "trace",
     "plan": "plan",
     "compile": "compile",
+    "quantize": "quantize",
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",
