@@ -86,9 +86,9 @@ def dequantized(codes: np.ndarray, scale: Scale) -> np.ndarray:
     return made.astype(np.float32)
 
 
-def sqnr_db(exact: np.ndarray, found: np.ndarray) -> float:
+def sqnr_db(exact: np.ndarray, ours: np.ndarray) -> float:
     """Return the power of a signal over that of its error in decibels; infinite without error."""
-    signal, noise = (float((each.astype(np.float64) ** 2).sum()) for each in (exact, found - exact))
+    signal, noise = (float((each.astype(np.float64) ** 2).sum()) for each in (exact, ours - exact))
     if noise == 0:
         return float(np.inf)
     return float(10 * np.log10(signal / noise)) if signal else float(-np.inf)

@@ -20,6 +20,7 @@ BINS = 2048
 LEVELS = 128
 # Share of the numbers that `percentile` keeps, in percent.
 KEPT = 99.99
+RARE = 1e-6
 DRAWN, HEIGHT, WIDTH = 128, 120, 640
 
 
@@ -130,13 +131,16 @@ def _in_levels(counts: np.ndarray) -> np.ndarray:
 
 
 def _divergence(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the Kullback-Leibler divergence of two histograms; infinite where only one counts."""
+    """Return the Kullback-Leibler divergence of two histograms; no share counts as less than RARE.
+
+    Args:
+        one: counts, whose last bin has the numbers that were cut off.
+        other: counts in the same bins.
+    """
     if not one.sum() or not other.sum():
         return float(np.inf)
-    p, q = one / one.sum(), other / other.sum()
+    p, q = one / one.sum(), np.maximum(other / other.sum(), RARE)
     seen = p > 0
-    if (q[seen] == 0).any():
-        return float(np.inf)
     return float((p[seen] * np.log(p[seen] / q[seen])).sum())
 
 

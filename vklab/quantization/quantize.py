@@ -29,7 +29,7 @@ STEP = 16
 
 @dataclass(frozen=True)
 class Choice:
-    """How a model is quantised.
+    """Options of a quantisation.
 
     Attributes:
         bits: 0 for codes of weights and activations, 4 or 8 for MatMulNBits.
@@ -213,12 +213,12 @@ class _Attempts:
                           kept)  # fmt: skip
 
 
-def drop(exact: np.ndarray, found: np.ndarray) -> float:
+def drop(exact: np.ndarray, ours: np.ndarray) -> float:
     """Return how much an output has changed, from 0 to 1.
 
     For scores of classes, float numbers [samples, classes], the share of samples with another
     class; for other outputs the size of the error relative to that of the output.
     """
     if exact.ndim == 2 and exact.shape[1] > 1 and exact.dtype.kind == "f":
-        return float((exact.argmax(1) != found.argmax(1)).mean())
-    return float(10 ** (-codes.sqnr_db(exact, found) / 20))
+        return float((exact.argmax(1) != ours.argmax(1)).mean())
+    return float(10 ** (-codes.sqnr_db(exact, ours) / 20))
