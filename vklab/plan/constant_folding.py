@@ -27,6 +27,8 @@ ASKED_ELEMENTS = 64
 # Known outputs stay with a device that can compute them if they have more bytes than this and more
 # than four times the bytes of the inputs.
 FOLDED_BYTES = 32 << 20
+# Operators that hand codes on: their result has the scale of their operand.
+MOVES = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 class ConstantFolder:
@@ -205,10 +207,14 @@ class ConstantFolder:
 
 def _codes_of_products(graph: Graph) -> frozenset[str]:
     """Return values that a DequantizeLinear makes for the weights of a product of codes."""
-    scaled = {node.outputs[0]: node for node in graph.nodes if node.op_type == "DequantizeLinear"}
-    turned = {node.outputs[0]: node.inputs[0] for node in graph.nodes
-              if node.op_type == "Transpose" and node.inputs[0] in scaled}  # fmt: skip
-    products = [node for node in graph.nodes
-                if node.op_type in ("Conv", "Gemm", "MatMul") and node.inputs[0] in scaled]
-    weights = (turned.get(node.inputs[1], node.inputs[1]) for node in products)
-    return frozenset(name for name in weights if name in scaled)
+    scaled = {node.outputs[0] for node in graph.nodes if node.op_type == "DequantizeLinear"}
+    moved = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op_type in MOVES}
+
+    def origin(name: str) -> str:
+        while name in moved:
+            name = moved[name]
+        return name
+
+    products = [node for node in graph.nodes if node.op_type in ("Conv", "Gemm", "MatMul")
+                and scaled and origin(node.inputs[0]) in scaled]  # fmt: skip
+    return frozenset(origin(node.inputs[1]) for node in products) & scaled

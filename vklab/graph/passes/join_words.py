@@ -36,7 +36,7 @@ def join_words(graph: Graph) -> Graph:
 
 def _pack(work: Rewrite, node: Node) -> None:
     """Replace a PackWords by what its input is made from."""
-    maker = work.search.makers.get(node.inputs[0])
+    maker = work.search.makers.get(quantized.source(work.search, node.inputs[0]))
     axis, (made,) = node.attributes["axis"], node.outputs
     if maker is None:
         return
@@ -63,7 +63,7 @@ def _pools_planes(work: Rewrite, node: Node) -> bool:
 def _dequantize(work: Rewrite, node: Node) -> None:
     """Replace DequantizeLinear(UnpackWords) by one node, where words are not full."""
     x = quantized.codes_read(work.search, node.outputs[0])
-    maker = work.search.makers.get(node.inputs[0])
+    maker = work.search.makers.get(x.name) if x else None
     if x is None or maker is None or maker.op_type != "UnpackWords":
         return
     given = {name: maker.attributes[name] for name in ("axis", "size")}

@@ -16,7 +16,8 @@ from vklab.graph.passes.matching import PatternSearch
 from vklab.ops import registry, words
 from vklab.types import TensorInfo
 
-__all__ = ["Codes", "Rewrite", "codes_read", "codes_written", "is_scaling", "own"]
+__all__ = ["Codes", "Rewrite", "codes_read", "codes_written", "is_scaling", "own",
+           "source"]  # fmt: skip
 
 DOMAINS = ("", "com.microsoft")
 
@@ -61,8 +62,16 @@ def codes_read(search: PatternSearch, name: str) -> Codes | None:
     maker = search.makers.get(name)
     if maker is None or not is_scaling(maker, "DequantizeLinear"):
         return None
-    known = search.info(maker.inputs[0]).constant is not None
-    return None if known else _codes(search, maker, maker.inputs[0])
+    codes = source(search, maker.inputs[0])
+    known = search.info(codes).constant is not None
+    return None if known else _codes(search, maker, codes)
+
+
+def source(search: PatternSearch, name: str) -> str:
+    """Return the value that a value is, through any Identity."""
+    while (maker := search.makers.get(name)) is not None and maker.op_type == "Identity":
+        name = maker.inputs[0]
+    return name
 
 
 def codes_written(search: PatternSearch, node: Node | None) -> Codes | None:
