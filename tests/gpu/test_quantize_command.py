@@ -18,7 +18,7 @@ MOST_FLIPS = 3
 
 def quantized(folder, capsys, *options):
     data = folder / "data.npz"
-    np.savez(data, image=DIGITS["images"][~DIGITS["held_out"]][::16])
+    np.savez(data, image=DIGITS["images"][~DIGITS["held_out"]][::30])
     path = folder / "quantized.onnx"
     line = ["quantize", str(MODEL), "-o", str(path), "--json", "--calibrate", str(data), *options]
     assert cli.main(line) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from quantized_models import product
+from quantized_models import Drawn, product
 
 import vklab
 from vklab import settings
@@ -48,6 +48,13 @@ def check(case, device, form, **switches):
     assert (steps > 0).mean() < 0.01, case
 
 
+def test_a_convolution_and_a_product_have_the_values_of_onnx(device):
+    x, w, attributes = CONVS[2]
+    check(("Conv", x, w, attributes), device, FORMS[2])
+    check(PRODUCTS[3], device, FORMS[0])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))
 def test_products_have_the_values_of_onnx(device, form):
     for number, (x, w, attributes) in enumerate(CONVS):
@@ -56,6 +63,7 @@ def test_products_have_the_values_of_onnx(device, form):
         check(case, device, form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switches", [
     {"DISABLE_VARIANTS": True}, {"DISABLE_NARROW": True}, {"DISABLE_FUSION": True},
 ], ids=lambda switches: next(iter(switches)))  # fmt: skip
@@ -65,6 +73,40 @@ def test_every_variant_has_these_values(device, switches):
     check(PRODUCTS[1], device, FORMS[1], **switches)
 
 
+def test_a_network_stays_in_words(device):
+    """Weights in float32 between scalings and no scaling after MaxPool: PyTorch's form."""
+    made = Drawn(0)
+    random = made.random
+
+    def coded(name, scale=0.02, zero=120):
+        codes = made.scaling("QuantizeLinear", name, scale, np.uint8(zero))
+        return made.scaling("DequantizeLinear", codes, scale, np.uint8(zero))
+
+    def weights(name, *shape):
+        real = made.constant(name, random.normal(size=shape).astype(np.float32) / 3)
+        scale, zeros = np.full(shape[0], 0.01), np.zeros(shape[0], np.int8)
+        return made.scaling("DequantizeLinear", made.scaling(
+            "QuantizeLinear", real, scale, zeros, 0), scale, zeros, 0)  # fmt: skip
+
+    x = coded("x", 0.03, 128)
+    x = coded(made.node("Relu", made.node("Conv", x, weights("a", 13, 3, 3, 3))), 0.02, 0)
+    x = made.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    y = coded(made.node("Conv", x, weights("b", 13, 1, 3, 3), group=13, pads=[1, 1, 1, 1]))
+    x = coded(made.node("Relu", made.node("Add", x, y)), 0.02, 3)
+    x = made.node("Flatten", made.node("MaxPool", x, kernel_shape=[2, 2]))
+    y = made.node("Gemm", x, weights("c", 10, 13 * 12), transB=1)
+    fed = {"x": random.normal(size=(2, 3, 12, 10)).astype(np.float32)}
+    proto = made.model(fed, y, "float32")
+    (expected,) = ReferenceEvaluator(proto).run(None, fed)
+    with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
+        (got,) = session.run(fed).values()
+        kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+    assert kernels == ["pack_words", "conv_words", "pool_words", "depthwise_words", "add_words",
+                       "pool_words", "conv_words"]  # fmt: skip
+    assert abs(got - expected).max() < 0.02 * abs(expected).max()
+
+
+@pytest.mark.slow
 def test_dot_products_have_these_values(device, monkeypatch):
     """A CPU device would not choose them, but computes them as well."""
     if "shaderIntegerDotProduct" not in vklab.devices()[device].features:

@@ -208,7 +208,8 @@ class ConstantFolder:
 def _codes_of_products(graph: Graph) -> frozenset[str]:
     """Return values that a DequantizeLinear makes for the weights of a product of codes."""
     scaled = {node.outputs[0] for node in graph.nodes if node.op_type == "DequantizeLinear"}
-    moved = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op_type in MOVES}
+    moved = {node.outputs[0]: node.inputs[0] for node in graph.nodes
+             if node.op_type in MOVES and node.inputs}  # fmt: skip
 
     def origin(name: str) -> str:
         while name in moved:
@@ -216,5 +217,5 @@ def _codes_of_products(graph: Graph) -> frozenset[str]:
         return name
 
     products = [node for node in graph.nodes if node.op_type in ("Conv", "Gemm", "MatMul")
-                and scaled and origin(node.inputs[0]) in scaled]  # fmt: skip
+                and scaled and len(node.inputs) > 1 and origin(node.inputs[0]) in scaled]
     return frozenset(origin(node.inputs[1]) for node in products) & scaled
