@@ -107,10 +107,8 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_INTEGER_DOT", False, "multiply int8 in float32, not by dot products"),
     ("DISABLE_VARIANTS", False, "use the kernels that run on every device"),
 )  # fmt: skip
-SETTINGS = {
-    row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)
-    for rows in (_OF_RUNS, _OF_PLANS) for row in rows
-}  # fmt: skip
+SETTINGS = {row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)
+            for rows in (_OF_RUNS, _OF_PLANS) for row in rows}  # fmt: skip
 
 _overrides: contextvars.ContextVar[dict[str, Value]] = contextvars.ContextVar(
     "vklab_settings", default={}  # noqa: B039  (never mutated, only replaced)

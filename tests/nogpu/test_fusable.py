@@ -62,7 +62,14 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("Conv", infos((1, 2, 4, 4), (3, 2, 2, 2)), {}, ""),
     ("Conv", infos((1, 2, 4, 4, 4), (3, 2, 2, 2, 2)), {}, ""),
     ("ConvTranspose", infos((1, 2, 4, 4), (2, 3, 2, 2)), {}, ""),
+    *(("ConvWords", infos((1, 2, 4, 4), (2, 1, *weights), (8, 4), dtype="uint32"),
+       {"filters": 8, "group": group, "depth": 8 // group, "kernel_shape": (1, 1),
+        "strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "zeros": (0, 0),
+        "limits": (-128, 127), "codes": codes}, "vklab")
+      for group, weights in ((1, (2, 4)), (8, ())) for codes in (0, 1)),
     ("CumSum", [*infos((3, 4)), SCALAR], {}, ""),
+    ("DequantizeWords", infos((1, 2, 3), dtype="uint32"),
+     {"axis": 1, "size": 7, "scale": 0.1, "zero": 3}, "vklab"),
     ("Gather", [*infos((3, 4)), known(0, 2)], {}, ""),
     ("LRN", infos((1, 3, 2, 2)), {"size": 3}, ""),
     ("LayerNormalization", infos((3, 8), (8,)), {}, ""),
@@ -73,6 +80,7 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
      {"K": 16, "N": 5, "block_size": 16}, "com.microsoft"),
     ("MaxPool", infos((1, 1, 4, 4)), WINDOW, ""),
     ("Pad", [*infos((3, 4)), known(1, 0, 0, 2)], {}, ""),
+    ("QuantizeWords", infos((1, 7, 3)), {"axis": 1, "scale": 0.1, "zero": 3}, "vklab"),
     ("ReduceSum", [*infos((3, 4)), known(1)], {}, ""),
     ("Resize", [*infos((1, 1, 2, 2)), None, None, known(1, 1, 5, 5)], {}, ""),
     ("RotaryEmbedding", infos((1, 2, 3, 4), (1, 3, 2), (1, 3, 2)), {}, ""),
@@ -131,6 +139,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     others = {"conv_cooperative", "conv_packed", "conv_tiled", "matmul_cooperative",
               "matmul_tiled", "matvec", "pointwise", "sum_splits"}  # of vklab/plan
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
+    others |= {"conv_words", "depthwise_words"}  # the weights decide
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 
 

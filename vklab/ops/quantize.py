@@ -8,6 +8,7 @@ Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Body, Expansion
@@ -18,7 +19,7 @@ from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
+__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear", "widens"]
 
 MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
@@ -97,6 +98,18 @@ def dequantize_linear(
     zero = "" if x_zero_point is None else f" - {value}(c)"
     call = f"float({value}(a){zero}) * float(b)"
     return _scaled(call, x, (x_scale, x_zero_point), to, axis, block_size)
+
+
+def widens(node: Any, read: Sequence[TensorInfo]) -> bool:
+    """Tell whether a node makes float32 of constant codes of 8 bits, in four times the memory.
+
+    Args:
+        node: a node, with `op_type` and `attributes`.
+        read: its inputs.
+    """
+    if node.op_type != "DequantizeLinear" or node.attributes.keys() - {"axis"}:
+        return False
+    return read[0].dtype in ("int8", "uint8") and read[1].dtype == "float32"
 
 
 def _scaled(

@@ -151,12 +151,12 @@ def _product(
     chosen = (("LAST", str(last)), ("ALONG", "0"), ("DOT", "0"), ("LONG", str(long)),
               ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
     defines = (("QUANTIZE", str(int(result.dtype == "uint32"))), *(() if each else chosen),
-               *type_defines("Y", result.dtype)[::2])  # fmt: skip
+               *type_defines("Y", "float32")[::2])  # fmt: skip
     constants = (("WORKGROUP", WORKGROUP), ("COLUMNS", 1))
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
         reads=(("x_buffer", X), ("w_buffer", W), ("c_buffer", channels)),
-        writes=(("y_buffer", result),),
+        writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
         workgroups=(-(-pixels // WORKGROUP), rows, images),
         push=push,
         defines=defines,

@@ -12,7 +12,7 @@ import numpy as np
 
 from vklab.graph import constant_cache, functions, operator_cache
 from vklab.graph.graph import RANDOM, Graph, Node
-from vklab.ops import registry
+from vklab.ops import quantize, registry
 from vklab.ops.dtypes import MOVABLE
 from vklab.types import TensorInfo
 
@@ -27,8 +27,6 @@ ASKED_ELEMENTS = 64
 # Known outputs stay with a device that can compute them if they have more bytes than this and more
 # than four times the bytes of the inputs.
 FOLDED_BYTES = 32 << 20
-# Operators that hand codes on: their result has the scale of their operand.
-MOVES = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 class ConstantFolder:
@@ -59,7 +57,6 @@ class ConstantFolder:
         self.infos: dict[str, TensorInfo] = {**graph.initializers, **inputs}
         self.folded: dict[str, TensorInfo] = {}
         self._outputs = frozenset(graph.outputs)
-        self._codes = _codes_of_products(graph)
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
@@ -84,20 +81,14 @@ class ConstantFolder:
         return not self._outputs.isdisjoint(node.outputs)
 
     def is_small(self, node: Node, outputs: Sequence[TensorInfo]) -> bool:
-        """Tell whether folded outputs are worth their memory on the host."""
-        made = sum(value.size_bytes for value in outputs)
-        read = sum(self.infos[name].size_bytes for name in node.reads)
-        return made <= max(FOLDED_BYTES, 4 * read)
+        """Tell whether folded outputs are worth their memory on the host.
 
-    def widens(self, node: Node) -> bool:
-        """Tell whether a node would turn weights of an integer product into floats.
-
-        Every other DequantizeLinear of a constant is folded. Those left in codes after the passes
-        are used by nothing integer, and `widen_weights` folds them.
+        Codes of 8 bits are not folded to floats: an integer product may read them. The pass
+        `widen_weights` folds what none reads.
         """
-        return bool(node.outputs) and node.outputs[0] in self._codes and (
-            self.infos[node.inputs[0]].dtype in ("int8", "uint8")
-        )
+        read = [self.infos[name] for name in node.reads]
+        made, given = (sum(info.size_bytes for info in infos) for infos in (outputs, read))
+        return made <= max(FOLDED_BYTES, 4 * given) and not quantize.widens(node, read)
 
     def fold(self, node: Node, views: Views = (), outputs: Sequence[TensorInfo] = ()) -> bool:
         """Compute a node whose inputs are known; tell whether that was possible.
@@ -203,19 +194,3 @@ class ConstantFolder:
                 seen.update(fresh)
                 open_names += fresh
         return tuple(n for n in deciding if n not in self.asked)
-
-
-def _codes_of_products(graph: Graph) -> frozenset[str]:
-    """Return values that a DequantizeLinear makes for the weights of a product of codes."""
-    scaled = {node.outputs[0] for node in graph.nodes if node.op_type == "DequantizeLinear"}
-    moved = {node.outputs[0]: node.inputs[0] for node in graph.nodes
-             if node.op_type in MOVES and node.inputs}  # fmt: skip
-
-    def origin(name: str) -> str:
-        while name in moved:
-            name = moved[name]
-        return name
-
-    products = [node for node in graph.nodes if node.op_type in ("Conv", "Gemm", "MatMul")
-                and scaled and len(node.inputs) > 1 and origin(node.inputs[0]) in scaled]
-    return frozenset(origin(node.inputs[1]) for node in products) & scaled

@@ -189,7 +189,6 @@ class _Traversal:
             return ()
         shown = folder.depends_on_asked(node) and folder.is_output(node)
         folds = folder.is_known(node) and not shown and folder.is_small(node, outputs)
-        folds = folds and not folder.widens(node)
         if folds and self._fold(node, result.views, outputs):
             return ()
         self._check(node, result)
