@@ -133,3 +133,24 @@ def test_drawn_convolutions(device, seed):
         shapes = (int(random.integers(1, 4)), depth * group, *map(int, sizes)), (
             each * group, depth, *map(int, kernel))  # fmt: skip
         check(("Conv", *shapes, attributes), device, FORMS[number % len(FORMS)])
+
+
+@pytest.mark.slow
+def test_products_of_codes_use_the_same_kernels(device):
+    for op_type, x_shape, w_shape in (("QLinearConv", (2, 5, 9, 7), (6, 5, 3, 3)),
+                                      ("QLinearMatMul", (4, 21), (21, 9))):
+        made = Drawn(1)
+        count = w_shape[0] if op_type == "QLinearConv" else w_shape[1]
+        names = [made.constant(name, array) for name, array in {
+            "xs": np.float32(0.05), "xz": np.uint8(7), "w": made.codes("int8", w_shape),
+            "ws": np.full(count, 0.01, np.float32), "wz": np.zeros(count, np.int8),
+            "ys": np.float32(0.3), "yz": np.uint8(128),
+            "bias": made.random.integers(-9999, 9999, count).astype(np.int32)}.items()]
+        names = names if op_type == "QLinearConv" else names[:-1]
+        fed = {"x": made.codes("uint8", x_shape)}
+        proto = made.model(fed, made.node(op_type, "x", *names), "uint8")
+        (expected,) = ReferenceEvaluator(proto).run(None, fed)
+        with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
+            (got,) = session.run(fed).values()
+            assert "conv_words" in [dispatch.kernel for dispatch in session.plan.dispatches]
+        assert abs(got.astype(int) - expected.astype(int)).max() <= 1

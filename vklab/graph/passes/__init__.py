@@ -30,6 +30,7 @@ from vklab.graph.passes import (
     merge_pads,
     move_quantization,
     move_transposes,
+    open_quantized,
     to_float16,
     widen_weights,
 )
@@ -45,6 +46,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_views.join_views,  # patterns need not know Squeeze, Flatten and their like
     common_subexpressions.common_subexpressions,  # patterns compare values by name
     merge_pads.merge_pads,
+    open_quantized.open_quantized,
     move_quantization.move_quantization,  # a product then finds the codes that it reads
     fuse_quantized.fuse_quantized,
     join_words.join_words,
