@@ -108,7 +108,7 @@ def test_a_network_stays_in_words(device):
 
 @pytest.mark.slow
 def test_dot_products_have_these_values(device, monkeypatch):
-    """A CPU device would not choose them, but computes them as well."""
+    """Llvmpipe would not choose them, but computes them as well."""
     if "shaderIntegerDotProduct" not in vklab.devices()[device].features:
         pytest.skip("the device has no integer dot product")
     monkeypatch.setattr(word_variants, "_sharing_lanes", lambda push, info: 0)

@@ -36,12 +36,13 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         return _sized(dispatch, pixels, columns, ())
     if pixels <= FEW_PIXELS:
         return _few_pixels(dispatch, pixels, info)
-    lanes = _sharing_lanes(push, info) if info.is_cpu else 0
+    dotted = _dotted(dispatch, info)
+    lanes = _sharing_lanes(push, info) if info.is_cpu and dotted is dispatch else 0
     if lanes:
         blocks = 2 if _fits(push, 2 * lanes) else 1
         return _sized(_with(dispatch, SUBGROUP="1"), pixels, columns, (lanes, blocks))
     blocks = next(count for count in GPU_BLOCKS if count == 1 or _fits(push, 4 * count))
-    return _sized(_dotted(dispatch, info), pixels, columns, (4, blocks))
+    return _sized(dotted, pixels, columns, (4, blocks))
 
 
 def _fits(push: dict[str, Any], rows: int) -> bool:
@@ -59,9 +60,9 @@ def _sharing_lanes(push: dict[str, Any], info: DeviceInfo) -> int:
 
 
 def _dotted(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
-    """Use dot products of four bytes; a CPU device computes them byte by byte."""
-    lacks = "shaderIntegerDotProduct" not in info.features or info.is_cpu
-    if lacks or settings.get("DISABLE_INTEGER_DOT"):
+    """Use dot products of four bytes, except on llvmpipe, which computes them byte by byte."""
+    lacks = "shaderIntegerDotProduct" not in info.features
+    if lacks or "llvmpipe" in info.driver or settings.get("DISABLE_INTEGER_DOT"):
         return dispatch
     return _with(dispatch, DOT="1", LONG="0")
 
