@@ -25,6 +25,8 @@ __all__ = ["fuse_quantized"]
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 # An int32 holds every sum below this.
 MOST = 1 << 30
+# Least limits of Vulkan: float32 elements of one binding, and workgroups along an axis.
+MOST_ELEMENTS, MOST_GROUPS = 1 << 25, 65535
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ def _replace(work: Rewrite, node: Node) -> None:
     if x is None or weights is None or form is None:
         return
     last, y, limits = _end(work, node)
+    if not _is_bounded(work, form, last.outputs[0]):
+        return
     bias = quantized_weights.bias_of(work.search, node, form.shape[0])
     key = ("less zeros", weights.axis, weights.zeros.tobytes())
     wide = constant_cache.derive(key, weights.less_zeros, weights.codes).reshape(form.shape)
@@ -91,6 +95,14 @@ def _replace(work: Rewrite, node: Node) -> None:
     else:
         steps[-1] = replace(steps[-1], outputs=(name,))
     work.put(last, steps, constants)
+
+
+def _is_bounded(work: Rewrite, form: _Form, name: str) -> bool:
+    """Tell whether a product fits every device in one dispatch: bindings, loops and workgroups."""
+    read, made = work.infos[form.source], work.infos[name]
+    images = read.dims[0] if form.op_type == "ConvWords" else 1
+    terms = form.shape[1] * form.shape[2]
+    return max(read.count, made.count) <= MOST_ELEMENTS and max(images, terms) <= MOST_GROUPS
 
 
 def _derived(group: int, function: Any, wide: np.ndarray) -> np.ndarray:
