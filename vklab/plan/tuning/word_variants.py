@@ -16,7 +16,7 @@ __all__ = ["KERNELS", "choose"]
 
 KERNELS = frozenset({"conv_words", "depthwise_words"})
 # Pixels up to which invocations share a pixel, and each computes one word of channels.
-FEW_PIXELS = 8
+FEW_PIXELS, FEW_COLUMNS = 8, 4
 # Invocations of a workgroup times columns of each.
 PIXELS = 64
 # Columns of one invocation, by kernel: on a CPU, and on a GPU.
@@ -71,9 +71,10 @@ def _few_pixels(dispatch: Dispatch, pixels: int, info: DeviceInfo) -> Dispatch:
     """Give each word of channels an invocation, where pixels alone would leave lanes idle."""
     size = info.subgroup_size if info.is_cpu else PIXELS
     words, images = dispatch.workgroups[1:]
-    constants = (("LANES", 4), ("BLOCKS", 1), ("WORKGROUP", size), ("COLUMNS", 1))
+    columns = min(pixels, FEW_COLUMNS)  # weights, once read, serve all
+    constants = (("LANES", 4), ("BLOCKS", 1), ("WORKGROUP", size), ("COLUMNS", columns))
     return replace(_with(_dotted(dispatch, info), ALONG="1"), constants=constants,
-                   workgroups=(-(-words // size), pixels, images))  # fmt: skip
+                   workgroups=(-(-words // size), -(-pixels // columns), images))  # fmt: skip
 
 
 def _sized(dispatch: Dispatch, pixels: int, columns: int, rows: tuple[int, ...]) -> Dispatch:
