@@ -30,10 +30,10 @@ def run(path, device):
         return session.run(HELD_OUT)["logits"].argmax(1), session.plan
 
 
-def test_digits_in_codes(device, tmp_path, capsys):
+def test_digits_in_codes(device_index, tmp_path, capsys):
     path, report = quantized(tmp_path, capsys, "--int8")
-    exact, plan = run(MODEL, device)
-    classes, ours = run(path, device)
+    exact, plan = run(MODEL, device_index)
+    classes, ours = run(path, device_index)
     assert (exact != classes).sum() <= MOST_FLIPS
     assert report["saved_bytes"] > 70_000 and report["drop"] <= 0.02
     assert all(layer["sqnr_db"] > 30 for layer in report["layers"])

@@ -48,12 +48,6 @@ def check(case, device, form, **switches):
     assert (steps > 0).mean() < 0.01, case
 
 
-def test_a_convolution_and_a_product_have_the_values_of_onnx(device):
-    x, w, attributes = CONVS[2]
-    check(("Conv", x, w, attributes), device, FORMS[2])
-    check(PRODUCTS[3], device, FORMS[0])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))
 def test_products_have_the_values_of_onnx(device, form):
