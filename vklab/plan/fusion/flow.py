@@ -39,6 +39,7 @@ class Flow:
         slices: the element of its root at which a value starts, if not 0.
         writers: the numbers of the dispatches that write each root; `readers` likewise.
         kept: the roots that must stay in memory: inputs, outputs, constants.
+        shared_bytes: the shared memory of a workgroup.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
@@ -56,6 +57,7 @@ class Flow:
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
         self._info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
+        self.shared_bytes = info.limit("maxComputeSharedMemorySize")
         self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
