@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
            "ProductSizes", "Tile", "expected_ns", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
@@ -92,7 +92,8 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(128, 64, 32, 64, 32, 1470, 592),
     Tile(128, 128, 64, 64, 64, 4390, 2334),
 )
-
+# Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
+ATTENTION: tuple[tuple[int, int], ...] = ((4, 64), (2, 64), (2, 32), (1, 32))
 
 
 def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:

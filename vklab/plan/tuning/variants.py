@@ -40,6 +40,8 @@ def choose(
         info: the device.
         resident: names of weights already on the device; a prepacked name encodes its layout.
     """
+    if dispatch.kernel == "attention" and not settings.get("DISABLE_VARIANTS"):
+        return (_matrix_attention(dispatch, info) or dispatch,)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
@@ -144,6 +146,39 @@ def _matrix_units(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> 
         return _fixed_window(changed, dispatch), parts
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
+
+
+def _matrix_attention(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+    """Compute attention of halves by cooperative matrices, where heads divide into them.
+
+    Source: Dao et al. 2022, "FlashAttention"
+    """
+    one, lanes = _matrix_shape(info), info.subgroup_size
+    if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
+        return None
+    push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)
+    size, value_size = int(fixed["SIZE"]), int(fixed["VALUE_SIZE"])
+    steps = (push["q_row"], push["k_row"], push["v_row"],
+             *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
+    if size % one.k or value_size % one.n or value_size > MOST_SUMS or any(s % 8 for s in steps):
+        return None
+    for count, keys in tiles.ATTENTION:
+        rows = count * one.m
+        halves = keys * (size + value_size + 16) + rows * (size + keys + 16)
+        used = 2 * halves + 4 * (rows * (keys + 5) + count * lanes)
+        if used <= _shared_bytes(info) and not keys % max(one.n, one.k):
+            break
+    else:
+        return None
+    _, *grid = dispatch.workgroups
+    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
+                 "SUBGROUP": lanes}  # fmt: skip
+    shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k))
+    return replace(
+        dispatch, kernel="attention_cooperative", workgroups=(-(-push["queries"] // rows), *grid),
+        constants=tuple(constants.items()),
+        defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
+    )  # fmt: skip
 
 
 def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
