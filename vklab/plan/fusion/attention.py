@@ -111,6 +111,7 @@ class _Work:
             *zip(("q_batch", "k_batch", "v_batch"), strides, strict=True), ("scale", q["alpha"]),
             *(each for each in self.weights.push if each[0] in MASK_NUMBERS),
         )  # fmt: skip
+        steps = (size, value_size, q["a_row"], q["b_column"], v["b_row"], *sum(strides, ()))
         of_q, of_v = dict(self.scores.reads), dict(self.values.reads)
         reads = (
             ("q_buffer", of_q["a_buffer"]), ("k_buffer", of_q["b_buffer"]),
@@ -121,7 +122,8 @@ class _Work:
             *(each for each in self.values.defines if each[0] in VALUE_DEFINES),
             *(each for each in self.weights.defines if each[0] in MASK_DEFINES),
             ("BATCH_AXES", str(len(shape))),
-        )
+            ("FOURS", str(int(not any(step % 4 for step in steps)))),
+        )  # fmt: skip
         return Dispatch(
             "attention", reads, self.values.writes, (-(-queries // rows), 1, q["batches"]), push,
             defines, (("WORKGROUP", LANES * rows), ("KEYS", keys), ("SIZE", size),

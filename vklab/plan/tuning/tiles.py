@@ -38,6 +38,7 @@ class Tile:
         columns: columns of that block.
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
+        depth: steps that are fetched ahead, by kernel matmul_cooperative.
     """
 
     m: int
@@ -47,6 +48,7 @@ class Tile:
     columns: int
     alone_ns: float
     busy_ns: float
+    depth: int = 1
 
     @property
     def blocks(self) -> int:
