@@ -38,7 +38,7 @@ class Tile:
         columns: columns of that block.
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
-        depth: steps that are fetched ahead, by kernel matmul_cooperative.
+        ends_ns: time before the first step and after the last, without the launch of the kernel.
     """
 
     m: int
@@ -48,7 +48,7 @@ class Tile:
     columns: int
     alone_ns: float
     busy_ns: float
-    depth: int = 1
+    ends_ns: float = 0
 
     @property
     def blocks(self) -> int:
@@ -58,8 +58,9 @@ class Tile:
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
 PRODUCT: tuple[Tile, ...] = (
-    Tile(32, 32, 16, 4, 4, 374, 134),
-    Tile(64, 64, 16, 4, 4, 546, 475),
+    Tile(32, 32, 32, 4, 4, 506, 294),
+    Tile(32, 64, 32, 4, 4, 551, 529),
+    Tile(64, 64, 16, 4, 4, 540, 489),
     Tile(64, 64, 16, 8, 8, 967, 394),
     Tile(64, 128, 16, 8, 8, 963, 810),
     Tile(128, 128, 16, 8, 8, 1478, 1500),
@@ -80,12 +81,16 @@ CONV: tuple[Tile, ...] = (
 )
 # Kernels matmul_cooperative and conv_cooperative: halves.
 COOPERATIVE: tuple[Tile, ...] = (
-    Tile(16, 64, 64, 16, 16, 425, 183),
-    Tile(32, 32, 64, 16, 16, 388, 198),
-    Tile(32, 64, 64, 16, 32, 442, 253),
-    Tile(64, 64, 64, 32, 32, 577, 379),
-    Tile(64, 128, 64, 32, 64, 839, 676),
-    Tile(128, 128, 64, 64, 64, 1578, 1155),
+    Tile(16, 64, 64, 16, 16, 360, 184),
+    Tile(32, 32, 64, 16, 16, 371, 198),
+    Tile(32, 32, 128, 16, 16, 461, 399, 200),
+    Tile(32, 64, 64, 16, 32, 370, 254, 800),
+    Tile(32, 64, 128, 16, 32, 609, 518, 700),
+    Tile(64, 64, 64, 32, 32, 406, 384, 2000),
+    Tile(128, 64, 64, 32, 32, 634, 680, 2300),
+    Tile(64, 128, 64, 32, 64, 668, 672, 4300),
+    Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
+    Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
 )
 COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(32, 32, 32, 16, 16, 760, 145),
@@ -95,7 +100,7 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(128, 128, 64, 64, 64, 4390, 2334),
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
-ATTENTION: tuple[tuple[int, int], ...] = ((4, 64), (2, 64), (2, 32), (1, 32))
+ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
 
 
 def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
@@ -119,7 +124,7 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     m, n, k, batch = sizes
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
-    time = steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
     if count == 1:
         return time
     return time + SECOND_NS + 4 * m * n * batch * count / SECOND_BYTES_PER_NS

@@ -145,8 +145,7 @@ def _matrix_units(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> 
     if is_conv:
         return _fixed_window(changed, dispatch), parts
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))),
-                            ("DEPTH", str(tile.depth)))), parts
+                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
 
 
 def _matrix_attention(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
