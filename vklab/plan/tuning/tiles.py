@@ -58,9 +58,8 @@ class Tile:
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
 PRODUCT: tuple[Tile, ...] = (
-    Tile(32, 32, 32, 4, 4, 506, 294),
-    Tile(32, 64, 32, 4, 4, 551, 529),
-    Tile(64, 64, 16, 4, 4, 540, 489),
+    Tile(32, 32, 16, 4, 4, 374, 134),
+    Tile(64, 64, 16, 4, 4, 546, 475),
     Tile(64, 64, 16, 8, 8, 967, 394),
     Tile(64, 128, 16, 8, 8, 963, 810),
     Tile(128, 128, 16, 8, 8, 1478, 1500),
