@@ -15,6 +15,7 @@ from small_models import ROOT, stock_variant
 
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
+from vklab.plan.fusion import attention
 from vklab.plan.tuning import variants
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
@@ -99,6 +100,12 @@ def built() -> Iterator[Dispatch]:
     for op_type, inputs in PRODUCTS:
         for product in registry.apply(op_type, inputs, {}, 23).dispatches:
             yield from variants.choose(product, device)
+    for dtype in ("float32", "float16"):
+        three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
+        one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
+        assert one is not None
+        yield from variants.choose(one, replace(device, limits={
+            **device.limits, "maxComputeSharedMemorySize": 49152}))  # fmt: skip
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:
@@ -128,8 +135,9 @@ def test_dispatches_declare_what_their_kernels_do():
 def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
-    others = {"conv_cooperative", "conv_packed", "conv_tiled", "matmul_cooperative",
-              "matmul_tiled", "matvec", "pointwise", "sum_splits"}  # of vklab/plan
+    # Of vklab/plan:
+    others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
+              "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 

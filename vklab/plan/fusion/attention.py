@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vklab.ops.elementwise import merge_axes
+from vklab.ops import elementwise
 from vklab.plan.fusion import views
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, StridedView, dense_strides
 
-__all__ = ["join_attention"]
+__all__ = ["join_attention", "one_dispatch"]
 
 # Rows of queries of a workgroup, and keys of a step, that divide the shared memory; best first.
 TILES = ((32, 32), (32, 16), (16, 32), (16, 16), (16, 8))
@@ -51,17 +51,29 @@ def _join(flow: Flow, number: int, weights: Dispatch) -> None:
     first = flow.maker(dict(weights.reads)["x_buffer"], number)
     if first is None or last < 0 or flow.maker(weights.writes[0][1], last) != number:
         return
-    if flow.at(first).kernel != "matmul" or flow.at(last).kernel != "matmul":
-        return
-    work = _Work(flow.at(first), weights, flow.at(last))
-    joined = work.joined(flow.shared_bytes) if work.is_plain() else None
+    joined = one_dispatch(flow.at(first), weights, flow.at(last), flow.shared_bytes)
     if joined is not None and flow.fuse(last, number, lambda *_: joined):
         flow.fuse(last, first, lambda *_: joined)
 
 
+def one_dispatch(
+    scores: Dispatch, weights: Dispatch, values: Dispatch, shared_bytes: int
+) -> Dispatch | None:
+    """Return one dispatch for attention's three; None if it is not plain, or has no room.
+
+    Args:
+        scores: the product of queries and keys.
+        weights: the softmax of the scores.
+        values: the product of weights and values.
+        shared_bytes: the shared memory of a workgroup.
+    """
+    work = _Work(scores, weights, values)
+    return work.joined(shared_bytes) if work.is_plain() else None
+
+
 @dataclass(frozen=True)
 class _Work:
-    """The three dispatches of one attention: products that make scores and values, and softmax."""
+    """Three dispatches of one attention: products that make scores and values, and a softmax."""
 
     scores: Dispatch
     weights: Dispatch
@@ -69,11 +81,12 @@ class _Work:
 
     def is_plain(self) -> bool:
         """Tell whether nothing else is fused with them, and rows of heads are dense."""
+        if not all(map(_in_float32, (self.scores, self.values))):
+            return False
         q, w, v = (dict[str, Any](each.push) for each in self._all)
         dense = zip(v["batch_shape"], dense_strides(v["batch_shape"]), v["a_batch"], strict=True)
         return (
             not (self.scores.epilogue or self.weights.epilogue or self.weights.prologue)
-            and all(_in_float32(each) for each in (self.scores, self.values))
             and self._types(self.scores) == self._types(self.values)
             and dict(self.weights.defines)["CAPTURE"] == "0" and v["alpha"] == 1
             and dict(self.values.reads)["a_buffer"].name == self.weights.writes[0][1].name
@@ -93,11 +106,7 @@ class _Work:
         return [value for name, value in product.defines if name in ("T", "T_LOAD")]
 
     def joined(self, shared_bytes: int) -> Dispatch | None:
-        """Return one dispatch for all three; None if a device has no room for its tiles.
-
-        Args:
-            shared_bytes: the shared memory of a workgroup.
-        """
+        """Return one dispatch for all three; None if its tiles exceed the shared memory."""
         q, w, v = (dict[str, Any](each.push) for each in self._all)
         queries, size, value_size = q["m"], q["k"], v["n"]
         tile, axes = _tile(size, value_size, shared_bytes), self._axes()
@@ -143,7 +152,8 @@ class _Work:
         cut, (of_values,) = composed
         of_scores = (views.split_view(StridedView(q[name]), cut).strides
                      for name in ("a_batch", "b_batch"))  # fmt: skip
-        axes, strides = merge_axes(views.split_axes(shape, cut), [*of_scores, of_values.strides])
+        axes, strides = elementwise.merge_axes(views.split_axes(shape, cut),
+                                               [*of_scores, of_values.strides])  # fmt: skip
         if len(axes) > MOST_AXES:
             return None
         return (axes, strides) if axes else ((1,), [(0,)] * 3)
