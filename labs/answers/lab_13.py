@@ -111,7 +111,8 @@ for words, answer in (
     ("the least is", lambda times, moves: _flow(times, moves, undo=False)),
     ("device 0 cannot run", lambda times, moves: dict.fromkeys(times, 0)),
     ("has no device", lambda times, moves: {}),
-    ("there are 0 and 1", lambda times, moves: dict.fromkeys(times, "sink")),
+    ("there are 0 and 1", lambda times, moves: dict.fromkeys(times, 2)),
+    ("the int 0 or 1, not 'sink' (str)", lambda times, moves: dict.fromkeys(times, "sink")),
 ):
     wrong("13-3", says=words)(answer)
 

@@ -206,8 +206,9 @@ class CheapestCut(Function):
             report.expect(name in times, f"there is no node {words.short(name)}")
             report.expect(name in got, f"node {name} has no device")
             device = got[name]
-            report.expect(spreading.is_number(device) and device in (0, 1), f"{name} is on device "
-                          f"{words.short(device)}; there are 0 and 1")  # fmt: skip
+            report.expect(spreading.is_number(device), f"the device of {name} is the int 0 or 1, "
+                          f"not {words.short(device)} ({type(device).__name__})")  # fmt: skip
+            report.expect(device in (0, 1), f"{name} is on device {device}; there are 0 and 1")
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
         mine = rules.total(times, moves, self.params["price"], got)
         report.expect(mine <= case.expected, f"the sum of this placement is {mine}; the least is "
