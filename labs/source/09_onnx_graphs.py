@@ -55,7 +55,8 @@ figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_ve
 # |---|---|---|
 # | 0 | a **varint**: a number in one to ten bytes | sizes, versions, integers |
 # | 2 | a length, as a varint, and that many bytes | texts, weights, messages inside of messages |
-# | 1, 5 | 8 bytes, 4 bytes | single numbers with a fraction |
+# | 5 | 4 bytes | attributes with a fraction, such as 0.5 |
+# | 1 | 8 bytes | no field |
 #
 # In the picture's last row, `3a` is 58 = 8 × 7 + 2: field 7 of wire type 2. The bytes do not say that field 7 is the graph. The **schema** [onnx.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto) does: it names the fields of each kind of message. Keys and lengths are varints, too:
 

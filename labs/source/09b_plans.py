@@ -200,7 +200,7 @@ print("new entries:", growing.entries(growing.as_model("select"), requests))
 # ### Exercise 2 · How many plans?
 # Count the new entries of any sequence of requests. A request is a list of *stages*; a stage is a dictionary of arrays, the values that are live there. The key of stage number `n` has dtype and shape of each array, and the bytes of those whose names are in `needs[n]`.
 #
-# One rule differs from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (vklab also keeps at most 8 entries in a cache. It drops the one used longest ago.)
+# Two rules differ from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. And a cache here keeps all its entries. (By default, a cache of vklab keeps at most 8, and drops the one used longest ago.)
 
 # %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 11}
 STEP = [[step]]
