@@ -12,14 +12,14 @@
 #
 # **Afterwards you can**
 # * write a rewrite rule that keeps every output, and say which rules change a bit;
-# * verify a graph between two passes, and name the first broken rule;
+# * verify a graph between two passes, and find a graph that a wrong pass breaks;
 # * tell whether a set of rules ends, and show what must fall;
 # * plug rules into the runtime and measure them;
 # * choose which nodes become one kernel, and say how far from the best you are.
 #
 # **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/fusing.py`.
+# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/faulty_fusion.py`, `vklab/course/labs/fusing.py`.
 
 # %% id="l10-setup"
 import numpy as np
@@ -30,12 +30,12 @@ from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import rewriting as figures
 from vklab.course.labs import pass_models as models
 from vklab.course.labs import rewriting
+from vklab.course.labs.faulty_fusion import difference, fuse_pairs, parts_of
 from vklab.course.labs.fusing import EXAMPLE, broken_rule, buffers, is_core, moved, open_runs
-from vklab.course.labs.recorded_graphs import runtime_graph
 from vklab.course.labs.rewriting import as_pass, compute, draw_graph, graph_of, info_of, infos_of
-from vklab.course.labs.rules import careless, merge_products
+from vklab.course.labs.rules import drop_dead, merge_products
 from vklab.course.labs.swapped import run_swapped
-from vklab.graph import passes, shapes
+from vklab.graph import passes
 from vklab.graph.passes.common_subexpressions import common_subexpressions
 from vklab.graph.passes.drop_no_ops import drop_no_ops
 
@@ -59,17 +59,7 @@ figures.draw_passes()
 # The next cell has a whole pass. A **dead node** makes a value that no output needs. The pass finds such nodes on a walk from the outputs back to the inputs.
 
 # %% id="l10-dead"
-def drop_dead(graph):
-    """Return the graph without the nodes and constants that no output needs."""
-    needed, alive = set(graph["outputs"]), []
-    for node in reversed(graph["nodes"]):
-        if node[0] in needed:
-            alive.insert(0, node)
-            needed.update(node[2])
-    used = {name: array for name, array in graph["constants"].items() if name in needed}
-    return {**graph, "nodes": alive, "constants": used}
-
-
+show(drop_dead)
 small = graph_of("a Relu x; b Mul a one; c Neg b; d Tanh b; y Add b x", one=[1.0])
 print(*small["nodes"], small["inputs"], small["constants"], small["outputs"], sep="\n")
 figures.draw_graph(small, "Two dead nodes, in orange.", drop_dead(small))
@@ -144,14 +134,6 @@ check("10-1", simplify)
 
 # %% id="l10-e1h"
 # hint("10-1")
-
-# %% [markdown] id="l10-effectst"
-# vklab's passes are in one tuple, `PASSES`. The next cell counts them, and prints those that change the number of nodes of BERT, a language model. GELU (a function like Relu) and attention are groups of several nodes in BERT's file; vklab has one kernel for each group. On ResNet-50, which names pictures, no pass finds work.
-
-# %% id="l10-effects"
-bert = shapes.infer(runtime_graph("bert_base"))
-print(len(passes.PASSES), "passes")
-print(*(effect for effect in passes.effects(bert) if effect.before != effect.after), sep="\n")
 
 # %% [markdown] id="l10-2t"
 # ## 2 · A verifier between the passes
@@ -242,35 +224,7 @@ figures.draw_rounds()
 # %% [markdown] id="l10-endr"
 # The order of the passes decides how many rounds the fixpoint takes. With other rules it even decides which fixpoint is reached, or there is none: two rules may each end alone, and undo each other together. So the runtime stops after four rounds, its `MOST_ROUNDS`.
 #
-# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers.
-
-# %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
-# ### Exercise 3 · Does it end?
-# Each row is a set of rules, for trees: every value has one reader. Find the measure that every step of every rule in the row lowers. The points are for all rows together.
-#
-# * `fewer nodes`: the number of nodes;
-# * `Transposes sink`: add, over all Transposes, the number of nodes between each one and the output. Choose this only where the number of nodes does not fall;
-# * `left operands shrink`: add, over all Adds, the number of nodes in the left operand;
-# * `may never end`: there is none, because some graph can be rewritten for ever.
-#
-# | row | rules |
-# |---|---|
-# | A | [[a]] |
-# | B | [[b]] |
-# | C | [[c]] |
-# | D | [[d]] |
-
-# %% id="l10-e3" vklab={"role": "exercise", "id": "10-3", "points": 3, "lines": 1}
-ends = ...  # {"A": "fewer nodes", "B": ...}
-### BEGIN SOLUTION
-ends = [[right]]
-### END SOLUTION
-
-# %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
-check("10-3", ends)
-
-# %% id="l10-e3h"
-# hint("10-3")
+# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers. For `x * 1` → `x` it is the number of nodes. `Relu(Transpose(x))` → `Transpose(Relu(x))` leaves that number as it is. Here, add over all Transposes the number of nodes between each one and the output. For `x + y` → `y + x` there is no measure: two steps lead back to the start.
 
 # %% [markdown] id="l10-egg"
 # **Equality saturation** (to read, without an exercise): for whole numbers, `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into the shift `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. See the last reference.
@@ -321,7 +275,7 @@ for words, growing in (("same shape", False), ("growing", True)):
     print(f"{words:10} -> plans of the body in two runs:", models.plans_of_body(growing))
 
 # %% [markdown] id="l10-5t"
-# ## 5 · Fusion: which nodes become one kernel?
+# ## 5 · Fusion: two nodes, one kernel
 # A dispatch that computes `x * 0.5` writes its result to memory, and a dispatch for `tanh` reads it again. **Fusion** makes one kernel of both: the value stays in a register. vklab writes the Slang text of the fused kernel while it plans. Four nodes, one text:
 
 # %% id="l10-slang" tags=["nbval-ignore-output"]
@@ -330,7 +284,63 @@ with vklab.load(chain) as session:
     session.run({"x": np.zeros(64, np.float32)})
     print(len(session.plan.dispatches), "dispatch\n\n" + session.plan.dispatches[0].fragment)
 
+# %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
+# ### Exercise 3 · What would break this fusion?
+# `fuse_pairs` looks for a node `first`, a Tanh for example, that makes the first operand of a node `then`, an Add for example. It puts `Tanh>Add`, one kernel for both, in the place of `first`. This kernel has one invocation for each element of the Tanh. What else read the Tanh reads the result of the kernel now. So `may_fuse` must ask four questions:
+#
+# * `one_read`: is the value of `first` read only once in the graph?
+# * `inside`: is this value no output of the graph?
+# * `ready`: does what else `then` reads exist before the place of `first`?
+# * `whole`: has the result of `then` the dtype and shape of this value?
+#
+# In the next cell, `value` is the name of what `first` makes. `others` are the other names that `then` reads, `known` those that exist before `first`. `infos` has the dtype and shape of each value. The author tried chains, and all was well. But **two of the four tests are wrong**: they allow fusions that change an output. Find them, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right.
+
+# %% id="l10-e3p" vklab={"id": "10-3"}
+def may_fuse(graph, first, then):
+    """Tell whether `then` may be fused into `first`, the node that makes its first operand."""
+    nodes, value, others, known, infos = parts_of(graph, first, then)
+    one_read = [[one_read]]
+    inside = [[inside]]
+    ready = [[ready]]
+    whole = [[whole]]
+    return one_read and inside and ready and whole
+
+
+# %% id="l10-e3" vklab={"role": "exercise", "id": "10-3", "points": 5, "lines": 4}
+def witnesses(inner, outer):
+    """Return {test: witness, test: witness}, with the names of the two wrong tests.
+
+    inner: operator of `first`: "Neg", "Tanh" or "Relu". outer: operator of `then`: "Add", "Sub" or
+    "Mul". The graphs are made by `graph_of`; its inputs and constants have at most 64 elements.
+    TODO     two witnesses with as few nodes as possible.                 (roughly 4 lines)
+    Try      difference(graph, (inner, outer), may_fuse) says what has changed, or "".
+    Example  graph_of(f"a {inner} x; y {outer} a k", "y", k=[1.0]) has two nodes and a constant.
+    """
+    ### BEGIN SOLUTION
+    return {
+        [[right]]
+    }
+    ### END SOLUTION
+
+
+# %% id="l10-e3d" vklab={"role": "demo"}
+with attempt("10-2"), attempt("10-3"):
+    for name, graph in witnesses("Tanh", "Sub").items():
+        fused = fuse_pairs(graph, ("Tanh", "Sub"), may_fuse)
+        changed, found = difference(graph, ("Tanh", "Sub"), may_fuse), first_fault(graph, fused)
+        display(figures.draw_graph(graph, f"{name}: {changed}. Your verifier: {found}.", fused))
+
+# %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
+check("10-3", witnesses)
+
+# %% id="l10-e3h"
+# hint("10-3")
+
+# %% [markdown] id="l10-carelessr"
+# With a second reader behind the fused kernel, the new graph is in order, and its numbers are wrong: a verifier cannot see that. A lost output it sees at once. So a pass needs both, a verifier and a comparison of values. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
+
 # %% [markdown] id="l10-groupst"
+# ## 6 · Which nodes become one kernel?
 # Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group **moves** is the sum of its buffers' bytes. There are three limits:
 #
 # 1. at most `most` buffers (descriptors are limited, lab 05);
@@ -408,29 +418,6 @@ with attempt("10-4", seconds=90):
     rows = models.kernel_counts(fuse, ("unet", "resnet50", "shufflenet_v2"))
     display(figures.draw_bars(rows, "kernels", "Kernels of three networks. 0: stopped."))
 
-# %% [markdown] id="l10-6t"
-# ## 6 · What would break this?
-# This pass fuses each Relu into the node that it reads: that node now makes the value of the Relu. `Tanh>Relu` is one kernel for both. Its author tested the pass on chains, and forgot two things: the value before the Relu may have **two readers**, and it may be an **output**. What does a correct `first_fault` say in each case? Answer with a rule of section 2, such as `"order"`, or with `"nothing"`.
-
-# %% id="l10-careless" tags=["nbval-ignore-output"]
-two_readers = graph_of("a Tanh x; b Relu a; c Neg a; y Add b c")
-an_output = graph_of("a Tanh x; y Relu a", "y a")
-show(careless)
-
-# %% id="l10-p4"
-predict("10-p4", two_readers=..., output=...)
-
-# %% id="l10-carelessd"
-with attempt("10-2"):
-    for graph in (two_readers, an_output):
-        print("verifier:", first_fault(graph, careless(graph)))
-    feed = rewriting.feed_of(two_readers, 0)
-    right, wrong = rewriting.run(two_readers, feed), rewriting.run(careless(two_readers), feed)
-    print("the same values with two readers:", np.allclose(right["y"], wrong["y"]))
-
-# %% [markdown] id="l10-carelessr"
-# So a verifier and a comparison of values on drawn inputs find different faults, and a pass needs both. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
-
 # %% [markdown] id="l10-recap"
 # ## Recap
 # | word | what it is | mistake to avoid |
@@ -444,8 +431,7 @@ with attempt("10-2"):
 # **Next**: lab 11 gives the values that are left their places in memory.
 #
 # **References**
-# * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures and termination.
-# * LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.
+# * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures; LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.
 # * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion.
 # * ExecuTorch, memory layouts: [the page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) and [the pass](https://github.com/pytorch/executorch/pull/6636), with [the copies that it inserts](https://github.com/pytorch/executorch/pull/6763).
 # * Willsey et al., [egg](https://arxiv.org/abs/2004.03082), 2021: equality saturation.
