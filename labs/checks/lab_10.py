@@ -187,7 +187,7 @@ class FirstFault(Function):
         two = graph_of("a Add x k; b Neg a", "a b x", k=[0.5])
         double = {"x": ("float64", (2, 2, 2))}
         for part, change in (
-            ("whole", {"outputs": ["b", "a"]}), ("whole", {"inputs": double}),
+            ("whole", {"outputs": ["b", "a", "x"]}), ("whole", {"inputs": double}),
             ("whole", {"inputs": double, "outputs": ["b"]}), ("whole", {"nodes": []}),
             ("walk", {"nodes": [("a", "Add", ("q", "p"), ())]}),
             ("walk", {"nodes": [("a", "Add", ("x", "q"), ())]}),
