@@ -286,14 +286,14 @@ with vklab.load(chain) as session:
 
 # %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
 # ### Exercise 3 · What would break this fusion?
-# `fuse_pairs` looks for a node `first`, a Tanh for example, that makes the first operand of a node `then`, an Add for example. It puts `Tanh>Add`, one kernel for both, in the place of `first`. This kernel has one invocation for each element of the Tanh. What else read the Tanh reads the result of the kernel now. So `may_fuse` must ask four questions:
+# `fuse_pairs` looks for a node `first`, a Tanh for example, that makes the first operand of a node `then`, an Add for example. It puts `Tanh>Add`, one kernel for both, in the place of `first`. This kernel has one invocation for each element of the Tanh. Every other node that read the Tanh now reads the result of the kernel. So `may_fuse` must ask four questions first:
 #
 # * `one_read`: is the value of `first` read only once in the graph?
 # * `inside`: is this value no output of the graph?
-# * `ready`: does what else `then` reads exist before the place of `first`?
+# * `ready`: do the other values that `then` reads exist before the place of `first`?
 # * `whole`: has the result of `then` the dtype and shape of this value?
 #
-# In the next cell, `value` is the name of what `first` makes. `others` are the other names that `then` reads, `known` those that exist before `first`. `infos` has the dtype and shape of each value. The author tried chains, and all was well. But **two of the four tests are wrong**: they allow fusions that change an output. Find them, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right.
+# In the next cell, `value` is the name of what `first` makes. `others` are the other names that `then` reads, `known` those that exist before `first`. `infos` has the dtype and shape of each value. The author tried the pass on chains, where no output changed. But **two of the four tests are wrong**: they allow fusions that change an output. Find them, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right.
 
 # %% id="l10-e3p" vklab={"id": "10-3"}
 def may_fuse(graph, first, then):
