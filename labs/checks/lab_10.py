@@ -323,11 +323,11 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
 
 @exercise(
     "10-4",
-    hints=("Begin with one node each. Which two groups may be merged? How many bytes are saved?",
-           "Merging the best pair first gets stuck: a full group keeps out a better partner. The "
-           "order in which kernels run is a list of sets of done nodes, each a part of the next.",
-           "Two ways to have the same nodes done differ only in their bytes. From a set of done "
-           "nodes, which groups may come next? Remember the cheapest way to each set."),
+    hints=("An order of kernels is a way from the empty set of done nodes to the set of all nodes. "
+           "`next_groups` gives the next steps from a set.",
+           "Two ways to have the same nodes done differ only in their bytes. Remember the cheapest "
+           "way to each set, with its groups: a dictionary by frozenset.",
+           "Take the sets by their number of nodes: then the cheapest way to each is known."),
     seams=("vklab.plan.fusion.fuse",),
 )  # fmt: skip
 class Fuse(Function):

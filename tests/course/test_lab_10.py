@@ -108,6 +108,20 @@ def test_the_bound_is_what_all_partitions_give(monkeypatch):
     assert tried > 4
 
 
+def test_next_groups_are_those_that_keep_the_limits_and_wait_for_nothing():
+    work, sizes, outputs, most = fusing.EXAMPLE
+    masks = fusing.Masks(work, sizes, outputs, most)
+    for done in ((), ("a",), ("a", "e"), ("a", "b", "c"), tuple(work)):
+        left = [name for name in work if name not in done]
+        right = [
+            group for count in range(1, len(left) + 1)
+            for group in map(list, itertools.combinations(left, count))
+            if masks.cost(sum(1 << masks.names.index(name) for name in group)) is not None
+            and {read for name in group for read in work[name][1]} & {*left} <= {*group}
+        ]  # fmt: skip
+        assert sorted(fusing.next_groups(work, outputs, most, done)) == sorted(right)
+
+
 def test_groups_that_wait_for_each_other_are_refused():
     work = {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)), "c": ("Tanh", ("x",)),
             "d": ("Relu", ("c",))}  # fmt: skip
