@@ -293,7 +293,7 @@ with vklab.load(chain) as session:
 #
 # In the next cell, `value` is the name of what `first` makes. `others` are the other names that `then` reads, `known` those that exist before `first`. `infos` has the dtype and shape of each value. The cell shows the pass on a chain, where no output changes. But **two of the four tests are wrong**: they allow fusions that change an output.
 #
-# Find both, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right. For example, if `ready` were wrong, its witness would need a node between `first` and `then`.
+# Find both, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right.
 
 # %% id="l10-e3p" vklab={"id": "10-3"}
 def may_fuse(graph, first, then):
@@ -315,8 +315,8 @@ print(*tried["nodes"], "becomes", *after["nodes"], sep="\n")
 def witnesses(inner, outer):
     """Return {test: witness, test: witness}, with the names of the two wrong tests.
 
-    inner: operator of `first`: "Neg", "Tanh" or "Relu". outer: operator of `then`: "Add", "Sub" or
-    "Mul". The graphs are made by `graph_of`; its inputs and constants have at most 64 elements.
+    inner: operator of `first`: "Neg", "Tanh" or "Relu". outer: of `then`: "Add", "Sub" or "Mul".
+    The graphs are made by `graph_of`; their inputs and constants have at most 64 elements.
     TODO     two witnesses with as few nodes as possible.                 (roughly 4 lines)
     Try      difference(graph, (inner, outer), may_fuse) says what has changed, or "".
     Example  graph_of(f"a {inner} x; y {outer} a k", "y", k=[0.5]) has two nodes and a constant.
@@ -333,8 +333,8 @@ with attempt("10-2"), attempt("10-3"):
     for name, graph in witnesses("Tanh", "Sub").items():
         fused = fuse_pairs(graph, ("Tanh", "Sub"), may_fuse)
         changed, found = difference(graph, ("Tanh", "Sub"), may_fuse), first_fault(graph, fused)
-        words = f"{name}: {changed or 'no output changes'}. Your verifier: {found}."
-        display(figures.draw_graph(graph, words, fused))
+        words = f"{name}, after the pass: {changed or 'no output changes'}. Your verifier: {found}."
+        display(figures.draw_graph(fused, words))
 
 # %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
 check("10-3", witnesses)
@@ -357,7 +357,7 @@ check("10-3", witnesses)
 figures.draw_circle()
 
 # %% [markdown] id="l10-groupsr"
-# A group with a path that leaves it and comes back is called *not convex*, and it breaks rule 3 by itself. The picture shows that convex groups alone are not enough.
+# A group with a path that leaves it and comes back is called *not convex*, and it breaks limit 3 by itself. The picture shows that convex groups alone are not enough.
 #
 # A natural answer: take the nodes in order, and begin a new group where the limits say so. `open_runs` does that, here with at most four buffers. The sizes are made up:
 
@@ -373,7 +373,7 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 # * `moved(work, sizes, outputs, groups)` returns the bytes that the groups move together.
 # * `broken_rule(work, outputs, most, groups)` returns a sentence about the first broken rule, or `""`.
 #
-# One point is for valid groups. The other four are for a drawn graph of 24 nodes, one of 30 nodes (two points), and a shuffled part of BERT, 30 nodes with drawn sizes. The better of the two natural answers earns nothing, the fewest possible bytes earn all points, an answer between them its share. The check searches all down-sets, so its bound is exact.
+# One point is for valid groups. A drawn graph of 24 nodes brings one, a drawn graph of 30 nodes two, and 30 shuffled nodes of BERT with drawn sizes bring one. The better of the two natural answers earns nothing, the fewest possible bytes earn all points, an answer between them its share. The check searches all down-sets, so its bound is exact.
 
 # %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 9}
 def fuse(work, sizes, outputs, most):
@@ -393,8 +393,8 @@ def fuse(work, sizes, outputs, most):
             for group in next_groups(work, outputs, most, done):
                 after = done | set(group)
                 cost = best[done][0] + moved(work, sizes, outputs, [group])
-                if after not in best or cost < best[after][0]:
-                    best[after] = cost, [*best[done][1], group]
+                way = cost, [*best[done][1], group]
+                best[after] = min([way, best.get(after, way)])
     return best[frozenset(work)][1]
     ### END SOLUTION
 
