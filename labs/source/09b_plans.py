@@ -102,7 +102,8 @@ predict("09b-p1", flatten=..., top=..., select=...)
 #
 # | pair | operators | meaning |
 # |---|---|---|
-# | `("value", n)` | n = 1: Reshape, TopK, Expand, Tile; n = 0: ConstantOfShape | needs the *value* of input number n, counted from 0 |
+# | `("value", 1)` | Reshape, TopK, Expand, Tile | needs the *value* of its input number 1 |
+# | `("value", 0)` | ConstantOfShape | needs the *value* of its input number 0, the first one |
 # | `("shape", 0)` | Shape | the planner computes the *values* of its outputs |
 # | `("data", 0)` | NonZero, Compress, Unique | only a run tells the *shapes* of its outputs |
 #
@@ -110,7 +111,7 @@ predict("09b-p1", flatten=..., top=..., select=...)
 #
 # 1. At the beginning the shapes of the model's inputs are known, and the values of the constants. Where a value is known, its shape is known too.
 # 2. A node **can be planned** if the shapes of all its inputs are known, and the value that it needs.
-# 3. After a node is planned, the shapes of its outputs are known, unless its kind is `data`. Two nodes do more: a node of kind `shape`, and a node *all* of whose inputs are known values, whatever its operator is, even NonZero. The planner computes them, so that even the values of their outputs are known.
+# 3. After a node is planned, the shapes of its outputs are known, unless its kind is `data`. The planner *computes* a node of kind `shape`, and each node whose inputs are *all* known values, whatever its operator is (even NonZero). Then the values of its outputs are known, too.
 # 4. A node that cannot be planned **waits**. So does each node that reads from a waiting node. All other nodes go on.
 #
 # `missing` says what the plan waits for: the inputs that waiting nodes lack, because their shape is not known, or because their value is needed and not known. Leave out outputs of waiting nodes: nobody can ask for those yet.
