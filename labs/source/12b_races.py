@@ -329,7 +329,7 @@ def step(jobs, state, event):
 
 
 # %% [markdown] id="l12b-5x"
-# First try all orders yourself. `explore` asks your function for each of them, and stops at the first problem: a job started twice, or before what it reads; a job that is lost; a run that ends too early, or never. The jobs are two requests, each with the four chunks of section 2. (`explore` looks for problems; the check compares every state.)
+# First try all orders yourself. `explore` asks your function for each of them, and stops at the first problem: a job started twice, or before what it reads; a job that is lost; a run that ends too early, or never. The jobs are two requests, each with the four chunks of section 2.
 
 # %% id="l12b-e4d" vklab={"role": "demo"}
 REQUESTS = {f"{chunk}{n}": (device, tuple(f"{read}{n}" for read in reads))
