@@ -232,8 +232,9 @@ class Dispatch:
 
     def __str__(self) -> str:
         reads = ", ".join(info.name for _, info in self.reads)
-        writes = ", ".join(info.name for _, info in self.writes)
-        return f"{writes} = {self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
+        writes = ", ".join(info.name for _, info in self.writes if info.name)
+        made = f"{writes} = " if writes else ""  # results have no names before they are lowered
+        return f"{made}{self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
 
 
 @dataclass(frozen=True)

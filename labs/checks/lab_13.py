@@ -280,7 +280,7 @@ class Makespan(Function):
                               "c": ((1, 1, 3), 3, 2, ("a", "b"))}, [3, 3, 9]))  # fmt: skip
         for part, make in drawn.items():
             work, caps, least = make()
-            yield Case(part, (work, caps), on=f"the graph of part {part!r}", facts={
+            yield Case(part, (work, caps), on="this graph", facts={
                 "natural": rules.span(work, rules.first_fit(work, caps)), "least": least})
 
     def expected(self, case: Case) -> Any:
