@@ -29,7 +29,7 @@ MOST_CONTEXT = 1 << 20
 
 @dataclass(frozen=True)
 class LlamaSizes:
-    """The sizes of one model, from its metadata; `head` is the elements of one head."""
+    """Sizes of one model, from its metadata; `head` is the elements of one head."""
 
     architecture: str
     layers: int
