@@ -57,7 +57,7 @@ def test_several_rows_times_blocks(name, rows, device):
 @pytest.mark.parametrize("name", seeds("F16", "BF16", "F32"))
 @pytest.mark.parametrize("rows", seeds(1, 2, 11))
 def test_rows_of_floats_may_have_any_length(name, rows, device):
-    check_product(name, (rows,), 5, 29, device)
+    check_product(name, (rows,), 5, 77, device)
 
 
 @pytest.mark.slow
@@ -65,6 +65,14 @@ def test_rows_of_floats_may_have_any_length(name, rows, device):
 def test_long_rows_and_batch_axes(name, device):
     check_product(name, (2, 3), 261, 2816, device)
     check_product(name, (), 3, 256, device)
+
+
+@pytest.mark.slow
+@FORMAT
+@pytest.mark.parametrize("rows", [1, 5, 33])
+def test_invocations_that_share_a_row_of_weights(name, rows, device):
+    with settings.settings(DISABLE_VARIANTS=True):
+        check_product(name, (rows,), 37, 768, device)
 
 
 @pytest.mark.slow

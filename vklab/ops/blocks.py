@@ -20,7 +20,8 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["FORMATS", "BlockFormat", "block_format", "words"]
 
-PART, LANES, TILE = 8, 32, 32  # elements of a step, invocations of a row, sides of a tile
+STEP, PART = 32, 8  # elements that share a scale, and that are dequantised at once
+LANES, TILE = 32, 32  # invocations of a row, sides of a tile
 MOST_ROWS = 8
 DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 
@@ -82,16 +83,17 @@ def matmul_blocks(A: TensorInfo, B: TensorInfo, *, block_type: str, N: int, K: i
     weights, rows = _weights(B, block_type, N, K), math.prod(A.dims[:-1])
     if not A.rank or A.dims[-1] != K:
         raise ModelError(f"{A} must have rows of {K} elements, as B has")
-    result, parts = output(A.dtype, (*A.dims[:-1], N)), -(-K // PART)
-    lanes, is_few = min(LANES, 1 << (parts - 1).bit_length()), rows <= MOST_ROWS
+    result, steps = output(A.dtype, (*A.dims[:-1], N)), -(-K // STEP)
+    lanes, is_few = min(LANES, 1 << (steps - 1).bit_length()), rows <= MOST_ROWS
     groups = grid(-(-N * lanes // (4 * LANES))) if is_few else (-(-N // TILE), -(-rows // TILE), 1)
     few = (("LANES", lanes), ("ROWS", rows), ("WORKGROUP", 4 * LANES)) if is_few else ()
+    weights += (("SHARED", "0"),) if is_few else ()
     return Result((result,), (Dispatch(
         "matvec_blocks" if is_few else "matmul_blocks", (("a_buffer", A), ("b_buffer", B)),
-        (("y_buffer", result),), groups, (*(() if is_few else (("m", rows),)), ("n", N), ("k", K)),
+        (("y_buffer", result),), groups, (("m", rows), ("n", N), ("k", K)),
         (*weights, *type_defines("T", A.dtype)[:2], *type_defines("Y", A.dtype)[::2]), few,
         flops=2 * rows * N * K, stores=True,
-        iterations=parts // lanes + 8 * MOST_ROWS if is_few else 2 * K + 2 * TILE,
+        iterations=steps // lanes + 8 * MOST_ROWS if is_few else 2 * K + 2 * TILE,
     ),) if rows else ())  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def _weights(B: TensorInfo, block_type: str, N: int, K: int) -> tuple[tuple[str,
     if B.dtype != "uint32" or min(N, K) < 1 or B.count != -(-size // 4):
         raise ModelError(f"{B} does not hold {N} rows of {K} elements as {block_type}: {size} "
                          "bytes in words of uint32")  # fmt: skip
-    return (("DEQUANTIZE", f"dequantize_{block_type}"), ("TAIL", str(int(K % PART > 0))))
+    return (("DEQUANTIZE", f"dequantize_{block_type}"), ("TAIL", str(int(K % STEP > 0))))
 
 
 @operator("DequantizeBlocks", domain="vklab")
