@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_device import fake_device
+from small_models import ROOT
 
 from vklab import settings
 from vklab.ops import blocks, registry
 from vklab.plan.tuning import variants
+from vklab.shader import stock_builder
 from vklab.types import TensorInfo
 
 
@@ -67,3 +69,22 @@ def test_the_operator_chooses_by_the_rows_of_a(rows, kernel):
     )  # fmt: skip
     assert isinstance(made, registry.Result)
     assert [dispatch.kernel for dispatch in made.dispatches] == ([kernel] if kernel else [])
+
+
+def test_a_machine_without_a_compiler_has_the_kernels():
+    stock = {variant for name in ("matvec_blocks", "matmul_blocks", "gather_blocks") for variant in
+             stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")}  # fmt: skip
+
+    def is_stock(dispatch):
+        return (dispatch.kernel, tuple(sorted(dispatch.defines)), "") in stock
+
+    for name in blocks.FORMATS:
+        assert is_stock(product(1, name, 256)) and is_stock(product(9, name, 256))
+        assert is_stock(chosen(product(1, name, 256)))
+        size = 4 * blocks.FORMATS[name].row_bytes(256)
+        made = registry.apply(
+            "GatherBlocks", (TensorInfo("b", "uint32", (-(-size // 4),)),
+                             TensorInfo("i", "int64", (1, 5))),
+            {"block_type": name, "N": 4, "K": 256}, 1, "vklab",
+        )  # fmt: skip
+        assert isinstance(made, registry.Result) and is_stock(made.dispatches[0])
