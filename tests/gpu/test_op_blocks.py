@@ -17,6 +17,7 @@ from vklab.graph.graph import Node
 from vklab.ops.blocks import FORMATS
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.quantization import blocks
+from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 
 FORMAT = pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(
@@ -136,6 +137,27 @@ def test_an_activation_is_fused_into_the_product(device):
     expected = np.maximum(a @ blocks.dequantize("Q4_0", data).T, 0)
     assert np.allclose(found, expected, atol=1e-4)
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize("name", seeds("Q8_0", "Q4_K", "F16"))
+@pytest.mark.parametrize("rows", seeds(3, 1, 12))
+def test_weights_beyond_a_binding_are_cut_between_rows(name, rows, device, monkeypatch):
+    opened = open_devices.open_device(device)
+    limits = {**opened.info.limits, "maxStorageBufferRange": 32 << 10}
+    monkeypatch.setattr(opened, "info", replace(opened.info, limits=limits))
+    data = moderate_blocks(name, 301, 256)  # 34 bytes a block: every second row ends with a word
+    weights = blocks.dequantize(name, data)
+    a = np.random.default_rng(0).standard_normal((rows, 256)).astype(np.float32)
+    indices = np.array([0, 300, -1, 117, 118, 119])
+    for op_type, x, expected in (("MatMulBlocks", a, a @ weights.T),
+                                 ("GatherBlocks", indices, weights[indices])):
+        graph = block_graph(op_type, data, name, 256, x)
+        with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+            found = session.run({"x": x})["y"]
+            dispatches = session.plan.dispatches
+        bound = [info.size_bytes for d in dispatches for _, info in d.reads + d.writes]
+        assert len(dispatches) > 1 and max(bound) <= 32 << 10
+        assert np.allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize(("change", "message"), [

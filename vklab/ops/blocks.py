@@ -21,8 +21,7 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = ["FORMATS", "BlockFormat", "block_format", "words"]
 
 STEP, PART = 32, 8  # elements that share a scale, and that are dequantised at once
-LANES, TILE = 32, 32  # invocations of a row, sides of a tile
-MOST_ROWS = 8
+LANES, TILE, MOST_ROWS = 32, 32, 8  # invocations of a row, sides of a tile, rows of matvec_blocks
 DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 
 
@@ -127,6 +126,7 @@ def gather_blocks(
     steps = result.count // K * -(-K // PART)
     return Result((result,), (Dispatch(
         "gather_blocks", (("b_buffer", B), *given), (("y_buffer", result),),
-        grid(-(-steps // WORKGROUP)), (("steps", steps), ("n", N), ("k", K)),
+        grid(-(-steps // WORKGROUP)),
+        (("steps", steps), ("n", N), ("k", K), ("first", 0), ("bound", N)),
         (*defines, *kinds, *type_defines("Y", result.dtype)[::2]), stores=True,
     ),) if steps else ())  # fmt: skip
