@@ -9,8 +9,12 @@ from dataclasses import replace
 import llama_models
 import numpy as np
 import pytest
+import weight_files
+from tiers import is_long
 
 from vklab.errors import ModelError
+from vklab.llm.gguf import parse
+from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.llama import LlamaSizes, llama_graph
 
 FILE = llama_models.tiny_model()
@@ -88,6 +92,21 @@ def test_absurd_sizes_allocate_nothing():
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_damaged_files_give_a_graph_or_a_model_error(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    small = llama_models.tiny_model(layers=1, vocabulary=5)
+    write_gguf(path, small.metadata, small.tensors.values())
+    data = path.read_bytes()
+    head, graphs = len(data) - small.size_bytes, 0
+    for seed in range(3000 if is_long() else 60):
+        try:
+            llama_graph(parse(weight_files.damaged(data, seed, head)))
+            graphs += 1
+        except ModelError:
+            continue
+    assert graphs
 
 
 def test_sizes_are_those_of_the_metadata():
