@@ -26,9 +26,13 @@ def tiny_model(
     vocabulary: int = 45,
     kinds: Mapping[str, str] | None = None,
     tied: bool = True,
+    divisors: int = 0,
     **metadata: int | float | str,
 ) -> GgufFile:
-    """Return a model; `kinds` are the block formats of matrices, by a part of their names."""
+    """Return a model; `kinds` are the block formats of matrices, by a part of their names.
+
+    `divisors` is the number of rotated pairs of elements that have a divisor of their frequency.
+    """
     rng = np.random.default_rng([width, heads, layers])
     head = int(metadata.get(f"{architecture}.attention.key_length", width // heads))
     tensors: dict[str, StoredTensor] = {}
@@ -57,6 +61,8 @@ def tiny_model(
     add("output_norm.weight", (width,), 0.2, 1)
     if not tied:
         add("output.weight", (vocabulary, width), width**-0.5)
+    if divisors:
+        add("rope_freqs.weight", (divisors,), 0.5, 3)
     known = {
         "general.architecture": architecture, f"{architecture}.block_count": layers,
         f"{architecture}.embedding_length": width, f"{architecture}.context_length": 64,

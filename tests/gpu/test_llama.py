@@ -24,6 +24,7 @@ MODELS = {
     "qwen3": {"architecture": "qwen3", "qwen3.attention.key_length": 32},
     "mix": {"width": 256, "hidden": 512, "kinds": MIX, "tied": False,
             "llama.rope.freq_base": 5e5, "llama.rope.dimension_count": 32},
+    "divisors": {"divisors": 8, "llama.rope.freq_base": 5e5},
     "linear": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
     "floats": {"kv_heads": 4, "kinds": {"token": "F32", "ffn": "BF16", "attn": "F16"}},
 }  # fmt: skip

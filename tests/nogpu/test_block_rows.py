@@ -8,6 +8,7 @@ from fake_device import fake_device
 from small_models import ROOT
 
 from vklab import settings
+from vklab.errors import ModelError
 from vklab.ops import blocks, registry
 from vklab.plan.tuning import variants
 from vklab.shader import stock_builder
@@ -58,6 +59,11 @@ def test_the_rule_can_be_switched_off():
     with settings.settings(DISABLE_VARIANTS=True):
         given = product(9)
         assert chosen(given) is given
+
+
+def test_more_elements_than_a_kernel_counts_are_refused():
+    with pytest.raises(ModelError, match=r"4294967296 rows of 32 .* fewer than 2\^32 elements"):
+        product(1, "Q4_0", 32, 1 << 32)
 
 
 @pytest.mark.parametrize(("rows", "kernel"), [(0, ""), (8, "matvec_blocks"), (9, "matmul_blocks")])

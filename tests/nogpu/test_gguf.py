@@ -143,7 +143,7 @@ DAMAGED = [
     (gguf_bytes(described=(tensor("a", (8,), 0, 16),)), "at offset 16, no multiple of 32"),
     (gguf_bytes(described=(tensor("a", (8,), 0, 1 << 40),)), "cut off: tensor 'a' takes 32 bytes"),
     (gguf_bytes(described=(tensor("a", (1 << 30,), 0, 0),)), "takes 4294967296 bytes from byte 64"),
-    (gguf_bytes(described=(FIRST, tensor("b", (8,), 0, 0))), "'a' and 'b' overlap at byte 0"),
+    (gguf_bytes(described=(FIRST, tensor("b", (8,), 0, 0))), "x.gguf: tensors 'a' and 'b' overlap"),
 ]
 
 

@@ -145,12 +145,12 @@ class _Cursor:
     def __init__(self, data: np.ndarray, name: str) -> None:
         self.data = data
         self.at = 0
-        self._name = name
+        self.name = name
         self._bytes = data.data
 
     def error(self, what: str) -> ModelError:
         """Return an error that names the file."""
-        return ModelError(f"{self._name} {what}")
+        return ModelError(f"{self.name} {what}")
 
     def take(self, size: int, what: str) -> int:
         """Skip `size` bytes and return the position of the first."""
@@ -228,7 +228,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, StoredTen
             raise cursor.error(f"is cut off: tensor {name!r} takes {size} bytes from byte "
                                f"{base + offset}, the file has {total}")  # fmt: skip
     require_apart([(offset, offset + size, name)
-                   for name, (_, _, offset, size) in described.items()], cursor.error("").args[0])
+                   for name, (_, _, offset, size) in described.items()], cursor.name)
     tensors = {}
     for name, (kind, shape, offset, size) in described.items():
         raw = cursor.data[base + offset : base + offset + size]

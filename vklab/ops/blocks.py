@@ -99,9 +99,9 @@ def matmul_blocks(A: TensorInfo, B: TensorInfo, *, block_type: str, N: int, K: i
 def _weights(B: TensorInfo, block_type: str, N: int, K: int) -> tuple[tuple[str, str], ...]:
     """Return the defines of a matrix's format; ModelError unless B holds N rows of K elements."""
     size = N * block_format(block_type).row_bytes(K)
-    if B.dtype != "uint32" or min(N, K) < 1 or B.count != -(-size // 4):
+    if B.dtype != "uint32" or min(N, K) < 1 or B.count != -(-size // 4) or N * K >= 1 << 32:
         raise ModelError(f"{B} does not hold {N} rows of {K} elements as {block_type}: {size} "
-                         "bytes in words of uint32")  # fmt: skip
+                         "bytes in words of uint32, fewer than 2^32 elements")  # fmt: skip
     return (("DEQUANTIZE", f"dequantize_{block_type}"), ("TAIL", str(int(K % STEP > 0))))
 
 
