@@ -1,7 +1,8 @@
-"""Llama-like models from GGUF, run on the device and held to a forward pass in float64."""
+"""Language models from GGUF, run on the device and held to forward passes in float64."""
 
 from __future__ import annotations
 
+import gpt2_models
 import llama_models
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import vklab
 from vklab import settings
 from vklab.llm.gguf import read_gguf
 from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.llama import LlamaSizes, llama_graph
+from vklab.llm.models import model_graph
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",
@@ -30,11 +31,11 @@ MODELS = {
 }  # fmt: skip
 
 
-def empty_cache(file):
-    sizes = LlamaSizes.of(file)
-    shape = (1, sizes.kv_heads, 0, sizes.head)
-    return {f"past_{name}.{layer}": np.zeros(shape, np.float32)
-            for layer in range(sizes.layers) for name in ("key", "value")}  # fmt: skip
+def empty_cache(graph):
+    """Return a cache without steps for each input of a graph's cache."""
+    shapes = {info.name: info.shape for info in graph.inputs if info.name.startswith("past_")}
+    return {name: np.zeros((1, heads, 0, size), np.float32)
+            for name, (_, heads, _, size) in shapes.items()}  # fmt: skip
 
 
 def run(session, cache, tokens, start):
@@ -47,11 +48,21 @@ def run(session, cache, tokens, start):
 @pytest.mark.parametrize("model", seeds(*MODELS))
 def test_logits_are_those_of_float64_at_once_and_in_parts(model, device):
     file = llama_models.tiny_model(**MODELS[model])
-    expected = llama_models.logits(file, TOKENS)
-    graph = llama_graph(file, every_logit=True)
+    check(file, llama_models.logits(file, TOKENS), device)
+
+
+@pytest.mark.slow
+def test_gpt2_is_that_of_float64(device):
+    file = gpt2_models.tiny_gpt2()
+    check(file, gpt2_models.logits(file, TOKENS), device)
+
+
+def check(file, expected, device):
+    """Demand a model's logits, of all tokens at once and of a few at a time."""
+    graph = model_graph(file, every_logit=True)
     with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
-        at_once, _ = run(session, empty_cache(file), TOKENS, 0)
-        cache, parts, start = empty_cache(file), [], 0
+        at_once, _ = run(session, empty_cache(graph), TOKENS, 0)
+        cache, parts, start = empty_cache(graph), [], 0
         for size in (5, 1, 2):  # a prompt, a token, and a part of a prompt
             logits, cache = run(session, cache, TOKENS[start : start + size], start)
             parts.append(logits)
@@ -65,8 +76,9 @@ def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
     path = tmp_path / "tiny.gguf"
     write_gguf(path, made.metadata, made.tensors.values())
     file = read_gguf(path)
-    with settings.settings(FALLBACK=False), vklab.load(llama_graph(file, 16), device) as session:
-        found, _ = run(session, empty_cache(file), TOKENS, 0)
+    graph = model_graph(file, 16)
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+        found, _ = run(session, empty_cache(graph), TOKENS, 0)
         weights = sum(chunk.memory.weights_bytes for chunk in session.plan.chunks)
         kernels = {dispatch.kernel for dispatch in session.plan.dispatches}
     expected = llama_models.logits(made, TOKENS)[-1:]

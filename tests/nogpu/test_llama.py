@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
+import gpt2_models
 import llama_models
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from vklab.errors import ModelError
 from vklab.llm.gguf import parse
 from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.llama import LlamaSizes, llama_graph
+from vklab.llm.models import model_graph
 
 FILE = llama_models.tiny_model()
 
@@ -55,6 +57,21 @@ def test_metadata_that_fits_no_model_is_refused(change, message):
     kept = {key: value for key, value in {**FILE.metadata, **change}.items() if value is not None}
     with pytest.raises(ModelError, match=message):
         llama_graph(replace(FILE, metadata=kept))
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"gpt2.attention.head_count": 7}, "2 layers of 64 elements, 7 heads"),
+    ({"gpt2.block_count": 1 << 40}, "1099511627776 layers .* do not fit 28 tensors"),
+    ({"gpt2.context_length": 64}, "position_embd.weight: .*must have 64 rows of 64"),
+    ({"gpt2.attention.layer_norm_epsilon": 2.0}, "epsilon 2.0"),
+    ({"general.architecture": "mamba"}, "a 'mamba' model; graphs .* llama, qwen2, qwen3, gpt2"),
+])  # fmt: skip
+def test_metadata_that_fits_no_gpt2_is_refused(change, message):
+    file = gpt2_models.tiny_gpt2()
+    with pytest.raises(ModelError, match=message):
+        model_graph(replace(file, metadata={**file.metadata, **change}))
+    with pytest.raises(ModelError, match="trained for 32 positions, not for 33"):
+        model_graph(file, 33)
 
 
 def test_every_missing_tensor_is_named():
@@ -102,7 +119,8 @@ def test_damaged_files_give_a_graph_or_a_model_error(tmp_path):
     head, graphs = len(data) - small.size_bytes, 0
     for seed in range(3000 if is_long() else 60):
         try:
-            llama_graph(parse(weight_files.damaged(data, seed, head)))
+            part = head if seed % 2 else len(data)
+            llama_graph(parse(weight_files.damaged(data, seed, part)))
             graphs += 1
         except ModelError:
             continue

@@ -7,21 +7,17 @@ Visited by lab 19. Source: Touvron et al., "LLaMA", 2023; ggml's names of tensor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.graph.graph import Graph, Node
+from vklab.graph.graph import Graph
+from vklab.llm import build
 from vklab.llm.gguf import GgufFile
-from vklab.llm.stored import StoredTensor
-from vklab.types import TensorInfo
 
 __all__ = ["ARCHITECTURES", "LlamaSizes", "llama_graph"]
 
-OPSET = 24
 # Whether rotary embeddings rotate neighbours (else element i and i + half), by architecture.
 ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
 MOST_CONTEXT = 1 << 20
@@ -109,23 +105,19 @@ def llama_graph(
     if not 1 <= length <= min(sizes.context, MOST_CONTEXT):
         raise ModelError(f"{file.name} is trained for {sizes.context} positions; a context of "
                          f"{length} is not among 1 to {min(sizes.context, MOST_CONTEXT)}")
-    build = _Build(file, sizes)
+    made = build.GraphBuild(file)
+    layers = _Layers(made, sizes)
     for name in ("tokens", "positions"):
-        build.take(name, "int64", ("batch", "steps"))
-    embedding = build.matrix("token_embd.weight", None, sizes.width)
-    x = build.add("GatherBlocks", "token_embd.weight", "tokens", **_blocks(embedding))
+        made.take(name, "int64", ("batch", "steps"))
+    x = made.embed("token_embd.weight", None, sizes.width, "tokens")
     for layer in range(sizes.layers):
-        x = build.add("Add", x, build.attention(x, layer))
-        x = build.add("Add", x, build.feed_forward(x, layer))
-    if not every_logit:
-        x = build.add("Gather", x, build.constant("last", np.array([-1], np.int64)), axis=1)
-    x = build.norm(x, "output_norm.weight", sizes.width)
-    tied = "output.weight" not in file.tensors
-    name = "token_embd.weight" if tied else "output.weight"
-    build.project(x, name, embedding.shape[0], sizes.width, to="logits")
+        x = made.add("Add", x, layers.attention(x, layer))
+        x = made.add("Add", x, layers.feed_forward(x, layer))
+    x = layers.norm(x if every_logit else made.last(x), "output_norm.weight", sizes.width)
+    made.project(x, made.head, file.tensor("token_embd.weight").shape[0], sizes.width, to="logits")
     # Last: by now the sizes are those of tensors in the file, not only of its metadata.
-    build.constants["cos"], build.constants["sin"] = _angles(file, sizes, length)
-    return build.graph()
+    made.constants["cos"], made.constants["sin"] = _angles(file, sizes, length)
+    return made.graph()
 
 
 def _angles(
@@ -135,121 +127,53 @@ def _angles(
     pairs = sizes.rotated // 2
     frequencies = sizes.base ** (-2 * np.arange(pairs) / sizes.rotated) / sizes.scale
     if "rope_freqs.weight" in file.tensors:  # Llama 3.1: a divisor for each pair
-        frequencies = frequencies / _floats(file.tensor("rope_freqs.weight"), (pairs,))
+        frequencies = frequencies / build.floats(file.tensor("rope_freqs.weight"), (pairs,))
     angles = np.arange(length)[:, None] * frequencies
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def _floats(tensor: StoredTensor, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a small tensor as float32: a norm's scale or a bias."""
-    if tensor.block_type not in ("F32", "F16") or tensor.shape != shape:
-        raise ModelError(f"tensor {tensor} must be F32 or F16 of shape {shape}")
-    dtype = "<f4" if tensor.block_type == "F32" else "<f2"
-    return tensor.data.reshape(-1).view(dtype).astype(np.float32, copy=False).reshape(shape)
+class _Layers:
+    """Parts of a model's layers, added to a graph in the making."""
 
-
-def _blocks(tensor: StoredTensor) -> Mapping[str, Any]:
-    return {"block_type": tensor.block_type, "N": tensor.shape[0], "K": tensor.shape[1]}
-
-
-class _Build:
-    """A graph in the making: nodes, inputs, and constants by name."""
-
-    def __init__(self, file: GgufFile, sizes: LlamaSizes) -> None:
-        self.file = file
+    def __init__(self, made: build.GraphBuild, sizes: LlamaSizes) -> None:
+        self.build = made
         self.sizes = sizes
-        self.constants: dict[str, np.ndarray] = {}
-        self._nodes: list[Node] = []
-        self._inputs: list[TensorInfo] = []
-        self._outputs: list[str] = []
-
-    def take(self, name: str, dtype: str, shape: tuple[int | str, ...]) -> str:
-        """Add an input of the graph."""
-        self._inputs.append(TensorInfo(name, dtype, shape))
-        return name
-
-    def constant(self, name: str, value: np.ndarray) -> str:
-        """Add a constant, once for each name."""
-        self.constants.setdefault(name, value)
-        return name
-
-    def add(self, op_type: str, *inputs: str, to: str = "", outputs: int = 1, **more: Any) -> str:
-        """Add a node and return its first output; further outputs are called NAME.1, NAME.2."""
-        name = to or f"{op_type.lower()}_{len(self._nodes)}"
-        made = (name, *(f"{name}.{i}" for i in range(1, outputs)))
-        domain = "vklab" if op_type.endswith("Blocks") else ""
-        self._nodes.append(Node(name, op_type, inputs, made, more, domain, int(bool(domain))))
-        return name
-
-    def matrix(self, name: str, rows: int | None, columns: int) -> StoredTensor:
-        """Add a matrix of weights as words; ModelError if its shape is not the wanted one."""
-        tensor = self.file.tensor(name)
-        if len(tensor.shape) != 2 or tensor.shape != (rows or tensor.shape[0], columns):
-            raise ModelError(f"{self.file.name}: {tensor} must have {rows or 'some'} rows of "
-                             f"{columns}")  # fmt: skip
-        self.constant(name, tensor.words)
-        return tensor
-
-    def project(self, x: str, name: str, rows: int, columns: int, to: str = "") -> str:
-        """Multiply by a matrix, and add its bias where the file has one."""
-        y = self.add("MatMulBlocks", x, name, to=to, **_blocks(self.matrix(name, rows, columns)))
-        bias = name.removesuffix("weight") + "bias"
-        if bias not in self.file.tensors:
-            return y
-        values = _floats(self.file.tensor(bias), (rows,))
-        return self.add("Add", y, self.constant(bias, values))
 
     def norm(self, x: str, name: str, size: int) -> str:
         """Normalise the last axis by its root mean square, and scale it."""
-        scale = self.constant(name, _floats(self.file.tensor(name), (size,)))
-        return self.add("RMSNormalization", x, scale, epsilon=self.sizes.epsilon)
+        scale = self.build.vector(name, size)
+        return self.build.add("RMSNormalization", x, scale, epsilon=self.sizes.epsilon)
 
     def attention(self, x: str, layer: int) -> str:
         """Add a layer's attention over the cache and the new tokens."""
         of, part = self.sizes, f"blk.{layer}."
         x = self.norm(x, f"{part}attn_norm.weight", of.width)
         counts = {"q": of.heads, "k": of.kv_heads, "v": of.kv_heads}
-        q, k, v = (self.project(x, f"{part}attn_{name}.weight", count * of.head, of.width)
+        q, k, v = (self.build.project(x, f"{part}attn_{name}.weight", count * of.head, of.width)
                    for name, count in counts.items())  # fmt: skip
         q, k = (self._turned(x, f"{part}attn_{name}_norm.weight", counts[name])
                 for name, x in (("q", q), ("k", k)))  # fmt: skip
-        shape = ("batch", of.kv_heads, "past", of.head)
-        past = [self.take(f"past_{name}.{layer}", "float32", shape) for name in ("key", "value")]
-        y = f"attention.{layer}"
-        node = Node(y, "Attention", (q, k, v, "", *past), (y, f"key.{layer}", f"value.{layer}"),
-                    {"is_causal": 1, "q_num_heads": of.heads, "kv_num_heads": of.kv_heads})
-        self._nodes.append(node)
-        self._outputs += node.outputs[1:]
-        return self.project(y, f"{part}attn_output.weight", of.width, of.heads * of.head)
+        y = self.build.attention((q, k, v), layer, of.heads, of.kv_heads, of.head)
+        return self.build.project(y, f"{part}attn_output.weight", of.width, of.heads * of.head)
 
     def _turned(self, x: str, norm: str, heads: int) -> str:
         """Rotate each head by its position, after its norm where the file has one."""
-        of = self.sizes
-        if norm in self.file.tensors:
-            apart = self.constant(f"heads.{heads}", np.array([0, 0, heads, of.head], np.int64))
-            flat = self.constant(f"flat.{heads}", np.array([0, 0, heads * of.head], np.int64))
-            x = self.add("Reshape", self.norm(self.add("Reshape", x, apart), norm, of.head), flat)
-        return self.add("RotaryEmbedding", x, "cos", "sin", "positions", num_heads=heads,
+        of, made = self.sizes, self.build
+        if norm in made.file.tensors:
+            apart = made.constant(f"heads.{heads}", np.array([0, 0, heads, of.head], np.int64))
+            flat = made.constant(f"flat.{heads}", np.array([0, 0, heads * of.head], np.int64))
+            x = self.norm(made.add("Reshape", x, apart), norm, of.head)
+            x = made.add("Reshape", x, flat)
+        return made.add("RotaryEmbedding", x, "cos", "sin", "positions", num_heads=heads,
                         interleaved=int(ARCHITECTURES[of.architecture]),
                         rotary_embedding_dim=of.rotated if of.rotated < of.head else 0)
 
     def feed_forward(self, x: str, layer: int) -> str:
         """Add a layer's feed-forward part. Source: Shazeer 2020, SwiGLU."""
-        part, width = f"blk.{layer}.", self.sizes.width
-        hidden = self.file.tensor(f"{part}ffn_gate.weight").shape[0]
+        part, width, made = f"blk.{layer}.", self.sizes.width, self.build
+        hidden = made.file.tensor(f"{part}ffn_gate.weight").shape[0]
         x = self.norm(x, f"{part}ffn_norm.weight", width)
-        gate, up = (self.project(x, f"{part}ffn_{name}.weight", hidden, width)
+        gate, up = (made.project(x, f"{part}ffn_{name}.weight", hidden, width)
                     for name in ("gate", "up"))  # fmt: skip
-        return self.project(self.add("Mul", self.add("Swish", gate), up),
+        return made.project(made.add("Mul", made.add("Swish", gate), up),
                             f"{part}ffn_down.weight", width, hidden)  # fmt: skip
-
-    def graph(self) -> Graph:
-        """Return the finished graph."""
-        constants = {name: TensorInfo(name, str(value.dtype), value.shape, value)
-                     for name, value in self.constants.items()}  # fmt: skip
-        return Graph(
-            self.file.text("general.name", self.file.name), OPSET, tuple(self._nodes),
-            tuple(self._inputs), ("logits", *self._outputs), constants,
-            {info.name: info for info in (*self._inputs, *constants.values())},
-            {"": OPSET, "vklab": 1},
-        )  # fmt: skip
