@@ -13,7 +13,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import linear, registry
-from vklab.plan.tuning import prepack, split_sums, tiles
+from vklab.plan.tuning import block_rows, prepack, split_sums, tiles
 from vklab.plan.tuning.tiles import ProductSizes, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
@@ -33,15 +33,18 @@ MOST_SUMS = 128
 def choose(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()
 ) -> tuple[Dispatch, ...]:
-    """Return the fastest equivalent dispatches for a device; `dispatch` itself if it is no product.
+    """Return the fastest equivalent dispatches for a device; `dispatch` itself if there is no rule.
 
     Args:
         dispatch: one dispatch of a plan.
         info: the device.
         resident: names of weights already on the device; a prepacked name encodes its layout.
     """
-    if dispatch.kernel == "attention" and not settings.get("DISABLE_VARIANTS"):
-        return (_matrix_attention(dispatch, info) or dispatch,)
+    if not settings.get("DISABLE_VARIANTS"):
+        if dispatch.kernel == "attention":
+            return (_matrix_attention(dispatch, info) or dispatch,)
+        if dispatch.kernel in block_rows.KERNELS:
+            return (block_rows.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
