@@ -55,6 +55,7 @@ def known(*numbers: int, dtype: str = "int64") -> TensorInfo:
 
 SCALAR = TensorInfo("axis", "int64", (), np.array(0))
 WINDOW = {"kernel_shape": (2, 2)}
+BLOCKS = {"block_type": "Q8_0", "N": 4, "K": 64}
 # Nodes that dispatch every fused kernel of an operator: op_type, inputs, attributes, domain.
 NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("ArgMax", infos((3, 4)), {}, ""),
@@ -72,6 +73,9 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("MatMulInteger", infos((3, 4), (4, 5), dtype="int8"), {}, ""),
     ("MatMulNBits", [*infos((3, 16)), *infos((5, 1, 8), dtype="uint8"), *infos((5,))],
      {"K": 16, "N": 5, "block_size": 16}, "com.microsoft"),
+    *(("MatMulBlocks", [*infos((rows, 64)), TensorInfo("b", "uint32", (68,))], BLOCKS, "vklab")
+      for rows in (1, 100)),
+    ("GatherBlocks", [TensorInfo("b", "uint32", (68,)), known(0, 3)], BLOCKS, "vklab"),
     ("MaxPool", infos((1, 1, 4, 4)), WINDOW, ""),
     ("Pad", [*infos((3, 4)), known(1, 0, 0, 2)], {}, ""),
     ("ReduceSum", [*infos((3, 4)), known(1)], {}, ""),
@@ -139,6 +143,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
               "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
+    others |= {"matmul_blocks", "matvec_blocks"}  # the number of rows chooses
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 
 

@@ -52,7 +52,9 @@ def _join(flow: Flow, number: int, weights: Dispatch) -> None:
     if first is None or last < 0 or flow.maker(weights.writes[0][1], last) != number:
         return
     joined = one_dispatch(flow.at(first), weights, flow.at(last), flow.shared_bytes)
-    if joined is not None and flow.fuse(last, number, lambda *_: joined):
+    if joined is None or not all(flow.binds(info) for _, info in joined.reads + joined.writes):
+        return
+    if flow.fuse(last, number, lambda *_: joined):
         flow.fuse(last, first, lambda *_: joined)
 
 

@@ -132,6 +132,11 @@ class Flow:
         self.roots |= dict.fromkeys(inside, root)
         self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
 
+    def binds(self, value: TensorInfo) -> bool:
+        """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
+        most = self._info.limit("maxStorageBufferRange")
+        return self.width(value) * value.count <= most
+
     def width(self, value: TensorInfo) -> int:
         """Return the bytes of one element of a value as the device stores it."""
         if value.dtype not in self._widths:

@@ -21,8 +21,6 @@ __all__ = ["read_strided"]
 SIDES = {"a": ("m", "a_row", "k", "a_column"), "b": ("k", "b_row", "n", "b_column")}
 # Elements that kernels read at once where strides allow.
 VECTOR = 8
-# Larger tensors may exceed the range that a device binds; `split_ranges` cuts dense operands only.
-MOST_BYTES = 1 << 27
 
 
 def read_strided(flow: Flow) -> None:
@@ -41,10 +39,8 @@ def _read(flow: Flow, number: int, side: str) -> None:
     work = flow.at(maker).pointwise if maker is not None else None
     if work is None or not _is_copy(work, read):
         return
-    source = work.operands[0].info
-    if max(source.size_bytes, read.size_bytes) > MOST_BYTES:
-        return
-    flow.fuse(number, maker, lambda reader, _: _strided(flow, reader, side, work))
+    if flow.binds(work.operands[0].info):
+        flow.fuse(number, maker, lambda reader, _: _strided(flow, reader, side, work))
 
 
 def _is_copy(work: Pointwise, read: TensorInfo) -> bool:
