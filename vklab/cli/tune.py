@@ -23,7 +23,7 @@ from vklab.types import DeviceInfo
 
 __all__ = ["tune"]
 
-HEADERS = ("products", "first node", "count", "fastest", "before", "after", "ratio")
+HEADERS = ("products", "first node", "count", "tried", "fastest", "before", "after", "ratio")
 KEPT = ("products", "fastest", "before", "after", "ratio")
 
 
@@ -96,16 +96,16 @@ def _say(result: tuning.Tuning, origins: tuple[str, ...], info: DeviceInfo) -> N
         console.say_wrapped("this device has no timestamps: each time is that of a whole run, on "
                             "the host's clock")  # fmt: skip
     cells = [
-        (row.problem, row.node, str(row.count), candidates.title(row.choice),
+        (row.problem, row.node, str(row.count), str(row.measured), candidates.title(row.choice),
          *_times(row.before_ns, row.after_ns))
         for row in result.rows
     ]  # fmt: skip
     if result.whole.before_ns:
         times = _times(result.whole.before_ns, result.whole.after_ns)
-        cells.append(("whole model", "", "", "", *times))
+        cells.append(("whole model", "", "", "", "", *times))
     if cells:
         console.say()
-        console.table("", HEADERS, cells, right="count before after ratio")
+        console.table("", HEADERS, cells, right="count tried before after ratio")
     console.say()
     for note in result.notes:
         console.say_wrapped(note)

@@ -148,7 +148,6 @@ class Trials:
         self.info: DeviceInfo = self.state.opened.info
         self.begun, self.limit_s = time.monotonic(), limit_s
         self.progress, self.compiling = progress, compiling
-        self.has_clock = bool(self.state.opened.device.compute_queue.family.timestamp_valid_bits)
         self.stack = contextlib.ExitStack()
         self.pool = BufferPool(self.state.opened)
         self.stack.callback(self.pool.close)
@@ -162,6 +161,11 @@ class Trials:
         # For each class and choice the times of its dispatches, one for each pass.
         self.samples: dict[tuple[str, Choice], list[float]] = defaultdict(list)
         self.passes = 0
+
+    @property
+    def has_clock(self) -> bool:
+        """Tell whether the device has timestamps; else whole runs are timed by the host's clock."""
+        return bool(self.state.opened.device.compute_queue.family.timestamp_valid_bits)
 
     def is_late(self, part: float) -> bool:
         """Tell whether a part of the time limit has passed."""
