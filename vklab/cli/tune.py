@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from vklab import draw, settings
+from vklab.bench import models
 from vklab.cli import console
 from vklab.cli.inputs import Device, Dims, DType, Files, feed
 from vklab.cli.run import announce_cpu
@@ -29,7 +30,8 @@ KEPT = ("products", "fastest", "before", "after", "ratio")
 
 def tune(
     model: Annotated[
-        Path | None, typer.Argument(help="An ONNX file.", show_default=False)
+        Path | None, typer.Argument(help="An ONNX file, or the name of a benchmark model of "
+                                    "`vklab bench`.", show_default=False)
     ] = None,
     files: Files = None,
     dims: Dims = None,
@@ -57,14 +59,16 @@ def tune(
         return
     if model is None:
         raise typer.BadParameter("name an ONNX file to tune, or use --show or --clear")
-    if container.is_compiled(model):
+    is_named = str(model) in models.MODELS and not model.exists()
+    if not is_named and container.is_compiled(model):
         raise typer.BadParameter(f"{model} is a compiled model, whose kernels are fixed; tune the "
                                  "ONNX file, then compile it again")  # fmt: skip
     if settings.get("DISABLE_CACHE"):
         raise typer.BadParameter("VKLAB_DISABLE_CACHE=1 leaves no folder for the measurements")
     with (
         console.compiling() as compiling,
-        loading.load(model, device, compiling, dtype=dtype) as loaded,
+        loading.load(models.build(str(model)) if is_named else model, device, compiling,
+                     dtype=dtype) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims, loaded.defaults)
         info = loaded.device

@@ -33,6 +33,8 @@ __all__ = ["LEAST_PASSES", "Advance", "Survey", "Trial", "Trials", "Whole"]
 
 # Passes over all candidates, the fewest of which a choice is made, and whole runs at the end.
 MOST_PASSES, LEAST_PASSES, WHOLE_RUNS = 20, 3, 20
+# Passes that leave out slow choices: those beyond NEAR times the fastest, and beyond MOST_NEAR.
+SCREENING, NEAR, MOST_NEAR = 2, 1.5, 6
 # Seconds of runs before the first sample, for the clocks of a GPU to settle.
 WARM_S = 1.0
 # Parts of the time limit: until when programs are made, and until when candidates are timed.
@@ -160,6 +162,7 @@ class Trials:
         self.notes: dict[str, None] = {}
         # For each class and choice the times of its dispatches, one for each pass.
         self.samples: dict[tuple[str, Choice], list[float]] = defaultdict(list)
+        self.tried: dict[str, set[Choice]] = defaultdict(set)
         self.passes = 0
 
     @property
@@ -205,43 +208,77 @@ class Trials:
         self.trials.append(trial)
         return trial
 
-    def make(self, tables: Mapping[str, Sequence[Choice]]) -> None:
-        """Make the trials: the first one with expected choices only."""
-        wanted = list(_assignments(tables, self.has_clock))
-        for number, choices in enumerate(wanted):
-            if number > 1 and self.is_late(MAKING):
-                self.notes[f"the time limit left out {len(wanted) - number} of {len(wanted)} "
-                           "programs; raise --limit for more candidates"] = None  # fmt: skip
-                return
-            self.add(choices)
-            self.progress(number + 1, len(wanted), "making programs")
+    def measure(self, tables: Mapping[str, Sequence[Choice]]) -> None:
+        """Time all choices of each class, then those near the fastest again, more often.
 
-    def measure(self) -> None:
-        """Time all trials in turn, pass after pass; the first pass warms up."""
+        Args:
+            tables: the choices of each class, the expected one first.
+        """
+        # A CPU runs slow choices for seconds: once is enough to leave them out.
+        self._time(self._make(tables, MAKING), 0 if self.info.is_cpu else SCREENING, 0)
+        near = {name: self._near(name) for name in tables}
+        self.samples.clear()
+        self._time(self._make(near, TIMING), MOST_PASSES)
+
+    def _near(self, name: str) -> list[Choice]:
+        """Return the choices of a class that come near the fastest, the expected one first."""
+        shortest = {choice: min(times) for (each, choice), times in self.samples.items()
+                    if each == name}  # fmt: skip
+        limit = NEAR * min(shortest.values(), default=0.0)
+        near = [choice for choice, time_ns in shortest.items() if choice[0] and time_ns <= limit]
+        return [candidates.EXPECTED, *sorted(near, key=lambda each: shortest[each])[:MOST_NEAR]]
+
+    def _make(self, tables: Mapping[str, Sequence[Choice]], part: float) -> list[Trial]:
+        """Return trials of these choices, that of the expected ones first.
+
+        Args:
+            tables: the choices of each class, the expected one first.
+            part: the part of the time limit after which only one more is made.
+        """
+        wanted = list(_assignments(tables, self.has_clock))
+        made = [self.trials[0] if self.trials else self.add(wanted[0])]
+        for number, choices in enumerate(wanted[1:], 2):
+            if number > 2 and self.is_late(part):
+                self.notes[f"the time limit left out {len(wanted) - number + 1} of {len(wanted)} "
+                           "programs; raise --limit for more candidates"] = None  # fmt: skip
+                break
+            made.append(self.add(choices))
+            self.progress(number, len(wanted), "making programs")
+        return [trial for trial in made if trial]
+
+    def _time(self, trials: Sequence[Trial], passes: int, warming: int = 1) -> None:
+        """Time trials in turn, pass after pass.
+
+        Args:
+            trials: the trials.
+            passes: the passes after the first one.
+            warming: the number of passes at the beginning whose times do not count.
+        """
         with contextlib.ExitStack() as stack:
             if self.has_clock:
-                for trial in self.trials:
+                for trial in trials:
                     trial.record(stack)
             settled = time.monotonic() + min(WARM_S, self.limit_s / 20)
             while not self.info.is_cpu and time.monotonic() < settled:
-                self.trials[0].run()
-            for number in range(MOST_PASSES + 1):
+                trials[0].run()
+            for number in range(passes + 1):
                 # Every second pass goes backwards, so that drifting clocks favour no candidate.
-                for trial in self.trials[:: -1 if number % 2 else 1]:
+                for trial in trials[:: -1 if number % 2 else 1]:
                     if number > 1 and self.is_late(TIMING):
                         return
-                    self._note(trial, trial.run(), bool(number))
+                    self._note(trial, trial.run(), number >= warming)
                 self.passes = number
-                self.progress(number, MOST_PASSES, "timing candidates")
+                self.progress(number, passes, "timing candidates")
 
     def _note(self, trial: Trial, times: tuple[float, dict[str, float]], counts: bool) -> None:
         total, by_class = times
         changed = [name for name, choice in trial.choices.items() if choice[0]]
-        for name, choice in trial.choices.items():
-            if self.has_clock and counts:
+        for name, choice in trial.choices.items() if counts else ():
+            if self.has_clock:
                 self.samples[name, choice].append(by_class.get(name, 0.0))
-            elif counts and (not changed or name in changed):  # a whole run, with one change
+            elif not changed or name in changed:  # a whole run, with one change at most
                 self.samples[name, choice].append(total)
+            self.tried[name].add(choice)
 
     def whole(self, best: Choices) -> Whole:
         """Time whole runs with the expected choices and with the best ones, in turn."""

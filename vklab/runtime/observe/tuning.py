@@ -114,8 +114,7 @@ def _tuned(found: Trials) -> Tuning:
         note = "nothing to tune: the model has no product or convolution with several candidates"
         return Tuning(info.name, (), 0, clock, notes=(note,))
     try:
-        found.make(tables)
-        found.measure()
+        found.measure(tables)
         rows = _rows(found)
         best = {row.problem: row.choice for row in rows if row.choice[0]}
         whole = found.whole(best) if best else whole
@@ -149,8 +148,8 @@ def _rows(found: Trials) -> list[TunedRow]:
             continue
         best = min(each, key=lambda choice: each[choice])
         best = best if each[best] * GAIN < expected else candidates.EXPECTED
-        rows.append(TunedRow(name, nodes[name][0], len(nodes[name]), best, len(each), expected,
-                             each[best]))  # fmt: skip
+        rows.append(TunedRow(name, nodes[name][0], len(nodes[name]), best,
+                             len(found.tried[name]), expected, each[best]))  # fmt: skip
     return sorted(rows, key=lambda row: -row.before_ns)
 
 
