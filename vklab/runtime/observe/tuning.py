@@ -121,7 +121,7 @@ def _tuned(found: Trials) -> Tuning:
     except KeyboardInterrupt:
         is_interrupted, rows = True, _rows(found)
         found.notes["interrupted: what was measured until then is kept"] = None
-    if not rows:
+    if not rows and not is_interrupted:
         least = trials.LEAST_PASSES
         found.notes[f"no candidate was timed {least} times; raise --limit"] = None
     reason = _refusal(whole)
