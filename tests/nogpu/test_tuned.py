@@ -90,11 +90,11 @@ def test_candidates_far_slower_than_the_best_are_left_out():
     problem = problem_of(product(4096, 4096, 4096), GPU)
     choices = candidates.choices(problem, GPU)
     best = tiles.expected_ns(*tiles.soonest(tiles.PRODUCT, problem.sizes), problem.sizes)
-    for name, shape, count in choices[1:]:
-        if name == "tiled":
-            tile = next(each for each in tiles.PRODUCT if each.shape == shape)
-            time = tiles.expected_ns(tile, count, problem.sizes)
-            assert time <= candidates.MOST_SLOWER * best
+    assert {choice[0] for choice in choices[1:]} == {"tiled"}  # others could take seconds
+    for _, shape, count in choices[1:]:
+        tile = next(each for each in tiles.PRODUCT if each.shape == shape)
+        time = tiles.expected_ns(tile, count, problem.sizes)
+        assert time <= candidates.MOST_SLOWER * best
 
 
 def test_a_switch_and_unusable_choices_leave_the_expected_plan():

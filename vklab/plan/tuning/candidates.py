@@ -5,6 +5,7 @@ The time model prunes them; what is fastest is decided by measuring. Visited by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,11 @@ __all__ = ["EXPECTED", "choices", "title"]
 EXPECTED: Choice = ("", (), 0)
 # A tile that should take longer than this times the best is not measured, nor are more than MOST.
 MOST_SLOWER, MOST = 2.5, 12
+# The model errs more about tiles than about parts: of each tile only so many numbers of parts.
+MOST_OF_A_TILE = 3
+# Multiply-adds from which on a GPU does not try kernels without tiles: a dispatch that takes
+# seconds makes some drivers reset the device.
+MOST_UNTILED = 1 << 34
 
 
 def choices(problem: Problem, info: DeviceInfo) -> list[Choice]:
@@ -30,9 +36,15 @@ def choices(problem: Problem, info: DeviceInfo) -> list[Choice]:
     ordered = sorted(_offered(problem, info), key=lambda each: each[0])
     timed = [(time, choice) for time, choice in ordered if time]
     shortest = timed[0][0] if timed else 0.0
-    near = [choice for time, choice in timed if time <= MOST_SLOWER * shortest]
+    near: list[Choice] = []
+    for time, choice in timed:
+        alike = sum(each[:2] == choice[:2] for each in near)
+        if time <= MOST_SLOWER * shortest and alike < MOST_OF_A_TILE:
+            near.append(choice)
     # Of choices without a time, those without a tile come first: there are few of them.
     others = sorted((choice for time, choice in ordered if not time), key=lambda c: bool(c[1]))
+    if near and math.prod(problem.sizes) > MOST_UNTILED:
+        others = []
     for choice in (EXPECTED, *near[: MOST - 1], *others):
         made = variants.choose(problem.dispatch, info, (), {problem: choice})
         if made[0].measured:
@@ -67,7 +79,7 @@ def _offered(problem: Problem, info: DeviceInfo) -> Iterator[tuple[float, Choice
                 time = tiles.expected_ns(tile, count, problem.sizes)
                 yield time, (name, tile.shape, count)
         if not offered:
-            for count in {1, made[1], 2 * made[1]} & {made[1], *counts}:
+            for count in sorted({1, made[1] // 2, made[1], 2 * made[1]} & {made[1], *counts}):
                 yield 0.0, (name, (), count)
 
 

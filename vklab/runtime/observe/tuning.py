@@ -124,6 +124,8 @@ def _tuned(found: Trials) -> Tuning:
     if not rows and not is_interrupted:
         least = trials.LEAST_PASSES
         found.notes[f"no candidate was timed {least} times; raise --limit"] = None
+    if rows and not any(row.choice[0] for row in rows):
+        found.notes["no candidate was clearly faster than what the time model chooses"] = None
     reason = _refusal(whole)
     if reason:
         found.notes[reason] = None
