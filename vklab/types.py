@@ -200,6 +200,7 @@ class Dispatch:
             epilogue can be fused.
         loads: whether the kernel reads each element of x only at its row-major index, so that a
             prologue can be fused.
+        measured: class of products whose measurement chose the kernel; "" if none was used.
     """
 
     kernel: str
@@ -219,6 +220,7 @@ class Dispatch:
     in_place: tuple[str, ...] = ()
     stores: bool = False
     loads: bool = False
+    measured: str = ""
 
     @property
     def size_bytes(self) -> int:

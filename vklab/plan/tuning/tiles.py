@@ -8,11 +8,13 @@ steps: its numbers keep the order of whole convolutions. Visited by lab 08.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
-           "ProductSizes", "Tile", "expected_ns", "parts", "soonest"]  # fmt: skip
+           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
+           "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -54,6 +56,11 @@ class Tile:
     def blocks(self) -> int:
         """Return the number of blocks of a workgroup."""
         return self.m // self.rows * (self.n // self.columns)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """Return what identifies the tile: m, n, k, rows and columns."""
+        return self.m, self.n, self.k, self.rows, self.columns
 
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
@@ -101,15 +108,39 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
 
+# A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
+# (empty for a rule without tiles), and the number of parts. An empty name: as the model expects.
+Choice = tuple[str, tuple[int, ...], int]
+# Returns one of the tiles that fit a device, and the number of parts; None for none of them.
+Pick = Callable[[Iterable[Tile], ProductSizes], tuple[Tile, int] | None]
 
-def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
+
+def soonest(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
     """Return the tile, and the number of parts to cut the sums into, that take the least time."""
-    counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    found = [(expected_ns(tile, count, sizes), number, count)
-             for number, tile in enumerate(tiles)
-             for count in counts if count == 1 or count * SHORTEST_PART <= sizes[2]]  # fmt: skip
-    _, number, count = min(found)
-    return tiles[number], count
+    pairs = [(tile, count) for tile in tiles for count in counts(sizes[2])]
+    return min(pairs, key=lambda pair: expected_ns(pair[0], pair[1], sizes))
+
+
+def first(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None:
+    """Return the first tile, with whole sums: the pick of a CPU, whose times have no model."""
+    del sizes
+    return next(((tile, 1) for tile in tiles), None)
+
+
+def only(shape: Sequence[int], count: int) -> Pick:
+    """Return a pick of the tile of this shape and of `count` parts; it may find no such tile."""
+
+    def pick(tiles: Iterable[Tile], sizes: ProductSizes) -> Any:
+        del sizes
+        return next(((tile, count) for tile in tiles if tile.shape == tuple(shape)), None)
+
+    return pick
+
+
+def counts(k: int) -> list[int]:
+    """Return the numbers of parts into which a sum of k terms may be cut."""
+    each = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_PARTS)
+    return [count for count in each if count == 1 or count * SHORTEST_PART <= k]
 
 
 def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
