@@ -234,8 +234,8 @@ class Dispatch:
 
     def __str__(self) -> str:
         reads = ", ".join(info.name for _, info in self.reads)
-        writes = ", ".join(info.name for _, info in self.writes if info.name)
-        made = f"{writes} = " if writes else ""  # results have no names before they are lowered
+        # results have no names before they are lowered
+        made = "".join(f"{info.name} = " for _, info in self.writes if info.name)
         return f"{made}{self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
 
 
