@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from vklab import cli
-from vklab.backends import coreml_vulkan, forms, parity, process, vulkan
+from vklab.backends import forms, parity, vulkan
 from vklab.backends.backend import ModelSource, Refused
+from vklab.backends.children import process
+from vklab.backends.coreml import on_vulkan
 
 coremltools = pytest.importorskip("coremltools", reason="it writes the packages of these tests")
 pytestmark = pytest.mark.slow
@@ -65,7 +67,7 @@ def test_fusion_is_off_unless_the_row_says_so(packages, device_index):
     made = []
     for fused in (False, True):
         row = vulkan.Vulkan(device_index, "device")
-        loaded = coreml_vulkan.CoreMLProgram(row, "float16", fused).prepare(source)
+        loaded = on_vulkan.CoreMLProgram(row, "float16", fused).prepare(source)
         [name] = [value.name for value in loaded._graph.inputs]
         loaded.run({name: image["x"]})
         made.append(loaded._session.step_count)
@@ -74,7 +76,7 @@ def test_fusion_is_off_unless_the_row_says_so(packages, device_index):
 
 
 def test_a_model_without_a_package_is_refused(device_index):
-    row = coreml_vulkan.CoreMLProgram(vulkan.Vulkan(device_index, "device"), "float32")
+    row = on_vulkan.CoreMLProgram(vulkan.Vulkan(device_index, "device"), "float32")
     with pytest.raises(Refused, match="needs a package"):
         row.prepare(ModelSource("net", onnx=Path("net.onnx")))
 

@@ -12,11 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from vklab.backends import onnxruntime as backends
-from vklab.backends import onnxruntime_models as models
-from vklab.backends import onnxruntime_nodes as nodes
-from vklab.backends import providers
 from vklab.backends.backend import ModelSource, Refused
+from vklab.backends.onnxruntime import backend as backends
+from vklab.backends.onnxruntime import models, nodes, providers
 from vklab.cli import parity_providers
 from vklab.runtime import host
 from vklab.runtime.observe import tolerances

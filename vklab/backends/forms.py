@@ -14,9 +14,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from vklab.backends import onnxruntime_models, oracle, process, torch
 from vklab.backends.backend import ModelSource
+from vklab.backends.children import process
 from vklab.backends.coreml import program
+from vklab.backends.onnxruntime import models as onnxruntime_models
+from vklab.backends.torch import backend as torch
+from vklab.backends.truth import oracle
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab.backends import process
 from vklab.backends.backend import Backend, ModelSource
+from vklab.backends.children import process
 from vklab.backends.coreml import convert
 from vklab.backends.coreml.options import Options
 
@@ -22,7 +22,7 @@ FORMS = {
     "float32": Options(precision="float32"),
     "network": Options(kind="neuralnetwork", precision="float32"),
 }
-"""What is converted for a backend with such a `package_form`."""
+"""Options of the conversion by `package_form`, the attribute of a backend that needs a package."""
 
 
 class Packages:
@@ -73,5 +73,5 @@ class Packages:
 
 def _convert(state: dict[str, Any], factory: str, path: Path, options: Options) -> None:
     convert.load_converter()  # before torch, whose absence has no repair of its own
-    module, examples = importlib.import_module("vklab.backends.torch_modules").make(factory)
+    module, examples = importlib.import_module("vklab.backends.torch.modules").make(factory)
     convert.convert(module, examples, path, options)

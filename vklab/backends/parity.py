@@ -15,12 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends import forms, judge, oracle, packages, recorded, registry, rows, timing
+from vklab.backends import forms, packages, registry
 from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
-from vklab.backends.live import Live
-from vklab.backends.oracle import Oracle
-from vklab.backends.process import Failure
-from vklab.backends.rows import Measured
+from vklab.backends.children import timing
+from vklab.backends.children.live import Live
+from vklab.backends.children.process import Failure
+from vklab.backends.judging import judge
+from vklab.backends.report import recorded, rows
+from vklab.backends.report.rows import Measured
+from vklab.backends.truth import oracle
+from vklab.backends.truth.oracle import Oracle
 from vklab.runtime.observe import tolerances
 
 __all__ = ["Options", "Parity", "run"]

@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
+from vklab.backends import reference, vulkan
 from vklab.backends.backend import Availability, Backend
+from vklab.backends.children import process, tasks
 from vklab.backends.coreml import backend as apple
+from vklab.backends.coreml import on_vulkan
+from vklab.backends.onnxruntime import backend as onnxruntime
+from vklab.backends.torch import backend as torch
 
 __all__ = ["choose", "every", "listed", "survey"]
 
@@ -24,7 +28,7 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    return [*devices, *coreml_vulkan.every(devices), *apple.every(), *torch.every(),
+    return [*devices, *on_vulkan.every(devices), *apple.every(), *torch.every(),
             *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
 
 

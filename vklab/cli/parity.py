@@ -16,9 +16,11 @@ import typer
 from rich.text import Text
 
 from vklab import draw
-from vklab.backends import forms, page, process, recorded, registry, report, timing
+from vklab.backends import forms, registry
 from vklab.backends import parity as pipeline
-from vklab.backends.rows import Measured
+from vklab.backends.children import process, timing
+from vklab.backends.report import page, recorded, summary
+from vklab.backends.report.rows import Measured
 from vklab.cli import console
 from vklab.cli import parity_providers as providers_table
 from vklab.cli.inputs import written_file
@@ -125,7 +127,7 @@ def parity(
     if html:
         html.write_text(page.page(made), encoding="utf-8")
     if as_json:
-        console.emit(report.summary(made))
+        console.emit(summary.summary(made))
     else:
         _show(made)
     raise typer.Exit(0 if made.passed else 1)
@@ -163,15 +165,15 @@ def _show(made: pipeline.Parity) -> None:
     console.table("", HEADERS, [_cells(each) for each in here],
                   "max error of tolerance median us size", "backend status")  # fmt: skip
     for each in here:
-        for text in (*report.remarks(each), *_origin(each)):
+        for text in (*summary.remarks(each), *_origin(each)):
             console.say_wrapped(f"{each.row.backend}: {text}")
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
     for each in here:
         if each.layers:
-            console.table(f"layers of {each.row.backend}", report.LAYER_HEADERS,
-                          report.layer_rows(each.layers, SHOWN),
-                          " ".join(report.LAYER_HEADERS[2:]), "layer")  # fmt: skip
+            console.table(f"layers of {each.row.backend}", summary.LAYER_HEADERS,
+                          summary.layer_rows(each.layers, SHOWN),
+                          " ".join(summary.LAYER_HEADERS[2:]), "layer")  # fmt: skip
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
         console.say("not available:", "bold")

@@ -20,7 +20,7 @@ UNITS = {
     "CPU_AND_NE": "no GPU, which stays free for graphics; macOS 13 or later",
     "CPU_ONLY": "the CPU alone; the reference of the other three",
 }
-"""What each choice of compute units permits. A permitted unit may stay unused."""
+"""Units that each choice permits, by its name. A permitted unit may stay unused."""
 
 _DTYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131080: "int8", 131104: "int32"}
 

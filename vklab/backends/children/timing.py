@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vklab.backends.live import Live
-from vklab.backends.process import Failure
+from vklab.backends.children.live import Live
+from vklab.backends.children.process import Failure
 
 __all__ = ["by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
 

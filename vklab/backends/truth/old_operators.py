@@ -25,48 +25,57 @@ def operators(model: onnx.ModelProto) -> list[Any]:
     return [*flat, BatchNormalization] if version < STATISTICS_UNTIL else []
 
 
-class Softmax(OpRun):
+class _Flat(OpRun):
+    """An operator of rows: all axes from `axis` on are one."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
+        rows = x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
+        return (self._of_rows(rows - rows.max(1, keepdims=True)).reshape(x.shape),)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Return the results of rows whose maximum is 0."""
+        raise NotImplementedError
+
+
+class Softmax(_Flat):
     """Softmax of opsets 1 to 12.
 
     Source: ONNX, "Softmax-11"
     """
 
-    op_domain = ""
     op_schema = onnx.defs.get_schema("Softmax", 11)  # its axis is 1 by default, not -1
 
-    def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
-        flat, powers = _shifted(x, axis)
-        return ((powers / powers.sum(1, keepdims=True)).reshape(x.shape),)
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        powers = np.exp(rows)
+        return powers / powers.sum(1, keepdims=True)
 
 
-class LogSoftmax(OpRun):
+class LogSoftmax(_Flat):
     """LogSoftmax of opsets 1 to 12.
 
     Source: ONNX, "LogSoftmax-11"
     """
 
-    op_domain = ""
     op_schema = onnx.defs.get_schema("LogSoftmax", 11)
 
-    def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
-        flat, powers = _shifted(x, axis)
-        return ((flat - np.log(powers.sum(1, keepdims=True))).reshape(x.shape),)
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        return rows - np.log(np.exp(rows).sum(1, keepdims=True))
 
 
-class Hardmax(OpRun):
+class Hardmax(_Flat):
     """Hardmax of opsets 1 to 12.
 
     Source: ONNX, "Hardmax-11"
     """
 
-    op_domain = ""
     op_schema = onnx.defs.get_schema("Hardmax", 11)
 
-    def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
-        flat, _ = _shifted(x, axis)
-        ones = np.zeros_like(flat)
-        ones[np.arange(len(flat)), flat.argmax(1)] = 1
-        return (ones.reshape(x.shape),)
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        ones = np.zeros_like(rows)
+        ones[np.arange(len(rows)), rows.argmax(1)] = 1
+        return ones
 
 
 class BatchNormalization(OpRun):
@@ -83,10 +92,3 @@ class BatchNormalization(OpRun):
         shape = (-1, *(1,) * (x.ndim - 2))
         scale, bias, mean, variance = (array.reshape(shape) for array in rest)
         return (scale * (x - mean) / np.sqrt(variance + epsilon) + bias,)
-
-
-def _shifted(x: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows with a maximum of 0, one for each index before `axis`, and their exponentials."""
-    flat = x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
-    flat = flat - flat.max(1, keepdims=True)
-    return flat, np.exp(flat)

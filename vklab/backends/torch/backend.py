@@ -1,6 +1,6 @@
 """PyTorch as a backend: eager and compiled, on the CPU and on each kind of GPU.
 
-torch itself is imported by `torch_modules`, in the process of the backend.
+torch itself is imported by `modules`, in the process of the backend.
 """
 
 from __future__ import annotations
@@ -90,6 +90,6 @@ def every() -> tuple[Torch, ...]:
 def load_modules() -> ModuleType:
     """Import the module that imports torch, or raise SetupError with the command to install it."""
     try:
-        return importlib.import_module("vklab.backends.torch_modules")
+        return importlib.import_module("vklab.backends.torch.modules")
     except (ImportError, OSError) as error:  # a library of torch that does not load
         raise SetupError(f"torch cannot be imported ({error})", "pip install torch") from error

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vklab.backends import errors
-from vklab.backends.errors import Errors
+from vklab.backends.judging import errors
+from vklab.backends.judging.errors import Errors
 from vklab.runtime.observe.tolerances import Tolerance
 
 __all__ = ["Verdict", "outputs", "pair"]

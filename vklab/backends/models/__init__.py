@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vklab.backends import texts
+from vklab.backends.models import texts
 from vklab.errors import SetupError
 
 __all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load_networks",
            "mini_classifier", "mobilenet_v3_small", "read_arrays", "resnet18", "seeded",
            "text_classifier", "text_labels"]  # fmt: skip
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = Path(__file__).resolve().parents[3] / "data"
 IMAGE = (3, 64, 64)
 Made = tuple[Any, tuple[Any, ...]]
 
 
 def load_networks() -> ModuleType:
-    """Import `vklab.backends.networks`, the classes, which needs PyTorch.
+    """Import `vklab.backends.models.networks`, the classes, which needs PyTorch.
 
     Raises SetupError when torch is not installed.
     """
     try:
-        return importlib.import_module("vklab.backends.networks")
+        return importlib.import_module("vklab.backends.models.networks")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

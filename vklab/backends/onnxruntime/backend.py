@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends import onnxruntime_models, onnxruntime_nodes, providers
 from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
+from vklab.backends.onnxruntime import models, nodes, providers
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
@@ -103,11 +103,11 @@ class OnnxRuntime:
     def prepare(self, source: ModelSource) -> Session:
         """Load the model's ONNX form on the provider."""
         proto, folder = onnx_import.load_proto(source.require_onnx())
-        proto = onnxruntime_models.readable(proto)
+        proto = models.readable(proto)
         if self.variant.name == "int8":
-            proto = onnxruntime_models.to_int8(proto, folder, self.calibration)
+            proto = models.to_int8(proto, folder, self.calibration)
         elif self.variant.weights == "float16":
-            proto = onnxruntime_models.to_float16(proto, folder)
+            proto = models.to_float16(proto, folder)
         return Session(self, proto, folder)
 
 
@@ -141,7 +141,7 @@ class Session:
                                           Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
         self.note = _note(backend)
-        self.size_bytes = onnxruntime_models.size_bytes(proto, folder)
+        self.size_bytes = models.size_bytes(proto, folder)
         self.versions = {"onnxruntime": host.load_onnxruntime().__version__}
 
     @property
@@ -162,11 +162,11 @@ class Session:
 
         One session serves for all: a second one of the same provider may run on the CPU.
         """
-        executed = onnxruntime_nodes.from_profile(Path(self._session.end_profiling()))
-        assigned = onnxruntime_nodes.from_assignment(self._session)
-        self._nodes, note = onnxruntime_nodes.agreed(assigned, executed)
+        executed = nodes.from_profile(Path(self._session.end_profiling()))
+        assigned = nodes.from_assignment(self._session)
+        self._nodes, note = nodes.agreed(assigned, executed)
         self.note = "; ".join(filter(None, [self.note, note]))
-        onnxruntime_nodes.require(self._backend.provider.ep, self._nodes)
+        nodes.require(self._backend.provider.ep, self._nodes)
 
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of all nodes by name, from a second session in which all are outputs.
@@ -174,16 +174,16 @@ class Session:
         Taps keep fusions from happening and move results, so the plain run is the one judged.
         """
         if self._backend.variant.weights != "float32":
-            tapped = onnxruntime_models.tapped(self._proto, floats_only=True)
+            tapped = models.tapped(self._proto, floats_only=True)
         else:
-            tapped = onnxruntime_models.tapped(self._proto)
+            tapped = models.tapped(self._proto)
         session = open_session(self._backend, tapped, self._folder)
         names = [output.name for output in session.get_outputs()]
         values = dict(zip(names, session.run(names, dict(inputs)), strict=True))
         if self._backend.variant.name != "int8":
             return values
         plain = [output.name for output in self._proto.graph.output]
-        return onnxruntime_models.layer_values(values, plain)
+        return models.layer_values(values, plain)
 
     def close(self) -> None:
         """Free the session."""
@@ -214,7 +214,7 @@ def _note(backend: OnnxRuntime) -> str:
     if backend.variant.name != "int8":
         return ""
     ranges = "these inputs" if backend.calibration else "random inputs"
-    narrow = f"; {NARROW}" if onnxruntime_models.saturates() else ""
+    narrow = f"; {NARROW}" if models.saturates() else ""
     return f"ranges of int8 are those of {ranges}{narrow}"
 
 
@@ -254,7 +254,7 @@ def open_session(
     row = backend.provider
     options = session_options(runtime, row, backend.optimize)
     if folder is not None:
-        options.add_session_config_entry(onnxruntime_models.FOLDER, str(folder))
+        options.add_session_config_entry(models.FOLDER, str(folder))
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     data = proto.SerializeToString()

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends import tasks
 from vklab.backends.backend import Backend, Dtypes, ModelSource
-from vklab.backends.layers import Local
-from vklab.backends.process import Failure, Worker
+from vklab.backends.children import tasks
+from vklab.backends.children.process import Failure, Worker
+from vklab.backends.layerwise.layers import Local
 
 __all__ = ["Live"]
 

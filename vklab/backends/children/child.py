@@ -1,7 +1,7 @@
 """Child process of one backend: reads calls from stdin and answers on a private copy of stdout.
 
-Run as `python -m vklab.backends.child` by `process.Worker`. Whatever a runtime prints goes to the
-log of the child and cannot damage an answer.
+`process.Worker` runs it by `python -m`. Whatever a runtime prints goes to the log of the child and
+cannot damage an answer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import sys
 from typing import IO, Any
 
-from vklab.backends import process, tasks
 from vklab.backends.backend import Refused, one_line
+from vklab.backends.children import process, tasks
 from vklab.errors import ModelError, PlanError, SetupError
 
 __all__ = ["describe", "main", "serve"]

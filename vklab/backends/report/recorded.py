@@ -7,6 +7,7 @@ against the oracle of its own inputs: parity is recomputed, not quoted.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab import store
 from vklab.backends.backend import Dtypes, ModelSource
 from vklab.errors import ModelError
 
@@ -24,7 +26,7 @@ __all__ = ["PROVENANCE", "Recording", "is_of", "key", "of_model", "read", "recor
 
 # What a recording must say of its origin; `source` is a published source, or "".
 PROVENANCE = ("machine", "versions", "date", "command", "measured_by", "source")
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "recorded"
+FOLDER = Path(__file__).resolve().parents[3] / "data" / "recorded"
 _MANIFEST = "manifest.json"
 
 
@@ -88,7 +90,10 @@ def record_command(model: str, backend: str) -> str:
 
 
 def write(path: Path, recordings: Sequence[Recording]) -> int:
-    """Write recordings that share their inputs into one file, and return its bytes."""
+    """Write recordings that share their inputs into one file, whole or not at all.
+
+    Returns the bytes of the file.
+    """
     arrays: dict[str, np.ndarray] = {}
     entries = []
     for number, each in enumerate(recordings):
@@ -102,9 +107,10 @@ def write(path: Path, recordings: Sequence[Recording]) -> int:
             "outputs": list(each.outputs),
         })  # fmt: skip
     arrays[_MANIFEST] = np.array(json.dumps({"recordings": entries}, indent=1))
-    with path.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-    return path.stat().st_size
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    store.write_whole(path, stream.getvalue())
+    return stream.tell()
 
 
 def read(path: Path) -> list[Recording]:

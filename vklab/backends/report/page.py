@@ -12,10 +12,12 @@ from html import escape
 from pathlib import Path
 
 from vklab import draw
-from vklab.backends import errors, report, timing
 from vklab.backends.backend import Dtypes
+from vklab.backends.children import timing
+from vklab.backends.judging import errors
 from vklab.backends.parity import Parity
-from vklab.backends.rows import Measured
+from vklab.backends.report import summary
+from vklab.backends.report.rows import Measured
 from vklab.draw import parity as pictures
 
 __all__ = ["page"]
@@ -41,7 +43,7 @@ def page(made: Parity) -> str:
         f"<h1>{name} on {len(ran)} backends</h1>",
         f"<p>{_verdict_text(not failed)}: {agreeing} of {len(ran)} agree with the oracle{others}. "
         f"Oracle: {escape(made.oracle)}.</p>",
-        _list(report.notes(made)),
+        _list(summary.notes(made)),
         "<h2>Outputs</h2>",
         _table(HEADERS, [_cells(each) for each in ran], "Errors of the outputs against float64"),
         _remarks([each for each in made.rows if each.row.status != "absent"]),
@@ -87,8 +89,8 @@ def _cells(each: Measured) -> list[str]:
     return [
         f"<b>{escape(row.backend)}</b>", escape(row.device),
         escape(_dtypes_text(row.dtypes)),
-        _verdict_text(row.passed) + recorded, report.number(row.max_abs_error),
-        report.share_text(max(verdict.shares.values(), default=0.0)),
+        _verdict_text(row.passed) + recorded, summary.number(row.max_abs_error),
+        summary.share_text(max(verdict.shares.values(), default=0.0)),
         "equal" if noise == math.inf else "" if math.isnan(noise) else f"{noise:.0f} dB",
         f"{min(classes):.0%}" if classes else "",
         f"{row.latency_us['median']:.0f}" if row.latency_us else "",
@@ -107,7 +109,7 @@ def _remarks(measured: Sequence[Measured]) -> str:
     for each in measured:
         row = each.row
         texts = [row.status] if not each.verdict else []
-        texts += report.remarks(each)
+        texts += summary.remarks(each)
         if row.recorded:
             texts.append(", ".join(f"{key}: {value}" for key, value in row.recorded.items()
                                    if value))  # fmt: skip
@@ -129,7 +131,7 @@ def _layers(ran: Sequence[Measured]) -> list[str]:
                         rows, _cells_of(kept, "cumulative", "cumulative_share"))]  # fmt: skip
     for each in looked:
         caption = "Local errors, split into rounded weights and arithmetic"
-        table = _table(report.LAYER_HEADERS, _escaped(report.layer_rows(each.layers)), caption)
+        table = _table(summary.LAYER_HEADERS, _escaped(summary.layer_rows(each.layers)), caption)
         parts.append(f"<details><summary>Layers of {escape(each.row.backend)} as numbers</summary>"
                      f'<div class="wide">{table}</div></details>')
     return parts
@@ -151,7 +153,7 @@ def _cells_of(
             found = getattr(layer, share)
             if found is not None:
                 said = (f"{layer.operator}, error {getattr(layer, error):.3g} of values up to "
-                        f"{layer.size:.3g}, {report.share_text(found)} of its tolerance")
+                        f"{layer.size:.3g}, {summary.share_text(found)} of its tolerance")
                 cells[layer.name, each.row.backend] = (found, said)
     return cells
 
@@ -209,7 +211,7 @@ def _times(made: Parity) -> list[str]:
             "from the fastest to the slowest tenth.")  # fmt: skip
     batches = {each.row.backend: each.batches for each in made.rows if each.batches}
     sizes = sorted({size for medians in batches.values() for size in medians})
-    cells = [[escape(name), *(report.number(medians.get(size)) for size in sizes)]
+    cells = [[escape(name), *(summary.number(medians.get(size)) for size in sizes)]
              for name, medians in batches.items()]  # fmt: skip
     table = _table(("backend", *(f"batch {size}" for size in sizes)), cells,
                    "Median microseconds by batch size") if batches else ""  # fmt: skip

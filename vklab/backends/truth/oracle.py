@@ -17,8 +17,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab.backends import old_operators, onnxruntime_models
 from vklab.backends.backend import one_line
+from vklab.backends.onnxruntime import models as onnxruntime_models
+from vklab.backends.truth import old_operators
 from vklab.errors import ModelError, SetupError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
@@ -58,7 +59,7 @@ class Oracle:
 def load_fx() -> ModuleType:
     """Import the module that runs torch, or raise SetupError with the command that installs it."""
     try:
-        from vklab.backends import fx
+        from vklab.backends.torch import fx
     except ImportError as error:
         raise SetupError(f"torch cannot be imported ({error})", "pip install torch") from error
     return fx

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends import errors, judge, layers, oracle, recorded, smallest, timing
 from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Result, Row
-from vklab.backends.errors import Repeats
-from vklab.backends.judge import Verdict
-from vklab.backends.layers import Layer, Taps
-from vklab.backends.live import Live
-from vklab.backends.process import Failure
+from vklab.backends.children import timing
+from vklab.backends.children.live import Live
+from vklab.backends.children.process import Failure
+from vklab.backends.judging import errors, judge
+from vklab.backends.judging.errors import Repeats
+from vklab.backends.judging.judge import Verdict
+from vklab.backends.layerwise import layers, smallest
+from vklab.backends.layerwise.layers import Layer, Taps
+from vklab.backends.report import recorded
+from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",

@@ -20,13 +20,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from vklab import endings
 from vklab.errors import VklabError
 
 __all__ = ["STARTED", "Failure", "Worker", "once", "packed", "receive", "send"]
 
 STARTED = "started"
 _LENGTH = struct.Struct("<Q")
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 START_S = 60.0  # for a child to start and to import what a call names
 CLOSE_S = 5.0  # for a child to end
 SHOWN = 400  # characters of a child's last line
@@ -92,7 +93,7 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         self._problem: Failure | None = None
         self._process = subprocess.Popen(
-            [_python(environment), "-m", "vklab.backends.child"], stdin=subprocess.PIPE,
+            [_python(environment), "-m", "vklab.backends.children.child"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
             env={**os.environ, "PYTHONPATH": _path(environment), **(variables or {})},
         )  # fmt: skip
@@ -141,9 +142,10 @@ class Worker:
         """Return how the child ended, with the last line of its log."""
         last = self._last_line()
         try:
-            return _ending(self._process.wait(CLOSE_S), last)
+            return endings.words(self._process.wait(CLOSE_S), last)
         except subprocess.TimeoutExpired:  # it closed its stdout, or a core dump is slow
-            return _ending(None, last)
+            said = f": {last}" if last else ""
+            return f"closed its answers, and had not ended {CLOSE_S:g} s later{said}"
 
     def _last_line(self) -> str:
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - READ_BYTES))
@@ -213,19 +215,6 @@ def _path(environment: Path | None) -> str:
         return _ROOT
     folders = [str(environment)] if environment else []
     return os.pathsep.join([*folders, _ROOT, *(path for path in sys.path if path)])
-
-
-def _ending(code: int | None, last: str) -> str:
-    said = f": {last}" if last else ""
-    if code is None:
-        return f"closed its answers, and had not ended {CLOSE_S:g} s later{said}"
-    if code >= 0:
-        return f"ended with exit code {code}{said}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"crashed with {name}{said}"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

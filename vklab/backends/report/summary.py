@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from vklab.backends import timing
 from vklab.backends.backend import Row
-from vklab.backends.layers import Layer
+from vklab.backends.children import timing
+from vklab.backends.layerwise.layers import Layer
 from vklab.backends.parity import Parity
-from vklab.backends.rows import Measured
+from vklab.backends.report.rows import Measured
 
 __all__ = ["LAYER_HEADERS", "layer_rows", "notes", "number", "remarks", "share_text",
            "summary"]  # fmt: skip

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends import cuts, errors, lengths, oracle
 from vklab.backends.backend import Dtypes
-from vklab.backends.cuts import LOCAL
+from vklab.backends.judging import errors, lengths
+from vklab.backends.layerwise import cuts
+from vklab.backends.layerwise.cuts import LOCAL
+from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
 

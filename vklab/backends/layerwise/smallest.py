@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from vklab.backends import cuts, errors, layers, lengths, oracle
 from vklab.backends.backend import Dtypes
-from vklab.backends.cuts import Cut
+from vklab.backends.judging import errors, lengths
+from vklab.backends.layerwise import cuts, layers
+from vklab.backends.layerwise.cuts import Cut
+from vklab.backends.truth import oracle
 from vklab.errors import VklabError
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
