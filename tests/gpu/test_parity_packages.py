@@ -143,3 +143,17 @@ def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
         assert row["status"] == "refused"
         assert "there is no Core ML package: coremltools refuses the model" in row["reason"]
     assert found["torch-cpu-eager-float32"]["passed"]
+
+
+def test_layers_of_a_converted_package_have_local_errors(capsys):
+    assert cli.main(["parity", "vklab.backends.models:mini_classifier", "--layers", "--rounds", "0",
+                     "--json", "--backends", "coreml-by-vklab-0-float16", "--backends",
+                     "coreml-by-vklab-0-network"]) == 0  # fmt: skip
+    rows = json.loads(capsys.readouterr().out)["details"]["rows"]
+    for row in rows[1:]:
+        assert all(layer["local"] is not None for layer in row["layers"])
+        assert not any("no local errors" in note for note in row["notes"])
+        found = {layer["name"]: layer for layer in row["layers"]}
+        for name in ("conv2d", "conv2d_1", "linear"):
+            assert 0 < found[name]["share"] < 1 and found[name]["arithmetic"] > 0
+            assert (found[name]["weights"] > 0) == (not row["backend"].endswith("network"))

@@ -24,8 +24,8 @@ from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
-__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "proto_of",
-           "random_inputs", "read_inputs", "require_inputs", "truth"]  # fmt: skip
+__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
+           "proto_of", "random_inputs", "read_inputs", "require_inputs", "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -90,6 +90,18 @@ def _write_package(state: dict[str, Any], source: ModelSource, path: Path) -> No
     onnx.save(host.to_proto(program.import_package(source.package)), path)
 
 
+def program_of(source: ModelSource, path: Path, seconds: float) -> onnx.ModelProto:
+    """Write the program of a Core ML package as an ONNX file, and return it.
+
+    Args:
+        source: the model with its package.
+        path: file to write.
+        seconds: time limit.
+    """
+    process.once(_write_package, source, path, seconds=seconds)
+    return onnx.load(path)
+
+
 def _of_package(
     source: ModelSource, folder: Path, seconds: float
 ) -> tuple[ModelSource, list[str]]:
@@ -103,7 +115,7 @@ def _of_package(
     if source.package is None:
         return source, []
     path = folder / f"{source.name}.onnx"
-    process.once(_write_package, source, path, seconds=seconds)
+    program_of(source, path, seconds)
     note = ("the oracle is the package's program in float64, with the weights that the package "
             "stores; without the PyTorch source nobody knows the weights before rounding")
     return ModelSource(source.name, "", path, source.package), [note]

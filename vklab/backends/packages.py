@@ -57,6 +57,19 @@ class Packages:
             raise process.Failure(made.status, made.reason, made.install)
         return replace(self._source, package=made) if made else self._source
 
+    def wide_form(self, backend: Backend) -> ModelSource | None:
+        """Return the model with its package in float32, if this backend's is a float16 form of it.
+
+        It knows the weights before rounding. None beside a given package, and where the conversion
+        fails.
+        """
+        if getattr(backend, "package_form", "") != "float16" or self._source.package:
+            return None
+        if "float32" not in self._made:
+            self._made["float32"] = self._converted("float32")
+        made = self._made["float32"]
+        return replace(self._source, package=made) if isinstance(made, Path) else None
+
     def _converted(self, form: str) -> Path | process.Failure:
         options = FORMS[form]
         ending = "mlpackage" if options.kind == "mlprogram" else "mlmodel"

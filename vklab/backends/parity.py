@@ -21,6 +21,8 @@ from vklab.backends.children import timing
 from vklab.backends.children.live import Live
 from vklab.backends.children.process import Failure
 from vklab.backends.judging import judge
+from vklab.backends.layerwise import programs
+from vklab.backends.layerwise.programs import Program
 from vklab.backends.report import recorded, rows
 from vklab.backends.report.rows import Measured
 from vklab.backends.truth import oracle
@@ -143,10 +145,11 @@ class _Work:
         self._is_package = is_package
         self._source, self._inputs, self._truth = source, inputs, truth
         self._packages = packages.Packages(source, folder, options.seconds)
-        self._options, self._progress = options, progress
+        self._options, self._progress, self._folder = options, progress, folder
         self._model = forms.proto_of(source)
         self._kind = forms.computes_in(self._model)
         self._locals: dict[Dtypes, Any] = {}
+        self._programs: dict[Path, Program] = {}
 
     def export_row(self) -> list[Measured]:
         """Return the row of the exported graph in float64 against the module; none without one."""
@@ -215,15 +218,33 @@ class _Work:
 
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
-        given = None
         # A part of the exported graph is no part of a package's program.
-        has_parts = self._is_package or not hasattr(live.backend, "prepare_part")
-        if live.runs_parts and has_parts:
-            given = rows.given_layers(self._model, self._truth, measured.row.dtypes, self._locals)
-        looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
+        program = None if self._is_package else self._program(live.backend)
+        model, truth = self._model, self._truth
+        given = None
+        if program is not None:
+            model, truth = program.model, program.truth
+            given = program.local(rows.comparable(measured.row.dtypes))
+        elif live.runs_parts:
+            given = rows.given_layers(model, truth, measured.row.dtypes, self._locals)
+        looked = rows.with_layers(measured, model, truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
-            looked = rows.with_part(looked, self._model, self._truth, live, self._options.parts)
-        return looked
+            looked = rows.with_part(looked, model, truth, live, self._options.parts)
+        return looked if program is None else rows.of_program(looked, program)
+
+    def _program(self, backend: Backend) -> Program | None:
+        """Return the program of the backend's package; None for a backend without one."""
+        source = self._packages.source_of(backend)
+        if source.package is None or not hasattr(backend, "prepare_part"):
+            return None
+        if source.package not in self._programs:
+            path, seconds = self._folder / "program.onnx", self._options.seconds
+            model = forms.program_of(source, path, seconds)
+            wide_form = self._packages.wide_form(backend)
+            wide = forms.program_of(wide_form, path, seconds) if wide_form else None
+            self._programs[source.package] = programs.of_package(model, wide, self._truth,
+                                                                 self._inputs)  # fmt: skip
+        return self._programs[source.package]
 
     def _time(self, alive: dict[str, Live], found: dict[str, Measured]) -> None:
         """Time the living backends in turn, so that a drift of the machine meets all of them."""

@@ -131,7 +131,7 @@ def taps(
 
 def local(
     model: onnx.ModelProto, truth: Mapping[str, np.ndarray], dtypes: Dtypes,
-    only: Collection[str] = (),
+    only: Collection[str] = (), exact: onnx.ModelProto | None = None,
 ) -> Local:  # fmt: skip
     """Return the model that measures local errors on a backend.
 
@@ -140,12 +140,18 @@ def local(
         truth: every value of the oracle, `Oracle.layers`.
         dtypes: the backend's dtypes.
         only: names of values whose layers alone are measured; empty for all.
+        exact: the same model with its weights before rounding, if those of `model` are rounded.
     """
-    cut = cuts.separated(model, fed(model, truth, dtypes.arithmetic), only)
-    exact = _outputs(cut.model, cut.inputs, "float64")
+    values = fed(model, truth, dtypes.arithmetic)
+    cut = cuts.separated(model, values, only)
+    if exact is not None:
+        wide = cuts.separated(exact, values, only)
+        return Local(cut.model, cut.inputs, _outputs(wide.model, cut.inputs, "float64"),
+                     _outputs(cut.model, cut.inputs, "float64"))  # fmt: skip
+    right = _outputs(cut.model, cut.inputs, "float64")
     is_rounded = dtypes.weights in oracle.NARROW
-    stored = _outputs(cut.model, cut.inputs, dtypes.weights) if is_rounded else exact
-    return Local(cut.model, cut.inputs, exact, stored)
+    stored = _outputs(cut.model, cut.inputs, dtypes.weights) if is_rounded else right
+    return Local(cut.model, cut.inputs, right, stored)
 
 
 def fed(

@@ -19,12 +19,13 @@ from vklab.backends.judging.errors import Repeats
 from vklab.backends.judging.judge import Verdict
 from vklab.backends.layerwise import layers, smallest
 from vklab.backends.layerwise.layers import Layer, Taps
+from vklab.backends.layerwise.programs import Program
 from vklab.backends.report import recorded
 from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
-           "judged", "of_recording", "of_runs", "same_arrays", "timed", "with_layers",
+           "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_layers",
            "with_part"]  # fmt: skip
 
 FAILURES = ("crashed", "timeout", "failed")
@@ -259,6 +260,14 @@ def with_layers(
     first = layers.first_failing(found, cumulative=proves)
     row = replace(measured.row, first_layer=first.name if first else None)
     return replace(measured, row=row, layers=found, taps=taps, notes=tuple(notes))
+
+
+def of_program(measured: Measured, program: Program) -> Measured:
+    """Return the row of a package with the oracle's names for the layers that join it."""
+    first = measured.row.first_layer
+    row = replace(measured.row, first_layer=first and program.names.get(first, first))
+    notes = (*measured.notes, *program.notes)
+    return replace(measured, row=row, layers=program.renamed(measured.layers), notes=notes)
 
 
 def with_part(
