@@ -253,8 +253,8 @@ class _Work:
         self._progress("timing the backends in turn")
         times, failures = timing.in_turn(alive, self._inputs, self._options.rounds,
                                          self._options.slice_s)  # fmt: skip
-        for name, latencies in times.items():
-            found[name] = rows.timed(found[name], latencies)
+        for name, measured in times.items():
+            found[name] = rows.with_bound(rows.timed(found[name], measured.plain), measured)
         for name, failure in failures.items():
             found[name] = rows.failed(alive.pop(name).backend, failure)
         if self._options.batches:

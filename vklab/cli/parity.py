@@ -70,6 +70,15 @@ def parity(
         Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
                                   "build of ONNX Runtime, made by pip install --target.")
     ] = None,
+    device_id: Annotated[
+        int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "
+                          "Runtime.")
+    ] = 0,
+    session_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Option of ONNX Runtime's sessions, such as "
+                     "intra_op_num_threads=1, or a config entry; repeatable.", show_default=False),
+    ] = None,
     save_outputs: Annotated[
         Path | None, written_file("--save-outputs", metavar="FILE.npz", help="Write inputs, "
                                   "outputs and provenance of the backends that ran.")
@@ -111,6 +120,7 @@ def parity(
     if not chosen:
         raise typer.BadParameter(f"no backend matches {', '.join(backends or ())}; without "
                                  "--backends the report names all of them")  # fmt: skip
+    chosen = registry.on_device(chosen, device_id, _named(session_option or ()))
     options = pipeline.Options(
         limit, layers or parts is not None, rounds=rounds, batches=_sizes(batches),
         recordings=tuple(load_outputs or ()), stand_ins=tuple(recorded.shipped()), parts=parts,
@@ -138,6 +148,15 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) for part in parts):
         raise typer.BadParameter(f"--batches {text}: write sizes with commas, such as 1,8,32")
     return tuple(int(part) for part in parts)
+
+
+def _named(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True)
+             if not (name and value)]  # fmt: skip
+    if wrong:
+        raise typer.BadParameter(f"--session-option {wrong[0]}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
 
 
 def _progress(text: str) -> None:

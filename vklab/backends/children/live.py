@@ -78,8 +78,13 @@ class Live:
         made: tuple[Local, Arrays] = self._call(tasks.module_layers, inputs, truth, dtypes)
         return made
 
+    @property
+    def binds(self) -> bool:
+        """Tell whether inputs and outputs of the backend can stay in its device's memory."""
+        return bool(getattr(self.backend, "binds", False))
+
     def measure(
-        self, inputs: Mapping[str, np.ndarray], seconds: float, runs: int
+        self, inputs: Mapping[str, np.ndarray], seconds: float, runs: int, bound: bool = False
     ) -> tuple[int, ...]:
         """Return nanoseconds of whole runs.
 
@@ -87,8 +92,10 @@ class Live:
             inputs: arrays by input name.
             seconds: no run starts later than this.
             runs: most runs.
+            bound: whether inputs and outputs stay in the device's memory.
         """
-        made: tuple[int, ...] = self._call(tasks.measure, inputs, seconds, runs)
+        task = tasks.measure_bound if bound else tasks.measure
+        made: tuple[int, ...] = self._call(task, inputs, seconds, runs)
         return made
 
     def facts(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import importlib.metadata
 import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Refused
 
 __all__ = ["alone", "arrays", "availability", "close", "facts", "layers", "measure",
-           "module_layers", "prepare", "run", "versions"]  # fmt: skip
+           "measure_bound", "module_layers", "prepare", "run", "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -69,11 +69,44 @@ def measure(
         runs: most runs.
     """
     prepared = state["prepared"]
+    return _times(lambda: prepared.run(inputs), seconds, runs)
+
+
+def measure_bound(
+    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
+) -> tuple[int, ...]:
+    """Return the nanoseconds of runs whose inputs and outputs stay in the device's memory.
+
+    Args:
+        state: the child's dict.
+        inputs: arrays by input name.
+        seconds: no run starts later than this.
+        runs: most runs.
+    """
+    bound = state["prepared"].bind(inputs)
+    made, plain = bound.outputs(), state["prepared"].run(inputs)
+    for name, array in plain.items():
+        if np.shape(made[name]) != np.shape(array):
+            raise Refused(f"bound, output {name!r} has shape {list(np.shape(made[name]))}, not "
+                          f"{list(np.shape(array))}")  # fmt: skip
+        if not np.allclose(made[name], array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0)):
+            raise Refused(f"bound, output {name!r} differs from that of a plain run")
+    return _times(bound.run, seconds, runs)
+
+
+def _times(call: Callable[[], Any], seconds: float, runs: int) -> tuple[int, ...]:
+    """Return the nanoseconds of calls; one at least.
+
+    Args:
+        call: what is timed.
+        seconds: no call starts later than this.
+        runs: most calls.
+    """
     times: list[int] = []
     end = time.perf_counter() + seconds
     while len(times) < runs and (not times or time.perf_counter() < end):
         start = time.perf_counter_ns()
-        prepared.run(inputs)
+        call()
         times.append(time.perf_counter_ns() - start)
     return tuple(times)
 

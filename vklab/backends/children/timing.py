@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from vklab.backends.children.live import Live
 from vklab.backends.children.process import Failure
 
-__all__ = ["by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
+__all__ = ["Times", "by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
 
 WARM_UP, MOST = 2, 1000  # runs
 
 
+@dataclass
+class Times:
+    """Nanoseconds of runs of one backend.
+
+    Attributes:
+        plain: of runs with arrays on the host.
+        bound: of runs whose inputs and outputs stay in the device's memory.
+        note: why there are no bound ones, if they failed.
+    """
+
+    plain: list[int] = field(default_factory=list)
+    bound: list[int] = field(default_factory=list)
+    note: str = ""
+
+
 def in_turn(
     alive: Mapping[str, Live], inputs: Mapping[str, np.ndarray], rounds: int, seconds: float
-) -> tuple[dict[str, list[int]], dict[str, Failure]]:
-    """Return the nanoseconds of runs by backend, and the backends that failed.
+) -> tuple[dict[str, Times], dict[str, Failure]]:
+    """Return the times of runs by backend, and the backends that failed.
 
     Args:
         alive: backends with a loaded model, by name.
@@ -25,7 +41,7 @@ def in_turn(
         rounds: number of turns.
         seconds: time of each turn.
     """
-    times: dict[str, list[int]] = {name: [] for name in alive}
+    times: dict[str, Times] = {name: Times() for name in alive}
     failures: dict[str, Failure] = {}
     for number in range(rounds):
         for name, live in alive.items():
@@ -34,11 +50,32 @@ def in_turn(
             try:
                 if not number:
                     live.measure(inputs, seconds, WARM_UP)
-                times[name] += live.measure(inputs, seconds, MOST)
+                times[name].plain += live.measure(inputs, seconds, MOST)
+                if live.binds and not times[name].note:
+                    _bound(times[name], live, inputs, seconds)
             except Failure as failure:
                 failures[name] = failure
                 del times[name]
     return times, failures
+
+
+def _bound(
+    times: Times, live: Live, inputs: Mapping[str, np.ndarray], seconds: float
+) -> None:
+    """Add a turn of bound runs, or a note where the provider refuses them.
+
+    Args:
+        times: times of the backend.
+        live: the backend.
+        inputs: arrays by input name.
+        seconds: time of the turn.
+    """
+    try:
+        times.bound += live.measure(inputs, seconds, MOST, bound=True)
+    except Failure as failure:
+        if failure.ended:
+            raise
+        times.bound, times.note = [], f"no bound runs: {failure.reason}"
 
 
 def by_batch(

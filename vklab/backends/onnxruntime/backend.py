@@ -1,7 +1,7 @@
 """ONNX Runtime as a backend: one class for all of its providers.
 
-Decides the session's options, and which provider really executes each node. ONNX Runtime replaces
-a provider that fails by the CPU and says so on stderr only; here that is refused.
+Decides which provider really executes each node. ONNX Runtime replaces a provider that fails by the
+CPU and says so on stderr only; here that is refused.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
-from vklab.backends.onnxruntime import models, nodes, providers
+from vklab.backends.backend import Availability, Dtypes, ModelSource
+from vklab.backends.onnxruntime import bound, models, nodes, providers, sessions
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
-__all__ = ["OnnxRuntime", "Session", "every", "open_session", "plugin_devices", "plugin_options",
-           "session_options"]  # fmt: skip
+__all__ = ["OnnxRuntime", "Session", "every"]
 
 FULL_BUILD = "full build"
 NARROW = "weights have 7 bits, as this CPU adds 8-bit products in 16 bits"
 EMULATED = "Qualcomm's library emulates its processor on x86; its times say nothing"
-ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class OnnxRuntime:
         calibration: inputs that fix the ranges of an int8 model; random ones if it is empty.
         optimize: False switches the optimisations off that change rounding.
         device_id: number of the device among those of the provider.
+        session: options of the session by name, as `sessions.set_option` takes them.
     """
 
     name: str
@@ -55,11 +54,14 @@ class OnnxRuntime:
     calibration: Mapping[str, np.ndarray] = field(default_factory=dict)
     optimize: bool = True
     device_id: int = 0
+    session: Mapping[str, str] = field(default_factory=dict)
+    binds = True  # inputs and outputs can stay in the memory of its device
 
     @property
     def device(self) -> str:
         """Return the hardware in words."""
-        return self.provider.device
+        number = f", number {self.device_id}" if self.device_id else ""
+        return f"{self.provider.device}{number}"
 
     @property
     def dtypes(self) -> Dtypes:
@@ -90,7 +92,7 @@ class OnnxRuntime:
                                 f"{here}", f"on {row.systems[0]}: {line}{needs}")  # fmt: skip
         if self.environment:
             return Availability()  # its own process imports it, and says what fails
-        if _plugin(row):
+        if sessions.plugin_module(row):
             return Availability()
         try:
             listed = host.load_onnxruntime().get_available_providers()
@@ -137,7 +139,7 @@ class Session:
     def __init__(self, backend: OnnxRuntime, proto: onnx.ModelProto, folder: Path | None) -> None:
         self._backend, self._proto, self._folder = backend, proto, folder
         self._profile = tempfile.TemporaryDirectory(prefix="vklab-profile-")
-        self._session: Any = open_session(backend, proto, folder,
+        self._session: Any = sessions.open_session(backend, proto, folder,
                                           Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
         self.note = _note(backend)
@@ -177,13 +179,18 @@ class Session:
             tapped = models.tapped(self._proto, floats_only=True)
         else:
             tapped = models.tapped(self._proto)
-        session = open_session(self._backend, tapped, self._folder)
+        session = sessions.open_session(self._backend, tapped, self._folder)
         names = [output.name for output in session.get_outputs()]
         values = dict(zip(names, session.run(names, dict(inputs)), strict=True))
         if self._backend.variant.name != "int8":
             return values
         plain = [output.name for output in self._proto.graph.output]
         return models.layer_values(values, plain)
+
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> bound.Bound:
+        """Return a run whose inputs and outputs stay in the memory of the provider's device."""
+        row = self._backend.provider
+        return bound.Bound(self._session, inputs, row.ep, self._backend.device_id)
 
     def close(self) -> None:
         """Free the session."""
@@ -216,93 +223,3 @@ def _note(backend: OnnxRuntime) -> str:
     ranges = "these inputs" if backend.calibration else "random inputs"
     narrow = f"; {NARROW}" if models.saturates() else ""
     return f"ranges of int8 are those of {ranges}{narrow}"
-
-
-def session_options(runtime: Any, provider: providers.Provider, optimize: bool = True) -> Any:
-    """Return the options of a session on a provider.
-
-    DirectML's rules: no memory pattern, and nodes one after the other.
-
-    Args:
-        runtime: the module onnxruntime.
-        provider: row of the table.
-        optimize: False keeps the optimisations off that change rounding.
-    """
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    if not optimize:
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    if provider.ep == "DmlExecutionProvider":
-        options.enable_mem_pattern = False
-        options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    options.add_session_config_entry(ASSIGNMENT, "1")
-    return options
-
-
-def open_session(
-    backend: OnnxRuntime, proto: onnx.ModelProto, folder: Path | None, profile: Path | None = None
-) -> Any:
-    """Return an InferenceSession on the backend's provider; other providers take no part silently.
-
-    Args:
-        backend: provider and options.
-        proto: the model.
-        folder: folder of external data.
-        profile: prefix of the file into which the session writes its profile.
-    """
-    runtime = host.load_onnxruntime()
-    row = backend.provider
-    options = session_options(runtime, row, backend.optimize)
-    if folder is not None:
-        options.add_session_config_entry(models.FOLDER, str(folder))
-    if profile:
-        options.enable_profiling, options.profile_file_prefix = True, str(profile)
-    data = proto.SerializeToString()
-    plugin = _plugin(row)
-    if plugin and not backend.environment and row.ep not in runtime.get_available_providers():
-        devices = plugin_devices(runtime, row, plugin)
-        options.add_provider_for_devices([devices[backend.device_id]], plugin_options(plugin))
-        return runtime.InferenceSession(data, options, enable_fallback=0)
-    given = dict(backend.variant.options)
-    if row.ep in ("CUDAExecutionProvider", "DmlExecutionProvider"):
-        given["device_id"] = str(backend.device_id)
-    if row.ep not in runtime.get_available_providers():
-        raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
-                      f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
-    return runtime.InferenceSession(data, options, providers=[(row.ep, given)], enable_fallback=0)
-
-
-def _plugin(row: providers.Provider) -> str:
-    """Return the module of the provider's plugin if it is installed, else ""."""
-    modules = [providers.PACKAGES[name].module for name in row.packages]
-    return next((name for name in modules if name and importlib.util.find_spec(name)), "")
-
-
-def plugin_options(module: str) -> dict[str, str]:
-    """Return the options without which a plugin executes nothing: QNN must be told its library.
-
-    Its library of the Neural Processing Unit also has an emulator for x86.
-    """
-    ask = getattr(importlib.import_module(module), "get_qnn_htp_path", None)
-    return {"backend_path": str(ask())} if ask else {}
-
-
-def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[Any]:
-    """Register a plugin and return its devices; raise Refused if it sees none.
-
-    The plugin is registered under the provider's own name, as some report the name under which
-    they were registered.
-
-    Args:
-        runtime: the module onnxruntime.
-        row: row of the table.
-        module: Python module of the plugin.
-    """
-    path = importlib.import_module(module).get_library_path()
-    if row.ep not in {device.ep_name for device in runtime.get_ep_devices()}:
-        runtime.register_execution_provider_library(row.ep, path)
-    found = [device for device in runtime.get_ep_devices() if device.ep_name == row.ep]
-    if not found:
-        raise Refused(f"the plugin {module} is registered, but sees no device of this machine: "
-                      f"{row.needs or row.vendor} is needed")  # fmt: skip
-    return found

@@ -198,17 +198,19 @@ def _times(made: Parity) -> list[str]:
     """Return bars of the median times, the runs by batch, and where another one is the fastest."""
     rows = []
     for each in made.rows:
-        given = each.row.latency_us
-        if given:
+        for given, ending in ((each.row.latency_us, ""), (each.bound_us, ", bound")):
+            if not given:
+                continue
             low, high = given.get("p10", given["median"]), given.get("p90", given["median"])
             words = f"{draw.time_text(given['median'] * 1e3)}, {1e6 / given['median']:.0f} runs/s"
             words += " (recorded)" if each.row.recorded else ""
-            rows.append((each.row.backend, low, given["median"], high, words))
+            rows.append((f"{each.row.backend}{ending}", low, given["median"], high, words))
     if not rows:
         return []
     title = "Time of one run"
     note = ("Median of runs with arrays on the host, measured in turn; the orange line reaches "
-            "from the fastest to the slowest tenth.")  # fmt: skip
+            "from the fastest to the slowest tenth. In a bound run, inputs and outputs stay in the "
+            "memory of the device.")  # fmt: skip
     batches = {each.row.backend: each.batches for each in made.rows if each.batches}
     sizes = sorted({size for medians in batches.values() for size in medians})
     cells = [[escape(name), *(summary.number(medians.get(size)) for size in sizes)]

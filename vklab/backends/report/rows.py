@@ -25,8 +25,8 @@ from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
-           "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_layers",
-           "with_part"]  # fmt: skip
+           "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",
+           "with_layers", "with_part"]  # fmt: skip
 
 FAILURES = ("crashed", "timeout", "failed")
 
@@ -42,6 +42,7 @@ class Measured:
         taps: distance of the tapped from the untapped run.
         repeats: whether several runs gave the same bits.
         batches: median microseconds by batch size.
+        bound_us: as `Row.latency_us`, of runs whose inputs and outputs stay in the device's memory.
         notes: further sentences.
         result: outputs, versions and times.
         part: files of the smallest failing part.
@@ -53,6 +54,7 @@ class Measured:
     taps: Taps | None = None
     repeats: Repeats | None = None
     batches: Mapping[int, float] = field(default_factory=dict)
+    bound_us: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
     result: Result | None = None
     part: tuple[Path, ...] = ()
@@ -81,6 +83,8 @@ class Measured:
             found["layers"] = [layer.summary() for layer in self.layers]
         if self.batches:
             found["batches_us"] = errors.plain(dict(self.batches))
+        if self.bound_us:
+            found["bound_us"] = errors.plain(dict(self.bound_us))
         if self.part:
             found["part"] = [str(path) for path in self.part]
         return found
@@ -206,6 +210,13 @@ def timed(measured: Measured, nanoseconds: Sequence[int]) -> Measured:
     row = replace(measured.row, latency_us=timing.latency_us(nanoseconds))
     result = measured.result and replace(measured.result, latencies_ns=tuple(nanoseconds))
     return replace(measured, row=row, result=result)
+
+
+def with_bound(measured: Measured, times: timing.Times) -> Measured:
+    """Return the row with its times of bound runs, or with the reason why there are none."""
+    notes = (*measured.notes, *filter(None, [times.note]))
+    bound = timing.latency_us(times.bound) if times.bound else None
+    return replace(measured, bound_us=bound, notes=notes)
 
 
 def given_layers(

@@ -58,13 +58,18 @@ def notes(made: Parity) -> list[str]:
 def remarks(each: Measured) -> list[str]:
     """Return the sentences on one backend beside its numbers, each once.
 
-    They tell of its reason, notes, determinism, taps, layers, and the smallest failing part.
+    They tell of its reason, notes, determinism, bound runs, taps, layers, and the smallest failing
+    part.
     """
     row = each.row
     texts = [row.reason, *each.notes]
     if each.repeats and not each.repeats.identical:
         texts.append(f"{each.repeats.runs} runs of the same inputs differ by up to "
                      f"{each.repeats.max_abs:.2g}")  # fmt: skip
+    if each.bound_us and row.latency_us:
+        ratio = each.bound_us["median"] / row.latency_us["median"]
+        texts.append(f"with bound inputs and outputs {each.bound_us['median']:.0f} us, "
+                     f"{ratio:.0%} of a plain run")  # fmt: skip
     if each.taps:
         texts.append(str(each.taps))
     if row.first_layer:
