@@ -15,7 +15,7 @@ from onnx import TensorProto
 from vklab import settings
 from vklab.backends import vulkan
 from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
-from vklab.backends.coreml import package, program
+from vklab.backends.coreml import inspect, package, program
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 
@@ -86,6 +86,7 @@ class CoreMLProgram:
         files = [source.package, *source.package.rglob("*")]
         size = sum(path.stat().st_size for path in files if path.is_file())
         loaded = self._load(graph, size)
+        loaded.limits = inspect.limits(source.package)
         loaded.dtypes = Dtypes(found, found, "float32")
         return loaded
 
@@ -105,6 +106,7 @@ class _Program(vulkan.Loaded):
     """A program, fed with the inputs of the model that it was converted from."""
 
     dtypes: Dtypes | None = None
+    limits: Mapping[str, tuple[inspect.Limits, ...]] = {}
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
@@ -120,8 +122,19 @@ class _Program(vulkan.Loaded):
         names = [info.name for info in infos]
         if {*names} != {*inputs} and len(names) == len(inputs):
             inputs = dict(zip(names, inputs.values(), strict=True))
+        for name, allowed in self.limits.items():
+            if name in inputs and not inspect.allows(allowed, inputs[name].shape):
+                shown = " or ".join(map(_sizes, allowed))
+                raise Refused(f"input {name!r} has shape {list(inputs[name].shape)}; the package "
+                              f"allows {shown}")  # fmt: skip
         kinds = {info.name: info.dtype for info in infos}
         return {name: array.astype(kinds.get(name, array.dtype)) for name, array in inputs.items()}
+
+
+def _sizes(shape: inspect.Limits) -> str:
+    texts = [str(low) if low == high else f"{low}..{'' if high < 0 else high}"
+             for low, high in shape]  # fmt: skip
+    return f"[{', '.join(texts)}]"
 
 
 def computes_in(graph: Graph) -> str:
