@@ -14,9 +14,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from vklab.backends.backend import ModelSource, Refused
+from vklab.backends.children import child
 from vklab.backends.onnxruntime import backend as backends
 from vklab.backends.onnxruntime import models, nodes, providers, sessions
 from vklab.cli import parity_providers
+from vklab.errors import SetupError
 from vklab.runtime import host
 from vklab.runtime.observe import tolerances
 
@@ -291,3 +293,20 @@ def test_a_device_that_the_provider_does_not_number_is_refused():
     assert second.device.endswith(", number 1")
     with pytest.raises(Refused, match="does not number its devices; device 1 was asked for"):
         second.prepare(ModelSource("digits", onnx=DIGITS))
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ("webgpu_context.cc:65 status was false. Failed to get a WebGPU adapter: No supported adapters",
+     SetupError), ("the graph is not acyclic", RuntimeError)])  # fmt: skip
+def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind):
+    def refuse(*given, **more):
+        raise RuntimeError(text)
+
+    runtime = types.SimpleNamespace(InferenceSession=refuse)
+    row = ROWS["onnxruntime-webgpu-float32"].provider
+    with pytest.raises(kind, match="No supported adapters|not acyclic") as caught:
+        sessions._opened(runtime, row, b"", None)
+    if kind is SetupError:
+        status, reason, install = child.describe(caught.value)
+        assert status == "absent" and "finds no device on this machine" in reason
+        assert install == "this needs a driver that Dawn accepts"

@@ -14,18 +14,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from vklab.backends.backend import ModelSource
+from vklab.backends.backend import ModelSource, Steps
 from vklab.backends.children import process
 from vklab.backends.coreml import program
+from vklab.backends.judging import steps
 from vklab.backends.onnxruntime import models as onnxruntime_models
 from vklab.backends.torch import backend as torch
 from vklab.backends.truth import oracle
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host
+from vklab.runtime.observe.tolerances import Tolerance
 
 __all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
-           "proto_of", "random_inputs", "read_inputs", "require_inputs", "truth"]  # fmt: skip
+           "proto_of", "random_inputs", "read_inputs", "require_inputs", "tolerance_of",
+           "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -200,6 +203,32 @@ def _truth(
         return oracle.of_graph(proto, inputs)
     module, _ = torch.load_modules().make(source.factory)
     return oracle.of_module(module, proto, inputs)
+
+
+def _deviation(
+    state: dict[str, Any], source: ModelSource, inputs: Mapping[str, np.ndarray],
+    layers: Mapping[str, np.ndarray], given: Steps,
+) -> dict[str, float]:  # fmt: skip
+    return steps.deviation(proto_of(source), inputs, layers, given)
+
+
+def tolerance_of(
+    source: ModelSource, inputs: Mapping[str, np.ndarray], truth: oracle.Oracle,
+    given: Steps, seconds: float,
+) -> Tolerance:  # fmt: skip
+    """Return the tolerance of an 8-bit form of the model: the noise of its steps, followed.
+
+    Args:
+        source: the model.
+        inputs: arrays by input name.
+        truth: the oracle.
+        given: the steps.
+        seconds: time limit.
+
+    Raises process.Failure where the model has no values in float64.
+    """
+    made = process.once(_deviation, source, inputs, truth.layers, given, seconds=seconds)
+    return steps.allowed(made, truth.outputs)
 
 
 def truth(

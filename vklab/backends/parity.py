@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vklab.backends import forms, packages, registry
-from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
+from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps
 from vklab.backends.children import timing
 from vklab.backends.children.live import Live
 from vklab.backends.children.process import Failure
@@ -28,6 +28,7 @@ from vklab.backends.report.rows import Measured
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
 from vklab.runtime.observe import tolerances
+from vklab.runtime.observe.tolerances import Tolerance
 
 __all__ = ["Options", "Parity", "run"]
 
@@ -205,7 +206,8 @@ class _Work:
         runs = live.outputs(source, self._inputs, self._options.repeats)
         facts = live.facts()
         dtypes = facts["dtypes"] or rows.dtypes_of(live.backend, self._kind)
-        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes)
+        allowed = self._allowed(dtypes, facts["steps"])
+        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes, allowed)
         if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")
@@ -215,6 +217,14 @@ class _Work:
             if failure.ended:
                 raise
             return replace(measured, notes=(*measured.notes, f"no layers: {failure.reason}"))
+
+    def _allowed(self, dtypes: Dtypes, steps: Steps | None) -> Tolerance:
+        """Return the tolerance of the outputs: of dtypes, or of an 8-bit model's own steps."""
+        if steps is None or not self._truth.layers:
+            return tolerances.model(dtypes.arithmetic, dtypes.weights)
+        self._progress("following the noise of 8-bit steps")
+        return forms.tolerance_of(self._source, self._inputs, self._truth, steps,
+                                  self._options.seconds)  # fmt: skip
 
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""

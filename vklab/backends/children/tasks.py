@@ -114,7 +114,8 @@ def _times(call: Callable[[], Any], seconds: float, runs: int) -> tuple[int, ...
 def facts(state: dict[str, Any]) -> dict[str, Any]:
     """Return nodes by provider, bytes, versions, and a note of the prepared model.
 
-    `dtypes` is None where the backend fixes them, not the loaded model.
+    `dtypes` is None where the backend fixes them, not the loaded model; `steps` are those of an
+    8-bit model, else None.
     """
     prepared = state["prepared"]
     packages = getattr(state["backend"], "packages", ())
@@ -126,6 +127,7 @@ def facts(state: dict[str, Any]) -> dict[str, Any]:
         "note": str(getattr(prepared, "note", "")),
         "device": str(getattr(prepared, "device", "")),
         "dtypes": getattr(prepared, "dtypes", None),
+        "steps": getattr(prepared, "steps", None),
     }
 
 

@@ -143,6 +143,7 @@ class Session:
                                           Path(self._profile.name) / "profile")  # fmt: skip
         self._nodes: dict[str, int] = {}
         self.note = _note(backend)
+        self.steps = models.steps_of(proto) if backend.variant.name == "int8" else None
         self.size_bytes = models.size_bytes(proto, folder)
         self.versions = {"onnxruntime": host.load_onnxruntime().__version__}
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends.backend import Refused
+from vklab.backends.backend import Refused, Steps
 
 __all__ = ["FOLDER", "input_names", "inside", "layer_values", "random_inputs", "readable",
-           "saturates", "size_bytes", "tapped", "to_float16", "to_int8"]  # fmt: skip
+           "saturates", "size_bytes", "steps_of", "tapped", "to_float16", "to_int8"]  # fmt: skip
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 SAMPLES = 16  # random inputs that calibrate an int8 model, if none are given
@@ -129,6 +129,29 @@ def to_int8(
             return onnx.load(target)
         except Exception as error:  # the tool raises whatever its rewriting meets
             raise Refused(f"onnxruntime.quantization refuses the model: {error}") from error
+
+
+def steps_of(quantised: onnx.ModelProto) -> Steps:
+    """Return the steps of a model that `to_int8` made, by the names of the float32 model's values.
+
+    The tool quantises a value X by a QuantizeLinear that reads X, or a copy of an output, and
+    stores a weight W as W_quantized.
+    """
+    stored = {tensor.name: tensor for tensor in quantised.graph.initializer}
+    values: dict[str, float] = {}
+    weights: dict[str, np.ndarray] = {}
+    for node in quantised.graph.node:
+        if node.op_type == "QuantizeLinear":
+            name = node.input[0].removesuffix("_QuantizeLinear_Input")
+            values[name] = float(numpy_helper.to_array(stored[node.input[1]]).max())
+        elif node.op_type == "DequantizeLinear" and node.input[0] in stored:
+            scale = numpy_helper.to_array(stored[node.input[1]]).astype(np.float64)
+            shape = [1] * len(stored[node.input[0]].dims)
+            if scale.size > 1:
+                axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+                shape[axis % len(shape)] = scale.size
+            weights[node.input[0].removesuffix("_quantized")] = scale.reshape(shape)
+    return Steps(values, weights)
 
 
 def saturates() -> bool:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import onnx
 
-from vklab.backends.backend import Refused
+from vklab.backends.backend import Refused, one_line
 from vklab.backends.onnxruntime import models, providers
+from vklab.errors import SetupError
 from vklab.runtime import host
 
 __all__ = ["Choices", "open_session", "plugin_devices", "plugin_module", "plugin_options",
@@ -24,6 +25,9 @@ ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
 NUMBERED = {"CUDAExecutionProvider", "DmlExecutionProvider", "MIGraphXExecutionProvider",
             "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider"}  # fmt: skip
+# What providers say where they find no device.
+NO_DEVICE = ("Failed to get a WebGPU adapter", "no CUDA-capable device", "CUDA failure 100",
+             "No devices found")  # fmt: skip
 
 
 class Choices(Protocol):
@@ -137,7 +141,7 @@ def open_session(
             raise Refused(f"{row.ep} has no device number {backend.device_id}; it has "
                           f"{len(devices)}, counted from 0")  # fmt: skip
         options.add_provider_for_devices([devices[backend.device_id]], plugin_options(plugin))
-        return runtime.InferenceSession(data, options, enable_fallback=0)
+        return _opened(runtime, row, data, options)
     given = dict(backend.variant.options)
     if row.ep in NUMBERED:
         given["device_id"] = str(backend.device_id)
@@ -147,7 +151,30 @@ def open_session(
     if row.ep not in runtime.get_available_providers():
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
-    return runtime.InferenceSession(data, options, providers=[(row.ep, given)], enable_fallback=0)
+    return _opened(runtime, row, data, options, providers=[(row.ep, given)])
+
+
+def _opened(
+    runtime: Any, row: providers.Provider, data: bytes, options: Any, **more: Any
+) -> Any:
+    """Return a session; raise SetupError where the provider finds no device on this machine.
+
+    Args:
+        runtime: the module onnxruntime.
+        row: row of the table.
+        data: the model.
+        options: a SessionOptions.
+        **more: other arguments of InferenceSession.
+    """
+    try:
+        return runtime.InferenceSession(data, options, enable_fallback=0, **more)
+    except Exception as error:  # ONNX Runtime raises RuntimeError and classes of its own
+        if any(words in str(error) for words in NO_DEVICE):
+            needs = row.needs or f"a driver of {row.vendor}"
+            raise SetupError(f"{row.ep} finds no device on this machine: "
+                             f"{one_line(error).rpartition('. ')[2]}",
+                             f"this needs {needs}") from error  # fmt: skip
+        raise
 
 
 def plugin_module(row: providers.Provider) -> str:

@@ -23,6 +23,7 @@ from vklab.backends.layerwise.programs import Program
 from vklab.backends.report import recorded
 from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
+from vklab.runtime.observe.tolerances import Tolerance
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
            "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",
@@ -166,16 +167,9 @@ def dtypes_of(backend: Backend, model: str) -> Dtypes:
     return Dtypes(model, own.arithmetic if widens else model, own.sums)
 
 
-def _verdict(
-    dtypes: Dtypes, outputs: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]
-) -> Verdict:
-    allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
-    return judge.outputs(outputs, truth, allowed, dtypes.arithmetic)
-
-
 def of_runs(
     backend: Backend, runs: Sequence[Mapping[str, np.ndarray]], facts: Mapping[str, Any],
-    truth: Mapping[str, np.ndarray], dtypes: Dtypes,
+    truth: Mapping[str, np.ndarray], dtypes: Dtypes, allowed: Tolerance,
 ) -> Measured:  # fmt: skip
     """Return the row of a backend that ran.
 
@@ -185,11 +179,13 @@ def of_runs(
         facts: as `tasks.facts` returns them.
         truth: the oracle's outputs.
         dtypes: dtypes in which the backend computes this model.
+        allowed: the tolerance of the outputs.
     """
     row = _row(backend, "ran", nodes=facts["nodes"], bytes=facts["size_bytes"])
     row = replace(row, device=facts["device"] or row.device, dtypes=dtypes)
-    measured = judged(row, _verdict(dtypes, runs[0], truth))
-    notes = (*measured.notes, *filter(None, [facts["note"]]))
+    measured = judged(row, judge.outputs(runs[0], truth, allowed, dtypes.arithmetic))
+    how = f"the tolerance is {allowed.reason}" if facts["steps"] else ""
+    notes = (*measured.notes, *filter(None, [facts["note"], how]))
     result = Result(dict(runs[0]), {}, facts["nodes"], facts["versions"], (), facts["size_bytes"])
     return replace(measured, repeats=errors.repeats(runs), notes=notes, result=result)
 
@@ -199,7 +195,9 @@ def of_recording(recording: recorded.Recording, truth: Mapping[str, np.ndarray])
     row = Row(recording.backend, recording.device, recording.dtypes, "recorded",
               nodes=recording.nodes, bytes=recording.size_bytes,
               recorded=dict(recording.provenance))  # fmt: skip
-    measured = judged(row, _verdict(recording.dtypes, recording.outputs, truth))
+    dtypes = recording.dtypes
+    allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
+    measured = judged(row, judge.outputs(recording.outputs, truth, allowed, dtypes.arithmetic))
     return timed(measured, recording.latencies_ns)
 
 
