@@ -118,9 +118,10 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
     for other, layer in joined.items():
         assert np.abs(found.modules[other] - found.layers[layer]).max() < 1e-6, other
     fx = oracle.load_fx()
+    program = fx.capture(module, [image.numpy()])
     for dtypes in (planted.SINGLE, planted.HALF, Dtypes("bfloat16", "bfloat16", "float32")):
-        given = layers.of_module(module, [image.numpy()], found.modules, dtypes)
-        made = fx.alone(module, [image.numpy()], given.inputs, dtypes.arithmetic, dtypes.weights)
+        given = layers.of_module(program, [image.numpy()], found.modules, dtypes)
+        made = fx.alone(program, [image.numpy()], given.inputs, dtypes.arithmetic, dtypes.weights)
         named = {f"{name}{cuts.LOCAL}": value for name, value in made.items()}
         rows = layers.by_layer(model, found.layers, dtypes, {}, given, named)
         measured = [row for row in rows if row.share is not None]

@@ -172,7 +172,7 @@ def fed(
 
 
 def of_module(
-    module: Any, args: Sequence[np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
+    program: Any, args: Sequence[np.ndarray], truth: Mapping[str, np.ndarray], dtypes: Dtypes
 ) -> Local:
     """Return what the layers of a torch module should return; its model is empty.
 
@@ -180,7 +180,7 @@ def of_module(
     returns with LOCAL.
 
     Args:
-        module: the module in eval mode, in float32.
+        program: what `fx.capture` returned for the module in float32.
         args: the model's inputs in the order of its forward.
         truth: values of its layers in float64 by fx name, `Oracle.modules`.
         dtypes: the backend's dtypes.
@@ -190,7 +190,7 @@ def of_module(
     given = [oracle.rounded(np.asarray(array), dtypes.arithmetic) for array in args]
     exact, stored = (
         {f"{name}{LOCAL}": value for name, value in
-         fx.alone(module, given, values, "float64", weights).items()}
+         fx.alone(program, given, values, "float64", weights).items()}
         for weights in ("", dtypes.weights)
     )  # fmt: skip
     return Local(onnx.ModelProto(), values, exact, stored)

@@ -64,14 +64,14 @@ def capture(module: torch.nn.Module, args: Sequence[np.ndarray]) -> Any:
 
 
 def alone(
-    module: torch.nn.Module, args: Sequence[np.ndarray], values: Mapping[str, np.ndarray],
-    compute: str, weights: str = "",
+    program: Any, args: Sequence[np.ndarray], values: Mapping[str, np.ndarray], compute: str,
+    weights: str = "",
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Return the value of every fx node by name, each node fed with given values.
 
     Args:
-        module: a module in eval mode; it is not changed.
-        args: arrays in the order of its forward.
+        program: what `capture` returned; it is not changed, and serves for any dtype.
+        args: arrays in the order of the module's forward.
         values: values to feed by fx name; a node whose value is missing passes its own on.
         compute: dtype of the computation; float32 for one that torch has no tensors of.
         weights: dtype to which the weights are rounded first; "" for none.
@@ -79,7 +79,7 @@ def alone(
     Raises ModelError with torch's own reason, as for an operator that lacks the dtype.
     """
     kinds = getattr(torch, compute, torch.float32), getattr(torch, weights, None)
-    runner = _Runner(capture(module, args), *kinds, values)
+    runner = _Runner(program, *kinds, values)
     try:
         return runner.everything(args)
     except Exception as error:  # torch's errors share no other base class

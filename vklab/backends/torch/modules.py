@@ -10,7 +10,7 @@ import inspect
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,7 @@ class Loaded:
         self._factory = source.factory
         self._module, examples = make(source.factory)
         self._inputs, self._outputs = _names(source, self._module, len(examples))
+        self._programs: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._kind, self._dtype = kind, torch.float16 if dtype == "float16" else torch.float32
         torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
         torch.backends.cudnn.allow_tf32 = dtype == "tfloat32"
@@ -159,10 +160,8 @@ class Loaded:
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of the exported program by fx name, which ONNX values have, too."""
         given = self._arguments(inputs)
-        with torch.no_grad():
-            program = torch.export.export(self._module, given, strict=False)
-            watched = fx.Watched(program.run_decompositions({}))
-            made = watched.run_program(given)
+        watched = fx.Watched(self._captured(self._ordered(inputs)))
+        made = watched.run_program(given)
         leaves = [leaf for leaf in made if isinstance(leaf, torch.Tensor)]
         names = self._outputs or output_names(leaves)
         return watched.by_node | dict(zip(names, map(fx.array_of, leaves), strict=True))
@@ -178,15 +177,27 @@ class Loaded:
             dtypes: dtypes of the backend.
         """
         args = [inputs[name] for name in self._inputs]
-        given = layers.of_module(make(self._factory)[0], args, truth, dtypes)
+        program = self._captured(args)
+        is_plain = self._kind == "cpu" and self._dtype == torch.float32
+        full = program if is_plain else fx.capture(make(self._factory)[0], args)
+        given = layers.of_module(full, args, truth, dtypes)
         kind = str(self._dtype).removeprefix("torch.")
-        made = fx.alone(self._module, args, given.inputs, kind)
+        made = fx.alone(program, args, given.inputs, kind)
         return given, {f"{name}{cuts.LOCAL}": value for name, value in made.items()}
 
+    def _captured(self, args: Sequence[np.ndarray]) -> Any:
+        """Return the exported program, which fits arguments of the same shapes: made once."""
+        shapes = tuple(np.shape(array) for array in args)
+        if shapes not in self._programs:
+            self._programs = {shapes: fx.capture(self._module, args)}
+        return self._programs[shapes]
+
     def _arguments(self, inputs: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, ...]:
+        return tuple(map(self._tensor, self._ordered(inputs)))
+
+    def _ordered(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         missing = [name for name in self._inputs if name not in inputs]
-        arrays = list(inputs.values()) if missing else [inputs[name] for name in self._inputs]
-        return tuple(self._tensor(array) for array in arrays)
+        return list(inputs.values()) if missing else [inputs[name] for name in self._inputs]
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(np.array(array)).to(self._kind)
