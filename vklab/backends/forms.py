@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from vklab import draw
 from vklab.backends.backend import ModelSource, Steps
 from vklab.backends.children import process
 from vklab.backends.coreml import program
@@ -85,6 +86,10 @@ def exported(
         facts = process.once(_export, source.factory, path, False, seconds=seconds)
     if facts["opset"] != facts["asked"]:
         notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
+    notes.append(f"exported to ONNX opset {facts['opset']}: {facts['nodes']} nodes, "
+                 f"{draw.bytes_text(facts['bytes'])}, accepted by onnx's checker")  # fmt: skip
+    if facts["shapes"]:
+        notes.append(f"onnx's shape inference refuses the export: {facts['shapes']}")
     return ModelSource(source.name, source.factory, path, source.package), notes
 
 

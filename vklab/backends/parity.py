@@ -178,7 +178,10 @@ class _Work:
                 live = stack.enter_context(Live(each, self._options.seconds))
                 try:
                     found[each.name] = self._one(live)
-                    alive[each.name] = live
+                    if self._options.rounds:
+                        alive[each.name] = live
+                    else:  # nothing more is asked
+                        live.close()
                 except Failure as failure:
                     found[each.name] = rows.failed(each, failure)
                     live.close()

@@ -113,7 +113,12 @@ def _checked(path: Path, opset: int) -> dict[str, Any]:
     model = onnx.load(path)
     onnx.checker.check_model(model)
     obtained = next(item.version for item in model.opset_import if not item.domain)
-    return {"opset": obtained, "asked": opset, "nodes": len(model.graph.node),
+    try:
+        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        shapes = ""
+    except onnx.shape_inference.InferenceError as error:
+        shapes = one_line(error)
+    return {"opset": obtained, "asked": opset, "shapes": shapes, "nodes": len(model.graph.node),
             "inputs": [value.name for value in model.graph.input],
             "outputs": [value.name for value in model.graph.output],
             "bytes": sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))}
