@@ -199,7 +199,7 @@ def of_module(
 def by_layer(
     model: onnx.ModelProto, truth: Mapping[str, np.ndarray], dtypes: Dtypes,
     cumulative: Mapping[str, np.ndarray], given: Local | None = None,
-    made: Mapping[str, np.ndarray] | None = None,
+    made: Mapping[str, np.ndarray] | None = None, whole: Tolerance | None = None,
 ) -> tuple[Layer, ...]:  # fmt: skip
     """Return the errors of each layer, in the model's order.
 
@@ -210,9 +210,10 @@ def by_layer(
         cumulative: values of the tapped run, by ONNX or fx name; {} for a backend without taps.
         given: what `local` returned; None for no local errors.
         made: outputs of its model on the backend; layers that it lacks have no local error.
+        whole: tolerance of the whole model; None for that of the dtypes.
     """
     shapes = {name: value.shape for name, value in truth.items()}
-    whole = tolerances.model(dtypes.arithmetic, dtypes.weights)
+    whole = whole or tolerances.model(dtypes.arithmetic, dtypes.weights)
     joined = join(truth, cumulative)
     found = []
     passed_on: dict[str, tuple[int, bool]] = {}  # of nodes that are parts of a later layer

@@ -43,6 +43,7 @@ class Measured:
         taps: distance of the tapped from the untapped run.
         repeats: whether several runs gave the same bits.
         batches: median microseconds by batch size.
+        allowed: tolerance of the outputs; None for that of the dtypes.
         bound_us: as `Row.latency_us`, of runs whose inputs and outputs stay in the device's memory.
         notes: further sentences.
         result: outputs, versions and times.
@@ -55,6 +56,7 @@ class Measured:
     taps: Taps | None = None
     repeats: Repeats | None = None
     batches: Mapping[int, float] = field(default_factory=dict)
+    allowed: Tolerance | None = None
     bound_us: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
     result: Result | None = None
@@ -187,7 +189,8 @@ def of_runs(
     how = f"the tolerance is {allowed.reason}" if facts["steps"] else ""
     notes = (*measured.notes, *filter(None, [facts["note"], how]))
     result = Result(dict(runs[0]), {}, facts["nodes"], facts["versions"], (), facts["size_bytes"])
-    return replace(measured, repeats=errors.repeats(runs), notes=notes, result=result)
+    return replace(measured, repeats=errors.repeats(runs), notes=notes, result=result,
+                   allowed=allowed)  # fmt: skip
 
 
 def of_recording(recording: recorded.Recording, truth: Mapping[str, np.ndarray]) -> Measured:
@@ -250,7 +253,7 @@ def with_layers(
     """
     dtypes = comparable(measured.row.dtypes)
     values = live.layers(inputs)
-    allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
+    allowed = measured.allowed or tolerances.model(dtypes.arithmetic, dtypes.weights)
     plain = measured.result.outputs if measured.result else {}
     taps = layers.taps(plain, values, allowed) if values else None
     notes = list(measured.notes)
@@ -264,7 +267,7 @@ def with_layers(
         if failure.ended:
             raise
         notes.append(f"no local errors: {failure.reason}")
-    found = layers.by_layer(model, truth.layers, dtypes, values, given, made)
+    found = layers.by_layer(model, truth.layers, dtypes, values, given, made, allowed)
     proves = not measured.row.passed and (taps is None or taps.trusted)
     first = layers.first_failing(found, cumulative=proves)
     row = replace(measured.row, first_layer=first.name if first else None)
