@@ -100,3 +100,14 @@ def test_a_loaded_package_says_in_what_it_computes():
     dtypes = apple.Loaded(None, 1, inspect.computes_in(MINI)).dtypes
     assert rows.comparable(dtypes).arithmetic == "float16"
     assert rows.comparable(dtypes).sums == ""
+
+
+def test_a_float16_package_has_a_float32_form_beside_it(monkeypatch, tmp_path):
+    found, once = made(monkeypatch, tmp_path)
+    paths = [found.wide_form(each).package.name for each in (PROGRAM, FUSED)]
+    assert paths == ["net_float32.mlpackage"] * 2 and len(once.calls) == 1
+    assert found.wide_form(NETWORK) is None and found.wide_form(ROW) is None
+    given, _ = made(monkeypatch, tmp_path, ModelSource("net", factory="a:b", package=MINI))
+    assert given.wide_form(PROGRAM) is None
+    failing, _ = made(monkeypatch, tmp_path, FACTORY, process.Failure("timeout", "too slow"))
+    assert failing.wide_form(PROGRAM) is None
