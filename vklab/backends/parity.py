@@ -242,7 +242,9 @@ class _Work:
             given = rows.given_layers(model, truth, measured.row.dtypes, self._locals)
         looked = rows.with_layers(measured, model, truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
-            looked = rows.with_part(looked, model, truth, live, self._options.parts)
+            has_program = program is not None or self._is_package
+            package = self._packages.source_of(live.backend).package if has_program else None
+            looked = rows.with_part(looked, model, truth, live, self._options.parts, package)
         return looked if program is None else rows.of_program(looked, program)
 
     def _program(self, backend: Backend) -> Program | None:

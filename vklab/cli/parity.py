@@ -60,7 +60,8 @@ def parity(
     ] = False,
     parts: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="With --layers: write the smallest part "
-                                  "that fails on a backend as .onnx with its inputs.")
+                                  "that fails on a backend as .onnx with its inputs; of a "
+                                  "Core ML package also as .mlpackage.")
     ] = None,
     batches: Annotated[
         str, typer.Option(metavar="N,N,...", help="Measure these batch sizes, too, and say from "

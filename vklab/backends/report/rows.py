@@ -14,6 +14,7 @@ from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, R
 from vklab.backends.children import timing
 from vklab.backends.children.live import Live
 from vklab.backends.children.process import Failure
+from vklab.backends.coreml import part
 from vklab.backends.judging import errors, judge
 from vklab.backends.judging.errors import Repeats
 from vklab.backends.judging.judge import Verdict
@@ -22,6 +23,7 @@ from vklab.backends.layerwise.layers import Layer, Taps
 from vklab.backends.layerwise.programs import Program
 from vklab.backends.report import recorded
 from vklab.backends.truth import oracle
+from vklab.errors import ModelError
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
 
@@ -283,8 +285,9 @@ def of_program(measured: Measured, program: Program) -> Measured:
 
 
 def with_part(
-    measured: Measured, model: onnx.ModelProto, truth: oracle.Oracle, live: Live, folder: Path
-) -> Measured:
+    measured: Measured, model: onnx.ModelProto, truth: oracle.Oracle, live: Live, folder: Path,
+    package: Path | None = None,
+) -> Measured:  # fmt: skip
     """Return the row with the files of its smallest failing part, if one fails alone.
 
     Args:
@@ -293,6 +296,7 @@ def with_part(
         truth: the oracle.
         live: the backend at work.
         folder: folder of the files.
+        package: the Core ML package whose program the model is; its part is written, too.
     """
     first = measured.row.first_layer
     if first is None:
@@ -302,7 +306,16 @@ def with_part(
     if failing is None:
         return measured
     path = folder / f"{measured.row.backend}.onnx"
-    return replace(measured, part=tuple(smallest.save(failing, path)))
+    files, notes = smallest.save(failing, path), measured.notes
+    if package is not None:
+        operations = {part.owner(name) for node in failing.cut.model.graph.node
+                      for name in node.output}  # fmt: skip
+        try:
+            files.append(part.write(package, [*map(part.owner, failing.expected)], operations,
+                                    path.with_suffix(".mlpackage")))  # fmt: skip
+        except ModelError as error:
+            notes = (*notes, f"no part as a package: {error}")
+    return replace(measured, part=tuple(files), notes=notes)
 
 
 def same_arrays(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
