@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from vklab.backends.backend import Dtypes
 from vklab.backends.layerwise import layers, programs
 from vklab.backends.truth import oracle
+from vklab.errors import ModelError
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.standard_normal((2, 24)).astype(np.float32)
@@ -78,6 +79,11 @@ def test_a_weight_counts_only_if_it_rounds_to_the_stored_one():
     assert count == 0
     found = programs.of_package(half_form(other), wide_form(), TRUTH, {"x": X})
     assert found.notes[0] == programs.NOTE and "departs" in found.notes[1]
+
+
+def test_a_package_with_other_inputs_has_no_layers():
+    with pytest.raises(ModelError, match="has the inputs x, the model has a, b"):
+        programs.of_package(half_form(), None, TRUTH, {"a": X, "b": X})
 
 
 def test_a_package_without_a_float32_form_has_no_unrounded_weights():

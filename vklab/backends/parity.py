@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vklab.backends import forms, packages, registry
-from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps
+from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps, one_line
 from vklab.backends.children import timing
 from vklab.backends.children.live import Live
 from vklab.backends.children.process import Failure
@@ -27,6 +27,7 @@ from vklab.backends.report import recorded, rows
 from vklab.backends.report.rows import Measured
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
+from vklab.errors import ModelError
 from vklab.runtime.observe import tolerances
 from vklab.runtime.observe.tolerances import Tolerance
 
@@ -219,15 +220,22 @@ class _Work:
         except Failure as failure:
             if failure.ended:
                 raise
-            return replace(measured, notes=(*measured.notes, f"no layers: {failure.reason}"))
+            reason = failure.reason
+        except ModelError as error:
+            reason = one_line(error)
+        return replace(measured, notes=(*measured.notes, f"no layers: {reason}"))
 
     def _allowed(self, dtypes: Dtypes, steps: Steps | None) -> Tolerance:
         """Return the tolerance of the outputs: of dtypes, or of an 8-bit model's own steps."""
+        table = tolerances.model(dtypes.arithmetic, dtypes.weights)
         if steps is None or not self._truth.layers:
-            return tolerances.model(dtypes.arithmetic, dtypes.weights)
+            return table
         self._progress("following the noise of 8-bit steps")
-        return forms.tolerance_of(self._source, self._inputs, self._truth, steps,
-                                  self._options.seconds)  # fmt: skip
+        try:
+            return forms.tolerance_of(self._source, self._inputs, self._truth, steps,
+                                      self._options.seconds)  # fmt: skip
+        except Failure:  # too large a model for the time limit
+            return table
 
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
@@ -253,13 +261,18 @@ class _Work:
         if source.package is None or not hasattr(backend, "prepare_part"):
             return None
         if source.package not in self._programs:
-            path, seconds = self._folder / "program.onnx", self._options.seconds
-            model = forms.program_of(source, path, seconds)
-            wide_form = self._packages.wide_form(backend)
-            wide = forms.program_of(wide_form, path, seconds) if wide_form else None
-            self._programs[source.package] = programs.of_package(model, wide, self._truth,
-                                                                 self._inputs)  # fmt: skip
+            try:
+                self._programs[source.package] = self._read(source, backend)
+            except Failure as failure:  # of another child than the backend's, which still lives
+                raise Failure("refused", failure.reason) from failure
         return self._programs[source.package]
+
+    def _read(self, source: ModelSource, backend: Backend) -> Program:
+        path, seconds = self._folder / "program.onnx", self._options.seconds
+        model = forms.program_of(source, path, seconds)
+        wide_form = self._packages.wide_form(backend)
+        wide = forms.program_of(wide_form, path, seconds) if wide_form else None
+        return programs.of_package(model, wide, self._truth, self._inputs)
 
     def _time(self, alive: dict[str, Live], found: dict[str, Measured]) -> None:
         """Time the living backends in turn, so that a drift of the machine meets all of them."""

@@ -21,6 +21,7 @@ from vklab.backends.layerwise.layers import Layer, Local
 from vklab.backends.onnxruntime import models
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
+from vklab.errors import ModelError
 from vklab.runtime.observe import tolerances
 
 __all__ = ["Program", "of_package", "unrounded"]
@@ -73,7 +74,11 @@ def of_package(
     exact, known = unrounded(model, wide) if wide is not None else (model, 0)
     narrow = any(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
     notes = [NOTE] if narrow and not known else []
-    given = dict(zip(models.input_names(model), inputs.values(), strict=True))
+    names_in = models.input_names(model)
+    if len(names_in) != len(inputs):
+        raise ModelError(f"the package has the inputs {', '.join(names_in)}, the model has "
+                         f"{', '.join(inputs)}")  # fmt: skip
+    given = dict(zip(names_in, inputs.values(), strict=True))
     values = oracle.evaluate(oracle.widen(exact), given)
     joined = layers.join(truth.layers, values)
     right = {other: truth.modules.get(name, truth.layers[name]) for name, other in joined.items()}

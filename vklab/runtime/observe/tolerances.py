@@ -66,8 +66,9 @@ TABLE: dict[str, DtypeLimits] = {
         "eight times the numbers of float16, which has three more bits of mantissa"),
     "int8": DtypeLimits(
         2.0**-7, 0.0, 0.125, 16,
-        "16 steps of 1/127 of a range; static int8 of the two shipped CNNs is wrong by 3 and 8 % "
-        "of the largest output, and by 16 % where 16-bit sums saturate, which must fail"),
+        "16 steps of 1/127 of a range, where a model's own steps are unknown; static int8 of the "
+        "two shipped CNNs is wrong by 3 and 8 % of the largest output, and by 16 % where 16-bit "
+        "sums saturate, which must fail"),
 }  # fmt: skip
 
 # Standard deviations that an 8-bit model may be wrong by. The largest of a thousand normal errors
