@@ -4,7 +4,9 @@ import planted_defects as planted
 import pytest
 
 import vklab
-from vklab.backends import cuts, judge, layers, oracle, smallest
+from vklab.backends.judging import judge
+from vklab.backends.layerwise import cuts, layers, smallest
+from vklab.backends.truth import oracle
 from vklab.runtime.observe import tolerances
 
 MODEL, INPUTS = planted.small_model()

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from vklab.backends import recorded
+from vklab.backends.report import recorded
 from vklab.course.labs import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"

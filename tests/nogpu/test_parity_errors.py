@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from vklab.backends import errors, judge
+from vklab.backends.judging import errors, judge
 from vklab.runtime.observe import compare, tolerances
 
 RANDOM = np.random.default_rng(3)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from vklab.errors import ModelError
 
-__all__ = ["TABLE", "DtypeLimits", "Tolerance", "epsilon", "layer", "model", "operator"]
+__all__ = ["TABLE", "DtypeLimits", "Tolerance", "epsilon", "layer", "model", "operator",
+           "quantised"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,14 @@ TABLE: dict[str, DtypeLimits] = {
         "eight times the numbers of float16, which has three more bits of mantissa"),
     "int8": DtypeLimits(
         2.0**-7, 0.0, 0.125, 16,
-        "16 steps of 1/127 of a range; static int8 of the two shipped CNNs is wrong by 3 and 8 % "
-        "of the largest output, and by 16 % where 16-bit sums saturate, which must fail"),
+        "16 steps of 1/127 of a range, where a model's own steps are unknown; static int8 of the "
+        "two shipped CNNs is wrong by 3 and 8 % of the largest output, and by 16 % where 16-bit "
+        "sums saturate, which must fail"),
 }  # fmt: skip
 
+# Standard deviations that an 8-bit model may be wrong by. The largest of a thousand normal errors
+# is about 3.7 of them; the roundings of one network are not quite independent.
+DEVIATIONS = 6
 # Roundings that one operator may add up: of its factors, of its sum, and of its result.
 ROUNDINGS = 8
 
@@ -87,6 +92,19 @@ def model(arithmetic: str, weights: str = "") -> Tolerance:
     """
     entry = max((_entry(d) for d in (arithmetic, weights or arithmetic)), key=lambda e: e.epsilon)
     return Tolerance(entry.rtol, entry.atol, entry.reason)
+
+
+def quantised(deviation: float) -> Tolerance:
+    """Return the tolerance of a whole 8-bit model whose steps were followed to the outputs.
+
+    Args:
+        deviation: standard deviation that the steps, as independent noise, give the outputs, as a
+            part of the largest element.
+    """
+    return Tolerance(0.0, DEVIATIONS * deviation,
+                     f"{DEVIATIONS} standard deviations of the noise that the 8-bit steps of this "
+                     f"network give its outputs, {deviation:.2%} of the largest: the error of the "
+                     "five models of the reports is at most 4")  # fmt: skip
 
 
 def operator(dtype: str) -> Tolerance:
