@@ -20,8 +20,8 @@ from vklab.backends.judging import lengths
 from vklab.backends.layerwise import cuts, layers
 from vklab.backends.layerwise.cuts import LOCAL
 from vklab.backends.truth import oracle
+from vklab.runtime import tolerances
 from vklab.runtime.host import Reference
-from vklab.runtime.observe import tolerances
 
 SINGLE = Dtypes("float32", "float32", "float32")
 HALF = Dtypes("float16", "float16", "float32")

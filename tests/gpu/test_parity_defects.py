@@ -7,7 +7,7 @@ import vklab
 from vklab.backends.judging import judge
 from vklab.backends.layerwise import cuts, layers, smallest
 from vklab.backends.truth import oracle
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 MODEL, INPUTS = planted.small_model()
 DTYPES = [planted.SINGLE, planted.HALF]

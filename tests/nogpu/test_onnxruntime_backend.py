@@ -19,8 +19,7 @@ from vklab.backends.onnxruntime import backend as backends
 from vklab.backends.onnxruntime import models, nodes, providers, sessions
 from vklab.cli import parity_providers
 from vklab.errors import SetupError
-from vklab.runtime import host
-from vklab.runtime.observe import tolerances
+from vklab.runtime import host, tolerances
 
 DIGITS = Path(__file__).resolve().parents[2] / "data" / "mini_classifier.onnx"
 ROWS = {each.name: each for each in backends.every()}

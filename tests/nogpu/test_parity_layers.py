@@ -15,7 +15,7 @@ from vklab.backends.judging import lengths
 from vklab.backends.layerwise import cuts, layers
 from vklab.backends.truth import oracle
 from vklab.errors import ModelError
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 MODEL, INPUTS = planted.small_model()
 TRUTH = oracle.of_graph(MODEL, INPUTS)

@@ -16,7 +16,7 @@ from vklab.backends.judging.errors import Repeats
 from vklab.backends.layerwise.layers import Layer, Taps
 from vklab.backends.report import page, rows, summary
 from vklab.draw import parity as pictures
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 KEYS = ["backend", "device", "dtypes", "status", "reason", "install", "nodes", "max_abs_error",
         "passed", "first_layer", "latency_us", "bytes", "recorded"]  # fmt: skip

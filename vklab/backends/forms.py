@@ -25,7 +25,7 @@ from vklab.backends.truth import oracle
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
            "proto_of", "random_inputs", "read_inputs", "require_inputs", "tolerance_of",

@@ -28,8 +28,8 @@ from vklab.backends.report.rows import Measured
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
 from vklab.errors import ModelError
-from vklab.runtime.observe import tolerances
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Options", "Parity", "run"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["ULP_LIMITS", "Errors", "Repeats", "measure", "plain", "repeats", "share", "ulp_size"]
 

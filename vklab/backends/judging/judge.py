@@ -13,7 +13,7 @@ import numpy as np
 
 from vklab.backends.judging import errors
 from vklab.backends.judging.errors import Errors
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Verdict", "outputs", "pair"]
 

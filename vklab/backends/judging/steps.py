@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from vklab.backends.backend import Steps
 from vklab.backends.truth import oracle
-from vklab.runtime.observe import tolerances
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["allowed", "deviation"]
 

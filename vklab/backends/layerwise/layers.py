@@ -20,8 +20,8 @@ from vklab.backends.judging import errors, lengths
 from vklab.backends.layerwise import cuts
 from vklab.backends.layerwise.cuts import LOCAL
 from vklab.backends.truth import oracle
-from vklab.runtime.observe import tolerances
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Layer", "Local", "Taps", "by_layer", "fed", "first_failing", "join", "local",
            "of_module", "taps"]  # fmt: skip

@@ -22,7 +22,7 @@ from vklab.backends.onnxruntime import models
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
 from vklab.errors import ModelError
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 __all__ = ["Program", "of_package", "unrounded"]
 

@@ -20,8 +20,8 @@ from vklab.backends.layerwise import cuts, layers
 from vklab.backends.layerwise.cuts import Cut
 from vklab.backends.truth import oracle
 from vklab.errors import VklabError
-from vklab.runtime.observe import tolerances
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Failing", "find", "save"]
 

@@ -24,8 +24,8 @@ from vklab.backends.layerwise.programs import Program
 from vklab.backends.report import recorded
 from vklab.backends.truth import oracle
 from vklab.errors import ModelError
-from vklab.runtime.observe import tolerances
-from vklab.runtime.observe.tolerances import Tolerance
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
            "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",
