@@ -30,6 +30,7 @@ NEEDED = {
     ("runtime/many", "plan/place"): "runs the plans that placement has split",
     ("runtime/observe", "runtime/many"): "calibration keeps the speeds that splitting reads",
     ("runtime/observe", "plan/place"): "calibration measures what placement weighs",
+    ("runtime/observe", "plan/tuning"): "times the candidates that tuning chooses from",
     ("runtime/bound", "graph/passes"): "drops the nodes that no chosen output needs",
     ("runtime/bound", "runtime/many"): "reads device memory that the host cannot map",
 }

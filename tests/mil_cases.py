@@ -156,6 +156,12 @@ CASES: list[Case] = [
     *(Case(kind, {"x": X > 0, "y": X[:, :1] > 0.5}, {}, f, "bool") for kind, f in LOGIC.items()),
     *(Case(kind, {"x": X}, {"axes": [1, -1], "keep_dims": False},
            lambda x, f=f: f(x, axis=(1, 2)), terms=21) for kind, f in REDUCTIONS.items()),
+    Case("floor_div", {"x": np.arange(-9, 12, dtype=np.int32), "y": np.int32([-4, 3, 5] * 7)}, {},
+         np.floor_divide),
+    Case("floor_div", {"x": X, "y": POSITIVE[0] + 0 * X[:1]}, {}, np.floor_divide),
+    Case("mod", {"x": np.arange(-9, 12, dtype=np.int32), "y": np.int32([-4, 3, 5] * 7)}, {},
+         np.mod),
+    Case("mod", {"x": X, "y": POSITIVE[0] + 0 * X[:1]}, {}, np.mod),
     Case("logical_not", {"x": X > 0}, {}, np.logical_not, "bool"),
     Case("pow", {"x": POSITIVE, "y": np.full((1,), 1.5, np.float32)}, {}, np.power),
     Case("sqrt", {"x": POSITIVE}, {}, np.sqrt),
@@ -227,6 +233,8 @@ CASES: list[Case] = [
          inferred=False, terms=8),
     Case("scaled_dot_product_attention", {"query": Q, "key": K, "value": V, "attn_mask": MASK}, {},
          attention, inferred=False, terms=8),
+    Case("range_1d", {"end": np.int32(12)}, {"start": np.int32(2), "step": np.int32(3)},
+         lambda end: np.arange(2, end, 3)),
     Case("shape", {"x": X}, {}, lambda x: np.asarray(x.shape), "int32"),
 ]  # fmt: skip
 

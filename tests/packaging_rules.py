@@ -17,9 +17,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-# conda-forge's name where it differs, and what conda-forge does not have.
+# conda-forge's name where it differs, and what it lacks (or may lack in the version wanted).
 CONDA_NAMES = {"torch": "pytorch", "msgpack": "msgpack-python"}
-PIP_ONLY = {"playwright", "vulkan"}
+PIP_ONLY = {"gguf", "playwright", "vulkan"}
 CONDA_EXTRAS = ("labs", "test")
 NAME = r"[\w.-]+(\[.*?\])?"
 

@@ -15,11 +15,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends import cuts, layers, lengths, oracle
 from vklab.backends.backend import Dtypes
-from vklab.backends.cuts import LOCAL
+from vklab.backends.judging import lengths
+from vklab.backends.layerwise import cuts, layers
+from vklab.backends.layerwise.cuts import LOCAL
+from vklab.backends.truth import oracle
+from vklab.runtime import tolerances
 from vklab.runtime.host import Reference
-from vklab.runtime.observe import tolerances
 
 SINGLE = Dtypes("float32", "float32", "float32")
 HALF = Dtypes("float16", "float16", "float32")
@@ -246,3 +248,20 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+def rows_of(model, inputs, truth, dtypes, run, spoil=lambda model: model):
+    """Return the errors by layer of a backend that may have a defect.
+
+    Args:
+        model: the right model.
+        inputs: arrays by input name.
+        truth: the oracle.
+        dtypes: dtypes of the backend.
+        run: returns the outputs of a model for some inputs, as the backend computes them.
+        spoil: returns a model with a defect.
+    """
+    given = layers.local(model, truth.layers, dtypes)
+    tapped = run(spoil(cuts.tapped(model, truth.layers)), inputs)
+    made = run(spoil(given.model), given.inputs)
+    return layers.by_layer(model, truth.layers, dtypes, tapped, given, made)

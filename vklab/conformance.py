@@ -27,7 +27,7 @@ from onnx.backend.test.runner import Runner
 from vklab import onnx_backend, settings
 from vklab.errors import HostWarning, SetupError, UnsupportedOperatorError, VklabError
 from vklab.plan import constant_folding
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
 

@@ -103,6 +103,7 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_IN_PLACE", False, "write no result over one of its operands"),
     ("DISABLE_PREPACK", False, "read weights in the model's layout, not repacked"),
     ("DISABLE_MEASURED", False, "estimate device speeds, ignoring measured ones"),
+    ("DISABLE_TUNED", False, "choose kernels by the time model, ignoring `vklab tune`"),
     ("DISABLE_TEMPLATES", False, "plan every new shape in full, not as an earlier one"),
     ("DISABLE_INTEGER_DOT", False, "multiply int8 in float32, not by dot products"),
     ("DISABLE_VARIANTS", False, "use the kernels that run on every device"),

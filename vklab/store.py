@@ -7,12 +7,11 @@ tells of it. Visited by lab 05.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import logging
 import os
-import tempfile
+import secrets
 import warnings
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import platformdirs
 
 from vklab import settings
 
-__all__ = ["folder", "read", "write"]
+__all__ = ["folder", "read", "write", "write_whole"]
 
 log = logging.getLogger(__name__)
 
@@ -45,21 +44,25 @@ def read(path: Path | None) -> bytes | None:
     return data if hashlib.sha256(data).digest() == digest else None
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name and rename it; raise OSError, and leave no part of it."""
+    temporary = path.with_name(f".writing-{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write(path: Path | None, data: bytes) -> bool:
     """Store bytes under a path; return whether the file was written."""
     if path is None:
         return False
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data + hashlib.sha256(data).digest())
-        os.replace(temporary, path)
+        write_whole(path, data + hashlib.sha256(data).digest())
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         _warn(folder("") or path.parent, error.strerror or str(error))
         return False
     return True

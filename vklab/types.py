@@ -200,6 +200,7 @@ class Dispatch:
             epilogue can be fused.
         loads: whether the kernel reads each element of x only at its row-major index, so that a
             prologue can be fused.
+        measured: class of products whose measurement chose the kernel; "" if none was used.
     """
 
     kernel: str
@@ -219,6 +220,7 @@ class Dispatch:
     in_place: tuple[str, ...] = ()
     stores: bool = False
     loads: bool = False
+    measured: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -232,8 +234,9 @@ class Dispatch:
 
     def __str__(self) -> str:
         reads = ", ".join(info.name for _, info in self.reads)
-        writes = ", ".join(info.name for _, info in self.writes)
-        return f"{writes} = {self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
+        # results have no names before they are lowered
+        made = "".join(f"{info.name} = " for _, info in self.writes if info.name)
+        return f"{made}{self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ NATURAL = IMAGE + """
                                               + i % params.columns + k % 3];
         y[i] = sum;
     } }"""
-wrong("04b-3", says="9 loads an element; no answer needs less than")(NATURAL)
+wrong("04b-3", says="9 loads an element; no answer needs fewer than")(NATURAL)
 wrong("04b-3", says="partly correct, 1 of 4 points")(tiles(16, 1))
 wrong("04b-3", says="2.5 loads an element")(tiles(2, 8))
 wrong("04b-3", says="elements differ")(NATURAL.replace("sum;", "-3.0 * x[(i / params.columns + 1) "

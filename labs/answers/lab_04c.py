@@ -71,8 +71,8 @@ def most_shared(kernels, limit):
 
 for answer, says in (
     (lambda kernels, limit: [[name] for name in kernels], "picture: 20 descriptors; no answer"),
-    (first_fit, "the eight kernels of the picture: 19 descriptors; no answer needs less than 15"),
-    (most_shared, "the eight kernels of the picture: 16 descriptors; no answer needs less than"),
+    (first_fit, "the eight kernels of the picture: 19 descriptors; no answer needs fewer than 15"),
+    (most_shared, "the eight kernels of the picture: 16 descriptors; no answer needs fewer than"),
     (lambda kernels, limit: [list(kernels)], "limit=3: the set of ['scale', 'add'] has 4 buffers, "
                                              "b, t, x, y; the limit is 3"),
     (lambda kernels, limit: most_shared(kernels, limit)[1:], "expected ['add', 'scale'], got []"),
@@ -82,7 +82,7 @@ for answer, says in (
                              for one in first_fit(kernels, limit)], "got ['b', 't', 'x', 'y']"),
     (lambda kernels, limit: {name: 0 for name in kernels}, "expected a list of lists with names"),
     (lambda kernels, limit: print(first_fit(kernels, limit)), "None (is a return missing?)"),
-    (lambda kernels, limit: by_choices(kernels, 4), "no answer needs less than"),
+    (lambda kernels, limit: by_choices(kernels, 4), "no answer needs fewer than"),
 ):  # fmt: skip
     wrong("04c-2", says=says)(answer)
 

@@ -134,8 +134,8 @@ def greedy(dispatches, rate=len):
     return order
 
 
-wrong("05-5", says="8 binds; no answer needs less than 5, the obvious answer needs 7")(greedy)
-wrong("05-5", says="7 binds; no answer needs less than 5")(
+wrong("05-5", says="8 binds; no answer needs fewer than 5, the obvious answer needs 7")(greedy)
+wrong("05-5", says="7 binds; no answer needs fewer than 5")(
     lambda d: greedy(d, lambda run: (len(run) > 0, -list(d).index(run[0]) if run else 0)))
 wrong("05-5", says="every dispatch once")(lambda d: greedy(d)[:-1])
 wrong("05-5", says="d3 reads what d1 writes, and comes before")(lambda d: sorted(d, key=d.get))

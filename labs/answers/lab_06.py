@@ -150,7 +150,7 @@ def _filled(work, cap, key=lambda n: 0, fits=True, stuck=False):
 
 
 wrong("06-5", says="the obvious answer needs 6")(lambda work, cap: [[name] for name in work])
-wrong("06-5", says="5 groups; no answer needs less than 4")(_filled)
+wrong("06-5", says="5 groups; no answer needs fewer than 4")(_filled)
 wrong("06-5", says="b is in 0 groups")(lambda work, cap: _filled(work, cap, stuck=True))
 wrong("06-5", says="bytes are live in group")(lambda work, cap: _filled(work, cap, fits=False))
 wrong("06-5", says="which no earlier group has written")(lambda work, cap: [list(work)])

@@ -132,25 +132,25 @@ def more_at_random(accesses):
 
 
 ROW, COLUMN = np.arange(32)[:, None], np.arange(32)
-wrong("07b-3", says="1504 transactions; no answer needs less than 192")(
+wrong("07b-3", says="1504 transactions; no answer needs fewer than 192")(
     lambda accesses: list(range(1024)))
 wrong("07b-3", says="1152 transactions")(
     lambda accesses: banks.lined_up(COLUMN ^ ROW))
 
 
-@wrong("07b-3", says="288 transactions; no answer needs less than 192, the obvious answer")
+@wrong("07b-3", says="288 transactions; no answer needs fewer than 192, the obvious answer")
 def best_skew(accesses):
     return min((banks.lined_up(COLUMN + k * ROW) for k in range(32)),
                key=lambda table: banks.total(table, accesses))  # fmt: skip
 
 
-@wrong("07b-3", says="transactions; no answer needs less than")
+@wrong("07b-3", says="transactions; no answer needs fewer than")
 def few_tries(accesses):
     chance = np.random.default_rng(3)
     return _search((chance.integers(0, 32, 5) for _ in range(12)), accesses)
 
 
-@wrong("07b-3", says="transactions; no answer needs less than")
+@wrong("07b-3", says="transactions; no answer needs fewer than")
 def for_the_picture_only(accesses):
     return _search([[26, 13, 22, 3, 17]], banks.accesses_of(banks.PICTURE))
 

@@ -129,6 +129,29 @@ for says, decision in (
 ):
     wrong("09-4", says=says)(_shapes(**decision))
 
+
+@wrong("09-4", says="on ['N', 6], [7, 6], 0: expected ValueError")
+def tries_a_batch_of_7(shape, target, allowzero):
+    example = [7 * elements([size])[0] if isinstance(size, str) else size for size in shape]
+    _shapes()(example, target, allowzero)  # raises if it does not fit
+    return _shapes(whole=False)(shape, target, allowzero)
+
+
+@wrong("09-4", says="on [4, 'N', 6], [0, -1], 0")
+def looks_for_n_in_front(shape, target, allowzero):
+    return _shapes()([*shape[:1], *(elements([size])[0] for size in shape[1:])], target, allowzero)
+
+
+@wrong("09-4", says="on [0, 3], [2, 3], 0: expected ValueError")
+def takes_zero_elements_for_any_number(shape, target, allowzero):
+    try:
+        return _shapes()(shape, target, allowzero)
+    except ValueError:
+        if elements(shape)[0] or any(size < 0 for size in target) or 0 in target[len(shape):]:
+            raise
+        return target
+
+
 VERDICTS = {"D": "right", "C": "Gemm", "B": "output", "A": "Reshape"}
 alternative("09-5")(VERDICTS)
 wrong("09-5", says="3 of 4 are right")({**VERDICTS, "B": "right"})

@@ -70,18 +70,20 @@ def right_key(array):
     return rows(array), array.shape[1:], str(array.dtype)
 
 
-def _counter(key=right_key, asks=True, tree=True, first=False, contents=np.ndarray.tobytes):
+def _counter(key=right_key, asks=True, tree=True, first=False, contents=np.ndarray.tobytes,
+             most=1000, joined=False):  # fmt: skip
     """Return an answer to 09b-2 in which one decision may be wrong."""
     def new_plans(requests, needs):
-        caches, counts = {}, []  # prefix of keys -> keys
+        caches, counts = {}, []  # prefix of keys -> keys, the oldest first
         for request in requests:
             prefix, count = (), 0
             for number, stage in enumerate(request):
                 mine = tuple(map(key, [*stage.values()][: 1 if first else None]))
-                mine += tuple(contents(stage[name]) for name in needs[number] if asks)
-                keys = caches.setdefault(prefix if tree else number, set())
+                asked = [contents(stage[name]) for name in needs[number] if asks]
+                mine += (b"".join(asked),) if joined else tuple(asked)
+                keys = caches.setdefault(prefix if tree else number, [])
                 count += mine not in keys
-                keys.add(mine)
+                keys[:] = [*(key for key in keys if key != mine), mine][-most:]
                 prefix = (*prefix, mine)
             counts.append(count)
         return counts
@@ -102,6 +104,8 @@ for words, decision in (
     ("on x is needed", {"contents": lambda array: tuple(array.ravel().tolist())}),
     ("on to is needed", {"contents": lambda array: array.flat[0]}),
     ("on other shapes", {"key": lambda a: (rows(a), a.shape[-1], str(a.dtype))}),
+    ("150 shapes, then two of them again", {"most": 128}),
+    ("to and k are needed", {"joined": True}), ("and is long", {"contents": str}),
 ):
     wrong("09b-2", says=words)(_counter(**decision))
 wrong("09b-2", says="one number for each request")(lambda requests, needs: [1])

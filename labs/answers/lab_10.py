@@ -5,7 +5,7 @@ from itertools import combinations
 
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.fusing import broken_rule, buffers, is_core, moved, open_runs
-from vklab.course.labs.rewriting import compute, info_of, infos_of
+from vklab.course.labs.rewriting import compute, graph_of, info_of, infos_of
 
 
 def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead=True,
@@ -47,9 +47,9 @@ def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead
 
 alternative("10-1")(_simplifier())
 for said, decision in (
-    ("a node that makes an output stays", {"outputs": False}),
+    ("no node makes the output", {"outputs": False}),
     ("expected shape (2, 3), got (3,)", {"typed": False}), ("the target has", {"folds": False}),
-    ("the target has", {"dead": False}), ("not made before", {"everywhere": False}),
+    ("the target has", {"dead": False}), ("which nobody makes", {"everywhere": False}),
     ("elements differ", {"undo": lambda first, second: True}),
     ("the target has", {"undo": lambda first, second: first == second}),
     ("elements differ", {"neutral": {"Mul": 1.0, "Add": 0.0}}),
@@ -93,10 +93,37 @@ wrong("10-2", says="expected ('interface', 'outputs')")(lambda *both: _verifier(
     *({**graph, "outputs": sorted(graph["outputs"])} for graph in both)))
 wrong("10-2", says="expected None or (rule, value)")(lambda before, after: "order")
 
-ENDS = {"D": "fewer nodes", "C": "left operands shrink", "B": "may never end",
-        "A": "Transposes sink"}  # fmt: skip
-alternative("10-3")(ENDS)
-wrong("10-3", says="3 of 4 are right")({**ENDS, "A": "fewer nodes"})
+
+@alternative("10-3")
+def by_hand(inner, outer):
+    pair = [("one", inner, ("in",), ()), ("two", outer, ("one", "in"), ())]
+    graph = {"inputs": {"in": ("float32", (3, 2))}, "constants": {}, "outputs": ["two", "one"]}
+    three = ("three", "Tanh", ("one",), ())
+    return {"inside": {**graph, "nodes": pair},
+            "one_read": {**graph, "nodes": [*pair, three], "outputs": ["three", "two"]}}
+
+
+def _with(inside, second="one_read", **more):
+    """Return an answer to 10-3 with another graph for one of the names."""
+    return lambda *pair: {second: by_hand(*pair)["one_read"],
+                          "inside": graph_of(inside[0].format(*pair), inside[1], **more)}
+
+
+GOOD = "a {0} x; y {1} a x; "
+for said, *inside in (
+    ("with the other three tests right, the pass fuses nothing", GOOD, "a"),
+    ("right, the pass fuses two nodes, and no output changes", GOOD, "y"),
+    ("the pass fuses nothing", GOOD, "a y"), ("has 3 nodes, 2 do", GOOD + "z Neg y", "y a"),
+    ("the pass fuses nothing", "a Tanh x; y Add a x", "y a"), ("is made twice", GOOD * 2, "y a"),
+    ("the pass fuses nothing", "a {0} x; y {1} x a", "y a"), ("no operator", "y Foo x", "y"),
+    ("which it, or a later node, makes", "a {0} y; y {1} a x", "y a"),
+):
+    wrong("10-3", says=said)(_with(inside))
+wrong("10-3", says="has no elements")(_with((GOOD, "y a"), shape=(0, 2)))
+wrong("10-3", says="the graph for 'ready'")(_with((GOOD, "y a"), "ready"))
+wrong("10-3", says="the other one is missing")(lambda *pair: {"inside": by_hand(*pair)["inside"]})
+wrong("10-3", says="two of the names")(lambda *pair: dict.fromkeys(
+    ("one_read", "inside", "ready", "whole"), by_hand(*pair)["inside"]))
 
 
 @alternative("10-4")
@@ -136,7 +163,6 @@ def best_pair(work, sizes, outputs, most):
 
 for said, answer in (
     ("the obvious answer needs", lambda w, s, o, m: open_runs(w, o, m)),
-    ("the obvious answer needs", lambda w, s, o, m: [[n] for n in w]),
     ("is in 0 groups", lambda w, s, o, m: [[n] for n in w][1:]),
     ("a kernel has one at most", lambda w, s, o, m: [[*w]] if w else []),
     ("is empty", lambda w, s, o, m: [[], *([n] for n in w)]),

@@ -39,11 +39,11 @@ def _pair(same=True, reread=True, begin=True, key=len, one=True):
     return overtaking
 
 
-wrong("12b-1", says="events; no answer needs less than")(_pair())
-wrong("12b-1", says="events; no answer needs less than")(_pair(key=lambda trace: 0))
+wrong("12b-1", says="events; no answer needs fewer than")(_pair())
+wrong("12b-1", says="events; no answer needs fewer than")(_pair(key=lambda trace: 0))
 for rule in (lambda trace: len({name for _, name in trace}),
              lambda trace: sum(kind == "end" for kind, _ in trace) - len(trace) / 3):  # fmt: skip
-    wrong("12b-1", says="events; no answer needs less than")(_pair(key=rule, one=False))
+    wrong("12b-1", says="events; no answer needs fewer than")(_pair(key=rule, one=False))
 wrong("12b-1", says="cannot happen")(_pair(same=False))
 wrong("12b-1", says="cannot happen: b reads a, which has not ended")(
     lambda jobs: [(kind, n) for kind in ("submit", "begin") for n in jobs])

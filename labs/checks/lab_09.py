@@ -30,8 +30,8 @@ from vklab.graph import onnx_file
         "from it, and add 128 times the next byte. A key may have two bytes, too.",
     ),
     variants=({"message": "0a 05 67 72 6f 75 70 18 80 03 a0 01 02"},
-              {"message": "0a 06 6f 66 66 73 65 74 18 ac 02 a0 01 02"},
-              {"message": "0a 04 73 69 7a 65 18 81 01 a0 01 02"},
+              {"message": "0a 06 6f 66 66 73 65 74 18 d4 02 a0 01 02"},
+              {"message": "0a 04 73 69 7a 65 18 85 02 a0 01 02"},
               {"message": "0a 06 6e 67 72 6f 75 70 18 f0 05 a0 01 02"}),
     seams=("vklab.graph.onnx_file.fields",),
 )
@@ -223,13 +223,21 @@ class ShapeOf(Function):
             ([0, 3], [0, -1], 0), ([2, 3], [0, -1], 1), ([4], [-2, -2], 0), ([1], [], 0),
             ([12], [-1], 0), (["N", 3], [3], 0), ([0, 3], [-1, 3], 0), (["N", 0], [-1, 4], 0),
             ([0], [2, 0], 1), ([9], [-3, -3], 0), (["N", 0], [0, 5], 1),
-            (["N", 6, 4], [-1, 0, 2], 0),
+            (["N", 6, 4], [-1, 0, 2], 0), ([0, 3], [0, 3, 0], 0), ([2, 6], [2, 6, 0], 0),
+            ([4, "N", 6], [0, -1], 0), ([4, "N"], [2, 2, -1], 0), ([4, "2*N"], [-1, 0], 0),
+            (["N", "2*N", 3], [0, -1, 3], 0), ([4, "N"], [0, 0], 0), (["N", 3], [1, -1], 0),
+            ([], [1, 1], 0), ([], [-1], 1), ([], [0], 0), ([], [], 0), ([0, 3], [2, 3], 0),
+            ([2, 3], [0, 3], 1), ([0, 3], [0, -1], 1), ([0, 3], [3, 2, 0], 1), ([0], [-2, 0], 1),
+            ([2, 3, 4], [-1, 0, -1], 0), ([2, 3, 4], [-1, -1, -1], 0), ([4], [-1, -2], 0),
+            (["N", "N"], [-1], 0),
         ):
             yield Case("reshape", (shape, target, zero))
-        for _ in range(4):
-            shape = ["N", *random.integers(1, 9, 3).tolist()]
-            target = [0, *random.permutation(np.array(shape[1:])).tolist()]
-            target[int(random.integers(0, 4))] = -1
+        for n in (*range(2, 14), 16, 32, 64, 97, 100, 101, 127, 128, 1000):  # no number is N
+            yield Case("reshape", (["N", 6], [n, 6], 0))
+        for _ in range(12):
+            sizes = random.choice([2, 2, 3, 4, 6], 3).tolist()
+            shape = random.permutation(np.array(["N", *sizes], object)).tolist()
+            target = random.permutation(np.array([0, -1, *sizes[:2]])).tolist()
             yield Case("reshape", (shape, target, 0))
 
     def expected(self, case: Case) -> Any:

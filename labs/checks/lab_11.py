@@ -197,6 +197,7 @@ class TakeOver(Function):
         for sizes in ({}, {"a": 4}, {"b": 32, "c": 32}, {"a": 128}, {"x": 32}, {"c": 8}):
             yield ask("bytes", "Relu:x:a Add:ax:b Softmax:b:c Relu:c:d MatMul:ad:e", "e", sizes)
             yield ask("bytes", "Conv:x:a Conv:x:b Add:ab:c Div:cx:d Erf:d:e", "e", sizes)
+        yield ask("bytes", "Conv:x:a MaxPool:a:b Gemm:bx:c Concat:c:d LayerNormalization:d:e", "e")
         yield ask("bytes", "", "")
         for name in NAMES:
             nodes, outputs, sizes = _window(random, name, 12)

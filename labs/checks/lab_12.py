@@ -66,8 +66,9 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
         "Choose a device. Which of its nodes can run now? After these, which others of the same "
         "device can run? Take all of them: a node that waits longer never saves a chunk.",
         "With two devices only the first choice is free: then they take turns. Try both.",
-        "With three devices keep several cuts. Extend each by one chunk in each possible way, "
-        "until one of them has every node. Two cuts with the same nodes done are equally good.",
+        "With three devices keep several cuts. If a loop appends to the list that it goes through, "
+        "all cuts of two chunks come before those of three. Two cuts with the same nodes done are "
+        "equally good: keep a set of frozensets of nodes, and skip a cut that is in it.",
     ),
     seams=(chunking.CUT,),
 )
@@ -135,7 +136,7 @@ class BuildChunks(Function):
 @exercise(
     "12-2",
     hints=(
-        "The first circle needs a node that joins an early chunk, and reads a later one.",
+        "The smallest circle needs a node that joins an early chunk, and reads a later one.",
         "Give a node two inputs: one on its own device, one on another.",
         "The way from the early chunk over other devices and back has as many chunks as you like.",
     ),
@@ -330,9 +331,8 @@ class Schedule(Function):
             limits = {name: case.facts[name] for name in (
                 "critical path", "work over devices", "work of one device")}
             name = max(limits, key=lambda each: limits[each])
-            report.note(f"{report.part}: you end at {length}. The best schedule ends at "
-                        f"{case.expected}, found by search. The simple bound ({name}) is "
-                        f"{limits[name]}.")  # fmt: skip
+            report.note(f"{report.part}: the simple bound ({name}) is {limits[name]}. The best "
+                        f"schedule, found by search, ends at {case.expected}.")
             report.score(length, case.expected, case.facts["natural"], "units of time")
 
 

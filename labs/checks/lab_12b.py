@@ -158,12 +158,13 @@ class Overtaking(Function):
         yield Case("none", ({},))
         for part, wanted in (("fails", True), ("fails", True), ("none", False), ("none", True)):
             jobs = draw_failing(random, wanted)
-            yield Case(part, (jobs,), on=str(jobs))
+            yield Case(part, (jobs,), on=races.listed(jobs))
         for pick in range(len(PICKS)):
             jobs = draw_branches(random)
             while not is_scored(jobs, pick):
                 jobs = draw_branches(random)
-            yield Case("short", (jobs,), on=str(jobs), facts={"natural": len(in_order(jobs))})
+            yield Case("short", (jobs,), on=races.listed(jobs),
+                       facts={"natural": len(in_order(jobs))})  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         least = fewest_events(*case.args)
@@ -302,7 +303,7 @@ def cases_of(part: str, jobs: Jobs) -> Iterable[Case]:
         for event in [(kind, name) for name in names for kind in kinds] if way else [("go", "")]:
             said = " ".join(event).strip()
             then = f"{', '.join(way)}; then {said}" if way else said
-            yield Case(part, (jobs, state, event), on=f"{jobs}: {then}")
+            yield Case(part, (jobs, state, event), on=f"{races.listed(jobs)}: {then}")
             after = next_state(jobs, state, event)
             if repr(after) not in seen:
                 seen.add(repr(after))

@@ -107,7 +107,7 @@ NODES = {"P": (256, 64, ""), "Q": (512, 64, ""), "R": (256, 200, ""), "S": (128,
 
 KEYS = ("threads0", "buffer0", "half0", "threads1", "buffer1", "half1")
 ROWS = ((1024, 128, "yes", 256, 1024, "no"), (256, 1024, "no", 1024, 128, "yes"),
-        (512, 256, "no", 256, 128, "yes"), (512, 128, "yes", 1024, 512, "no"))
+        (512, 256, "no", 256, 128, "yes"), (256, 128, "yes", 512, 512, "no"))
 
 
 @exercise(
@@ -145,11 +145,14 @@ def least_total(times: Times, moves: Moves, price: int) -> int:
             room[b][a] += sent
 
 
-def _times(random: np.random.Generator, price: int, count: int) -> tuple[Times, Moves]:
-    """Draw until moving single nodes does not reach the least total."""
+def _times(
+    random: np.random.Generator, price: int, count: int, block: int = 0
+) -> tuple[Times, Moves]:
+    """Draw until moving single nodes does not reach the least total; perhaps in blocks."""
     while True:
         network = str(random.choice(["inception_v1", "resnet50"])) if count > 20 else ""
-        times, moves = placing_cases.draw_times(random, price, count, network)
+        times, moves = (placing_cases.draw_blocks(random, price, network, block) if block else
+                        placing_cases.draw_times(random, price, count, network))  # fmt: skip
         best = least_total(times, moves, price)
         if best < min(rules.INFINITE, rules.one_by_one(times, moves, price)):
             return times, moves
@@ -190,8 +193,8 @@ class CheapestCut(Function):
                            {("a", "b"): 0, ("y", "a"): most, ("x", "b"): most}))  # fmt: skip
         for part, count in (("few", 6), ("few", 8), ("able", 7), ("able", 8)):
             yield Case(part, _times(random, price, count), on=f"{count} nodes")
-        for _ in range(3):
-            yield Case("many", _times(random, price, 48), on="48 nodes")
+        for block in (0, 5, 8):
+            yield Case("many", _times(random, price, 48, block), on="48 nodes")
 
     def expected(self, case: Case) -> Any:
         return least_total(*case.args, self.params["price"])
@@ -203,8 +206,9 @@ class CheapestCut(Function):
             report.expect(name in times, f"there is no node {words.short(name)}")
             report.expect(name in got, f"node {name} has no device")
             device = got[name]
-            report.expect(spreading.is_number(device) and device in (0, 1), f"{name} is on device "
-                          f"{words.short(device)}; there are 0 and 1")  # fmt: skip
+            report.expect(spreading.is_number(device), f"the device of {name} is the int 0 or 1, "
+                          f"not {words.short(device)} ({type(device).__name__})")  # fmt: skip
+            report.expect(device in (0, 1), f"{name} is on device {device}; there are 0 and 1")
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
         mine = rules.total(times, moves, self.params["price"], got)
         report.expect(mine <= case.expected, f"the sum of this placement is {mine}; the least is "
@@ -276,7 +280,7 @@ class Makespan(Function):
                               "c": ((1, 1, 3), 3, 2, ("a", "b"))}, [3, 3, 9]))  # fmt: skip
         for part, make in drawn.items():
             work, caps, least = make()
-            yield Case(part, (work, caps), on=f"the graph of part {part!r}", facts={
+            yield Case(part, (work, caps), on="this graph", facts={
                 "natural": rules.span(work, rules.first_fit(work, caps)), "least": least})
 
     def expected(self, case: Case) -> Any:

@@ -55,7 +55,8 @@ figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_ve
 # |---|---|---|
 # | 0 | a **varint**: a number in one to ten bytes | sizes, versions, integers |
 # | 2 | a length, as a varint, and that many bytes | texts, weights, messages inside of messages |
-# | 1, 5 | 8 bytes, 4 bytes | single numbers with a fraction |
+# | 5 | 4 bytes | attributes with a fraction, such as 0.5 |
+# | 1 | 8 bytes | no field |
 #
 # In the picture's last row, `3a` is 58 = 8 × 7 + 2: field 7 of wire type 2. The bytes do not say that field 7 is the graph. The **schema** [onnx.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto) does: it names the fields of each kind of message. Keys and lengths are varints, too:
 
@@ -88,9 +89,9 @@ check("09-1", attribute)
 # %% id="l09-e1d"
 start, end = 0, len(MODEL)
 for what, wanted in (("model", 7), ("graph", 1), ("node", 4)):
-    found = {number: places for number, *places in reversed([*fields(MODEL, start, end)])}
-    print(f"{what}: {end - start:,} bytes with the fields {sorted(found)}")
-    _, start, end = found[wanted]
+    listed = [*fields(MODEL, start, end)]
+    print(f"{what}: {end - start:,} bytes with the fields {sorted({each[0] for each in listed})}")
+    start, end = next(each[2:] for each in listed if each[0] == wanted)
 print("the first operator is", MODEL[start:end].decode())
 
 # %% [markdown] id="l09-2t"
@@ -114,37 +115,36 @@ show(onnx_files.find_initializer)
 # ### Exercise 2 · Find a weight
 # Your function returns a **descriptor**: facts about the weight, and none of its bytes. With it, a runtime can plan before it reads a weight.
 
-# %% id="l09-e2" vklab={"role": "exercise", "id": "09-2", "points": 6, "lines": 16}
+# %% id="l09-e2" vklab={"role": "exercise", "id": "09-2", "points": 6, "lines": 13}
 def locate_weight(folder, name):
     """Return (file, offset, length, dtype, shape) of an initializer.
 
     folder: path of a folder with model.onnx, and perhaps files for external data.
     TODO     raw_data: "model.onnx", the place of its first byte, its number of bytes.
-             external_data: its entries "location", "offset" (0 if there is none), "length" (what
-             the shape needs if there is none).
+             external_data: its "location", "offset" (0 if there is none) and "length" (what the
+             shape needs if there is none).
              Otherwise (a typed field, or nothing): "", 0, 0.
              dtype: text such as "float32"; shape: a tuple.
              ValueError: the length is not what shape and dtype need; or the file does not hold
-             all these bytes; or it is not in the folder. onnx_files.bytes_in(folder, location)
-             returns the size of a file, and raises the last of these errors by itself.
-    Approach onnx_files.find_initializer finds the tensor, or raises LookupError. Its dtype is
-             onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), with .itemsize; tensor.dims are
-             its sizes. tensor.external_data is a list of entries with .key and .value, both
-             texts; tensor.HasField("raw_data") is True or False. The place of raw_data: walk the
-             tensor's message with `fields`; RAW_DATA is its field number.
+             all these bytes; or the file is not in the folder. onnx_files.bytes_in(folder,
+             location) returns a file's size, and raises the last of these errors by itself.
+    Approach tensor.dims are the sizes, dtype.itemsize is the size of one element in bytes, and
+             tensor.HasField("raw_data") is True or False. To find the place of raw_data, walk
+             the tensor's message with `fields`; RAW_DATA is its field number.
     Example  for conv1.bias of MiniClassifier -> ("model.onnx", 4525, 128, "float32", (32,))
-                                                                       (roughly 16 lines)
+                                                                       (roughly 13 lines)
     """
-    ### BEGIN SOLUTION
     file = Path(folder, "model.onnx").read_bytes()
     tensor, start, end = onnx_files.find_initializer(file, name)
-    dtype, shape = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    external = {entry.key: entry.value for entry in tensor.external_data}  # all values are texts
+    ### BEGIN SOLUTION
+    shape = tuple(tensor.dims)
     needed = int(np.prod(shape)) * dtype.itemsize
     where, offset, length = "", 0, 0
-    if tensor.external_data:
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        where, offset = entries["location"], int(entries.get("offset", 0))
-        length = int(entries.get("length", needed))
+    if external:
+        where, offset = external["location"], int(external.get("offset", 0))
+        length = int(external.get("length", needed))
     elif tensor.HasField("raw_data"):
         where, (offset, length) = "model.onnx", next(
             (first, last - first) for number, _, first, last in fields(file, start, end)
@@ -201,7 +201,7 @@ figures.draw_cycle()
 # ### Exercise 3 · Order the nodes, or name the fault
 # A node is *ready* when every value that it reads exists. Of the ready nodes, take a `[[first]]` if there is one; among several, take the name that comes first in the alphabet, as Python compares texts.
 
-# %% id="l09-e3" vklab={"role": "exercise", "id": "09-3", "points": 7, "lines": 17}
+# %% id="l09-e3" vklab={"role": "exercise", "id": "09-3", "points": 7, "lines": 16}
 FIRST = "[[first]]"
 
 
@@ -210,18 +210,19 @@ def order_nodes(nodes, given):
 
     nodes: a list of (name, operator, inputs, outputs), in any order, no name twice; inputs and
     outputs are names of values, "" for one left out. given: values that the caller gives.
-    TODO     "values": the values that a node reads or makes, or that are given, and that have not
-             exactly one maker, sorted. If there are any, they are the answer.
+    TODO     "values": every value that a node reads or makes, or that is given, needs exactly one
+             maker. Name those that have none or several, sorted. If there are any, stop here.
              "cycle": the nodes of one cycle. Each reads a value that the node before it in the
              list makes, and the first one reads from the last.
              "order": of the ready nodes, those of operator FIRST first, then the alphabet.
-    Approach count makers; then keep a set of values that exist, and take one ready node after the
-             other. If nodes are left over, go back from one of them, from maker to maker.
+    Approach keep a set of values that exist, and take one ready node after the other. If nodes
+             are left over, go back from one of them, from maker to maker, until you meet a node
+             again. Going back lists the cycle from its end to its beginning.
     Example  order_nodes([("b", "Relu", ("q",), ("r",)), ("a", "Relu", ("x",), ("q",))], ["x"])
-             -> ("order", ["a", "b"]); with given=[] -> ("values", ["x"])   (roughly 17 lines)
+             -> ("order", ["a", "b"]); with given=[] -> ("values", ["x"])   (roughly 16 lines)
     """
+    makers = Counter([*given, *(value for node in nodes for value in node[3])])  # "" is in it, too
     ### BEGIN SOLUTION
-    makers = Counter([*given, *(value for node in nodes for value in node[3])])
     used = {*makers, *(value for node in nodes for value in node[2])} - {""}
     if wrong := sorted(value for value in used if makers[value] != 1):
         return "values", wrong
@@ -267,7 +268,7 @@ with attempt("09-3"):
 show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 
 # %% [markdown] id="l09-swapr"
-# The results are the same. The plans need not be: another order may need more memory. The listing is vklab's rule for ties: `heappop` takes the smallest place in the file.
+# The results are the same. The plans need not be: compare `arena_bytes`, the memory for the values between the nodes. (Lab 09b explains chunks.) The listing is vklab's rule for ties: `heappop` takes the node that stands first in the file.
 
 # %% [markdown] id="l09-4t"
 # ## 4 · Shapes with an N
@@ -317,11 +318,12 @@ def shape_of(shape, target, allowzero):
 
     shape: of the input. A size is a number, "N" or a multiple such as "128*N".
     target: a list of numbers. allowzero: 0 or 1.
-    TODO     ValueError: no shape is right for every N, or more than one is (-1 beside a size 0);
+    TODO     the target, with sizes in place of -1 and of each 0 that copies.
+             ValueError: no shape is right for every N, or more than one is (-1 beside a size 0);
              or the target is not allowed: two -1, a number below -1, or a 0 that copies where
              the input has no size.
     Approach replace each 0 that copies; then compare the elements of the input with those of the
-             other sizes. Both are pairs.
+             other sizes. Both are pairs. (0, 1) and (0, 0) are both no elements.
     Example  shape_of(["N", 128, 64], [-1, 64], 0) -> ["128*N", 64]     (roughly 13 lines)
     """
     ### BEGIN SOLUTION
@@ -357,7 +359,10 @@ check("09-4", shape_of)
 # hint("09-4")
 
 # %% [markdown] id="l09-e4r"
-# `dims.complete` adds the rules of other operators. **Gemm** multiplies rows by a matrix: `[N, 1024]` by `[1024, 128]` is `[N, 128]`. **Conv** moves filters over rows and columns, and each filter makes one channel; **MaxPool** moves a window over each channel. `pads` first adds rows and columns at the edges. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 if its stride is 2: (8 - 3) // 2 + 1 results.
+# `dims.complete` adds the rules of other operators:
+# * **Gemm** multiplies rows by a matrix: `[N, 1024]` by `[1024, 128]` is `[N, 128]`.
+# * **Conv** moves filters over rows and columns, and each filter makes one channel. **MaxPool** moves a window over each channel.
+# * `pads` first adds rows and columns at the edges; `strides` says how far the window moves. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 if the stride is 2: (8 - 3) // 2 + 1 results.
 
 # %% [markdown] id="l09-5t"
 # ## 5 · What would break this?
@@ -367,11 +372,12 @@ check("09-4", shape_of)
 predict("09-p3", unknown_operator=..., cycle=..., MatMul_2x4_by_5x3=..., Reshape_12_into_10=...)
 
 # %% id="l09-checker" tags=["nbval-ignore-output"]
+print(f"{'full_check':25} False    True")
 for words, model in onnx_files.faults().items():
     print(f"{words:25}", *(onnx_files.verdict(model, full_check=full) for full in (False, True)))
 
 # %% [markdown] id="l09-openr"
-# On the right with `full_check`. The last two faults pass both times: **a valid order with invalid shapes**.
+# The last two faults pass both times: **a valid order with invalid shapes**.
 #
 # ### A promise in the file
 # In PyTorch, MiniClassifier takes images of any size: `AdaptiveAvgPool2d(4)` leaves 4 × 4 numbers of each channel. Exported from images of 32 × 32, it became an AveragePool with a window of 8 × 8. The next cell declares height and width open in that file, and the full check accepts it. How many rows of logits come out for *one* image of 64 × 64?

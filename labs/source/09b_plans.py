@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l09b-title"
 # # Lab 09b · Plans: as far as the shapes are known
-# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one may wait for another day
+# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one (25 minutes more) may wait for another day
 #
 # A runtime that knows all shapes can decide everything before the first run: which kernels, in which order, with which memory. This is the **plan**. Some shapes depend on data, and then the plan ends early. At the end you choose the order of the nodes yourself.
 #
@@ -98,11 +98,20 @@ predict("09b-p1", flatten=..., top=..., select=...)
 
 # %% [markdown] id="l09b-e1t"
 # ### Exercise 1 · The first part of a plan
-# Write the function that finds the nodes that can be planned now, and what the others wait for. Each node stands after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator: `("value", 1)` for `Reshape`, `TopK`, `Expand` and `Tile`; `("value", 0)` for `ConstantOfShape`; `("data", 0)` for `NonZero`, `Compress` and `Unique`; `("shape", 0)` for `Shape`. (For `data` and `shape` the number means nothing.)
+# Write the function that finds the nodes that can be planned now, and what the others wait for. Each node stands after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator:
 #
-# 1. At the beginning the *shapes* of the model's inputs are known, and the *values* of the constants. Where a value is known, its shape is known too.
-# 2. A node **can be planned** if the shapes of all its inputs are known. A node of kind `("value", n)` also needs the value of its input number `n`; the first input has number 0.
-# 3. After a node is planned, the shapes of its outputs are known. There are two exceptions. If the node is of kind `shape`, or if *all* of its inputs are known values, the planner computes its outputs: even their *values* are known, whatever the operator is. Otherwise, if it is of kind `data`, not even the shapes are known before the run.
+# | pair | operators | meaning |
+# |---|---|---|
+# | `("value", 1)` | Reshape, TopK, Expand, Tile | needs the *value* of its input number 1 |
+# | `("value", 0)` | ConstantOfShape | needs the *value* of its input number 0, the first one |
+# | `("shape", 0)` | Shape | the planner computes the *values* of its outputs |
+# | `("data", 0)` | NonZero, Compress, Unique | only a run tells the *shapes* of its outputs |
+#
+# With the kinds `shape` and `data` the number means nothing.
+#
+# 1. At the beginning the shapes of the model's inputs are known, and the values of the constants. Where a value is known, its shape is known too.
+# 2. A node **can be planned** if the shapes of all its inputs are known, and the value that it needs.
+# 3. After a node is planned, the shapes of its outputs are known, unless its kind is `data`. The planner *computes* a node of kind `shape`, and each node whose inputs are *all* known values, whatever its operator is (even NonZero). Then the values of its outputs are known, too.
 # 4. A node that cannot be planned **waits**. So does each node that reads from a waiting node. All other nodes go on.
 #
 # `missing` says what the plan waits for: the inputs that waiting nodes lack, because their shape is not known, or because their value is needed and not known. Leave out outputs of waiting nodes: nobody can ask for those yet.
@@ -158,7 +167,13 @@ check("09b-1", first_part)
 
 # %% [markdown] id="l09b-growt"
 # ### The real planner
-# `make_plan` returns such a first part, cut into **chunks**: parts of the model that run in one go. The nodes that are left out are `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before the plan can go on. `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. The next cell plans for a device with 64-bit integers, and plays the part of the run: `found` has an array for each value. A fourth model, `asked`, has a second input: `to`, the new shape of its Reshape.
+# `make_plan` returns such a first part, cut into **chunks**: parts of the model that run in one go.
+# * `plan.rest` has the nodes that are left out, and `plan.live` names the values that they read.
+# * `plan.needs` names the values whose *contents* must be known before the plan can go on.
+#
+# `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. (`growing.grow` below calls `extend`.)
+#
+# The next cell plans for a device with 64-bit integers, and plays the part of the run: `found` has an array for each value. A fourth model, `asked`, has a second input: `to`, the new shape of its Reshape.
 
 # %% id="l09b-grow"
 found = {"x": np.ones((3, 4), np.float32), "a": np.ones((3, 4), np.float32), "to": np.array([2, 6]),
@@ -175,7 +190,7 @@ for name in MODELS:
 # %% [markdown] id="l09b-growr"
 # * In `flatten` the planner computed `to` while planning, so Shape, Gather and Concat need no run. Here `to` is [3, -1], the Reshape changes nothing, and only the Relu is left.
 # * In `asked` the missing value is an input: vklab asks for it *before* it makes a chunk.
-# * In `top` the first chunk runs; then vklab asks for the contents of `k`.
+# * In `top` the first chunk must run. `needs` is empty before that run; afterwards it asks for the contents of `k`.
 # * In `select` it asks for no contents, because the *shape* of `where` is enough.
 
 # %% [markdown] id="l09b-3t"
@@ -200,7 +215,7 @@ print("new entries:", growing.entries(growing.as_model("select"), requests))
 # ### Exercise 2 · How many plans?
 # Count the new entries of any sequence of requests. A request is a list of *stages*; a stage is a dictionary of arrays, the values that are live there. The key of stage number `n` has dtype and shape of each array, and the bytes of those whose names are in `needs[n]`.
 #
-# One rule differs from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (vklab also keeps at most 8 entries in a cache. It drops the one used longest ago.)
+# Two rules differ from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. And a cache here keeps all its entries. (By default, a cache of vklab keeps at most 8, and drops the one used longest ago.)
 
 # %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 11}
 STEP = [[step]]
@@ -299,7 +314,11 @@ print(f"shape rules of {len(as_onnx.graph.node)} nodes, asked in run 1 and run 2
 # %% [markdown] id="l09b-4x"
 # The price of AOT: a size that depends on data stops it (section 2). ExecuTorch plans for the *largest* size instead (lab 11), and `torch.export` refuses a Python `if` on a number of a tensor.
 #
-# Who can do what? Write `"eager"`, `"ahead"` or `"both"`. `python_if`: take another branch of a Python `if`, because a number of this run is negative. `fuse`: run a Conv and the Relu after it as one kernel. `nonzero`: run NonZero. `free`: free a result after its last reader.
+# Who can do what? Write `"eager"`, `"ahead"` or `"both"`.
+# * `python_if`: take another branch of a Python `if`, because a number of this run is negative;
+# * `fuse`: run a Conv and the Relu after it as one kernel;
+# * `nonzero`: run NonZero;
+# * `free`: free a result after its last reader.
 
 # %% id="l09b-p3"
 predict("09b-p3", python_if=..., fuse=..., nonzero=..., free=...)
@@ -335,7 +354,7 @@ for name, work in whole.items():
 # %% [markdown] id="l09b-5x"
 # The last number is a **lower bound**. While a node runs, three kinds of results are live in every order: its inputs; its own result; and each result of an ancestor that a descendant reads. (Arrows lead from an ancestor to this node, and on to a descendant.) `must_be_live` adds them up. No peak is below the largest of these sums.
 #
-# In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried have exactly this peak, so none of them can be improved. BERT and U-Net reach their bounds, too. In BERT it is an `Erf` in the widest part of a layer: the layers, and the nodes around the `Erf`, follow each other in every order. In a part of a network without its large first layers, the branches decide.
+# In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried have exactly this peak. It is the bound, so no order is better. BERT and U-Net reach their bounds, too. In BERT the node is an `Erf` in the widest part of a layer: the layers, and the nodes around the `Erf`, follow each other in every order. In a part of a network without its large first layers, the branches decide.
 #
 # ### Exercise 4 · An order with a small peak (scored)
 # The nodes come in a shuffled, valid order. Three functions help: `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step, also for the beginning of an order; `random_order(work, chance)` returns a random valid order, with `chance = np.random.default_rng(0)`.

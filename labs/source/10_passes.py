@@ -6,20 +6,20 @@
 
 # %% [markdown] id="l10-title"
 # # Lab 10 · Passes: rewrite a graph and fuse its nodes
-# **The same outputs with less work, and how to know that they are the same** · 90 minutes, 4 exercises; the last one, about 25 minutes, may wait for another day
+# **The same outputs with less work, and how to know that they are the same** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
 #
 # A model file says what to compute. It does not say it in the best way: exporters leave copies, products by one, and Transposes that undo each other. Before vklab plans a model, it rewrites the graph. A wrong rewrite is worse than none: the model still runs, and its numbers are wrong. So you also write a function that catches wrong rewrites.
 #
 # **Afterwards you can**
 # * write a rewrite rule that keeps every output, and say which rules change a bit;
-# * verify a graph between two passes, and name the first broken rule;
+# * verify a graph between two passes, and find a graph that a wrong pass breaks;
 # * tell whether a set of rules ends, and show what must fall;
 # * plug rules into the runtime and measure them;
 # * choose which nodes become one kernel, and say how far from the best you are.
 #
 # **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/fusing.py`.
+# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/faulty_fusion.py`, `vklab/course/labs/fusing.py`.
 
 # %% id="l10-setup"
 import numpy as np
@@ -30,12 +30,12 @@ from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import rewriting as figures
 from vklab.course.labs import pass_models as models
 from vklab.course.labs import rewriting
-from vklab.course.labs.fusing import EXAMPLE, broken_rule, buffers, is_core, moved, open_runs
-from vklab.course.labs.recorded_graphs import runtime_graph
+from vklab.course.labs.faulty_fusion import difference, fuse_pairs, parts_of
+from vklab.course.labs.fusing import EXAMPLE, broken_rule, moved, next_groups, open_runs
 from vklab.course.labs.rewriting import as_pass, compute, draw_graph, graph_of, info_of, infos_of
-from vklab.course.labs.rules import careless, merge_products
+from vklab.course.labs.rules import drop_dead, merge_products
 from vklab.course.labs.swapped import run_swapped
-from vklab.graph import passes, shapes
+from vklab.graph import passes
 from vklab.graph.passes.common_subexpressions import common_subexpressions
 from vklab.graph.passes.drop_no_ops import drop_no_ops
 
@@ -59,17 +59,7 @@ figures.draw_passes()
 # The next cell has a whole pass. A **dead node** makes a value that no output needs. The pass finds such nodes on a walk from the outputs back to the inputs.
 
 # %% id="l10-dead"
-def drop_dead(graph):
-    """Return the graph without the nodes and constants that no output needs."""
-    needed, alive = set(graph["outputs"]), []
-    for node in reversed(graph["nodes"]):
-        if node[0] in needed:
-            alive.insert(0, node)
-            needed.update(node[2])
-    used = {name: array for name, array in graph["constants"].items() if name in needed}
-    return {**graph, "nodes": alive, "constants": used}
-
-
+show(drop_dead)
 small = graph_of("a Relu x; b Mul a one; c Neg b; d Tanh b; y Add b x", one=[1.0])
 print(*small["nodes"], small["inputs"], small["constants"], small["outputs"], sep="\n")
 figures.draw_graph(small, "Two dead nodes, in orange.", drop_dead(small))
@@ -144,14 +134,6 @@ check("10-1", simplify)
 
 # %% id="l10-e1h"
 # hint("10-1")
-
-# %% [markdown] id="l10-effectst"
-# vklab's passes are in one tuple, `PASSES`. The next cell counts them, and prints those that change the number of nodes of BERT, a language model. GELU (a function like Relu) and attention are groups of several nodes in BERT's file; vklab has one kernel for each group. On ResNet-50, which names pictures, no pass finds work.
-
-# %% id="l10-effects"
-bert = shapes.infer(runtime_graph("bert_base"))
-print(len(passes.PASSES), "passes")
-print(*(effect for effect in passes.effects(bert) if effect.before != effect.after), sep="\n")
 
 # %% [markdown] id="l10-2t"
 # ## 2 · A verifier between the passes
@@ -240,46 +222,16 @@ for words, steps in (("no-ops first", (drop_no_ops, common_subexpressions)),
 figures.draw_rounds()
 
 # %% [markdown] id="l10-endr"
-# The order of the passes decides how many rounds the fixpoint takes. With other rules it even decides which fixpoint is reached, or there is none: two rules may each end alone, and undo each other together. So the runtime stops after four rounds, its `MOST_ROUNDS`.
+# The order of the passes decides how many rounds the fixpoint takes. With other rules it even decides which fixpoint is reached. Two rules that undo each other reach none, so the runtime stops after four rounds, its `MOST_ROUNDS`.
 #
-# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers.
-
-# %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
-# ### Exercise 3 · Does it end?
-# Each row is a set of rules, for trees: every value has one reader. Find the measure that every step of every rule in the row lowers. The points are for all rows together.
-#
-# * `fewer nodes`: the number of nodes;
-# * `Transposes sink`: add, over all Transposes, the number of nodes between each one and the output. Choose this only where the number of nodes does not fall;
-# * `left operands shrink`: add, over all Adds, the number of nodes in the left operand;
-# * `may never end`: there is none, because some graph can be rewritten for ever.
-#
-# | row | rules |
-# |---|---|
-# | A | [[a]] |
-# | B | [[b]] |
-# | C | [[c]] |
-# | D | [[d]] |
-
-# %% id="l10-e3" vklab={"role": "exercise", "id": "10-3", "points": 3, "lines": 1}
-ends = ...  # {"A": "fewer nodes", "B": ...}
-### BEGIN SOLUTION
-ends = [[right]]
-### END SOLUTION
-
-# %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
-check("10-3", ends)
-
-# %% id="l10-e3h"
-# hint("10-3")
+# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers. For `x * 1` → `x` it is the number of nodes. `Relu(Transpose(x))` → `Transpose(Relu(x))` leaves that number as it is. Here, add over all Transposes the number of nodes between each one and the output. For `x + y` → `y + x` there is no measure: two steps lead back to the start.
 
 # %% [markdown] id="l10-egg"
 # **Equality saturation** (to read, without an exercise): for whole numbers, `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into the shift `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. See the last reference.
 
 # %% [markdown] id="l10-4t"
 # ## 4 · Your rules in the runtime
-# Two MatMuls by constant weights, `(x @ A) @ B`, equal one, `x @ (A @ B)`, and `A @ B` is known before any run. That is one dispatch less.
-#
-# But count the multiply-adds for a row of `x`: with `A` of shape `(k, r)` and `B` of `(r, m)`, two MatMuls take `k·r + r·m` and one takes `k·m`. With a small `r`, one MatMul costs more. Rounding changes, too, because the sums are formed in another order: this rule keeps the outputs up to a tolerance, not to the last bit. The next cell shows such a rule on plain data.
+# Two MatMuls by constant weights, `(x @ A) @ B`, equal one, `x @ (A @ B)`, and `A @ B` is known before any run. That is one dispatch less. But count the multiply-adds for a row of `x`: with `A` of shape `(k, r)` and `B` of `(r, m)`, two MatMuls take `k·r + r·m` and one takes `k·m`. With a small `r`, one MatMul costs more. The sums are also formed in another order: this rule keeps the outputs up to a tolerance, not to the last bit. Here it is on plain data; its test of the costs is the long `if`.
 
 # %% id="l10-products" tags=["nbval-ignore-output"]
 show(merge_products)
@@ -287,7 +239,7 @@ show(merge_products)
 # %% [markdown] id="l10-swapt"
 # `as_pass` makes a pass of the runtime from a function on plain data. It verifies what comes back with the runtime's own checks, so a broken rule never reaches the driver. The page of vkml, another runtime, lists an "interface for manual instruction and tensor modification" among its to-dos. In vklab the tuple `PASSES` is such an interface for graphs.
 #
-# `run_swapped` puts your `simplify` and the rule above before vklab's passes, in a process of its own with a time limit. It runs two models of the course and three drawn ones, and plans ResNet-50. An arrow marks a count that your passes change. Each drawn model has three pairs of MatMuls, with a copy between the two of each pair. In a pair, `r` is 64, 48 or 4, and `k` and `m` are 32: which pairs does the rule merge?
+# `run_swapped` puts your `simplify` and the rule above before vklab's passes, in a process of its own with a time limit. It runs two models of the course and three drawn ones, and plans ResNet-50. An arrow marks a count that your passes change. Each drawn model has three pairs of MatMuls, with a copy inside each pair. `k` and `m` are 32, and `r` is 64, 48 or 4: which pairs does the rule merge?
 
 # %% id="l10-swap" tags=["nbval-ignore-output"]
 with attempt("10-1"):
@@ -307,7 +259,7 @@ for words, numbers in models.layout_counts().items():
     print("{:16} Transposes {}, dispatches {}, bytes moved {}".format(words, *numbers))
 
 # %% [markdown] id="l10-layoutr"
-# Without fusion the pass saves two dispatches of seven. With fusion it saves none: a fused kernel loads each element from where the Transpose would take it. So one optimization can make another one useless. Measure with and without.
+# Without fusion the pass saves two dispatches of seven. With fusion it saves none: a fused kernel loads each element from where the Transpose would take it. One optimization can make another one useless: measure with and without.
 #
 # ### If and Loop
 # `If` and `Loop` are nodes whose attributes are graphs, their **bodies**. If the condition of an `If` is known, vklab puts the nodes of the chosen branch in its place, while it cuts the graph into chunks (lab 09b). Otherwise the host looks at the condition in each run.
@@ -321,7 +273,7 @@ for words, growing in (("same shape", False), ("growing", True)):
     print(f"{words:10} -> plans of the body in two runs:", models.plans_of_body(growing))
 
 # %% [markdown] id="l10-5t"
-# ## 5 · Fusion: which nodes become one kernel?
+# ## 5 · Fusion: two nodes, one kernel
 # A dispatch that computes `x * 0.5` writes its result to memory, and a dispatch for `tanh` reads it again. **Fusion** makes one kernel of both: the value stays in a register. vklab writes the Slang text of the fused kernel while it plans. Four nodes, one text:
 
 # %% id="l10-slang" tags=["nbval-ignore-output"]
@@ -330,7 +282,71 @@ with vklab.load(chain) as session:
     session.run({"x": np.zeros(64, np.float32)})
     print(len(session.plan.dispatches), "dispatch\n\n" + session.plan.dispatches[0].fragment)
 
+# %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
+# ### Exercise 3 · What would break this fusion?
+# `fuse_pairs` looks for a node `first`, say a Tanh, that makes the first operand of a node `then`, say an Add. It puts one node `Tanh>Add` in the place of `first`. The new node is one kernel: for each element of the Tanh, one invocation adds the second operand and writes the sum. The value of the Tanh is never written. Any other node that read it now reads the sum. So `may_fuse` must ask four questions first:
+#
+# * `one_read`: is the value of `first` read only once in the graph?
+# * `inside`: is this value no output of the graph?
+# * `ready`: do the other values that `then` reads exist before the place of `first`?
+# * `whole`: has the result of `then` the dtype and shape of this value?
+#
+# In the next cell, `value` is the name of what `first` makes. `others` are the other names that `then` reads, `known` those that exist before `first`. `infos` has the dtype and shape of each value. The cell shows the pass on a chain, where no output changes. But **two of the four tests are wrong**: they allow fusions that change an output.
+#
+# Find both, and prove it. The proof is a **witness**: a graph on which the wrong test changes an output, while the other three tests are right.
+
+# %% id="l10-e3p" vklab={"id": "10-3"}
+def may_fuse(graph, first, then):
+    """Tell whether `then` may be fused into `first`, the node that makes its first operand."""
+    nodes, value, others, known, infos = parts_of(graph, first, then)
+    one_read = [[one_read]]
+    inside = [[inside]]
+    ready = [[ready]]
+    whole = [[whole]]
+    return one_read and inside and ready and whole
+
+
+tried = graph_of("a Tanh x; b Add a k; y Neg b", k=[0.5])
+after = fuse_pairs(tried, ("Tanh", "Add"), may_fuse)
+print(*tried["nodes"], "becomes", *after["nodes"], sep="\n")
+
+
+# %% id="l10-e3" vklab={"role": "exercise", "id": "10-3", "points": 5, "lines": 4}
+def witnesses(inner, outer):
+    """Return {test: witness, test: witness}, with the names of the two wrong tests.
+
+    inner: operator of `first`: "Neg", "Tanh" or "Relu". outer: of `then`: "Add", "Sub" or "Mul".
+    The graphs are made by `graph_of`; their inputs and constants have at most 64 elements.
+    TODO     two witnesses with as few nodes as possible.                 (roughly 4 lines)
+    Try      difference(graph, (inner, outer), may_fuse) says what has changed, or "".
+    Example  graph_of(f"a {inner} x; y {outer} a k", "y", k=[0.5]) has two nodes and a constant.
+    """
+    ### BEGIN SOLUTION
+    return {
+        [[right]]
+    }
+    ### END SOLUTION
+
+
+# %% id="l10-e3d" vklab={"role": "demo"}
+with attempt("10-2"), attempt("10-3"):
+    for name, graph in witnesses("Tanh", "Sub").items():
+        fused = fuse_pairs(graph, ("Tanh", "Sub"), may_fuse)
+        changed, found = difference(graph, ("Tanh", "Sub"), may_fuse), first_fault(graph, fused)
+        words = f"{name}, after the pass: {changed or 'no output changes'}. Your verifier: {found}."
+        display(figures.draw_graph(fused, words))
+
+# %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
+check("10-3", witnesses)
+
+# %% id="l10-e3h"
+# hint("10-3")
+
+# %% [markdown] id="l10-carelessr"
+# With a second reader behind the fused kernel, the new graph is in order, and its numbers are wrong: a verifier cannot see that. A lost output it sees at once. So a pass needs both, a verifier and a comparison of values. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
+
 # %% [markdown] id="l10-groupst"
+# ## 6 · Which nodes become one kernel?
 # Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group **moves** is the sum of its buffers' bytes. There are three limits:
 #
 # 1. at most `most` buffers (descriptors are limited, lab 05);
@@ -341,7 +357,7 @@ with vklab.load(chain) as session:
 figures.draw_circle()
 
 # %% [markdown] id="l10-groupsr"
-# A group with a path that leaves it and comes back is called *not convex*, and it breaks rule 3 by itself. The picture shows that convex groups alone are not enough.
+# A group with a path that leaves it and comes back is called *not convex*, and it breaks limit 3 by itself. The picture shows that convex groups alone are not enough.
 #
 # A natural answer: take the nodes in order, and begin a new group where the limits say so. `open_runs` does that, here with at most four buffers. The sizes are made up:
 
@@ -351,39 +367,34 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 
 # %% [markdown] id="l10-e4t"
 # ### Exercise 4 · Groups that move few bytes (scored)
-# Find groups that move as few bytes as you can. `buffers(work, outputs, group)` returns the values that a group binds, `moved(work, sizes, outputs, groups)` adds the bytes, `is_core(op)` tells what a core is, and `broken_rule(work, outputs, most, groups)` returns a sentence about the first broken rule, or `""`.
+# Find groups that move as few bytes as you can. Another natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes; the fewest are 43. It gets stuck: a full group keeps out a better partner. So compare whole orders of kernels instead. After each kernel a set of nodes is done, a *down-set* (lab 05). Three functions help:
 #
-# A better natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes. The fewest are 43.
+# * `next_groups(work, outputs, most, done)` returns each group that keeps the limits and can run when the nodes in `done`, a set of names, have run.
+# * `moved(work, sizes, outputs, groups)` returns the bytes that the groups move together.
+# * `broken_rule(work, outputs, most, groups)` returns a sentence about the first broken rule, or `""`.
 #
-# One point is for valid groups. The other four are for a drawn graph of 24 nodes, one of 30 nodes (two points), and a shuffled part of BERT, 30 nodes with drawn sizes. The better of the two natural answers earns nothing, the fewest possible bytes earn all points, an answer between them its share. The check finds the fewest bytes with a search over all sets of nodes that may be done, so the bound is exact.
+# One point is for valid groups. A drawn graph of 24 nodes brings one, a drawn graph of 30 nodes two, and 30 shuffled nodes of BERT with drawn sizes bring one. The better of the two natural answers earns nothing, the fewest possible bytes earn all points, an answer between them its share. The check searches all down-sets, so its bound is exact.
 
-# %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 17}
+# %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 9}
 def fuse(work, sizes, outputs, most):
     """Return groups of nodes, [["a", "b"], ["c"], ...], that move as few bytes as you can.
 
     work: {name: (operator, names that it reads)} in topological order; a name without a node is
     an input. sizes: bytes of each value. outputs: names. most: most buffers of a group.
-    TODO     every node in one group; the three limits. All calls have 10 seconds together.
+    TODO     every node in one group; the three limits. The check calls it 8 times: 10 s in all.
     Start    [[name] for name in work] is always valid.
     Example  with work = {"a": ("Relu", ("x",)), "b": ("Neg", ("a",))}, outputs = ["b"]:
-             most 2 -> [["a", "b"]]                                       (roughly 17 lines)
+             most 2 -> [["a", "b"]]                                        (roughly 9 lines)
     """
     ### BEGIN SOLUTION
     best = {frozenset(): (0, [])}  # nodes that are done: fewest bytes, and the groups
     for count in range(len(work)):
         for done in [known for known in best if len(known) == count]:
-            groups = [()]
-            for name, (op, reads) in work.items():
-                if name not in done:
-                    groups += [(*group, name) for group in groups
-                               if all(r in done or r in group or r not in work for r in reads)
-                               and not (is_core(op) and any(is_core(work[n][0]) for n in group))]
-            for group in groups:
-                if len(buffers(work, outputs, group)) <= most:
-                    after = done | set(group)
-                    cost = best[done][0] + moved(work, sizes, outputs, [group])
-                    if after not in best or cost < best[after][0]:
-                        best[after] = cost, [*best[done][1], list(group)]
+            for group in next_groups(work, outputs, most, done):
+                after = done | set(group)
+                cost = best[done][0] + moved(work, sizes, outputs, [group])
+                way = cost, [*best[done][1], group]
+                best[after] = min([way, best.get(after, way)])
     return best[frozenset(work)][1]
     ### END SOLUTION
 
@@ -399,7 +410,7 @@ check("10-4", fuse)
 # hint("10-4")
 
 # %% [markdown] id="l10-realt"
-# The next cell runs your function on whole networks, with the runtime's limit of 16 buffers, and counts kernels. There are never fewer kernels than cores. An answer that tries many merges or sets may take too long here: it is stopped after 15 seconds for each network, and its bar is 0.
+# The next cell runs your function on whole networks, with the runtime's limit of 16 buffers, and counts kernels. There are never fewer kernels than cores. An answer that takes more than 15 seconds for a network is stopped, and its bar is 0.
 #
 # On ResNet-50 vklab's simple rules reach the best count: one kernel for each of its 56 cores. On U-Net and ShuffleNet our limits allow more than vklab can write: kernels with several results, and Concat and Split inside a group.
 
@@ -407,29 +418,6 @@ check("10-4", fuse)
 with attempt("10-4", seconds=90):
     rows = models.kernel_counts(fuse, ("unet", "resnet50", "shufflenet_v2"))
     display(figures.draw_bars(rows, "kernels", "Kernels of three networks. 0: stopped."))
-
-# %% [markdown] id="l10-6t"
-# ## 6 · What would break this?
-# This pass fuses each Relu into the node that it reads: that node now makes the value of the Relu. `Tanh>Relu` is one kernel for both. Its author tested the pass on chains, and forgot two things: the value before the Relu may have **two readers**, and it may be an **output**. What does a correct `first_fault` say in each case? Answer with a rule of section 2, such as `"order"`, or with `"nothing"`.
-
-# %% id="l10-careless" tags=["nbval-ignore-output"]
-two_readers = graph_of("a Tanh x; b Relu a; c Neg a; y Add b c")
-an_output = graph_of("a Tanh x; y Relu a", "y a")
-show(careless)
-
-# %% id="l10-p4"
-predict("10-p4", two_readers=..., output=...)
-
-# %% id="l10-carelessd"
-with attempt("10-2"):
-    for graph in (two_readers, an_output):
-        print("verifier:", first_fault(graph, careless(graph)))
-    feed = rewriting.feed_of(two_readers, 0)
-    right, wrong = rewriting.run(two_readers, feed), rewriting.run(careless(two_readers), feed)
-    print("the same values with two readers:", np.allclose(right["y"], wrong["y"]))
-
-# %% [markdown] id="l10-carelessr"
-# So a verifier and a comparison of values on drawn inputs find different faults, and a pass needs both. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
 
 # %% [markdown] id="l10-recap"
 # ## Recap
@@ -444,8 +432,7 @@ with attempt("10-2"):
 # **Next**: lab 11 gives the values that are left their places in memory.
 #
 # **References**
-# * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures and termination.
-# * LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.
+# * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures; LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.
 # * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion.
 # * ExecuTorch, memory layouts: [the page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) and [the pass](https://github.com/pytorch/executorch/pull/6636), with [the copies that it inserts](https://github.com/pytorch/executorch/pull/6763).
 # * Willsey et al., [egg](https://arxiv.org/abs/2004.03082), 2021: equality saturation.

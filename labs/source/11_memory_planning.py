@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l11-title"
 # # Lab 11 · Memory planning
-# **Where every value of a model lies, before the model runs** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
+# **Where every value of a model lies, before the model runs** · 90 minutes, 5 exercises; 20 of them for the last one, which may wait for another day
 #
 # U-Net, a network for medical images, computes 134 MiB of values for one picture. vklab runs it in 43 MiB: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded.
 #
@@ -17,7 +17,7 @@
 # * test what an upper bound of a shape allows;
 # * fit a model under a cap on memory, and say how far from the best you are.
 #
-# **Before this lab**: labs 09 and 10 (graph, topological order, live bytes, passes) and lab 03 (alignment). New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09, 09b and 10 (graph, order, live bytes, passes), and lab 03 (alignment). New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/memory.py`, `vklab/plan/arenas.py`, `vklab/plan/tuning/in_place.py`, `vklab/graph/bounds.py`.
 
@@ -54,7 +54,7 @@ figures.draw_view()
 # * An **output** is read by the caller, after the last step. With four nodes that is step 4.
 #
 # ### Exercise 1 · Find the lifetimes
-# An order that cannot run must not get a plan. So the given lines raise `ValueError` if a value is read before its node has run (if a graph has a cycle, this happens in *every* order), or if two nodes write the same value. Write the rest. The cell after yours draws the 49 nodes of U-Net. Four long bars are results of its first half that its second half reads.
+# An order that cannot run must not get a plan. So the given lines raise `ValueError` if a value is read before its node has run, or if two nodes write the same value. Write the rest. The cell after yours draws the 49 nodes of U-Net. Its four long bars are results of the first half that the second half reads.
 
 # %% id="l11-e1" vklab={"role": "exercise", "id": "11-1", "points": 5, "lines": 10}
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -68,7 +68,8 @@ def find_lifetimes(nodes, outputs):
     TODO     first: the step that writes the value. last: the last step that reads the value, or a
              view of it; equal to `first` if nobody reads it. A node whose operator is in VIEWS
              lengthens no lifetime: it makes another name for the bytes of its first input.
-             Not in the result: views, and values that no node writes.
+             Not in the result: views, and values that no node writes. (An input of the graph
+             may have views, and may be an output.)
     Approach for each node fill both dictionaries; after the loop, the outputs. (roughly 10 lines)
     Example  find_lifetimes([("Conv", ("x",), ("a",)), ("Flatten", ("a",), ("f",)),
                              ("Relu", ("f",), ("b",))], ["b"]) -> {"a": (0, 2), "b": (2, 3)}
@@ -122,7 +123,7 @@ for name, plan in planned.items():
     print(packing.bound_text(name, sum(life.length_bytes for life in plan.lifetimes), plan))
 
 # %% [markdown] id="l11-boundr"
-# Nothing ran here: these are plans, for a device with 64-bit integers, even if yours has none. The runtime's passes have fused nodes (lab 10), so its U-Net has 23 values where yours has 49. On all five networks, the arena is as small as the largest live set. Section 3 asks why.
+# Nothing ran here: these are plans. The runtime has fused nodes (lab 10), so its U-Net has fewer values than yours, and a smaller largest live set. On all five networks, the arena is as small as the largest live set. Section 3 asks why.
 
 # %% [markdown] id="l11-2t"
 # ## 2 · Offsets in an arena
@@ -135,9 +136,9 @@ figures.draw_alignment()
 
 # %% [markdown] id="l11-e2t" vklab={"id": "11-2"}
 # ### Exercise 2 · The lowest offset
-# The values get their places one after the other. For the next value, list the byte ranges of all placed values whose lifetimes overlap its own. These ranges are taken; all other bytes are free. Return the lowest offset at which the value fits. The alignment is [[align]] bytes unless the call says otherwise.
+# The values get their places one after the other. For the next one, some byte ranges are *taken*: those of all placed values whose lifetimes overlap its own. All other bytes are free. Return the lowest offset at which the value fits. The alignment is [[align]] bytes unless the call says otherwise.
 #
-# Two *taken* ranges may share bytes. Both overlap the new value in time, but one of them may be dead before the other is born.
+# Two taken ranges may share bytes: one of the two values may be dead before the other is born.
 
 # %% id="l11-e2" vklab={"role": "exercise", "id": "11-2", "points": 5, "lines": 5}
 ALIGN = [[align]]
@@ -163,7 +164,7 @@ def lowest_offset(size, taken, alignment=ALIGN):
 
 
 # %% [markdown] id="l11-e2r"
-# The runtime asks for *all* offsets at once. The next cell has the signature of its `vklab.plan.memory.assign_offsets`, and calls your function for each value, the largest first. In the picture, a *dispatch* is a step of the runtime's plan. `cat_2` joins two values, and still it is born long before both exist: the runtime lets each of them write directly into its part of `cat_2`.
+# The runtime asks for *all* offsets at once. The next cell has the signature of its `vklab.plan.memory.assign_offsets`, and calls your function for each value, the largest first. In the picture, a *dispatch* is a step of the runtime's plan. `cat_2` joins two values. It is born before both exist, because the runtime lets each of them write directly into its part of `cat_2`.
 
 # %% id="l11-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 def my_offsets(lifetimes, aliasing=True):
@@ -180,7 +181,8 @@ def my_offsets(lifetimes, aliasing=True):
 with attempt("11-2"):
     lifetimes = planned["unet"].lifetimes
     display(figures.draw_packing(lifetimes, my_offsets(lifetimes), "Your packing of U-Net. A "
-                                 "box is as wide as a lifetime and as high as the bytes."))
+                                 "box is as wide as a lifetime and as high as the bytes; its "
+                                 "colour means nothing."))
 
 # %% id="l11-e2c" vklab={"role": "check", "id": "11-2"}
 check("11-2", lowest_offset)
@@ -189,7 +191,7 @@ check("11-2", lowest_offset)
 # hint("11-2")
 
 # %% [markdown] id="l11-swapt"
-# Now your packing goes into the real runtime. Two models run with it, in a process of its own; U-Net and BERT are only planned. A wrong offset would let one kernel overwrite the values of another, and no driver would report it. So `verified` tests every packing with the runtime's own `check_offsets` before the driver sees it. The second attempt spoils your packing: it moves the highest value down by one unit of its alignment, and must be refused.
+# Now your packing goes into the real runtime. Two models run with it, in a process of their own; U-Net and BERT are only planned. No driver would report a wrong offset. So `verified` first tests every packing with the runtime's own `check_offsets`. The second attempt moves one value of your packing down by one unit of its alignment, and must be refused.
 
 # %% id="l11-swap" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("11-2"):
@@ -212,20 +214,20 @@ figures.draw_orders(packing.compared(planned), "Percent by which an arena is lar
                     "largest live set. Last column: the mean of 20 drawn sets of 40 values.")
 
 # %% [markdown] id="l11-whyt"
-# **Why is by size so good on real networks?** Look at the last column: on drawn sizes, no rule reaches the bound. So the rule alone is not the reason. The next cell keeps the lifetimes of each network and changes only the sizes: it exchanges them among the values, or it draws new ones. How often does by size miss the bound then? A second line counts the nodes that keep the size, and those that change it.
+# **Why is the order by size so good on real networks?** In the last column, with drawn sizes, every rule is above the bound. So the rule alone is not the reason. The next cell keeps the lifetimes of each network and changes the sizes: 20 times it exchanges them among the values, and 20 times it draws new ones. How often does the order by size then miss the bound? The second line counts the nodes that keep the size, and those that change it.
 
 # %% id="l11-why" tags=["nbval-ignore-output"]
 for name, plan in planned.items():
     print(packing.sizes_text(name, plan.lifetimes))
 
 # %% [markdown] id="l11-whyr"
-# The sizes are the reason. Many nodes write as many bytes as they read, and outside Inception nearly all others multiply or divide the size by 2 or 4. So in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception is easy for another reason: its largest live set is only two values.
+# The sizes are the reason. Many nodes write as many bytes as they read, and outside Inception nearly all others multiply or divide the size by 2 or 4. So in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception and ShuffleNet are easy for another reason: in the step with the most live bytes, only two values are live.
 #
-# With drawn sizes the gaps have rests. To find the smallest arena is then NP-hard: no fast method is known. The runtime tries birth order first, because that is fast, and other orders only where it misses the bound.
+# With drawn sizes the gaps have rests. In general, to find the smallest arena is *NP-hard*: no fast method is known. The runtime tries birth order first, because that is fast, and other orders only where it misses the bound.
 
 # %% [markdown] id="l11-4t"
 # ## 4 · In place
-# In step 5, `b = Relu(a)` reads `a` for the last time and writes `b`. In that step both are live, so they cannot share bytes, unless the result is written *over* the operand: **in place**. Then both together take the bytes of one.
+# Suppose that step 5, `b = Relu(a)`, is the last one that reads `a`. In step 5 both are live, so they cannot share bytes, unless the result is written *over* the operand: **in place**. Then both together take the bytes of one.
 
 # %% id="l11-4d" tags=["hide-input"]
 figures.draw_in_place()
@@ -301,7 +303,7 @@ figures.draw_slots("""[[plan]]""")
 # Which step overwrites which value? The value is the one whose bytes are lost, by its own name, not by the name of a view.
 
 # %% id="l11-e4" vklab={"role": "exercise", "id": "11-4", "points": 2, "lines": 1}
-overwritten = ...  # {"step": "0", "value": "a"}
+overwritten = ...  # {"step": "0", "value": "a"}; the step is text, too
 ### BEGIN SOLUTION
 overwritten = [[right]]
 ### END SOLUTION
@@ -339,13 +341,13 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
 
 # %% [markdown] id="l11-7t"
 # ## 7 · Under a cap
-# No packing is smaller than the largest live set. If the device has less memory than that, something has to leave it for a while. A value can leave between two uses that are at least two steps apart. (On the four picture networks no value can leave in the largest step: all live ones are in use. On BERT some can.)
+# No packing is smaller than the largest live set. If the device has less memory than that, some value has to leave it for a while. A value can leave between two uses that are at least two steps apart. (In the step with the most live bytes, this helps only BERT. In the other four networks, that step uses every live value.)
 
 # %% id="l11-7d" tags=["hide-input"]
 figures.draw_offload()
 
 # %% [markdown] id="l11-7r"
-# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. An example is `relu_1`, the first long bar of U-Net, 12.25 MiB. To move it out and back over a bus with 25 GB/s takes 1 ms. To make it again from the picture takes 3.9 GFLOP: 0.1 ms on a device with 30 TFLOP/s, 8 ms on one with 0.5 TFLOP/s.
+# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. Take `relu_1`, the first long bar of U-Net, 12.25 MiB. Out and back over a bus with 25 GB/s is 1 ms. To compute it again is 3.9 GFLOP: 0.1 ms at 30 TFLOP/s, 8 ms at 0.5 TFLOP/s.
 
 # %% [markdown] id="l11-e5t"
 # From here on, only offload, and we count bytes. A **move** `(name, step)` sends a value away after its use in this step; it is back for its next use. It costs the bytes of the value twice: out and back. A value never changes after it was written, so its copy on the host stays good: *a second move of the same value costs only the way back*.
@@ -356,7 +358,7 @@ figures.draw_offload()
 figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use first.")
 
 # %% [markdown] id="l11-e5r"
-# The rule moves 42 bytes, and 26 are enough. It ignores how large a value is, and whether the host already has a copy; and it takes no move back.
+# The rule moves 42 bytes, and 26 are enough. It ignores how large a value is, and whether the host already has a copy. On larger cases, it also keeps moves that later moves have made needless.
 #
 # ### Exercise 5 · The fewest bytes under a cap (scored)
 # Find moves that keep every step under the cap, and move as few bytes as you can. Three functions help: `live_bytes(values, moves)` lists the bytes on the device in each step, `moved_bytes(values, moves)` is the cost, and `gaps_of(values)` lists every possible move.
@@ -371,7 +373,8 @@ def moves_under_cap(values, cap):
     is live until the last one. cap: most bytes that may be on the device in any step.
     TODO     each step: a use of the value, not its last one, and its next use is at least two
              steps later. max(live_bytes(values, moves)) <= cap. All draws: 10 seconds.
-    Start    farthest_first(values, cap) is always valid. Are all of its moves needed?
+    Start    farthest_first(values, cap) is always valid. Drop the moves that are not needed. Then
+             try other moves, and keep the best.
     Example  {"a": (4, (0, 1, 4)), "b": (3, (1, 2)), "c": (5, (2, 3)), "d": (2, (3, 4))}, cap 9
              -> [("a", 1)], which moves 8 bytes                        (roughly 17 lines)
     """

@@ -8,7 +8,7 @@
 # # Lab 12 · Scheduling
 # **What runs where, in which order, and what waits for what** · 90 minutes, 4 exercises
 #
-# A plan says which kernels run. With two devices, or with several requests at the same time, someone has to decide where and when. One order can take twice as long as another one that does the same work.
+# A plan says which kernels run. With two devices, or with several requests at the same time, someone has to decide where and when. One schedule can take almost twice as long as another one that does the same work.
 #
 # **Afterwards you can**
 # * say what recording once saves, and count it;
@@ -18,7 +18,7 @@
 # * read a trace of host and device, and calibrate a table of costs;
 # * write a schedule for two devices, and say how far from the best it is.
 #
-# **Before this lab**: labs 06 and 09. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 06, 09 and 09b. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/place/cutting.py`, `vklab/runtime/many/scheduler.py`.
 
@@ -53,7 +53,7 @@ banner()
 figures.draw_replay()
 
 # %% [markdown] id="l12-1r"
-# vklab replays. The switch `DISABLE_REPLAY` makes each run record its list again. The list of the digits network has 6 steps. A session is loaded and then run ten times. How many steps are recorded in all, with replay and without?
+# vklab replays. The switch `DISABLE_REPLAY` makes each run record its list again. The list of the digits network has 6 steps. A session is loaded and then run ten times. How many steps are recorded in all, loading included: with replay, and without?
 
 # %% id="l12-p1"
 predict("12-p1", replayed=..., recorded_again=...)
@@ -69,7 +69,7 @@ print("replayed:", recordings(DIGITS, ten, 10)[0])
 print("recorded again:", recordings(DIGITS, ten, 10, DISABLE_REPLAY=1)[0])
 
 # %% [markdown] id="l12-timet"
-# What does it save? An addition of one number is nearly no work, so a chain of additions shows what a step costs besides its work. The next cell runs 300 of them on *your* machine, and also times the recording. On a CPU device both numbers are times of this processor. For comparison: vkml, a runtime in Rust, states "1.62 µs/op dispatch latency on a linear chain-add benchmark" on an RTX 3080 (its page, version 0.0.3). With vklab on an NVIDIA H200, a dispatch with its barrier took 2.3 to 2.6 microseconds (November 2026).
+# What does it save? To add two numbers is nearly no work, so a chain of 300 additions shows what a step costs besides its work. The next cell times its recording and a replayed run, on *your* machine. On a CPU device both are times of this processor. For comparison: vkml, a runtime in Rust, states "1.62 µs/op dispatch latency on a linear chain-add benchmark" on an RTX 3080 (its page, version 0.0.3). With vklab on an NVIDIA H200, a dispatch with its barrier took 2.3 to 2.6 microseconds (November 2026).
 
 # %% id="l12-time" tags=["nbval-ignore-output"]
 chain, zero = adds(300), {"x0": np.zeros(1, np.float32)}
@@ -92,7 +92,7 @@ display(figures.draw_chunks(chunking.BRANCHES, [(0, "a"), (1, "cd"), (0, "be"), 
 # ### Exercise 1 · Few chunks
 # Each chunk costs a submission, so fewer are better if nothing else counts. **A rule that helps:** once you have chosen the device of the next chunk, take *every* node of this device that can run now, then all that can run after these. To leave a node out saves nothing: it needs a later chunk, and the nodes that read it wait, too.
 
-# %% id="l12-e1" vklab={"role": "exercise", "id": "12-1", "points": 6, "lines": 18}
+# %% id="l12-e1" vklab={"role": "exercise", "id": "12-1", "points": 6, "lines": 15}
 def build_chunks(nodes):
     """Return chunks (device, names, waits, arrivals), in an order in which they can run.
 
@@ -100,19 +100,22 @@ def build_chunks(nodes):
     TODO     names: the nodes of the chunk; each node is in one chunk, of its own device.
              waits: numbers of the earlier chunks that the chunk reads from, each once.
              arrivals: names of the nodes of other devices that it reads from, each once.
-             As few chunks as possible. ValueError for two nodes of one name, a name that is not
-             there, or nodes that wait for each other.
-    Approach fill(nodes, done, device) applies the rule: it returns names in order, [] if none can
-             run. First any valid chunks and their links; then the fewest, on two devices, on three.
+             As few chunks as possible. ValueError for nodes that wait for each other.
+    Approach fill(nodes, done, device) applies the rule. done: names that have run. It returns the
+             names of the next chunk in order, [] if none can run. Keep a list of cuts, first the
+             empty one. Extend each cut by one chunk, of each device in turn, until one has all
+             nodes. Of two cuts with the same nodes done, one is enough. At the end,
+             chunking.predecessors(nodes, [(device, names), ...]) returns all waits.
     Example  build_chunks([("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b"))])
              -> [(0, ["a"], [], []), (1, ["b"], [0], ["a"]), (0, ["c"], [0, 1], ["b"])]
-             (roughly 18 lines)
+             (roughly 15 lines)
     """
     device_of = {name: device for name, device, _ in nodes}
     reads_of = {name: reads for name, _, reads in nodes}
+    unknown = set().union(*reads_of.values()) - device_of.keys()
+    if unknown or len(device_of) < len(nodes):
+        raise ValueError("two nodes have one name, or a node reads a name that is not there")
     ### BEGIN SOLUTION
-    if len(device_of) < len(nodes):
-        raise ValueError("two nodes have one name")
     cuts, seen = [[]], set()
     for groups in cuts:  # grows in the loop: all cuts of two chunks come before those of three
         done = [name for _, names in groups for name in names]
@@ -124,13 +127,12 @@ def build_chunks(nodes):
                 seen.add(frozenset(done + more))
                 cuts.append([*groups, (device, more)])
     else:
-        raise ValueError("nodes wait for each other, or for a node that is not there")
-    number_of = {name: number for number, (_, names) in enumerate(groups) for name in names}
-    chunks = []
+        raise ValueError("nodes wait for each other")
+    chunks, before = [], chunking.predecessors(nodes, groups)
     for number, (device, names) in enumerate(groups):
         reads = set().union(*(reads_of[name] for name in names))
-        chunks.append((device, names, {number_of[read] for read in reads} - {number},
-                       [read for read in reads if device_of[read] != device]))
+        arrivals = [read for read in reads if device_of[read] != device]
+        chunks.append((device, names, before[number], arrivals))
     return chunks
     ### END SOLUTION
 
@@ -150,7 +152,7 @@ check("12-1", build_chunks)
 
 # %% [markdown] id="l12-swapt"
 # ### Your chunks in the runtime's plan
-# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place. A child process plans three models for two devices. The second device is a copy of yours that exists *on paper* only, so nothing is run. All poolings, or all Relus, are placed on the copy (`PINS`). `as_chunks` verifies your cut before the runtime sees it. (`early` names large values that should leave at once. Your cut may ignore it.)
+# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place, in a process of its own. That process plans three models for two devices, and runs nothing: the second device is a copy of yours *on paper*. `PINS` places all poolings, or all Relus, on the copy. `as_chunks` verifies your cut before the runtime sees it. (Your cut may ignore `early`, the large values that should leave at once.)
 
 # %% id="l12-swap" tags=["nbval-ignore-output"]
 PINS = {"mini_classifier.onnx": {"Relu": 1, "*": 0}, "digits_cnn.onnx": {"MaxPool": 1, "*": 0},
@@ -172,14 +174,14 @@ for whose, replacement in (("vklab", None), ("yours", my_cut)):
         print(planned.message, end="")
 
 # %% [markdown] id="l12-swapr"
-# Inception needs 21 chunks; vklab takes 27. Six times, two chunks of one device follow each other in its plan. The docstring of `cut`, below, calls chunks *stages* and gives the reason: "no device waits for work that it does not need". Few chunks and early starts are two different goals; section 6 takes the second.
+# Inception needs 21 chunks; vklab takes 27. Six times, two chunks of one device follow each other in its plan. Read only the docstring of `cut`, below. It calls chunks *stages*, and gives the reason: "no device waits for work that it does not need". Few chunks and early starts are two different goals; section 6 takes the second.
 
 # %% id="l12-show" tags=["hide-input"]
 show(chunking.CUT)
 
 # %% [markdown] id="l12-bugt" vklab={"id": "12-2"}
 # ### Exercise 2 · What would break this?
-# This cutter is shorter than yours. A node joins the chunk of its first input on the same device; if there is none, it begins a new chunk. Its author has tested it on chains and on a network with two branches. Find a graph on which exactly [[chunks]] of its chunks wait for each other in a circle: such a plan never ends.
+# This cutter is shorter than yours. A node joins the chunk of its first input on the same device; if there is none, it begins a new chunk. Its author has tested it on chains and on a network with two branches. Find a graph on which exactly [[chunks]] of its chunks wait for each other in a circle: such a plan never ends. List each node after the nodes that it reads.
 
 # %% id="l12-bug"
 show("vklab.course.labs.chunking.join_inputs")
@@ -215,7 +217,7 @@ check("12-2", breaks)
 figures.draw_counters()
 
 # %% [markdown] id="l12-3r"
-# Suppose, in the picture, that the end of chunk 2 is reported twice by mistake: the completions are 0, 2, 2, and nobody looks for the mistake. How many chunks become ready at the first 2, and which chunk at the second?
+# Suppose, in the picture, that the end of chunk 2 is reported twice by mistake: the completions are 0, 2, 2, and nobody notices. How many chunks become ready at the first 2, and which chunk at the second?
 
 # %% id="l12-3p"
 predict("12-p2", ready_at_first=..., starts_at_second=...)
@@ -263,7 +265,7 @@ display(figures.draw_frames([(0, 6), (6, 12), (12, 18)], 2, 4, "One frame at a t
 display(figures.draw_frames([(0, 6), (2, 10), (6, 14), (10, 18)], 2, 4, "Two frames in flight."))
 
 # %% [markdown] id="l12-e4t" vklab={"id": "12-3"}
-# ### Exercise 3 · Predict
+# ### Exercise 3 · Three in flight
 # Would *three* in flight give more frames in a second? Would a late frame take longer from its start to its end?
 #
 # The host takes [[host]] ms for a frame, the device [[device]] ms. There are [[count]] frames, and all their inputs are there from the start. The host takes them in order. With *n* in flight, a frame begins when the host is free and the frame *n* places before it has ended. Compute, or simulate.
@@ -286,7 +288,7 @@ check("12-3", in_flight)
 # hint("12-3")
 
 # %% [markdown] id="l12-mapt"
-# `session.submit` starts a frame and returns at once; `session.map` keeps several in flight; `trace` records eight of them, with host and device on one clock. A CPU device *is* this processor, and the host part is short, so the gain is small, or lost in noise. Colours tell the kind of work, not the frame.
+# `session.submit` starts a frame and returns at once; `session.map` keeps several in flight; `trace` records eight of them, with host and device on one clock. A CPU device *is* this processor, and the host part is short, so the gain is small, or lost in noise. In the picture, colours tell the kind of work; the number before a name is the frame.
 
 # %% id="l12-map" tags=["nbval-ignore-output"]
 with vklab.load(DIGITS) as session:
@@ -298,7 +300,7 @@ display(two_at_once)
 
 # %% [markdown] id="l12-5t"
 # ## 5 · Read a trace, and make a table of costs
-# The picture above is a **Gantt chart**: a row for each place of work, time to the right. Its thin line is the **critical path**: the longest chain in which each piece of work waited for the one before. Faster work outside this chain does not shorten the run.
+# The picture above is a **Gantt chart**: a row for each place of work, time to the right. Its thin orange line is the **critical path**: the longest chain in which each piece of work waited for the one before. Faster work outside this chain does not shorten the run.
 #
 # `to_chrome` returns the same trace as events that [Perfetto](https://ui.perfetto.dev) opens. An event of phase `X` is a bar, with a start `ts` and a length `dur` in microseconds. A process is a device, a thread is a row. To look at it there, write `text` to a file of your own.
 
@@ -335,7 +337,7 @@ print(f"their sum {total:.0f} us, a whole run {whole:.0f} us: {100 * (total / wh
 # * the **work over the devices**: all tasks, each on its faster device, shared evenly;
 # * the **work of one device**: tasks that only this device can run.
 #
-# **List scheduling** (lab 06) is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (HEFT, below, is a known variant; its chains count mean times, and transfers.) The picture shows list scheduling of six tasks.
+# **List scheduling** (lab 06) is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (HEFT, in the output, is a known variant; its chains count mean times, and transfers.) The picture shows list scheduling of six tasks.
 
 # %% id="l12-6d" tags=["hide-input"]
 display(figures.draw_schedule(EXAMPLE, by_critical_path(EXAMPLE), "List scheduling."))
@@ -353,7 +355,7 @@ for rule, end in naturals(EXAMPLE).items():
 # Find schedules as short as you can. Three functions help; the docstring names them. One point is for valid schedules. The others count time: everything on one device earns nothing; the best schedule, which a search has found, earns all points. There are at most nine tasks: a part of Inception, and two requests for parts of it, with drawn times.
 
 # %% id="l12-e5" vklab={"role": "exercise", "id": "12-4", "points": 6, "lines": 12}
-WIDTH = 500  # how many tables to keep, if your answer keeps several
+WIDTH = 500  # how many tables to keep
 
 
 def schedule(tasks):
@@ -364,8 +366,10 @@ def schedule(tasks):
     TODO     every task once, on a device that can run it. A task starts when its device is free
              and its inputs are there. All cases together have 10 seconds. No tasks: [[], []].
     Start    list scheduling: a table {name: (device, start, end)} that grows task by task.
-             ready(tasks, table): what comes next; earliest(tasks, table, name, device): when.
-             outlook(tasks)(table) compares tables: (no end before this, sum of both devices' ends).
+             ready(tasks, table): names of the tasks that can come next.
+             earliest(tasks, table, name, device): the time at which a task can start there.
+    Then     keep WIDTH tables, not one: extend each by every ready task on every device. Sort by
+             outlook(tasks)(table): (lower bound of its makespan, sum of both devices' ends).
     Example  schedule({"a": ((2, 1), (), 3), "b": ((2, None), ("a",), 1)}) -> [["a", "b"], []]
              (roughly 12 lines)
     """

@@ -88,24 +88,26 @@ figures.draw_queues(CHUNKS, calm)
 # ### Exercise 1 · Overtake
 # Write the function that finds a trace in which a chunk begins before a chunk that it reads has ended. For some graphs there is none: return `[]`.
 #
-# Two points count events: a short trace is easier to believe than a long one. Running everything in the given order until something can be overtaken earns none of the two, the shortest possible trace earns both.
+# Two of the points reward a short trace, which is easier to believe than a long one. The shortest possible trace earns both. Running everything in the given order until something can be overtaken earns neither.
 
-# %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 10}
+# %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 9}
 def overtaking(jobs):
     """Return a short trace of sketch 1 in which a chunk reads too early; [] if there is none.
 
     jobs: {name: (device, names of the chunks that it reads)}, in an order that works.
     TODO     choose a chunk, and let everything that it needs run, but without the ends that
              nothing forces. Then submit it and begin it. Which choice needs fewest events?
-    Approach for each chunk, collect all that it needs, directly or through others. A read on its
-             own device may still run, unless another needed chunk reads it, too. (Why?)
+    Approach `needs`, below, has all that each chunk needs, directly or through others. A read on
+             its own device may still run, unless another needed chunk reads it, too. (Why?)
     Example  overtaking({"a": ("GPU 0", ()), "b": ("GPU 0", ("a",))}) -> [("submit", "a"),
-             ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 10 lines)
+             ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 9 lines)
     """
-    ### BEGIN SOLUTION
-    needs, found = {}, []
-    for name, (device, reads) in jobs.items():
+    needs = {}
+    for name, (_, reads) in jobs.items():
         needs[name] = {n for read in reads for n in (read, *needs[read])}
+    ### BEGIN SOLUTION
+    found = []
+    for name, (device, reads) in jobs.items():
         running = [read for read in reads if jobs[read][0] == device
                    and not any(read in jobs[other][1] for other in needs[name])]
         trace = [(kind, n) for n in jobs if n in needs[name] for kind in ("submit", "begin", "end")
@@ -154,7 +156,13 @@ figures.draw_handover()
 #
 # VKML lowers its counters with release only (`execution_state.rs`, same commit).
 #
-# **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and then counts the dependents, in any order; then it may start another one. A job is ready when its counter is zero, and any thread may start it. That thread then adds the view of the thread that made the job ready to its own. (This hand-over is right; only the counters lack acquire.) A start reads **stale** (old) bytes if a result that it needs is outside of its thread's view.
+# **Sketch 2** has threads, and three events:
+#
+# * `("start", thread, job)` reads the results that the job needs;
+# * `("write", thread, job)` writes the job's own result;
+# * `("count", thread, job, dependent)` lowers the counter of a job that reads it.
+#
+# A thread starts a job, writes, and counts *all* dependents, in any order. Only then it may start another job. A job is ready when its counter is zero, and any thread may start it. The thread that starts it adds to its own view the view of the thread that made the job ready. (So the pool hands a job over correctly; only the counters lack acquire.) A start reads **stale** (old) bytes if its thread's view lacks a result that the job needs.
 #
 # The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes? Write True or False.
 
@@ -207,20 +215,20 @@ check("12b-2", stale_trace)
 # ## 4 · What the words promise
 # VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. These are three different promises.
 #
-# **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that is suspended while it holds the lock stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and so do workers that wait for a fence), nor that the code has no race, nor that it is fast.
+# **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. (A thread that is suspended while it holds a lock stops all others.) The word does not say that *every* thread gets on (that is **wait-free**), that nobody sleeps (idle workers do), that the code has no race, or that it is fast.
 #
-# **Miri** is an interpreter for Rust programs. It runs your tests and reports leaks of memory and *undefined behaviour*, after which the language promises nothing. Examples are a read of freed memory and a *data race*: two threads touch the same memory, one of them writes, and nothing orders the two. Miri's [README](https://github.com/rust-lang/miri) states the limits. It tests one of many possible executions; some legal stale reads never come up; and it cannot call most functions of other languages, so no call into a Vulkan driver is verified. For complicated atomic code the README recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports leaks of memory and *undefined behaviour*, after which the language promises nothing. Examples are a read of freed memory and a *data race*: two threads touch the same memory, one of them writes, and nothing orders the two. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions, some legal stale reads never come up, and it cannot call most functions of other languages. So no call into a Vulkan driver is verified. For complicated atomic code the README recommends tools such as loom, which try many orders of the threads' steps, as you do here.
 #
 # zero-pool's [report](https://github.com/void-research/zero-pool/blob/v0.8.4/tests/README.md) on version 0.8.4 lists 8 tests and 5 examples that passed. A day later, commit d92d831 of version 0.8.5 mended a fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
 #
 # ### Memory that another thread still reads
-# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. Between these two steps, the caller may see the 0, return, and free the record. VKML's `execution_state.rs` takes these steps in this order, too (same commit). It is safe there, because each worker holds a share of the record, an `Arc` as in section 3.
+# A lock-free structure has one more difficulty: when may a record be freed? The worker below lowers the last counter, and then looks up whom to wake. Between these two steps, the caller may see the 0, return, and free the record. VKML's `execution_state.rs` takes the same steps (same commit), and is safe: each worker holds a share of the record, an `Arc` as in section 3.
 
 # %% id="l12b-4d" tags=["hide-input"]
 figures.draw_reclaim()
 
 # %% [markdown] id="l12b-4r"
-# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, and freed only when nobody can hold it any more. In *epoch-based* reclamation, as in zero-pool's `queue.rs`, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch. A record may be freed when every announced epoch is later than the one in which it was retired. "Cooperative" means that workers do this themselves, between two jobs. The price: one worker that stays in an old epoch keeps all retired memory alive.
+# **Reclamation** is a more general answer: a record that is taken out of a structure is *retired*, and freed only when nobody can hold it any more. In *epoch-based* reclamation, as in zero-pool's `queue.rs`, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch. A record may be freed when every announced epoch is later than the one in which it was retired. "Cooperative" means that workers do this themselves, between two jobs. The price: one worker that stays in an old epoch keeps all retired memory alive.
 
 # %% [markdown] id="l12b-e3t" vklab={"id": "12b-3"}
 # ### Exercise 3 · Which word keeps which promise?
@@ -232,7 +240,7 @@ figures.draw_reclaim()
 # | D | [[d]] |
 # | E | [[e]] |
 #
-# Which word, taken alone, gives this promise for a thread pool or a counter? Choose `lock-free`, `Miri verified`, `atomic counter`, `release and acquire` or `none of them`. The points are for all rows together.
+# Which word, taken alone, gives this promise for a thread pool or a counter? (To *push* is to add a job to the pool's list.) Choose `lock-free`, `Miri verified`, `atomic counter`, `release and acquire` or `none of them`. The points are for all rows together.
 
 # %% id="l12b-e3" vklab={"role": "exercise", "id": "12b-3", "points": 3, "lines": 1}
 guarantees = ...  # {"A": "lock-free", "B": ...}
@@ -271,7 +279,7 @@ figures.draw_step()
 #
 # The check asks your function about every state that some order of events reaches, with every event that may come next. A function that is right there is right in every order.
 
-# %% id="l12b-e4" vklab={"role": "exercise", "id": "12b-4", "points": 6, "lines": 20}
+# %% id="l12b-e4" vklab={"role": "exercise", "id": "12b-4", "points": 6, "lines": 18}
 def step(jobs, state, event):
     """Return the state after an event, as a new dict.
 
@@ -286,11 +294,14 @@ def step(jobs, state, event):
                    counted down at once, because the device itself orders them (section 2).
            zero    a job counted down to 0 starts, unless a job that it reads is in `failed`.
            twice   an event of a job that is not in flight changes nothing.
+    Approach write two functions inside this one, and let them call each other: start(job), and
+             count_readers(job, same_device). The copies below leave the old state as it was.
     Example  for {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("b",))}, go gives {"left":
-             {"a": 0, "b": 0, "c": 1}, "in_flight": ["a", "b"], "failed": []}  (roughly 20 lines)
+             {"a": 0, "b": 0, "c": 1}, "in_flight": ["a", "b"], "failed": []}  (roughly 18 lines)
     """
-    ### BEGIN SOLUTION
+    kind, name = event
     left, flying, failed = dict(state["left"]), list(state["in_flight"]), list(state["failed"])
+    ### BEGIN SOLUTION
 
     def start(job):
         flying.append(job)
@@ -303,7 +314,6 @@ def step(jobs, state, event):
                 if left[other] == 0 and not any(read in failed for read in reads):
                     start(other)
 
-    kind, name = event
     if kind == "go":
         for job, (_, reads) in jobs.items():
             if not reads:
@@ -319,7 +329,7 @@ def step(jobs, state, event):
 
 
 # %% [markdown] id="l12b-5x"
-# First try all orders yourself. `explore` asks your function for each of them, and stops at the first problem: a job started twice, or before what it reads; a job that is lost; a run that ends too early, or never. The jobs are two requests, each with the four chunks of section 2. (`explore` looks for problems; the check compares every state.)
+# First try all orders yourself. `explore` asks your function for each of them, and stops at the first problem: a job started twice, or before what it reads; a job that is lost; a run that ends too early, or never. The jobs are two requests, each with the four chunks of section 2.
 
 # %% id="l12b-e4d" vklab={"role": "demo"}
 REQUESTS = {f"{chunk}{n}": (device, tuple(f"{read}{n}" for read in reads))
@@ -360,7 +370,7 @@ figures.draw_ownership()
 show("vklab.vulkan.memory.buffer_info")
 
 # %% [markdown] id="l12b-6p"
-# Two families make vklab's buffers `CONCURRENT`; one leaves them `EXCLUSIVE`. Now for the order. The class `TwoQueues` belongs to this lab: it submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. Many devices, lavapipe among them, have *one* queue for both.
+# Two families make vklab's buffers `CONCURRENT`; one leaves them `EXCLUSIVE`. Now for the order. The class `TwoQueues` belongs to this lab: it submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. In Vulkan, such a wait holds up everything that is submitted to the same queue later, too. Many devices, lavapipe among them, have *one* queue for both.
 #
 # Take such a device, and submit the **reader first**, then the writer. What happens to the reader without a wait, and what if it waits for 1? Write `"old"`, `"new"` (the bytes that it sees) or `"never"` (it never ends).
 
@@ -373,7 +383,7 @@ for submitted, value in (("writer first", 1), ("reader first", 0), ("reader firs
     print(f"{submitted}, waits for {value}: {seen.value or seen.message}")
 
 # %% id="l12b-6w" tags=["nbval-ignore-output"]
-show("vklab.course.labs.two_queues.TwoQueues")
+show("vklab.course.labs.two_queues.TwoQueues._copy")
 
 # %% [markdown] id="l12b-6e"
 # vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.

@@ -83,7 +83,7 @@ show("vklab.plan.place.search.first_fit")
 #
 # To try all placements is too slow: 40 nodes have 2⁴⁰ of them. But place the first few nodes in two different ways: often the same choices are left for the other nodes. What do the other nodes need to know about the first ones?
 
-# %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
+# %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 10}
 def few_changes(nodes, caps):
     """Return a list of devices, 0 or 1, one for each node, with as few changes as possible.
 
@@ -92,12 +92,14 @@ def few_changes(nodes, caps):
     TODO     each node on a device that can run it; the sizes on a device add up to its cap at
              most. Return None if there is no such placement.
     Approach go through the nodes; for each pair (last device, size on device 0) keep one placement
-             of the nodes so far. All lists together have 10 seconds.
+             of the nodes so far, with its changes: `reached` holds them before the first node.
+             All lists together have 10 seconds.
     Example  few_changes([("a", 3, (0, 1)), ("b", 5, (0, 1)), ("c", 1, (0, 1))], [4, 9])
-             -> [1, 1, 1]; with caps [4, 6] -> [0, 1, 1]               (roughly 11 lines)
+             -> [1, 1, 1]; with caps [4, 6] -> [0, 1, 1]               (roughly 10 lines)
     """
+    reached = {(None, 0): (0, [])}  # {(last device, size on device 0): (changes, devices)}
     ### BEGIN SOLUTION
-    reached, total = {(None, 0): (0, [])}, 0
+    total = 0
     for _, size, able in nodes:
         further, total = {}, total + size
         for (last, used), (changes, placed) in reached.items():
@@ -180,8 +182,9 @@ print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.
 #
 # ```python
 # def can_run(node, device, devices):
-#     first = devices[0]          # read once, used for all
-#     return fits(node, first["limits"]) and set(node["features"]) <= set(first["features"])
+#     first = devices[0]  # read once, used for all
+#     has_features = set(node["features"]) <= set(first["features"])
+#     return has_features and fits(node, first["limits"])
 # ```
 #
 # | | invocations | largest buffer | float16 |
@@ -217,14 +220,17 @@ check("13-2", on_device_1)
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
-# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in a table of costs. The next cell prints this table in microseconds. vklab guesses the times from the type of a device. `None`: the node does not fit. `0`: less than half a microsecond, because the node is fused with the node before or only views its result. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in a table of costs. The next cell prints this table in microseconds. vklab guesses the times from the type of a device.
+#
+# `None`: the node does not fit. `0`: less than half a microsecond, because the node is fused with the node before or only views its result. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")
 times, moves = spreading.prices(conv_many, mixed, {0: 128 * MIB})
 after = {maker: price for (maker, _), price in moves.items()}
+print("node         GPU 0       CPU    move")
 for name, (on_gpu, on_cpu) in times.items():
-    print(f"{name:9} GPU 0: {on_gpu}, CPU: {on_cpu}, move: {after.get(name, '-')}")
+    print(f"{name:9} {on_gpu!s:>8} {on_cpu:>9} {after.get(name, '-'):>7}")
 
 # %% [markdown] id="l13-3p"
 # Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
@@ -234,7 +240,7 @@ predict("13-p3", fastest_each=..., all_on_0=...)
 
 # %% [markdown] id="l13-cutt"
 # ### A placement is a cut
-# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**:
+# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**. (The picture has times of its own.)
 
 # %% id="l13-cutd" tags=["hide-input"]
 figures.draw_cut()
@@ -300,7 +306,7 @@ check("13-3", cheapest_cut)
 # %% [markdown] id="l13-e3r"
 # It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (In VKML's paper the second device is an integrated GPU, slower than the first. There the return may pay, too.) First fit never looks at a price.
 #
-# vklab's policy `"cost"` does. But where memory is short, it gives each device at most *one* run of neighbouring nodes, so that the search stays fast. Here it misses the return:
+# vklab's policy `"cost"` does look at prices. But where memory is short, it gives each device at most *one* run of neighbouring nodes, so that the search stays fast. Here it misses the return:
 
 # %% id="l13-own-cost"
 for policy in ("greedy", "cost"):
@@ -333,7 +339,7 @@ figures.draw_schedule(WORK, CAPS, plan, "HEFT. Below the line: ms. An arrow is a
 
 # %% [markdown] id="l13-e4t"
 # ### Exercise 4 · The shortest schedule (scored)
-# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room. Stop after 20 minutes: a schedule need not be the best to earn points.
+# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room. Stop after 15 minutes: a schedule need not be the best to earn points.
 #
 # One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit ("the obvious answer" in the messages) earns nothing, the least makespan earns the point, a schedule between them earns its share. Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
 #

@@ -55,12 +55,12 @@ figures.draw_copies()
 #
 # * **Direct access**: the kernels of a device read and write host memory themselves, at full speed. A CPU driver and a GPU built into the processor do. A discrete GPU copies first.
 # * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices.
-# * **Ring**: shared host memory between two devices without direct access, used in small pieces called *slots*. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
+# * **Ring**: shared host memory, used in small pieces called *slots*. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
 # * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor. GPU 1 *imports* it, and copies from it.
-# * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUIDs of device and driver: the same GPU, opened twice.
+# * **Opaque fd**: an exported file descriptor that only the same GPU can import, opened a second time. (Vulkan compares the UUIDs of device and driver.)
 # * **Device group**: a driver shows several GPUs as one group, and one GPU can copy into the memory of another.
 #
-# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not put two GPUs in one group: two NVIDIA H200, joined by NVLink, were not in one group in our run. There `VK_KHR_device_group`, which VKML plans for NVLink, cannot help.
+# A path can fail although both devices list its extension, so vklab first sends test bytes through a dma-buf. And two GPUs need not be a group: two NVIDIA H200, joined by NVLink, were none in our run. There `VK_KHR_device_group`, which VKML plans for NVLink, cannot help.
 #
 # ### Exercise 1 · A path from facts
 # A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (has it direct access?); `element_bytes`, the size in which it stores one element of the value.
@@ -74,9 +74,9 @@ figures.draw_copies()
 # | `"ring"` | both offer `host_import`, none has direct access | the value, twice |
 # | `"host copy"` | always | the value for each end without direct access, and once more for the host's own copy |
 #
-# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. Two lines are given: `out` is the value's size in the source, `value` its size in the target, which the host's own copy has, too; `ends` counts the copies at the ends without direct access.
+# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. The first lines and the first row of the table are given. `out` is the value's size in the source, and `value` its size in the target, which the host's own copy has, too. `ends` counts the copies at the ends without direct access.
 
-# %% id="l13b-e1" vklab={"role": "exercise", "id": "13b-1", "points": 5, "lines": 12}
+# %% id="l13b-e1" vklab={"role": "exercise", "id": "13b-1", "points": 5, "lines": 11}
 def choose_path(source, target, elements):
     """Return (path, bytes): the path that copies the fewest bytes, and how many these are.
 
@@ -85,25 +85,24 @@ def choose_path(source, target, elements):
     Approach a list of (path, bytes) of all paths that work, in the order of the table.
     Example  with gpu = {"uuid": "a", "group": None, "offers": ("host_import",), "direct": False,
              "element_bytes": 4} and other = {**gpu, "uuid": "b"}:
-             choose_path(gpu, other, 10) -> ("ring", 80)              (roughly 12 lines)
+             choose_path(gpu, other, 10) -> ("ring", 80)              (roughly 11 lines)
     """
     out, value = elements * source["element_bytes"], elements * target["element_bytes"]
     ends = (0 if source["direct"] else out) + (0 if target["direct"] else value)
+    both = [offer for offer in source["offers"] if offer in target["offers"]]
+    paths, same_size = [], source["element_bytes"] == target["element_bytes"]
+    if same_size and source["uuid"] == target["uuid"] and "opaque_fd" in both:
+        paths.append(("opaque fd", 0))
     ### BEGIN SOLUTION
     if elements == 0:
         return "nothing", 0
-    paths = []
-    if out == value:
-        both = [offer for offer in source["offers"] if offer in target["offers"]]
-        if source["uuid"] == target["uuid"] and "opaque_fd" in both:
-            paths.append(("opaque fd", 0))
-        if source["group"] is not None and source["group"] == target["group"]:
-            paths.append(("device group", value))
-        if "dma_export" in source["offers"] and "dma_import" in target["offers"]:
-            paths.append(("dma-buf", value))
-        if "host_import" in both:
-            direct = source["direct"] or target["direct"]
-            paths.append(("shared host" if direct else "ring", ends))
+    if same_size and source["group"] is not None and source["group"] == target["group"]:
+        paths.append(("device group", value))
+    if same_size and "dma_export" in source["offers"] and "dma_import" in target["offers"]:
+        paths.append(("dma-buf", value))
+    if same_size and "host_import" in both:
+        direct = source["direct"] or target["direct"]
+        paths.append(("shared host" if direct else "ring", ends))
     paths.append(("host copy", ends + value))
     return min(paths, key=lambda path: path[1])
     ### END SOLUTION
@@ -266,12 +265,14 @@ def ring_all_reduce(devices, elements):
     TODO     at the end every device holds the sum over all devices in every element. In a step, a
              device sends and receives at most once. Time: the largest send of each step, added
              up over all steps, is at most 2 * (devices - 1) * (elements / devices, rounded up).
+    Approach part n is the elements parts[n]. As in the picture, device n first sends part n, and
+             in every later step the part that has just arrived.
     Example  ring_all_reduce(2, 2)
              -> [[(0, 1, 0, 1, True), (1, 0, 1, 2, True)],
                  [(0, 1, 1, 2, False), (1, 0, 0, 1, False)]]          (roughly 6 lines)
     """
-    ### BEGIN SOLUTION
     parts, steps = even_parts(elements, devices), []
+    ### BEGIN SOLUTION
     for step in range(2 * (devices - 1)):
         sends = []
         for device in range(devices):
@@ -286,8 +287,8 @@ def ring_all_reduce(devices, elements):
 with attempt("13b-3"):
     ring = ring_all_reduce(4, 12)
     print("all sums are complete:", bool((replay(4, 12, ring) == 1).all()))
-    print("elements sent in the time of all steps:", sum(step_times(ring)),
-          "- to device 0 and back, one after the other:", 2 * 3 * 12)  # fmt: skip
+    print("the largest sends of all steps:", sum(step_times(ring)), "elements")
+    print("all to device 0 and back, one after the other:", 2 * 3 * 12, "elements")
     display(figures.draw_ring(4, ring, "Your all-reduce on four simulated devices. A bar is a "
                               "send: add elements 0-2 to device 1, or set them there."))
 

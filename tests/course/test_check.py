@@ -233,6 +233,17 @@ def test_equal_is_strict_about_values_and_lenient_about_kinds(got, expected, sam
         Report().equal(got, expected)
 
 
+@pytest.mark.parametrize(("unit", "word"), [
+    ("bytes moved", "less"), ("cents an hour", "less"), ("binds", "fewer"),
+    ("loads an element", "fewer"),
+])  # fmt: skip
+def test_a_score_says_less_of_a_measure_and_fewer_of_a_count(unit, word):
+    report = Report()
+    report.score(7, 5, 9, unit, full=6)
+    least = f"no answer needs {word} than 5, the obvious answer needs 9"
+    assert report.scored == f"7 {unit}; {least}; full points for 6 or {word}"
+
+
 def test_an_error_that_is_asked_for_is_that_very_error():
     def key_error(count, multiple=256):
         if multiple < 1:

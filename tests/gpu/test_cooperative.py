@@ -114,3 +114,43 @@ def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
         wide = functional.conv2d(*(torch.from_numpy(each.astype(np.float32)) for each in (x, w, b)),
                                  stride=stride, padding=window // 2, groups=groups)  # fmt: skip
         np.testing.assert_allclose(y, np.maximum(wide.numpy(), 0), rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("tile", [*tiles.ATTENTION, (2, 16)], ids=str)
+def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
+    monkeypatch.setattr(tiles, "ATTENTION", (tile,))
+    for queries, keys, size, value_size, causal, masked in (
+        (16, 16, 16, 16, 0, False), (33, 37, 16, 32, 0, True), (70, 131, 64, 64, 1, False),
+    ):  # fmt: skip
+        if tile == (2, 16) and size > 16:
+            continue  # a CPU driver needs minutes to compile larger ones
+        fed = {name: random_array((1, heads, length, wide), number).astype(np.float16)
+               for number, (name, heads, length, wide) in enumerate((
+                   ("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size)))}
+        if masked:
+            fed["m"] = random_array((1, 1, queries, keys), 9) > -0.5
+            fed["m"][0, 0, 3] = False
+        y, kernel = attended(fed, device, causal)
+        if kernel != "attention_cooperative":
+            pytest.skip("the tile does not suit this device")
+        q, k, v = (fed[name].astype(np.float32) for name in "qkv")
+        k, v = np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1)
+        open_keys = np.tril(np.ones((queries, keys), bool)) if causal else fed.get("m", True)
+        scores = np.where(open_keys, q @ k.swapaxes(-1, -2) / size**0.5, -np.inf)
+        weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), -1e30))
+        whole = np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
+        np.testing.assert_allclose(y, weights / whole @ v, rtol=5e-3, atol=5e-3)
+
+
+def attended(fed, device, causal):
+    """Return attention of the inputs, and the kernel that computes it."""
+    types = {"float16": TensorProto.FLOAT16, "bool": TensorProto.BOOL}
+    graph = helper.make_graph(
+        [helper.make_node("Attention", [*fed], ["y"], is_causal=causal)], "g",
+        [helper.make_tensor_value_info(n, types[str(a.dtype)], a.shape) for n, a in fed.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
+    )  # fmt: skip
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23)])
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"].astype(np.float32)
+        return y, session.plan.dispatches[0].kernel

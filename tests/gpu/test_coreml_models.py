@@ -7,7 +7,8 @@ import pytest
 
 import vklab
 from vklab import settings
-from vklab.backends.coreml import neural_network, program
+from vklab.backends import models
+from vklab.backends.coreml import convert, neural_network, options, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("coremltools")
@@ -93,6 +94,26 @@ def test_flexible_shapes(how, tmp_path, device_index):
             image = given.repeat(2, 1, 2, 2)[: shape[0], :, : shape[2], : shape[3]].contiguous()
             (result,) = session.run({graph.inputs[0].name: image.numpy()}).values()
             assert relative_error(result, coreml_models.truth(module, image)) < LIMITS["float32"]
+
+
+@pytest.mark.parametrize(("precision", "frontend", "shapes"), [
+    ("float32", "export", ["1,3,16..64,16..64"]), ("float16", "export", ["1,3,16..64,16..64"]),
+    ("float32", "script", ["1,3,32,32", "1,3,48,40"]),
+])  # fmt: skip
+def test_adaptive_pooling_of_open_sizes(precision, frontend, shapes, tmp_path, device_index):
+    """MiniClassifier by `vklab coreml convert`: cells of the pooling follow the image's size."""
+    module, (image,) = models.mini_classifier()
+    path = tmp_path / "open.mlpackage"
+    sizes = tuple(map(options.parse_sizes, shapes))
+    convert.convert(module, (image,), path, options.Options(frontend=frontend, precision=precision,
+                                                            shapes=sizes))  # fmt: skip
+    graph = program.import_package(path)
+    with settings.settings(**STRICT), vklab.load(graph, device_index) as session:
+        for height, width in ((32, 32), (48, 40), (17, 31))[: 3 if ".." in shapes[0] else 2]:
+            image = image.new_tensor(np.random.default_rng(1).random((1, 3, height, width)))
+            (result,) = session.run({graph.inputs[0].name: image.numpy()}).values()
+            assert relative_error(result, coreml_models.truth(module, image)) < LIMITS[precision]
+            assert not session.host_nodes.nodes
 
 
 def test_a_program_of_halves_rounds_after_each_operator(package, device_index):

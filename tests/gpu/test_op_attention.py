@@ -9,6 +9,8 @@ from small_models import one_node, random_array
 import vklab
 from vklab import settings
 from vklab.errors import ModelError
+from vklab.plan.fusion import attention as joining
+from vklab.types import DeviceInfo
 
 
 def run(arrays, device, op_type="Attention", **attributes):
@@ -89,3 +91,58 @@ def test_one_table_of_angles_serves_all_batches(device, interleaved):
                                   run([x, *repeated], device, **more))  # fmt: skip
     with pytest.raises(ModelError, match="batch, step"):
         run([x, *(table[:, :3] for table in tables)], device, **more)
+
+
+def kernels_and_result(arrays, device, **attributes):
+    proto, fed = one_node("Attention", arrays, opset=24, **attributes)
+    with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
+        y = session.run(fed)["y0"]
+        return [dispatch.kernel for dispatch in session.plan.dispatches], y
+
+
+JOINED = [  # queries, keys, size, size of values, what else
+    (20, 45, 16, 24, {"mask": "bool"}),
+    pytest.param(33, 37, 63, 65, {}, marks=pytest.mark.slow),
+    pytest.param(40, 97, 16, 8, {"is_causal": 1}, marks=pytest.mark.slow),
+    pytest.param(50, 50, 7, 5, {"is_causal": 1, "softcap": 2.0}, marks=pytest.mark.slow),
+    pytest.param(20, 45, 16, 16, {"mask": "bias"}, marks=pytest.mark.slow),
+    pytest.param(37, 33, 128, 128, {}, marks=pytest.mark.slow),
+    pytest.param(17, 3, 200, 250, {}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("queries", "keys", "size", "value_size", "more"), JOINED)
+def test_one_kernel_computes_what_three_do(
+    device, monkeypatch, queries, keys, size, value_size, more
+):
+    """On GPUs only, so a CPU device is taken for one; some rows of the mask close all keys."""
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    more = dict(more)
+    arrays = [heads(2, 4, queries, size, 0), heads(2, 2, keys, size, 1),
+              heads(2, 2, keys, value_size, 2)]  # fmt: skip
+    kind = more.pop("mask", "")
+    if kind:
+        noise = random_array((2, 1, queries, keys), 3)
+        noise[0, 0, 3] = -np.inf
+        arrays.append(noise > 0 if kind == "bool" else np.where(noise < -1, -np.inf, noise))
+        arrays[-1] = arrays[-1] if kind == "bool" else arrays[-1].astype(np.float32)
+    names, y = kernels_and_result(arrays, device, **more)
+    if names != ["attention"]:
+        pytest.skip(f"no tile of {size} elements fits the device: {names}")
+    with settings.settings(DISABLE_PASSES="join_attention"):
+        names, expected = kernels_and_result(arrays, device, **more)
+    assert "attention_weights" in names
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_nan_and_infinity_stay_in_the_rows_that_see_them(device, monkeypatch):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    monkeypatch.setattr(joining, "FEWEST_QUERIES", 1)
+    q, k, v = heads(1, 1, 20, 16, 0), heads(1, 1, 40, 16, 1), heads(1, 1, 40, 16, 2)
+    q[0, 0, 3, 5], q[0, 0, 7, 1] = np.nan, np.inf
+    names, y = kernels_and_result([q, k, v], device)
+    assert names == ["attention"] and np.isnan(y[0, 0, [3, 7]]).all()
+    others = np.delete(y, [3, 7], axis=2)
+    expected = truth(np.delete(q, [3, 7], axis=2), k, v)
+    np.testing.assert_allclose(others, expected, rtol=1e-4, atol=1e-5)

@@ -4,8 +4,10 @@ import planted_defects as planted
 import pytest
 
 import vklab
-from vklab.backends import cuts, judge, layers, oracle, smallest
-from vklab.runtime.observe import tolerances
+from vklab.backends.judging import judge
+from vklab.backends.layerwise import cuts, layers, smallest
+from vklab.backends.truth import oracle
+from vklab.runtime import tolerances
 
 MODEL, INPUTS = planted.small_model()
 DTYPES = [planted.SINGLE, planted.HALF]

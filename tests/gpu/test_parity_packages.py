@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from vklab import cli
-from vklab.backends import coreml_vulkan, forms, parity, process, vulkan
+from vklab.backends import forms, parity, vulkan
 from vklab.backends.backend import ModelSource, Refused
+from vklab.backends.children import process
+from vklab.backends.coreml import on_vulkan
 
 coremltools = pytest.importorskip("coremltools", reason="it writes the packages of these tests")
 pytestmark = pytest.mark.slow
@@ -65,7 +67,7 @@ def test_fusion_is_off_unless_the_row_says_so(packages, device_index):
     made = []
     for fused in (False, True):
         row = vulkan.Vulkan(device_index, "device")
-        loaded = coreml_vulkan.CoreMLProgram(row, "float16", fused).prepare(source)
+        loaded = on_vulkan.CoreMLProgram(row, "float16", fused).prepare(source)
         [name] = [value.name for value in loaded._graph.inputs]
         loaded.run({name: image["x"]})
         made.append(loaded._session.step_count)
@@ -74,7 +76,7 @@ def test_fusion_is_off_unless_the_row_says_so(packages, device_index):
 
 
 def test_a_model_without_a_package_is_refused(device_index):
-    row = coreml_vulkan.CoreMLProgram(vulkan.Vulkan(device_index, "device"), "float32")
+    row = on_vulkan.CoreMLProgram(vulkan.Vulkan(device_index, "device"), "float32")
     with pytest.raises(Refused, match="needs a package"):
         row.prepare(ModelSource("net", onnx=Path("net.onnx")))
 
@@ -141,3 +143,17 @@ def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
         assert row["status"] == "refused"
         assert "there is no Core ML package: coremltools refuses the model" in row["reason"]
     assert found["torch-cpu-eager-float32"]["passed"]
+
+
+def test_layers_of_a_converted_package_have_local_errors(capsys):
+    assert cli.main(["parity", "vklab.backends.models:mini_classifier", "--layers", "--rounds", "0",
+                     "--json", "--backends", "coreml-by-vklab-0-float16", "--backends",
+                     "coreml-by-vklab-0-network"]) == 0  # fmt: skip
+    rows = json.loads(capsys.readouterr().out)["details"]["rows"]
+    for row in rows[1:]:
+        assert all(layer["local"] is not None for layer in row["layers"])
+        assert not any("no local errors" in note for note in row["notes"])
+        found = {layer["name"]: layer for layer in row["layers"]}
+        for name in ("conv2d", "conv2d_1", "linear"):
+            assert 0 < found[name]["share"] < 1 and found[name]["arithmetic"] > 0
+            assert (found[name]["weights"] > 0) == (not row["backend"].endswith("network"))

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from vklab.backends import process
 from vklab.backends.backend import Refused
+from vklab.backends.children import process
 from vklab.errors import SetupError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent to children")

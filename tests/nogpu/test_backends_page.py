@@ -10,8 +10,10 @@ from typing import Any
 
 import typer
 
-from vklab.backends import coreml_vulkan, models, onnxruntime, registry, vulkan
+from vklab.backends import models, registry, vulkan
 from vklab.backends.coreml import backend as apple
+from vklab.backends.coreml import on_vulkan
+from vklab.backends.onnxruntime import backend as onnxruntime
 from vklab.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +46,7 @@ def test_the_page_has_many_commands():
 
 
 def test_each_command_of_the_page_exists():
-    rows = [*apple.every(), *onnxruntime.every(), *coreml_vulkan.every((vulkan.Vulkan(0, "d"),))]
+    rows = [*apple.every(), *onnxruntime.every(), *on_vulkan.every((vulkan.Vulkan(0, "d"),))]
     for text in COMMANDS:
         given = parsed(text)
         model, factory = given.get("model") or "", given.get("factory")

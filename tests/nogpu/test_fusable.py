@@ -15,6 +15,7 @@ from small_models import ROOT, stock_variant
 
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
+from vklab.plan.fusion import attention
 from vklab.plan.tuning import variants
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
@@ -54,6 +55,7 @@ def known(*numbers: int, dtype: str = "int64") -> TensorInfo:
 
 SCALAR = TensorInfo("axis", "int64", (), np.array(0))
 WINDOW = {"kernel_shape": (2, 2)}
+BLOCKS = {"block_type": "Q8_0", "N": 4, "K": 64}
 # Nodes that dispatch every fused kernel of an operator: op_type, inputs, attributes, domain.
 NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("ArgMax", infos((3, 4)), {}, ""),
@@ -78,6 +80,9 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("MatMulInteger", infos((3, 4), (4, 5), dtype="int8"), {}, ""),
     ("MatMulNBits", [*infos((3, 16)), *infos((5, 1, 8), dtype="uint8"), *infos((5,))],
      {"K": 16, "N": 5, "block_size": 16}, "com.microsoft"),
+    *(("MatMulBlocks", [*infos((rows, 64)), TensorInfo("b", "uint32", (68,))], BLOCKS, "vklab")
+      for rows in (1, 100)),
+    ("GatherBlocks", [TensorInfo("b", "uint32", (68,)), known(0, 3)], BLOCKS, "vklab"),
     ("MaxPool", infos((1, 1, 4, 4)), WINDOW, ""),
     ("Pad", [*infos((3, 4)), known(1, 0, 0, 2)], {}, ""),
     ("QuantizeWords", infos((1, 7, 3)), {"axis": 1, "scale": 0.1, "zero": 3}, "vklab"),
@@ -107,6 +112,12 @@ def built() -> Iterator[Dispatch]:
     for op_type, inputs in PRODUCTS:
         for product in registry.apply(op_type, inputs, {}, 23).dispatches:
             yield from variants.choose(product, device)
+    for dtype in ("float32", "float16"):
+        three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
+        one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
+        assert one is not None
+        yield from variants.choose(one, replace(device, limits={
+            **device.limits, "maxComputeSharedMemorySize": 49152}))  # fmt: skip
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:
@@ -136,10 +147,12 @@ def test_dispatches_declare_what_their_kernels_do():
 def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
-    others = {"conv_cooperative", "conv_packed", "conv_tiled", "matmul_cooperative",
-              "matmul_tiled", "matvec", "pointwise", "sum_splits"}  # of vklab/plan
+    # Of vklab/plan:
+    others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
+              "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
+    others |= {"matmul_blocks", "matvec_blocks"}  # the number of rows chooses
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import types
@@ -12,14 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from vklab.backends import onnxruntime as backends
-from vklab.backends import onnxruntime_models as models
-from vklab.backends import onnxruntime_nodes as nodes
-from vklab.backends import providers
 from vklab.backends.backend import ModelSource, Refused
+from vklab.backends.children import child
+from vklab.backends.onnxruntime import backend as backends
+from vklab.backends.onnxruntime import models, nodes, providers, sessions
 from vklab.cli import parity_providers
-from vklab.runtime import host
-from vklab.runtime.observe import tolerances
+from vklab.errors import SetupError
+from vklab.runtime import host, tolerances
 
 DIGITS = Path(__file__).resolve().parents[2] / "data" / "mini_classifier.onnx"
 ROWS = {each.name: each for each in backends.every()}
@@ -45,7 +45,7 @@ def test_the_table_names_known_packages():
 @pytest.mark.parametrize("system", providers.ALL)
 def test_every_absent_provider_has_a_reason_and_an_install_line(monkeypatch, system):
     monkeypatch.setattr(providers, "system", lambda: system)
-    monkeypatch.setattr(backends, "_plugin", lambda row: "")
+    monkeypatch.setattr(sessions, "plugin_module", lambda row: "")
     for row in ROWS.values():
         answer = row.available()
         if row.provider.key == "cpu":
@@ -127,8 +127,8 @@ def test_a_provider_listed_first_with_its_nodes_on_the_cpu_is_refused(monkeypatc
     """Take a session as a plugin gives it that loads no library: all nodes on the CPU, error 0."""
     cpu = ROWS["onnxruntime-cpu-float32"]
     qnn = ROWS["onnxruntime-qnn-float32"]
-    opened = backends.open_session
-    monkeypatch.setattr(backends, "open_session", lambda given, *rest: opened(cpu, *rest))
+    opened = sessions.open_session
+    monkeypatch.setattr(sessions, "open_session", lambda given, *rest: opened(cpu, *rest))
     prepared = qnn.prepare(ModelSource("digits", onnx=DIGITS))
     with pytest.raises(Refused, match=r"QNNExecutionProvider is listed first and executed 0 of 9"):
         prepared.run({"image": np.zeros((1, 3, 32, 32), np.float32)})
@@ -182,7 +182,7 @@ class FakeRuntime:
 
 def test_directml_gets_the_options_that_it_needs():
     row = ROWS["onnxruntime-directml-float32"].provider
-    options = backends.session_options(FakeRuntime(), row, optimize=False)
+    options = sessions.session_options(FakeRuntime(), row, optimize=False)
     assert options.enable_mem_pattern is False
     assert options.execution_mode == "sequential"
     assert options.graph_optimization_level == "basic"
@@ -196,11 +196,11 @@ def test_a_plugin_is_registered_under_the_name_of_its_provider(monkeypatch):
     row = ROWS["onnxruntime-qnn-float32"].provider
     device = types.SimpleNamespace(ep_name=row.ep)
     runtime = FakeRuntime([device])
-    assert backends.plugin_devices(runtime, row, "fake_plugin") == [device]
+    assert sessions.plugin_devices(runtime, row, "fake_plugin") == [device]
     assert runtime.registered == [(row.ep, "/lib/fake.so")]
-    assert backends.plugin_options("fake_plugin") == {"backend_path": "/lib/htp.so"}
+    assert sessions.plugin_options("fake_plugin") == {"backend_path": "/lib/htp.so"}
     with pytest.raises(Refused, match="sees no device of this machine: a Snapdragon"):
-        backends.plugin_devices(FakeRuntime(), row, "fake_plugin")
+        sessions.plugin_devices(FakeRuntime(), row, "fake_plugin")
 
 
 def test_int8_has_seven_bits_where_sums_would_saturate(monkeypatch):
@@ -258,3 +258,54 @@ def test_external_data_counts_as_bytes(tmp_path):
     assert models.size_bytes(bare, tmp_path) > weight.nbytes > models.size_bytes(bare)
     whole = models.inside(bare, tmp_path)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(whole.graph.initializer[0]), weight)
+
+
+def test_bound_runs_compute_the_same_in_the_same_memory():
+    prepared = ROWS["onnxruntime-cpu-float32"].prepare(ModelSource("digits", onnx=DIGITS))
+    inputs = {"image": np.random.default_rng(2).random((1, 3, 32, 32), np.float32)}
+    plain = prepared.run(inputs)
+    bound = prepared.bind(inputs)
+    places = [value.data_ptr() for value in bound._binding.get_outputs()]
+    bound.run()
+    assert [value.data_ptr() for value in bound._binding.get_outputs()] == places
+    np.testing.assert_array_equal(bound.outputs()["logits"], plain["logits"])
+    prepared.close()
+
+
+def test_session_options_are_set_or_refused_with_the_choices():
+    runtime, row = host.load_onnxruntime(), ROWS["onnxruntime-cpu-float32"].provider
+    made = sessions.session_options(runtime, row, True, {
+        "intra_op_num_threads": "3", "enable_mem_pattern": "false",
+        "execution_mode": "ORT_PARALLEL", "session.set_denormal_as_zero": "1"})  # fmt: skip
+    assert (made.intra_op_num_threads, made.enable_mem_pattern) == (3, False)
+    assert made.execution_mode == runtime.ExecutionMode.ORT_PARALLEL
+    assert made.get_session_config_entry("session.set_denormal_as_zero") == "1"
+    for name, value, words in [("threads", "3", "no session option 'threads'; it has"),
+                               ("intra_op_num_threads", "many", "'many' is no value"),
+                               ("execution_mode", "BOTH", "'BOTH' is no value")]:  # fmt: skip
+        with pytest.raises(Refused, match=words):
+            sessions.session_options(runtime, row, True, {name: value})
+
+
+def test_a_device_that_the_provider_does_not_number_is_refused():
+    second = dataclasses.replace(ROWS["onnxruntime-cpu-float32"], device_id=1)
+    assert second.device.endswith(", number 1")
+    with pytest.raises(Refused, match="does not number its devices; device 1 was asked for"):
+        second.prepare(ModelSource("digits", onnx=DIGITS))
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ("webgpu_context.cc:65 status was false. Failed to get a WebGPU adapter: No supported adapters",
+     SetupError), ("the graph is not acyclic", RuntimeError)])  # fmt: skip
+def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind):
+    def refuse(*given, **more):
+        raise RuntimeError(text)
+
+    runtime = types.SimpleNamespace(InferenceSession=refuse)
+    row = ROWS["onnxruntime-webgpu-float32"].provider
+    with pytest.raises(kind, match="No supported adapters|not acyclic") as caught:
+        sessions._opened(runtime, row, b"", None)
+    if kind is SetupError:
+        status, reason, install = child.describe(caught.value)
+        assert status == "absent" and "finds no device on this machine" in reason
+        assert install == "this needs a driver that Dawn accepts"

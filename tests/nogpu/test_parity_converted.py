@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from vklab.backends import coreml_vulkan, packages, process, rows, vulkan
+from vklab.backends import packages, vulkan
 from vklab.backends.backend import ModelSource
+from vklab.backends.children import process
 from vklab.backends.coreml import backend as apple
-from vklab.backends.coreml import inspect
+from vklab.backends.coreml import inspect, on_vulkan
+from vklab.backends.report import rows
 
 MINI = Path(__file__).resolve().parents[2] / "data/packages/mini_classifier.mlpackage"
 FACTORY = ModelSource("net", factory="some_module:net")
 ROW = vulkan.Vulkan(0, "device")
-PROGRAM = coreml_vulkan.CoreMLProgram(ROW, "float16")
-FUSED = coreml_vulkan.CoreMLProgram(ROW, "float16", True)
-NETWORK = coreml_vulkan.CoreMLProgram(ROW, "float32", kind="neuralNetwork")
+PROGRAM = on_vulkan.CoreMLProgram(ROW, "float16")
+FUSED = on_vulkan.CoreMLProgram(ROW, "float16", True)
+NETWORK = on_vulkan.CoreMLProgram(ROW, "float32", kind="neuralNetwork")
 
 
 @dataclass
@@ -86,10 +88,10 @@ def test_a_failed_conversion_is_each_rows_reason(monkeypatch, tmp_path, status, 
 
 
 def test_rows_of_programs_and_of_networks_have_names_of_their_own():
-    assert [each.name for each in coreml_vulkan.every((ROW,))] == [
+    assert [each.name for each in on_vulkan.every((ROW,))] == [
         "coreml-by-vklab-0-float32", "coreml-by-vklab-0-float16",
         "coreml-by-vklab-0-float16-fused", "coreml-by-vklab-0-network"]  # fmt: skip
-    assert {each.package_form for each in coreml_vulkan.every((ROW,))} == {*packages.FORMS}
+    assert {each.package_form for each in on_vulkan.every((ROW,))} == {*packages.FORMS}
 
 
 def test_a_loaded_package_says_in_what_it_computes():
@@ -98,3 +100,14 @@ def test_a_loaded_package_says_in_what_it_computes():
     dtypes = apple.Loaded(None, 1, inspect.computes_in(MINI)).dtypes
     assert rows.comparable(dtypes).arithmetic == "float16"
     assert rows.comparable(dtypes).sums == ""
+
+
+def test_a_float16_package_has_a_float32_form_beside_it(monkeypatch, tmp_path):
+    found, once = made(monkeypatch, tmp_path)
+    paths = [found.wide_form(each).package.name for each in (PROGRAM, FUSED)]
+    assert paths == ["net_float32.mlpackage"] * 2 and len(once.calls) == 1
+    assert found.wide_form(NETWORK) is None and found.wide_form(ROW) is None
+    given, _ = made(monkeypatch, tmp_path, ModelSource("net", factory="a:b", package=MINI))
+    assert given.wide_form(PROGRAM) is None
+    failing, _ = made(monkeypatch, tmp_path, FACTORY, process.Failure("timeout", "too slow"))
+    assert failing.wide_form(PROGRAM) is None

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from vklab.backends import errors, judge
-from vklab.runtime.observe import compare, tolerances
+from vklab.backends.judging import errors, judge
+from vklab.runtime import tolerances
+from vklab.runtime.observe import compare
 
 RANDOM = np.random.default_rng(3)
 SINGLE = tolerances.model("float32")

@@ -1,5 +1,6 @@
-"""Errors by layer, the float64 oracle, and the smallest failing part, with planted defects."""
+"""Errors by layer and the float64 oracle, with planted defects."""
 
+import functools
 import math
 
 import exported_models
@@ -9,25 +10,18 @@ import planted_defects as planted
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends import cuts, layers, lengths, oracle, smallest
 from vklab.backends.backend import Dtypes
+from vklab.backends.judging import lengths
+from vklab.backends.layerwise import cuts, layers
+from vklab.backends.truth import oracle
 from vklab.errors import ModelError
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 MODEL, INPUTS = planted.small_model()
 TRUTH = oracle.of_graph(MODEL, INPUTS)
+rows_of = functools.partial(planted.rows_of, MODEL, INPUTS, TRUTH)
 VALUES = ["conv", "norm", "relu", "conv_1", "relu_1", "rows", "product", "normed", "gelu",
           "product_1", "logits"]  # fmt: skip
-
-
-def rows_of(dtypes, run, spoil=lambda model: model):
-    given = layers.local(MODEL, TRUTH.layers, dtypes)
-    tapped = run(spoil(cuts.tapped(MODEL, TRUTH.layers)), INPUTS)
-    made = run(spoil(given.model), given.inputs)
-    return layers.by_layer(MODEL, TRUTH.layers, dtypes, tapped, given, made)
-
-
-# --------------------------------------------------------------------------------------- oracle
 
 
 def test_the_widened_graph_is_float64_throughout():
@@ -124,9 +118,10 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
     for other, layer in joined.items():
         assert np.abs(found.modules[other] - found.layers[layer]).max() < 1e-6, other
     fx = oracle.load_fx()
+    program = fx.capture(module, [image.numpy()])
     for dtypes in (planted.SINGLE, planted.HALF, Dtypes("bfloat16", "bfloat16", "float32")):
-        given = layers.of_module(module, [image.numpy()], found.modules, dtypes)
-        made = fx.alone(module, [image.numpy()], given.inputs, dtypes.arithmetic, dtypes.weights)
+        given = layers.of_module(program, [image.numpy()], found.modules, dtypes)
+        made = fx.alone(program, [image.numpy()], given.inputs, dtypes.arithmetic, dtypes.weights)
         named = {f"{name}{cuts.LOCAL}": value for name, value in made.items()}
         rows = layers.by_layer(model, found.layers, dtypes, {}, given, named)
         measured = [row for row in rows if row.share is not None]
@@ -306,45 +301,3 @@ def test_visible_defects_of_exported_models_are_found(name):
 
 
 # ------------------------------------------------------------------------------- smallest part
-
-
-def without_a_relu(model, inputs):
-    """Run a model on a backend that drops a Relu right behind a convolution, as a wrong fusion."""
-    other = planted.spoilt(model)
-    convolved = {n.output[0] for n in other.graph.node if n.op_type == "Conv"}
-    for node in other.graph.node:
-        if node.op_type == "Relu" and node.input[0] in convolved:
-            node.op_type = "Identity"
-    return planted.single(other, inputs)
-
-
-def test_one_wrong_node_is_the_smallest_part(tmp_path):
-    spoil = planted.transposed("w3")
-
-    def run(model, inputs):
-        return planted.single(spoil(model), inputs)
-
-    found = smallest.find(MODEL, TRUTH.layers, "product", planted.SINGLE, run)
-    assert found.nodes == ("node_product",) and found.share > planted.VISIBLE
-    paths = smallest.save(found, tmp_path / "made" / "part.onnx")
-    model = onnx.load(paths[0])
-    onnx.checker.check_model(model)
-    assert "node_product" in model.doc_string
-    inputs, expected = (dict(np.load(path)) for path in paths[1:])
-    right = planted.single(model, inputs)["product"]
-    assert np.abs(right - expected["product"]).max() < 1e-4
-    assert np.abs(run(model, inputs)["product"] - expected["product"]).max() > 1
-
-
-def test_a_wrong_fusion_needs_two_nodes():
-    rows = rows_of(planted.SINGLE, without_a_relu)
-    failing = layers.first_failing(rows)
-    assert failing.name == "relu_1" and failing.share == 0  # alone, the Relu is right
-    found = smallest.find(MODEL, TRUTH.layers, "relu_1", planted.SINGLE, without_a_relu)
-    assert found.nodes == ("node_conv_1", "node_relu_1")
-
-
-def test_a_right_model_has_no_failing_part():
-    found = smallest.find(MODEL, TRUTH.layers, "logits", planted.SINGLE, planted.single)
-    assert found is None
-    assert smallest.find(MODEL, TRUTH.layers, "nowhere", planted.SINGLE, planted.single) is None

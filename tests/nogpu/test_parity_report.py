@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vklab.backends import judge, page, parity, report, rows
+from vklab.backends import parity
 from vklab.backends.backend import Dtypes, ModelSource, Row
-from vklab.backends.errors import Repeats
-from vklab.backends.layers import Layer, Taps
+from vklab.backends.judging import judge
+from vklab.backends.judging.errors import Repeats
+from vklab.backends.layerwise.layers import Layer, Taps
+from vklab.backends.report import page, rows, summary
 from vklab.draw import parity as pictures
-from vklab.runtime.observe import tolerances
+from vklab.runtime import tolerances
 
 KEYS = ["backend", "device", "dtypes", "status", "reason", "install", "nodes", "max_abs_error",
         "passed", "first_layer", "latency_us", "bytes", "recorded"]  # fmt: skip
@@ -56,7 +58,7 @@ def made(*more):
 
 
 def test_json_has_the_promised_keys_and_no_others():
-    text = json.dumps(report.summary(made()), allow_nan=False)
+    text = json.dumps(summary.summary(made()), allow_nan=False)
     found = json.loads(text)
     assert list(found) == ["parity", "details"] and list(found["parity"]) == ["oracle", "rows"]
     for row in found["parity"]["rows"]:
@@ -72,19 +74,19 @@ def test_json_has_the_promised_keys_and_no_others():
 def test_where_every_runtime_is_wrong_the_oracle_is_suspected():
     bad = (layer("conv", 0.1, 0.1), layer("softmax", 9.0, 9.0))
     two = [replace(each, layers=bad) for each in made().rows[:2]]
-    assert "suspect" not in " ".join(report.notes(replace(made(), rows=(two[0],))))
+    assert "suspect" not in " ".join(summary.notes(replace(made(), rows=(two[0],))))
     two[1] = replace(two[1], row=replace(two[1].row, backend="other-cpu"))
-    assert "every backend is wrong at 'softmax': suspect the oracle" in report.notes(
+    assert "every backend is wrong at 'softmax': suspect the oracle" in summary.notes(
         replace(made(), rows=tuple(two)))[-1]  # fmt: skip
 
 
 def test_rows_of_layers_are_texts_in_order():
     layers = made().rows[0].layers
-    whole = report.layer_rows(layers)
+    whole = summary.layer_rows(layers)
     assert [row[0] for row in whole] == ["conv", "relu"] and whole[0][-1] == "20.0%"
-    assert all(len(row) == len(report.LAYER_HEADERS) for row in whole)
-    assert [row[0] for row in report.layer_rows(layers, most=1)] == ["relu"]
-    assert report.share_text(3.0) == "3 times" and report.number(None) == ""
+    assert all(len(row) == len(summary.LAYER_HEADERS) for row in whole)
+    assert [row[0] for row in summary.layer_rows(layers, most=1)] == ["relu"]
+    assert summary.share_text(3.0) == "3 times" and summary.number(None) == ""
 
 
 class Reader(html.parser.HTMLParser):
@@ -196,7 +198,7 @@ def test_bars_that_are_far_apart_have_a_logarithmic_scale():
 def test_a_report_without_results_is_a_page_too():
     empty = parity.Parity(ModelSource("m"), "none", {}, ())
     assert "m on 0 backends" in page.page(empty)
-    assert report.summary(empty)["parity"]["rows"] == []
+    assert summary.summary(empty)["parity"]["rows"] == []
 
 
 @pytest.mark.slow

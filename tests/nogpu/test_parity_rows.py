@@ -12,9 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from strange_backends import WEIGHT, Strange
 
-from vklab.backends import parity, process, recorded, registry
-from vklab.backends import report as summaries
+from vklab.backends import parity, registry
 from vklab.backends.backend import ModelSource
+from vklab.backends.children import process
+from vklab.backends.report import recorded
+from vklab.backends.report import summary as summaries
 from vklab.errors import ModelError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="children crash by signals")

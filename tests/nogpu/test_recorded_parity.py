@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from vklab.backends import models, recorded
+from vklab.backends import models
 from vklab.backends.backend import ModelSource
+from vklab.backends.report import recorded
 
 FACTORY = "vklab.backends.models:encoder"
 

@@ -15,7 +15,7 @@ import numpy as np
 from vklab.errors import VklabError
 
 __all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource", "Prepared", "Refused",
-           "Result", "Row", "one_line"]  # fmt: skip
+           "Result", "Row", "Steps", "one_line"]  # fmt: skip
 
 MOST_CHARACTERS = 300  # of another package's error in a row
 STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
@@ -77,6 +77,19 @@ class ModelSource:
             raise Refused(f"{self.name} has no ONNX form; give an .onnx file, or its PyTorch "
                           "source as MODULE:FUNCTION, which is exported")  # fmt: skip
         return self.onnx
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps of a quantised model by the names of the float32 model's values.
+
+    Attributes:
+        values: step of each quantised activation.
+        weights: steps of each quantised weight, in a shape that broadcasts to it.
+    """
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

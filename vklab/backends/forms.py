@@ -14,15 +14,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from vklab.backends import onnxruntime_models, oracle, process, torch
-from vklab.backends.backend import ModelSource
+from vklab import draw
+from vklab.backends.backend import ModelSource, Steps
+from vklab.backends.children import process
 from vklab.backends.coreml import program
+from vklab.backends.judging import steps
+from vklab.backends.onnxruntime import models as onnxruntime_models
+from vklab.backends.torch import backend as torch
+from vklab.backends.truth import oracle
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host
+from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "proto_of",
-           "random_inputs", "read_inputs", "require_inputs", "truth"]  # fmt: skip
+__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
+           "proto_of", "random_inputs", "read_inputs", "require_inputs", "tolerance_of",
+           "truth"]  # fmt: skip
 
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
@@ -79,12 +86,28 @@ def exported(
         facts = process.once(_export, source.factory, path, False, seconds=seconds)
     if facts["opset"] != facts["asked"]:
         notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
+    notes.append(f"exported to ONNX opset {facts['opset']}: {facts['nodes']} nodes, "
+                 f"{draw.bytes_text(facts['bytes'])}, accepted by onnx's checker")  # fmt: skip
+    if facts["shapes"]:
+        notes.append(f"onnx's shape inference refuses the export: {facts['shapes']}")
     return ModelSource(source.name, source.factory, path, source.package), notes
 
 
 def _write_package(state: dict[str, Any], source: ModelSource, path: Path) -> None:
     assert source.package is not None
     onnx.save(host.to_proto(program.import_package(source.package)), path)
+
+
+def program_of(source: ModelSource, path: Path, seconds: float) -> onnx.ModelProto:
+    """Write the program of a Core ML package as an ONNX file, and return it.
+
+    Args:
+        source: the model with its package.
+        path: file to write.
+        seconds: time limit.
+    """
+    process.once(_write_package, source, path, seconds=seconds)
+    return onnx.load(path)
 
 
 def _of_package(
@@ -100,7 +123,7 @@ def _of_package(
     if source.package is None:
         return source, []
     path = folder / f"{source.name}.onnx"
-    process.once(_write_package, source, path, seconds=seconds)
+    program_of(source, path, seconds)
     note = ("the oracle is the package's program in float64, with the weights that the package "
             "stores; without the PyTorch source nobody knows the weights before rounding")
     return ModelSource(source.name, "", path, source.package), [note]
@@ -185,6 +208,32 @@ def _truth(
         return oracle.of_graph(proto, inputs)
     module, _ = torch.load_modules().make(source.factory)
     return oracle.of_module(module, proto, inputs)
+
+
+def _deviation(
+    state: dict[str, Any], source: ModelSource, inputs: Mapping[str, np.ndarray],
+    layers: Mapping[str, np.ndarray], given: Steps,
+) -> dict[str, float]:  # fmt: skip
+    return steps.deviation(proto_of(source), inputs, layers, given)
+
+
+def tolerance_of(
+    source: ModelSource, inputs: Mapping[str, np.ndarray], truth: oracle.Oracle,
+    given: Steps, seconds: float,
+) -> Tolerance:  # fmt: skip
+    """Return the tolerance of an 8-bit form of the model: the noise of its steps, followed.
+
+    Args:
+        source: the model.
+        inputs: arrays by input name.
+        truth: the oracle.
+        given: the steps.
+        seconds: time limit.
+
+    Raises process.Failure where the model has no values in float64.
+    """
+    made = process.once(_deviation, source, inputs, truth.layers, given, seconds=seconds)
+    return steps.allowed(made, truth.outputs)
 
 
 def truth(

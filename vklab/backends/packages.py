@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab.backends import process
 from vklab.backends.backend import Backend, ModelSource
+from vklab.backends.children import process
 from vklab.backends.coreml import convert
 from vklab.backends.coreml.options import Options
 
@@ -22,7 +22,7 @@ FORMS = {
     "float32": Options(precision="float32"),
     "network": Options(kind="neuralnetwork", precision="float32"),
 }
-"""What is converted for a backend with such a `package_form`."""
+"""Options of the conversion by `package_form`, the attribute of a backend that needs a package."""
 
 
 class Packages:
@@ -57,6 +57,19 @@ class Packages:
             raise process.Failure(made.status, made.reason, made.install)
         return replace(self._source, package=made) if made else self._source
 
+    def wide_form(self, backend: Backend) -> ModelSource | None:
+        """Return the model with its package in float32, if this backend's is a float16 form of it.
+
+        It knows the weights before rounding. None beside a given package, and where the conversion
+        fails.
+        """
+        if getattr(backend, "package_form", "") != "float16" or self._source.package:
+            return None
+        if "float32" not in self._made:
+            self._made["float32"] = self._converted("float32")
+        made = self._made["float32"]
+        return replace(self._source, package=made) if isinstance(made, Path) else None
+
     def _converted(self, form: str) -> Path | process.Failure:
         options = FORMS[form]
         ending = "mlpackage" if options.kind == "mlprogram" else "mlmodel"
@@ -73,5 +86,5 @@ class Packages:
 
 def _convert(state: dict[str, Any], factory: str, path: Path, options: Options) -> None:
     convert.load_converter()  # before torch, whose absence has no repair of its own
-    module, examples = importlib.import_module("vklab.backends.torch_modules").make(factory)
+    module, examples = importlib.import_module("vklab.backends.torch.modules").make(factory)
     convert.convert(module, examples, path, options)

@@ -15,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends import forms, judge, oracle, packages, recorded, registry, rows, timing
-from vklab.backends.backend import Backend, Dtypes, ModelSource, Row
-from vklab.backends.live import Live
-from vklab.backends.oracle import Oracle
-from vklab.backends.process import Failure
-from vklab.backends.rows import Measured
-from vklab.runtime.observe import tolerances
+from vklab.backends import forms, packages, registry
+from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps, one_line
+from vklab.backends.children import timing
+from vklab.backends.children.live import Live
+from vklab.backends.children.process import Failure
+from vklab.backends.judging import judge
+from vklab.backends.layerwise import programs
+from vklab.backends.layerwise.programs import Program
+from vklab.backends.report import recorded, rows
+from vklab.backends.report.rows import Measured
+from vklab.backends.truth import oracle
+from vklab.backends.truth.oracle import Oracle
+from vklab.errors import ModelError
+from vklab.runtime import tolerances
+from vklab.runtime.tolerances import Tolerance
 
 __all__ = ["Options", "Parity", "run"]
 
@@ -139,10 +147,11 @@ class _Work:
         self._is_package = is_package
         self._source, self._inputs, self._truth = source, inputs, truth
         self._packages = packages.Packages(source, folder, options.seconds)
-        self._options, self._progress = options, progress
+        self._options, self._progress, self._folder = options, progress, folder
         self._model = forms.proto_of(source)
         self._kind = forms.computes_in(self._model)
         self._locals: dict[Dtypes, Any] = {}
+        self._programs: dict[Path, Program] = {}
 
     def export_row(self) -> list[Measured]:
         """Return the row of the exported graph in float64 against the module; none without one."""
@@ -170,7 +179,10 @@ class _Work:
                 live = stack.enter_context(Live(each, self._options.seconds))
                 try:
                     found[each.name] = self._one(live)
-                    alive[each.name] = live
+                    if self._options.rounds:
+                        alive[each.name] = live
+                    else:  # nothing more is asked
+                        live.close()
                 except Failure as failure:
                     found[each.name] = rows.failed(each, failure)
                     live.close()
@@ -198,7 +210,8 @@ class _Work:
         runs = live.outputs(source, self._inputs, self._options.repeats)
         facts = live.facts()
         dtypes = facts["dtypes"] or rows.dtypes_of(live.backend, self._kind)
-        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes)
+        allowed = self._allowed(dtypes, facts["steps"])
+        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes, allowed)
         if not self._options.layers or not self._truth.layers:
             return measured
         self._progress(f"layers of {live.backend.name}")
@@ -207,19 +220,59 @@ class _Work:
         except Failure as failure:
             if failure.ended:
                 raise
-            return replace(measured, notes=(*measured.notes, f"no layers: {failure.reason}"))
+            reason = failure.reason
+        except ModelError as error:
+            reason = one_line(error)
+        return replace(measured, notes=(*measured.notes, f"no layers: {reason}"))
+
+    def _allowed(self, dtypes: Dtypes, steps: Steps | None) -> Tolerance:
+        """Return the tolerance of the outputs: of dtypes, or of an 8-bit model's own steps."""
+        table = tolerances.model(dtypes.arithmetic, dtypes.weights)
+        if steps is None or not self._truth.layers:
+            return table
+        self._progress("following the noise of 8-bit steps")
+        try:
+            return forms.tolerance_of(self._source, self._inputs, self._truth, steps,
+                                      self._options.seconds)  # fmt: skip
+        except Failure:  # too large a model for the time limit
+            return table
 
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
-        given = None
         # A part of the exported graph is no part of a package's program.
-        has_parts = self._is_package or not hasattr(live.backend, "prepare_part")
-        if live.runs_parts and has_parts:
-            given = rows.given_layers(self._model, self._truth, measured.row.dtypes, self._locals)
-        looked = rows.with_layers(measured, self._model, self._truth, given, live, self._inputs)
+        program = None if self._is_package else self._program(live.backend)
+        model, truth = self._model, self._truth
+        given = None
+        if program is not None:
+            model, truth = program.model, program.truth
+            given = program.local(rows.comparable(measured.row.dtypes))
+        elif live.runs_parts:
+            given = rows.given_layers(model, truth, measured.row.dtypes, self._locals)
+        looked = rows.with_layers(measured, model, truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
-            looked = rows.with_part(looked, self._model, self._truth, live, self._options.parts)
-        return looked
+            has_program = program is not None or self._is_package
+            package = self._packages.source_of(live.backend).package if has_program else None
+            looked = rows.with_part(looked, model, truth, live, self._options.parts, package)
+        return looked if program is None else rows.of_program(looked, program)
+
+    def _program(self, backend: Backend) -> Program | None:
+        """Return the program of the backend's package; None for a backend without one."""
+        source = self._packages.source_of(backend)
+        if source.package is None or not hasattr(backend, "prepare_part"):
+            return None
+        if source.package not in self._programs:
+            try:
+                self._programs[source.package] = self._read(source, backend)
+            except Failure as failure:  # of another child than the backend's, which still lives
+                raise Failure("refused", failure.reason) from failure
+        return self._programs[source.package]
+
+    def _read(self, source: ModelSource, backend: Backend) -> Program:
+        path, seconds = self._folder / "program.onnx", self._options.seconds
+        model = forms.program_of(source, path, seconds)
+        wide_form = self._packages.wide_form(backend)
+        wide = forms.program_of(wide_form, path, seconds) if wide_form else None
+        return programs.of_package(model, wide, self._truth, self._inputs)
 
     def _time(self, alive: dict[str, Live], found: dict[str, Measured]) -> None:
         """Time the living backends in turn, so that a drift of the machine meets all of them."""
@@ -228,8 +281,8 @@ class _Work:
         self._progress("timing the backends in turn")
         times, failures = timing.in_turn(alive, self._inputs, self._options.rounds,
                                          self._options.slice_s)  # fmt: skip
-        for name, latencies in times.items():
-            found[name] = rows.timed(found[name], latencies)
+        for name, measured in times.items():
+            found[name] = rows.with_bound(rows.timed(found[name], measured.plain), measured)
         for name, failure in failures.items():
             found[name] = rows.failed(alive.pop(name).backend, failure)
         if self._options.batches:

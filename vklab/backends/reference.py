@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
-from vklab.backends import onnxruntime_models
 from vklab.backends.backend import Availability, Dtypes, ModelSource
+from vklab.backends.onnxruntime import models as onnxruntime_models
 from vklab.graph import onnx_import
 
 __all__ = ["Reference"]

@@ -6,16 +6,21 @@ because a library that does not load may end its process.
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vklab.backends import coreml_vulkan, onnxruntime, process, reference, tasks, torch, vulkan
+from vklab.backends import reference, vulkan
 from vklab.backends.backend import Availability, Backend
+from vklab.backends.children import process, tasks
 from vklab.backends.coreml import backend as apple
+from vklab.backends.coreml import on_vulkan
+from vklab.backends.onnxruntime import backend as onnxruntime
+from vklab.backends.torch import backend as torch
 
-__all__ = ["choose", "every", "listed", "survey"]
+__all__ = ["choose", "every", "listed", "on_device", "survey"]
 
 
 def every(peers: Path | None = None) -> list[Backend]:
@@ -24,7 +29,7 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    return [*devices, *coreml_vulkan.every(devices), *apple.every(), *torch.every(),
+    return [*devices, *on_vulkan.every(devices), *apple.every(), *torch.every(),
             *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
 
 
@@ -52,6 +57,21 @@ def choose(backends: Sequence[Backend], patterns: Sequence[str]) -> list[Backend
     return [each for each in backends
             if any(fnmatch.fnmatch(each.name, pattern) or pattern in each.name
                    for pattern in patterns)]  # fmt: skip
+
+
+def on_device(
+    backends: Sequence[Backend], device_id: int, session: Mapping[str, str]
+) -> list[Backend]:
+    """Return backends, those of ONNX Runtime with a device and with options of their sessions.
+
+    Args:
+        backends: the backends.
+        device_id: number of the device among those of the provider.
+        session: options by name, as `onnxruntime.sessions.set_option` takes them.
+    """
+    return [dataclasses.replace(each, device_id=device_id, session=dict(session))
+            if isinstance(each, onnxruntime.OnnxRuntime) else each
+            for each in backends]  # fmt: skip
 
 
 def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Availability]:

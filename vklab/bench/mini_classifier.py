@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import torch
 
-from vklab.backends.networks import MiniClassifier
+from vklab.backends.models.networks import MiniClassifier
 
 __all__ = ["MiniClassifier", "build_module", "export", "quiet", "strip_metadata"]
 

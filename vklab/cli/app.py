@@ -30,6 +30,7 @@ MODULES = {
     "devices": "devices",
     "run": "run",
     "profile": "profile",
+    "tune": "tune",
     "trace": "trace",
     "plan": "plan",
     "compile": "compile",

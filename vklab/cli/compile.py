@@ -24,6 +24,7 @@ from vklab.graph import bounds, onnx_import
 from vklab.runtime import open_devices
 from vklab.runtime.compiled import build, container, profile
 from vklab.runtime.compiled import saved as saves
+from vklab.runtime.observe import tuned
 from vklab.types import DeviceInfo
 
 __all__ = ["compile"]
@@ -67,7 +68,8 @@ def compile(  # noqa: A001  (the command's name)
     info = profile.read(device_profile) if device_profile else open_devices.select(device)
     each = [sizes] if not most or sizes == {**sizes, **most} else [{**sizes, **most}, sizes]
     with console.compiling() as progress:
-        saved, complete = build.compile_graph(graph, info, each, dtype or "", most, progress)
+        saved, complete = build.compile_graph(graph, info, each, dtype or "", most, progress,
+                                              tuned.kept(info))  # fmt: skip
         if not complete and not device_profile:
             arrays = feed(graph.inputs, (), dims).arrays
             opened = open_devices.open_device(device)

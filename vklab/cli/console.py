@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
+__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
            "width"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
@@ -116,17 +116,25 @@ def say_wrapped(text: str, style: str = "", indent: int = 5) -> None:
         say(line, style)
 
 
-@contextlib.contextmanager
-def compiling() -> Iterator[Callable[[int, int, str], None]]:
+def compiling() -> contextlib.AbstractContextManager[Callable[[int, int, str], None]]:
     """Show a bar on stderr while kernels compile; yield the `progress` argument of `load`."""
-    with tqdm(unit=" kernels", desc="compiling", file=sys.stderr, leave=False, disable=None,
-              delay=BAR_DELAY_S) as bar:  # fmt: skip
+    return bar("compiling", " kernels")
+
+
+@contextlib.contextmanager
+def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on stderr; yield a function of (done, of, name) that moves it.
+
+    `what` stands before the bar, `unit` after the counts.
+    """
+    with tqdm(unit=unit, desc=what, file=sys.stderr, leave=False, disable=None,
+              delay=BAR_DELAY_S) as shown:  # fmt: skip
 
         def progress(done: int, of: int, name: str) -> None:
-            bar.total = of
-            bar.set_postfix_str(name, refresh=False)
-            bar.update(done - bar.n)
+            shown.total = of
+            shown.set_postfix_str(name, refresh=False)
+            shown.update(done - shown.n)
             if done >= of:
-                bar.clear()  # the command's next output starts on an empty line
+                shown.clear()  # the command's next output starts on an empty line
 
         yield progress

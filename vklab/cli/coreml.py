@@ -14,11 +14,12 @@ import numpy as np
 import typer
 
 from vklab import draw
-from vklab.backends import forms, models, torch
+from vklab.backends import forms, models
 from vklab.backends.coreml import convert as conversion
 from vklab.backends.coreml import inspect as inspection
 from vklab.backends.coreml import options as choices
 from vklab.backends.coreml import units
+from vklab.backends.torch import backend as torch
 from vklab.cli import console
 from vklab.errors import ModelError
 

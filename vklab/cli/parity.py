@@ -16,9 +16,11 @@ import typer
 from rich.text import Text
 
 from vklab import draw
-from vklab.backends import forms, page, process, recorded, registry, report, timing
+from vklab.backends import forms, registry
 from vklab.backends import parity as pipeline
-from vklab.backends.rows import Measured
+from vklab.backends.children import process, timing
+from vklab.backends.report import page, recorded, summary
+from vklab.backends.report.rows import Measured
 from vklab.cli import console
 from vklab.cli import parity_providers as providers_table
 from vklab.cli.inputs import written_file
@@ -58,7 +60,8 @@ def parity(
     ] = False,
     parts: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="With --layers: write the smallest part "
-                                  "that fails on a backend as .onnx with its inputs.")
+                                  "that fails on a backend as .onnx with its inputs; of a "
+                                  "Core ML package also as .mlpackage.")
     ] = None,
     batches: Annotated[
         str, typer.Option(metavar="N,N,...", help="Measure these batch sizes, too, and say from "
@@ -67,6 +70,15 @@ def parity(
     peers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
                                   "build of ONNX Runtime, made by pip install --target.")
+    ] = None,
+    device_id: Annotated[
+        int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "
+                          "Runtime.")
+    ] = 0,
+    session_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Option of ONNX Runtime's sessions, such as "
+                     "intra_op_num_threads=1, or a config entry; repeatable.", show_default=False),
     ] = None,
     save_outputs: Annotated[
         Path | None, written_file("--save-outputs", metavar="FILE.npz", help="Write inputs, "
@@ -109,6 +121,7 @@ def parity(
     if not chosen:
         raise typer.BadParameter(f"no backend matches {', '.join(backends or ())}; without "
                                  "--backends the report names all of them")  # fmt: skip
+    chosen = registry.on_device(chosen, device_id, _named(session_option or ()))
     options = pipeline.Options(
         limit, layers or parts is not None, rounds=rounds, batches=_sizes(batches),
         recordings=tuple(load_outputs or ()), stand_ins=tuple(recorded.shipped()), parts=parts,
@@ -125,7 +138,7 @@ def parity(
     if html:
         html.write_text(page.page(made), encoding="utf-8")
     if as_json:
-        console.emit(report.summary(made))
+        console.emit(summary.summary(made))
     else:
         _show(made)
     raise typer.Exit(0 if made.passed else 1)
@@ -136,6 +149,15 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) for part in parts):
         raise typer.BadParameter(f"--batches {text}: write sizes with commas, such as 1,8,32")
     return tuple(int(part) for part in parts)
+
+
+def _named(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True)
+             if not (name and value)]  # fmt: skip
+    if wrong:
+        raise typer.BadParameter(f"--session-option {wrong[0]}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
 
 
 def _progress(text: str) -> None:
@@ -163,15 +185,15 @@ def _show(made: pipeline.Parity) -> None:
     console.table("", HEADERS, [_cells(each) for each in here],
                   "max error of tolerance median us size", "backend status")  # fmt: skip
     for each in here:
-        for text in (*report.remarks(each), *_origin(each)):
+        for text in (*summary.remarks(each), *_origin(each)):
             console.say_wrapped(f"{each.row.backend}: {text}")
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
     for each in here:
         if each.layers:
-            console.table(f"layers of {each.row.backend}", report.LAYER_HEADERS,
-                          report.layer_rows(each.layers, SHOWN),
-                          " ".join(report.LAYER_HEADERS[2:]), "layer")  # fmt: skip
+            console.table(f"layers of {each.row.backend}", summary.LAYER_HEADERS,
+                          summary.layer_rows(each.layers, SHOWN),
+                          " ".join(summary.LAYER_HEADERS[2:]), "layer")  # fmt: skip
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
         console.say("not available:", "bold")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vklab.backends import onnxruntime, providers, registry
+from vklab.backends import registry
 from vklab.backends.backend import Availability
+from vklab.backends.onnxruntime import backend as onnxruntime
+from vklab.backends.onnxruntime import providers
 from vklab.cli import console
 
 __all__ = ["facts", "show"]

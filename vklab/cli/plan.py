@@ -36,6 +36,7 @@ from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.compiled import build, container, saved
+from vklab.runtime.observe import tuned
 from vklab.shader import source
 from vklab.types import DeviceInfo
 
@@ -137,7 +138,8 @@ def _plan(
 ) -> _Planned:  # fmt: skip
     """Plan without a driver if the device can run the whole model, else by a run."""
     if not container.is_compiled(model):
-        made = build.plan_whole(graph, info, sizes, feed(graph.inputs, (), dims).arrays, dtype)
+        arrays = feed(graph.inputs, (), dims).arrays
+        made = build.plan_whole(graph, info, sizes, arrays, dtype, tuned.kept(info))
         if made:
             return _Planned(made, "")
     with (
@@ -202,10 +204,12 @@ def _say_summary(
                   for name in ("arena", "lower_bound", "weights")}  # fmt: skip
     plain = draw.bytes_text(_without_aliasing(planned, info))
     nodes = sum(len(each.graph.nodes) for each in planned.each) + host
+    count = facts["tuned_dispatches"]
+    measured = f"; {count} as `vklab tune` measured" if count else ""
     for title, words in (
         ("nodes", f"{len(graph.nodes)} imported{after}, {nodes} after passes{on_host}"),
         ("dispatches", f"{facts['dispatches']}, with {facts['generated_kernels']} generated "
-         f"kernels, {facts['barriers']} barriers, {facts['transfers']} copies"),
+         f"kernels, {facts['barriers']} barriers, {facts['transfers']} copies{measured}"),
         ("activations", f"{sizes_text['arena']}; lower bound {sizes_text['lower_bound']}; "
          f"without aliasing {plain}"),
         ("weights", sizes_text["weights"]),

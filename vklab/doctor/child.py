@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from vklab import endings
 
 __all__ = ["EXPECTED", "LEFT", "RIGHT", "Answer", "ask", "command"]
 
@@ -68,20 +69,9 @@ def ask(
             return Answer(problem=f"hung for {limit_s:g} s and cannot even be killed")
         return Answer(problem=f"did not answer in {limit_s:g} s and was stopped")
     if process.returncode != 0:
-        return Answer(problem=_ending(process.returncode, complained))
+        lines = [line.strip() for line in complained.splitlines() if line.strip()]
+        return Answer(problem=endings.words(process.returncode, lines[-1][:300] if lines else ""))
     return _parse(said)
-
-
-def _ending(code: int, complained: str) -> str:
-    lines = [line.strip() for line in complained.splitlines() if line.strip()]
-    last = f": {lines[-1][:300]}" if lines else ""
-    if code > 0:
-        return f"ended with exit code {code}{last}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"crashed with {name}{last}"
 
 
 def _parse(said: str) -> Answer:

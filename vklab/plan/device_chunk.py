@@ -7,7 +7,7 @@ Visited by labs 10 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from vklab.plan.barriers import Access, Barrier, Copy, Step
 from vklab.plan.chunk import Chunk
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
-from vklab.types import DeviceInfo, Dispatch
+from vklab.plan.options import Facts
+from vklab.types import DeviceInfo
 
 __all__ = ["Tools", "access", "lower"]
 
@@ -37,8 +38,7 @@ def lower(
     chunk: Chunk,
     info: DeviceInfo,
     tools: Tools,
-    kernel_refusal: Callable[[Dispatch], str],
-    resident: Collection[str] = (),
+    facts: Facts,
     unseen: Collection[str] = (),
 ) -> Chunk:
     """Return a device chunk with dispatches, memory and barriers; passes are not run.
@@ -47,8 +47,7 @@ def lower(
         chunk: its graph is rewritten already, and has an info for every value.
         info: the device.
         tools: the optional steps.
-        kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
-        resident: names of the weights that are on the device already; they include the layout.
+        facts: as in `plan.make_plan`.
         unseen: inputs and outputs that the host neither writes nor reads; empty for one device.
 
     Raises PlanError if the device cannot run the chunk.
@@ -58,11 +57,11 @@ def lower(
     if tools.split_ranges:
         unfused = tools.split_ranges.apply(unfused, info)
     fused = tools.fusion.fuse(graph, unfused, info) if tools.fusion else unfused
-    lowered = _finished(fused, info, tools, resident)
+    lowered = _finished(fused, info, tools, facts, chunk.device)
     # A fused kernel is generated text (a `fragment`), which requires a compiler. Without one,
     # the chunk runs unfused, with stock kernels.
-    if any(kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(unfused, info, tools, resident)
+    if any(facts.kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
+        lowered = _finished(unfused, info, tools, facts, chunk.device)
     limits.check(lowered.dispatches, info)
     lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
     return replace(
@@ -84,11 +83,11 @@ def lower(
 
 
 def _finished(
-    lowered: Lowered, info: DeviceInfo, tools: Tools, resident: Collection[str]
+    lowered: Lowered, info: DeviceInfo, tools: Tools, facts: Facts, device: int
 ) -> Lowered:
     """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
     if tools.tune:
-        lowered = tools.tune.tune(lowered, info, resident)
+        lowered = tools.tune.tune(lowered, info, facts, device)
     if tools.fusion:
         lowered = tools.fusion.write(lowered)
     return storage.adapt(lowered, info)

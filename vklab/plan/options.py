@@ -83,6 +83,7 @@ class Facts:
 
     Attributes:
         resident: for each device the names of its resident weights; the names include the layout.
+        tuned: for each device the measured choices, by class (`tuning.problems.Problem`).
         free_bytes: free bytes of each device; empty: as reported when the device was listed.
         costs: measured speeds by device index (`place.costs.DeviceCosts`); others are estimated.
         evaluate: computes one node on the host, to fold known values.
@@ -92,6 +93,7 @@ class Facts:
     """
 
     resident: tuple[frozenset[str], ...] = ()
+    tuned: Sequence[Mapping[str, Any]] = ()
     free_bytes: tuple[int, ...] = ()
     costs: Mapping[int, Any] = field(default_factory=dict)
     evaluate: Evaluate = _no_host

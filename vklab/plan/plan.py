@@ -164,10 +164,7 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
     left = rest if rest.nodes else None
     before = _dependencies(plan.chunks, chunk)
     number = len(plan.chunks)
-    if not chunk.is_on_device:
-        new = replace(chunk, number=number, predecessors=before)
-        return replace(plan, chunks=(*plan.chunks, new), rest=left, needs=())
-    if len(plan.devices) > 1 or plan.options.placement:
+    if chunk.is_on_device and (len(plan.devices) > 1 or plan.options.placement):
         pieces, transfers, placement = _placed(plan, chunk, facts)
         shifted = tuple(
             replace(piece, number=number + piece.number, predecessors=(
@@ -177,8 +174,9 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
         moved = tuple(_shifted(transfer, number) for transfer in transfers)
         return replace(plan, chunks=plan.chunks + shifted, transfers=plan.transfers + moved,
                        rest=left, needs=(), placement=plan.placement or placement)  # fmt: skip
-    new = lower_chunk(replace(chunk, number=number, predecessors=before), plan.devices[0],
-                      plan.options.dtype, facts)  # fmt: skip
+    new = replace(chunk, number=number, predecessors=before)
+    if chunk.is_on_device:
+        new = lower_chunk(new, plan.devices[0], plan.options.dtype, facts)
     return replace(plan, chunks=(*plan.chunks, new), rest=left, needs=())
 
 
@@ -252,11 +250,9 @@ def lower_rewritten(
         facts: as in `make_plan`.
         unseen: as in `lower_chunk`.
     """
-    facts = facts or Facts()
-    resident = facts.resident[chunk.device] if facts.resident else frozenset[str]()
     names = ("fusion", "tuning.tune", "tuning.split_ranges", "tuning.in_place", "tuning.layers")
     tools = Tools(*(optional.load(f"plan.{name}") for name in names))
-    return device_chunk.lower(chunk, info, tools, facts.kernel_refusal, resident, unseen)
+    return device_chunk.lower(chunk, info, tools, facts or Facts(), unseen)
 
 
 def _rewritten(graph: Graph, dtype: str) -> Graph:

@@ -1,4 +1,4 @@
-"""Quantisation of models: calibration, 8-bit codes, and the error of each layer.
+"""Quantisation of models: calibration, codes of 8 bits and blocks of GGUF, the error of each layer.
 
 Entered through the command `vklab quantize` and by import. Visited by lab 14.
 """

@@ -42,6 +42,7 @@ class Executor:
         devices: the devices, in the order of the plan's device numbers.
         has_bounds: True if the model has upper bounds: all shapes share one pool on each device.
         shaders: kernels of a compiled model, used instead of compiling.
+        tuned: for each device the choices that `vklab tune` measured; empty for none.
         polls: True if a wait for a device polls before it blocks.
         lock: taken to plan and to free; a planned run does not take it.
 
@@ -71,6 +72,7 @@ class Executor:
         self.progress = progress
         self.splitter = splitter
         self.shaders: Mapping[compiler.Variant, compiler.Shader] = {}
+        self.tuned: Sequence[Mapping[str, Any]] = ()
         self.polls = True
         self.lock = lock or threading.RLock()
         self._load_overlap = load_overlap
@@ -114,7 +116,7 @@ class Executor:
         For several devices also free memory, device speeds and an earlier placement.
         """
         resident = tuple(state.weights.names for state in self.devices)
-        facts = Facts(resident, evaluate=evaluate, kernel_refusal=kernels.unavailable)
+        facts = Facts(resident, self.tuned, evaluate=evaluate, kernel_refusal=kernels.unavailable)
         return self.splitter.facts(facts) if self.splitter else facts
 
     def compiling(self) -> contextlib.AbstractContextManager[Any]:

@@ -121,8 +121,11 @@ class Session:
         """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = optional.require("runtime.many.split").Split if self.is_split else None
+        tuned = optional.load("runtime.observe.tuned")
         # Not optional, but most models and their readers do not need it.
-        root = optional.require("runtime.overrides").Root if self.graph.defaults else PlanCache
+        root: Any = optional.require("runtime.overrides").Root if self.graph.defaults else PlanCache
+        if saved:
+            root = functools.partial(optional.require("runtime.compiled.restore").root, saved)
         lock = threading.RLock()
         # No method of the session: a session that is forgotten must not be kept by its executors.
         on_host = functools.partial(_warn_of_host, threading.Event())
@@ -135,12 +138,9 @@ class Session:
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
                                 lambda: optional.load("runtime.many.overlap"), lock,
                                 on_host)  # fmt: skip
+            executor.tuned = [tuned.kept(info) for info in infos] if tuned else ()
             start = Plan(self.graph, infos, options, rest=self.graph)
-            if saved:
-                restore = optional.require("runtime.compiled.restore")
-                caches.append(restore.root(saved, start, executor))
-            else:
-                caches.append(root(start, executor))
+            caches.append(root(start, executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in

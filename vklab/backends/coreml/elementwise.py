@@ -51,6 +51,25 @@ def real_div(op: Emission, x: TensorInfo, y: TensorInfo) -> None:
     op.result("Div", x, y)
 
 
+@operator("floor_div")
+def floor_div(op: Emission, x: TensorInfo, y: TensorInfo) -> None:
+    """Divide and round down; ONNX's Div of integers rounds towards zero."""
+    if x.dtype.startswith("float"):
+        op.narrow("Floor", op.node("Div", op.wide(x), op.wide(y)))
+    else:
+        op.result("Div", op.node("Sub", x, op.node("Mod", x, y)), y)
+
+
+@operator("mod")
+def mod(op: Emission, x: TensorInfo, y: TensorInfo) -> None:
+    """Return x - y * floor(x / y): the remainder with the sign of y."""
+    if not x.dtype.startswith("float"):
+        op.result("Mod", x, y)
+        return
+    wide, by = op.wide(x), op.wide(y)
+    op.narrow("Sub", wide, op.node("Mul", by, op.node("Floor", op.node("Div", wide, by))))
+
+
 @operator("square")
 def square(op: Emission, x: TensorInfo) -> None:
     """Multiply each element by itself."""

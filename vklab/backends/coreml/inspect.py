@@ -6,13 +6,15 @@ Visited by lab 15.
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vklab.backends.coreml import package
 
-__all__ = ["UNITS", "Feature", "Facts", "computes_in", "inspect"]
+__all__ = ["UNITS", "Feature", "Facts", "allows", "computes_in", "inspect",
+           "limits"]  # fmt: skip
 
 UNITS = {
     "ALL": "CPU, GPU and Neural Engine; Core ML chooses for each operator (the default)",
@@ -20,8 +22,9 @@ UNITS = {
     "CPU_AND_NE": "no GPU, which stays free for graphics; macOS 13 or later",
     "CPU_ONLY": "the CPU alone; the reference of the other three",
 }
-"""What each choice of compute units permits. A permitted unit may stay unused."""
+"""Units that each choice permits, by its name. A permitted unit may stay unused."""
 
+Limits = tuple[tuple[int, int], ...]  # the smallest and the largest size of each axis
 _DTYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131080: "int8", 131104: "int32"}
 
 
@@ -100,6 +103,32 @@ def computes_in(path: Path | str) -> str:
     kinds = {output.type.tensorType.dataType for block in blocks
              for operation in block.operations for output in operation.outputs}  # fmt: skip
     return "float32" if blocks and _MIL_FLOAT16 not in kinds else "float16"
+
+
+def limits(path: Path | str) -> dict[str, tuple[Limits, ...]]:
+    """Return the shapes that a package allows, by input of open size: one of them must hold.
+
+    The program's own types say only that a size is open.
+    """
+    found: dict[str, tuple[Limits, ...]] = {}
+    for each in package.open_package(path).model.description.input:
+        array = each.type.multiArrayType
+        shapes = [tuple((size, size) for size in given.shape)
+                  for given in array.enumeratedShapes.shapes]  # fmt: skip
+        ranges = tuple((size.lowerBound, size.upperBound) for size in array.shapeRange.sizeRanges)
+        if shapes or any(low != high for low, high in ranges):
+            found[each.name] = tuple(shapes) or (ranges,)
+    return found
+
+
+def allows(allowed: Sequence[Limits], shape: Sequence[int]) -> bool:
+    """Tell whether a shape is one of those that `limits` returns; -1 is no upper limit."""
+    return any(
+        len(each) == len(shape)
+        and all(low <= size and (high < 0 or size <= high)
+                for size, (low, high) in zip(shape, each, strict=True))
+        for each in allowed
+    )  # fmt: skip
 
 
 def _bytes(path: Path) -> tuple[int, int]:

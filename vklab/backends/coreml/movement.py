@@ -105,6 +105,12 @@ def shape_of(op: Emission, x: TensorInfo) -> None:
     op.result("Cast", op.node("Shape", x), to=ONNX_CODES[op.y.dtype])
 
 
+@operator("range_1d")
+def range_1d(op: Emission, start: TensorInfo, end: TensorInfo, step: TensorInfo) -> None:
+    """Return the numbers from start, a step apart, that lie before end."""
+    op.result("Range", start, end, step)
+
+
 @operator("gather")
 def gather(
     op: Emission,

@@ -15,6 +15,8 @@ from vklab.course.definition.codec import Opaque
 
 __all__ = ["Differs", "Report"]
 
+MEASURES = {"bytes", "KiB", "MiB", "ms", "W", "cents", "units"}  # "less"; "fewer" for counts
+
 
 class Differs(AssertionError):
     """A difference from the expected value; ends the part."""
@@ -55,7 +57,7 @@ class Report:
             achieved: what the answer needs, counted.
             bound: what no answer can go below.
             natural: what the obvious answer needs.
-            what: the unit, "bytes moved".
+            what: the unit, "bytes moved". One that begins with no measure is a count: "binds".
             full: the score that earns all points, where the bound itself is out of reach;
                 default: the bound.
         """
@@ -63,9 +65,10 @@ class Report:
         share = float(np.clip((natural - achieved) / max(natural - enough, 1e-12), 0, 1))
         share = share if np.isfinite(share) else 0.0
         if share <= self.share or not self.scored:
-            self.scored = (f"{self._on_text()}{achieved:g} {what}; no answer needs less than "
+            less = "less" if what.split()[0] in MEASURES else "fewer"
+            self.scored = (f"{self._on_text()}{achieved:g} {what}; no answer needs {less} than "
                            f"{bound:g}, the obvious answer needs {natural:g}")  # fmt: skip
-            self.scored += "" if full is None else f"; full points for {full:g} or less"
+            self.scored += "" if full is None else f"; full points for {full:g} or {less}"
         self.share = min(self.share, share)
 
     # ------------------------------------------------------------------------------- comparing

@@ -219,7 +219,8 @@ def draw_in_place() -> Picture:
             page.box((left + 64 * n, 26, 58, 30), f"a[{n}]", "blue")
             page.box((left + 64 * n, 106, 58, 30), f"b[{n}]", "green" if good else "red")
             for m in range(max(0, n - reach), min(4, n + reach) + 1):
-                page.arrow((left + 64 * m + 29, 56), (left + 64 * n + 29, 104))
+                aside = 14 * (n - m)  # heads of arrows to one box stand apart
+                page.arrow((left + 64 * m + 29 + aside, 56), (left + 64 * n + 29 - aside, 104))
     page.note((8, 156), "only the writer of b[1] reads a[1]")
     page.note((352, 156), "b[0] and b[2] may still need a[1]")
     return page.picture(

@@ -215,7 +215,7 @@ def draw_trace(events: Sequence[Event], caption: str) -> Picture:
         bar = (event.name, event.start, event.end, PARTS[int(event.name[-1])])
         lanes.setdefault(event.lane, []).append(bar)
     told = ", ".join(f"{e.name} from {e.start} to {e.end}" for e in events)
-    return draw_timeline(lanes, alt=told, caption=caption)
+    return draw_timeline(lanes, alt=told, caption=caption, step=5)
 
 
 def draw_spans(spans: Sequence[Any], caption: str) -> Picture:

@@ -101,8 +101,9 @@ def draw_cut() -> Picture:
         if row:
             page.arrow((320, y - 59), (320, y - 17), both=True)
             page.note((330, y - 33), "2", bold=True)
-    page.note((320, 226), "b on device 1, a and c on device 0: the bold edges are cut, "
-              "3 + 2 + 2 for nodes, 2 + 2 for moves: 11", anchor="middle", size=11)  # fmt: skip
+    page.note((320, 226), "b on device 1, a and c on device 0: edges with bold prices "
+              "are cut, 3 + 2 + 2 for nodes, 2 + 2 for moves: 11",
+              anchor="middle", size=11)  # fmt: skip
     return page.picture(
         "Nodes a, b and c between a source (device 0) and a sink (device 1). Edges from the source "
         "carry the time on device 1: 9, 3, 9. Edges to the sink carry the time on device 0: 2, 8, "

@@ -146,7 +146,7 @@ def _possible(
         if early := machine.take(event):
             bad[len(events)] = early
         events.append(event)
-    return events, bad, "" if bad else " No event of it reads too early."
+    return events, bad, "" if bad else " Nothing in it reads too early."
 
 
 def _page(rows: Sequence[str], count: int) -> Diagram:
@@ -181,7 +181,7 @@ def draw_queues(jobs: Jobs, trace: Any, waits: bool = False) -> Picture:
     stale = "; ".join(f"{events[n][1]} reads {', '.join(early)} before it has ended"
                       for n, early in bad.items()) or "no chunk reads too early"  # fmt: skip
     return page.picture(f"A trace of {len(events)} events: {stale}.",
-                        f"The trace, a row for each chunk; red reads too early.{reason}")
+                        f"The trace, a row for each chunk. Red: a chunk reads too early.{reason}")
 
 
 def draw_workers(

@@ -87,7 +87,8 @@ def draw_requests(
     x, none, to = one(2, 6), [()], [("to",)]
     yield "key", [], none, "no requests"
     yield "key", [x, one(2, 6, value=1), x], none, "equal shapes, other numbers"
-    shapes = (6, 2), (12,), (2, 6, 1), (0, 6), (0, 7), (2, 3, 6), (2, 5, 6), (2, 6, 5), (2, 6)
+    shapes = ((6, 2), (12,), (2, 6, 1), (0, 6), (0, 7), (2, 3, 6), (2, 5, 6), (2, 6, 5),
+              (2, 3, 6, 1), (2, 3, 6, 2), (2, 6))  # fmt: skip
     yield "key", [x, *(one(*shape) for shape in shapes)], none, "other shapes"
     kinds = "int32", "float16", "float32"
     yield "key", [x, *(one(2, 6, dtype=kind) for kind in kinds)], none, "other dtypes"
@@ -97,9 +98,18 @@ def draw_requests(
            "equal bytes, other dtypes")  # fmt: skip
     yield ("key", [asked(3, 4), asked(4, 3), asked(12), asked(3, 4, dtype="int32"),
                    asked(*[1] * (step + 1)), asked(12)], none, "to is not needed")  # fmt: skip
-    yield ("key", [[each[0] | {"k": np.array([k])}] for each, k in
-                   ((asked(12), 1), (asked(12), 2), (asked(6, 2), 2), (asked(12), 1))],
+    yield ("key", [[asked(*sizes)[0] | {"k": np.array(k)}] for sizes, k in (
+        ([12], [1]), ([12], [2]), ([6, 2], [2]), ([12], [1]), ([1], [12]), ([6], [2, 2]))],
            [("to", "k")], "to and k are needed")  # fmt: skip
+    flat, high = np.zeros((2, 6)), np.zeros((2, 7))
+    yield ("key", [[{"x": x, "y": y}] for x, y in
+                   ((flat, flat), (flat, high), (high, flat), (flat, high))], none,
+           "two arrays")  # fmt: skip
+    long = [np.full(2000, value) for value in (0.1, 0.1, 0.1, np.nextafter(0.1, 1))]
+    long[1][1000] = 7
+    yield "key", [[{"x": each}] for each in long], [("x",)], "x is needed, and is long"
+    yield ("key", [one(1, n) for n in (*range(1, 151), 1, 150)], none,
+           "150 shapes, then two of them again")  # fmt: skip
     yield ("key", [one(1, value=number) for number in (0.0, -0.0, np.nan, np.nan, 0.0)], [("x",)],
            "x is needed")  # fmt: skip
     for counts in ((1, step, step + 1, 2 * step, 2 * step + 1, 1), (step - 1, 0, step, 1)):
@@ -119,6 +129,9 @@ def draw_requests(
                     path(3, 5, 1)], three, "three stages")  # fmt: skip
     yield ("tree", [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)], two,
            "rows in the second stage")  # fmt: skip
+    for needs in ([("x",), ()], [(), ("x",)]):
+        yield ("tree", [one(1, value=a) + one(1, value=b) for a, b in
+                        ((1, 1), (1, 2), (2, 1), (1, 1))], needs, f"needs {needs}")  # fmt: skip
     pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
     yield "tree", [path(*pair) for pair in pairs], two, "three caches below the first"
     for part in ("key", "tree", "tree"):

@@ -14,7 +14,7 @@ import numpy as np
 from vklab.course.labs.recorded_graphs import RecordedGraph
 
 __all__ = ["EXAMPLE", "POINTWISE", "Masks", "Work", "broken_rule", "buffers", "is_core", "moved",
-           "natural", "of_recorded", "open_runs"]  # fmt: skip
+           "natural", "next_groups", "of_recorded", "open_runs"]  # fmt: skip
 
 Work = Mapping[str, tuple[str, tuple[str, ...]]]
 Pair = tuple[int, int, int]  # bytes saved, number of a group, number of another one
@@ -98,6 +98,26 @@ def broken_rule(
             return f"the groups {sorted(left)} wait for each other in a circle"
         left -= able
     return ""
+
+
+def next_groups(
+    work: Work, outputs: Collection[str], most: int, done: Collection[str]
+) -> list[list[str]]:
+    """Return the groups that can be the next kernel: within the limits, nothing else to wait for.
+
+    Args:
+        work: the nodes.
+        outputs: the outputs of the graph.
+        most: most buffers of a group.
+        done: the nodes that have run.
+    """
+    groups, left = [list[str]()], {name for name in work if name not in done}
+    for name in work:
+        if name in left:
+            op, reads = work[name]
+            groups += [[*group, name] for group in groups if not left.intersection(reads) - {*group}
+                       and not (is_core(op) and any(is_core(work[n][0]) for n in group))]
+    return [group for group in groups[1:] if len(buffers(work, outputs, group)) <= most]
 
 
 def open_runs(

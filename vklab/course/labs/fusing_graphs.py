@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable
 
 import numpy as np
 
 from vklab.course.labs import fusing
 from vklab.course.labs.recorded_graphs import RecordedGraph, recorded
 
-__all__ = ["Drawn", "bert_work", "net_work"]
+__all__ = ["Drawn", "bert_work", "draw_work", "net_work"]
 
 Drawn = tuple[fusing.Work, dict[str, int], tuple[str, ...], int]
 
@@ -44,6 +46,32 @@ def bert_work(random: np.random.Generator, count: int) -> Drawn:
     part = _bert().window(first, first + count).renamed(random).shuffled(random)
     work, sizes, outputs = fusing.of_recorded(part)
     return work, {name: int(random.integers(20, 81)) for name in sizes}, outputs, 5
+
+
+def draw_work(
+    least_bytes: Callable[[fusing.Masks, float], float], draw: Callable[[], Drawn], share: float,
+    moves: bool = False,
+) -> tuple[Drawn, dict[str, float]]:  # fmt: skip
+    """Draw until no natural answer earns more than a share; return the facts of the graph, too.
+
+    Args:
+        least_bytes: returns the fewest bytes of a graph, at most a known number.
+        draw: draws a graph.
+        share: the most that a natural answer may earn.
+        moves: whether answers that move single nodes are among the natural ones.
+    """
+    while True:
+        drawn = draw()
+        masks = fusing.Masks(*drawn)
+        answers = fusing.natural(masks, 2, moves)
+        quick = dict(itertools.islice(answers, 6))  # runs and merges, without chance
+        obvious = min(quick["runs from the top"], quick["merge the best pair"])
+        if min(quick.values()) < obvious:
+            continue
+        least = least_bytes(masks, obvious)
+        near = obvious - share * (obvious - least)
+        if obvious > 1.02 * least and all(found >= near for _, found in answers):
+            return drawn, {"natural": obvious, "least": least}
 
 
 @functools.cache

@@ -132,8 +132,8 @@ def sizes_text(name: str, lifetimes: Sequence[Lifetime]) -> str:
     """Return two lines: the counts of `sizes_matter`, and those of `size_changes`."""
     different, live, exchanged, drawn = sizes_matter(lifetimes)
     same, twos, others = size_changes(name)
-    return (f"{name:14}{different:3} sizes, at most {live} values live; missed with sizes "
-            f"exchanged {exchanged:2}, drawn {drawn:2} times of 20\n"
+    return (f"{name:14}{different:3} sizes, at most {live} values live; misses of 20: "
+            f"{exchanged:2} exchanged, {drawn:2} drawn\n"
             f"{'':14}{same:3} nodes keep the size, {twos} change it by 2 or 4, {others} otherwise")
 
 

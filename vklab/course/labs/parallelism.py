@@ -99,10 +99,10 @@ def events_of(trace: str) -> list[Event]:
         start, end = map(int, times.split("-"))
         kind, k = name[:-1], int(name[-1])
         lane, reads, writes = {
-            "a": ("GPU 0 computes", f"x{k}", f"h{k}"),
+            "a": ("GPU 0 runs", f"x{k}", f"h{k}"),
             "out": ("GPU 0 copies", f"h{k}", f"slot {k % SLOTS}"),
             "in": ("GPU 1 copies", f"slot {k % SLOTS}", f"g{k}"),
-            "b": ("GPU 1 computes", f"g{k}", f"y{k}"),
+            "b": ("GPU 1 runs", f"g{k}", f"y{k}"),
         }[kind]
         found.append(Event(name, lane, start, end, reads, writes))
     return found

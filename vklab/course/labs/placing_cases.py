@@ -13,7 +13,8 @@ from vklab.course.labs import recorded_graphs
 from vklab.course.labs.schedules import Work
 from vklab.course.labs.spreading import Row
 
-__all__ = ["Moves", "Times", "draw_full_rows", "draw_rows", "draw_times", "draw_work"]
+__all__ = ["Moves", "Times", "draw_blocks", "draw_full_rows", "draw_rows", "draw_times",
+           "draw_work"]  # fmt: skip
 
 Times = Mapping[str, tuple[int | None, int | None]]  # of each node, on two devices
 Moves = Mapping[tuple[str, str], int]  # by maker and reader
@@ -79,6 +80,35 @@ def draw_times(random: Random, price: int, count: int, network: str = "") -> tup
         chance = random.random()
         times[f"n{n}"] = (None if chance < 0.06 else one, None if chance > 0.94 else other)
     moves = {(f"n{r}", f"n{n}"): int(random.integers(0, price + 2))
+             for n, reads in enumerate(wiring) for r in reads}  # fmt: skip
+    return times, moves
+
+
+def draw_blocks(random: Random, price: int, network: str, length: int) -> tuple[Times, Moves]:
+    """Return times and moves of 48 nodes in blocks of neighbours that are dear to separate.
+
+    One node of each block is much faster on one device, all others are a little faster on the
+    other device. So a better placement moves a whole block: small changes do not lead to it.
+
+    Args:
+        random: the source of chance.
+        price: what every move costs in addition.
+        network: a recorded graph.
+        length: number of nodes in a block.
+    """
+    (wiring, _), much = _window(random, network, 48), 8 * price + 10
+    times: dict[str, tuple[int | None, int | None]] = {}
+    for first in range(0, 48, length):
+        names = [f"n{n}" for n in range(first, min(first + length, 48))]
+        side, heavy = int(random.integers(2)), names[int(random.integers(len(names)))]
+        for name in names:
+            pair: list[int | None] = [int(random.integers(1, price + 8))] * 2
+            pair[side ^ (name == heavy)] = (pair[0] or 0) + (
+                much if name == heavy else int(random.integers(1, 3)))
+            if name != heavy and random.random() < 0.03:
+                pair[int(random.integers(2))] = None
+            times[name] = pair[0], pair[1]
+    moves = {(f"n{r}", f"n{n}"): int(random.integers(0, 2)) + much * (r // length == n // length)
              for n, reads in enumerate(wiring) for r in reads}  # fmt: skip
     return times, moves
 

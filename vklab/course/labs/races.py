@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 __all__ = ["Event", "Jobs", "Machine", "Queues", "Workers", "count_states", "following",
-           "replay", "state_key"]  # fmt: skip
+           "listed", "replay", "state_key"]  # fmt: skip
 
 Jobs = Mapping[str, tuple[str, tuple[str, ...]]]
 Event = tuple[Any, ...]
@@ -185,6 +185,11 @@ class Workers:
                 events += ([("count", thread, name, other) for other in sorted(left)]
                            if name in self.written else [("write", thread, name)])  # fmt: skip
         return events
+
+
+def listed(jobs: Jobs) -> str:
+    """Return the jobs as a dict in Python's words, a job a line: to read, and to paste."""
+    return "{" + ",\n    ".join(f"{name!r}: {job}" for name, job in jobs.items()) + "}"
 
 
 def replay(machine: Machine, trace: Sequence[Event]) -> list[tuple[int, list[str]]]:

@@ -23,8 +23,8 @@ from vklab.graph.passes import rewriting
 from vklab.ops.registry import Result
 from vklab.types import TensorInfo
 
-__all__ = ["OPERATORS", "Info", "PlainGraph", "as_pass", "compute", "damaged", "draw_graph",
-           "feed_of", "graph_of", "info_of", "infos_of", "model", "run"]  # fmt: skip
+__all__ = ["OPERATORS", "UNARY", "Info", "PlainGraph", "as_pass", "compute", "damaged",
+           "draw_graph", "feed_of", "graph_of", "info_of", "infos_of", "model", "run"]  # fmt: skip
 
 PlainGraph = dict[str, Any]
 Info = tuple[str, tuple[int, ...]]
@@ -33,6 +33,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "MatMul": np.matmul, "Relu": lambda x: np.maximum(x, 0), "Neg": np.negative,
     "Tanh": np.tanh, "Identity": lambda x: x,
 }  # fmt: skip
+UNARY = ("Relu", "Neg", "Tanh", "Identity")
 
 PERMS = ((1, 2, 0), (2, 0, 1), (0, 2, 1))
 KINDS = ("Relu", "Tanh", "Neg", "Identity", "no-op", "no-op", "Transpose", "Transpose", "back",
@@ -43,7 +44,8 @@ def compute(op: str, arrays: Sequence[np.ndarray], perm: Sequence[int] = ()) -> 
     """Return the value of one node.
 
     Args:
-        op: the operator; "Tanh>Relu" is a Tanh and then a Relu, as one node.
+        op: the operator; "Tanh>Add" is a Tanh and then an Add, as one kernel with an invocation
+            for each element of the Tanh.
         arrays: the values that the node reads.
         perm: the order of the axes, of a Transpose.
 
@@ -53,9 +55,10 @@ def compute(op: str, arrays: Sequence[np.ndarray], perm: Sequence[int] = ()) -> 
     if not {first, *others} <= {*OPERATORS, "Transpose"}:
         raise ValueError(f"there is no operator {op!r}")
     with np.errstate(all="ignore"):
+        if others:
+            made = OPERATORS[first](arrays[0])
+            return np.resize(OPERATORS[others[0]](made, *arrays[1:]), made.shape)
         made = np.transpose(arrays[0], perm) if first == "Transpose" else OPERATORS[first](*arrays)
-        for each in others:
-            made = OPERATORS[each](made)
     return np.asarray(made)
 
 

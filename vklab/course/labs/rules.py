@@ -1,13 +1,27 @@
-"""Rewrite rules on plain graphs: products by constants, and a wrong one.
+"""Rewrite rules on plain graphs: dead nodes, and products by constants.
 
 Visited by lab 10.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from vklab.course.labs.rewriting import PlainGraph
 
-__all__ = ["careless", "merge_products"]
+__all__ = ["drop_dead", "merge_products"]
+
+
+def drop_dead(graph: PlainGraph) -> PlainGraph:
+    """Return the graph without the nodes and constants that no output needs."""
+    needed = set(graph["outputs"])
+    alive: list[Any] = []
+    for node in reversed(graph["nodes"]):
+        if node[0] in needed:
+            alive.insert(0, node)
+            needed.update(node[2])
+    used = {name: array for name, array in graph["constants"].items() if name in needed}
+    return {**graph, "nodes": alive, "constants": used}
 
 
 def merge_products(graph: PlainGraph) -> PlainGraph:
@@ -33,14 +47,3 @@ def merge_products(graph: PlainGraph) -> PlainGraph:
             nodes.remove(inner)
             return merge_products({**graph, "nodes": nodes, "constants": {**constants, new: a @ b}})
     return graph
-
-
-def careless(graph: PlainGraph) -> PlainGraph:
-    """Fuse each Relu into the node that it reads, and rename what is read."""
-    made_here = {node[0] for node in graph["nodes"]}
-    new = {reads[0]: made for made, op, reads, _ in graph["nodes"]
-           if op == "Relu" and reads[0] in made_here}  # fmt: skip
-    nodes = [(new.get(made, made), f"{op}>Relu" if made in new else op,
-              tuple(new.get(name, name) for name in reads), perm)
-             for made, op, reads, perm in graph["nodes"] if reads[0] not in new or op != "Relu"]
-    return {**graph, "nodes": nodes}

@@ -31,6 +31,7 @@ from vklab.graph.passes import (
     move_quantization,
     move_transposes,
     open_quantized,
+    slice_gathers,
     to_float16,
     widen_weights,
 )
@@ -42,6 +43,7 @@ __all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects", "
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_constants.fold_constants,  # first: later passes read constants
     drop_no_ops.drop_no_ops,  # patterns need not skip Identity
+    slice_gathers.slice_gathers,  # before passes that know how to move a Slice
     move_transposes.move_transposes,  # nodes between two Transposes become a chain
     join_views.join_views,  # patterns need not know Squeeze, Flatten and their like
     common_subexpressions.common_subexpressions,  # patterns compare values by name

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterable
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
-from vklab.plan.fusion import chains, codegen, epilogues, parts, prologues, siblings
+from vklab.plan.fusion import (
+    attention,
+    chains,
+    codegen,
+    epilogues,
+    operands,
+    parts,
+    prologues,
+    siblings,
+)
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
@@ -23,6 +32,8 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
     prologues.fuse_prologues,
+    operands.read_strided,  # after epilogues, which store a result transposed at no cost
+    attention.join_attention,  # after read_strided: the joint kernel reads the same strides
     parts.place_parts,  # the copies that no fusion above has removed
     siblings.join_siblings,
 )

@@ -39,6 +39,7 @@ class Flow:
         slices: the element of its root at which a value starts, if not 0.
         writers: the numbers of the dispatches that write each root; `readers` likewise.
         kept: the roots that must stay in memory: inputs, outputs, constants.
+        shared_bytes: the shared memory of a workgroup.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
@@ -56,6 +57,7 @@ class Flow:
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
         self._info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
+        self.shared_bytes = info.limit("maxComputeSharedMemorySize")
         self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
@@ -129,6 +131,11 @@ class Flow:
         inside = [name for name, each in self.roots.items() if each == removed]
         self.roots |= dict.fromkeys(inside, root)
         self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
+
+    def binds(self, value: TensorInfo) -> bool:
+        """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
+        most = self._info.limit("maxStorageBufferRange")
+        return self.width(value) * value.count <= most
 
     def width(self, value: TensorInfo) -> int:
         """Return the bytes of one element of a value as the device stores it."""

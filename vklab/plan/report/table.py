@@ -45,6 +45,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "nodes": sum(len(chunk.graph.nodes) for chunk in plan.chunks),
         "dispatches": len(plan.dispatches),
         "generated_kernels": len({d.variant for d in plan.dispatches if d.fragment}),
+        "tuned_dispatches": sum(bool(dispatch.measured) for dispatch in plan.dispatches),
         "barriers": sum(len(chunk.barriers) for chunk in lowered),
         "chunks": sum(bool(chunk.steps) or not chunk.is_on_device for chunk in plan.chunks),
         "transfers": len(plan.copies) + len(plan.transfers),

@@ -2,7 +2,7 @@
 
 Products are cut along batches, rows, columns or the summed axis, convolutions along the batch or
 the filters, element-wise work along its first axis, normalisations between rows, gathers along
-their data. Other dispatches stay, and `limits` refuses them. Visited by lab 08.
+their data, weights in blocks between rows. Others stay; `limits` refuses them. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops import elementwise, linear, registry
+from vklab.ops import blocks, elementwise, linear, registry
 from vklab.plan import storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -62,6 +62,8 @@ class _Cutter:
         rules: dict[str, Callable[[Dispatch], Pieces]] = {
             "matmul": self._product, "conv": self._conv, "elementwise": self._elementwise,
             "gather": self._gather, "normalize": self._rows, "softmax": self._rows,
+            "matvec_blocks": self._blocks, "matmul_blocks": self._blocks,
+            "gather_blocks": self._blocks,
         }  # fmt: skip
         rule = rules.get(dispatch.kernel)
         made = rule(dispatch) if rule else []
@@ -169,7 +171,7 @@ class _Cutter:
 
     def _columns(self, dispatch: Dispatch) -> Pieces:
         """Cut a column-major B between columns; with several rows, move each piece into Y after."""
-        push, result = _numbers(dispatch), dispatch.writes[0][1]
+        push = _numbers(dispatch)
         m, n = push["m"], push["n"]
         strides = {"b_buffer": push["b_column"], "c_buffer": push["c_column"]}
         if m == 1:
@@ -177,12 +179,8 @@ class _Cutter:
         made: Pieces = []
         start = 0
         for piece in self._along("n", dispatch, strides):
-            width = _numbers(piece)["n"]
-            part = self._between(f"{result.name}:columns{start}", result, (m, width))
-            made.append(replace(piece, writes=(("y_buffer", part),)))
-            made += elementwise.move(part, (width, 1), result,
-                                     place=((m, width), (n, 1), start))  # fmt: skip
-            start += width
+            made += self._into_columns(piece, (m, n), start)
+            start += _numbers(piece)["n"]
         return made
 
     def _sums(self, dispatch: Dispatch) -> Pieces:
@@ -204,6 +202,32 @@ class _Cutter:
             piece = replace(piece, writes=(("y_buffer", before),))
             made.append(_resized(piece, changed, {}))
         return made
+
+    def _blocks(self, dispatch: Dispatch) -> Pieces:
+        """Cut weights in blocks between rows: products for some columns, gathers of some rows."""
+        push, tensors, result = _numbers(dispatch), _operands(dispatch), dispatch.writes[0][1]
+        if {name for name, info in tensors.items() if self._is_beyond(info)} != {"b_buffer"}:
+            return []
+        kind = dict(dispatch.defines)["DEQUANTIZE"].removeprefix("dequantize_")
+        size, m, n = blocks.block_format(kind).row_bytes(push["k"]), push.get("m", 0), push["n"]
+        unit = 4 // math.gcd(size, 4)  # rows that end with a word
+        words = unit * size // 4
+        moving = {"b_buffer": (tensors["b_buffer"], words, words)}
+        moving |= {"y_buffer": (result, unit, unit)} if m == 1 else {}
+        made: Pieces = []
+        for start, stop, parts in self._ranges(-(-n // unit), moving):
+            first, count = start * unit, min(stop * unit, n) - start * unit
+            numbers = {"n": count} if m else {"first": first, "bound": count}
+            piece = _resized(dispatch, numbers, parts)
+            made += self._into_columns(piece, (m, n), first) if m > 1 else [piece]
+        return made
+
+    def _into_columns(self, piece: Dispatch, sizes: tuple[int, int], start: int) -> Pieces:
+        """Return a product with a result of its own, and its move into columns of the whole."""
+        (m, n), width, result = sizes, _numbers(piece)["n"], piece.writes[0][1]
+        part = self._between(f"{result.name}:columns{start}", result, (m, width))
+        moved = elementwise.move(part, (width, 1), result, place=((m, width), (n, 1), start))
+        return [replace(piece, writes=(("y_buffer", part),)), *moved]
 
     def _between(self, name: str, result: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
         """Return a new tensor for an intermediate result."""
@@ -304,8 +328,15 @@ def _resized(
         reads=tuple((name, parts.get(name, info)) for name, info in dispatch.reads),
         writes=tuple((name, parts.get(name, info)) for name, info in dispatch.writes),
     )
-    if dispatch.kernel == "gather":
+    if dispatch.kernel in ("gather", "gather_blocks"):
         return changed
+    if dispatch.kernel == "matmul_blocks":
+        columns = -(-push["n"] // blocks.TILE)
+        return replace(changed, workgroups=(columns, *dispatch.workgroups[1:]))
+    if dispatch.kernel == "matvec_blocks":
+        sizes: Numbers = dict(dispatch.constants)
+        groups = registry.grid(-(-push["n"] * sizes["LANES"] // sizes["WORKGROUP"]))
+        return replace(changed, workgroups=groups)
     if dispatch.kernel in ("normalize", "softmax"):
         one = 1 if dict(dispatch.defines).get("WIDE", "1") == "1" else registry.WORKGROUP
         return replace(changed, workgroups=registry.grid(-(-push["rows"] // one)))

@@ -8,11 +8,13 @@ steps: its numbers keep the order of whole convolutions. Visited by lab 08.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
-           "ProductSizes", "Tile", "expected_ns", "parts", "soonest"]  # fmt: skip
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
+           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
+           "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -38,6 +40,7 @@ class Tile:
         columns: columns of that block.
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
+        ends_ns: time before the first step and after the last, without the launch of the kernel.
     """
 
     m: int
@@ -47,11 +50,17 @@ class Tile:
     columns: int
     alone_ns: float
     busy_ns: float
+    ends_ns: float = 0
 
     @property
     def blocks(self) -> int:
         """Return the number of blocks of a workgroup."""
         return self.m // self.rows * (self.n // self.columns)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """Return what identifies the tile: m, n, k, rows and columns."""
+        return self.m, self.n, self.k, self.rows, self.columns
 
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
@@ -78,12 +87,16 @@ CONV: tuple[Tile, ...] = (
 )
 # Kernels matmul_cooperative and conv_cooperative: halves.
 COOPERATIVE: tuple[Tile, ...] = (
-    Tile(16, 64, 64, 16, 16, 425, 183),
-    Tile(32, 32, 64, 16, 16, 388, 198),
-    Tile(32, 64, 64, 16, 32, 442, 253),
-    Tile(64, 64, 64, 32, 32, 577, 379),
-    Tile(64, 128, 64, 32, 64, 839, 676),
-    Tile(128, 128, 64, 64, 64, 1578, 1155),
+    Tile(16, 64, 64, 16, 16, 360, 184),
+    Tile(32, 32, 64, 16, 16, 371, 198),
+    Tile(32, 32, 128, 16, 16, 461, 399, 200),
+    Tile(32, 64, 64, 16, 32, 370, 254, 800),
+    Tile(32, 64, 128, 16, 32, 609, 518, 700),
+    Tile(64, 64, 64, 32, 32, 406, 384, 2000),
+    Tile(128, 64, 64, 32, 32, 634, 680, 2300),
+    Tile(64, 128, 64, 32, 64, 668, 672, 4300),
+    Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
+    Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
 )
 COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(32, 32, 32, 16, 16, 760, 145),
@@ -92,17 +105,42 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(128, 64, 32, 64, 32, 1470, 592),
     Tile(128, 128, 64, 64, 64, 4390, 2334),
 )
+# Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
+ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
+
+# A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
+# (empty for a rule without tiles), and the number of parts. An empty name: as the model expects.
+Choice = tuple[str, tuple[int, ...], int]
+# Returns one of the tiles that fit a device, and the number of parts; None for none of them.
+Pick = Callable[[Iterable[Tile], ProductSizes], tuple[Tile, int] | None]
 
 
-
-def soonest(tiles: Sequence[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
+def soonest(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
     """Return the tile, and the number of parts to cut the sums into, that take the least time."""
-    counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    found = [(expected_ns(tile, count, sizes), number, count)
-             for number, tile in enumerate(tiles)
-             for count in counts if count == 1 or count * SHORTEST_PART <= sizes[2]]  # fmt: skip
-    _, number, count = min(found)
-    return tiles[number], count
+    pairs = [(tile, count) for tile in tiles for count in counts(sizes[2])]
+    return min(pairs, key=lambda pair: expected_ns(pair[0], pair[1], sizes))
+
+
+def first(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None:
+    """Return the first tile, with whole sums: the pick of a CPU, whose times have no model."""
+    del sizes
+    return next(((tile, 1) for tile in tiles), None)
+
+
+def only(shape: Sequence[int], count: int) -> Pick:
+    """Return a pick of the tile of this shape and of `count` parts; it may find no such tile."""
+
+    def pick(tiles: Iterable[Tile], sizes: ProductSizes) -> Any:
+        del sizes
+        return next(((tile, count) for tile in tiles if tile.shape == tuple(shape)), None)
+
+    return pick
+
+
+def counts(k: int) -> list[int]:
+    """Return the numbers of parts into which a sum of k terms may be cut."""
+    each = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_PARTS)
+    return [count for count in each if count == 1 or count * SHORTEST_PART <= k]
 
 
 def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
@@ -116,7 +154,7 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     m, n, k, batch = sizes
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
-    time = steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
     if count == 1:
         return time
     return time + SECOND_NS + 4 * m * n * batch * count / SECOND_BYTES_PER_NS

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 
+from vklab import settings
 from vklab.plan.lowering import Lowered
+from vklab.plan.options import Facts
 from vklab.plan.tuning import prepack, split_ranges, variants
-from vklab.types import DeviceInfo
+from vklab.plan.tuning.tiles import Choice
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["adapt", "tune"]
 
@@ -17,7 +20,9 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
     return tune(split_ranges.apply(lowered, info), info)
 
 
-def tune(lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()) -> Lowered:
+def tune(
+    lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0
+) -> Lowered:
     """Return the dispatches with the kernels that are fastest on a device.
 
     Values that these write in between are roots of their own, and so are weights in a new layout.
@@ -25,16 +30,24 @@ def tune(lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()) -> 
     Args:
         lowered: dispatches with the kernels that are right everywhere.
         info: the device.
-        resident: names of weights, layouts included, that the device holds already.
+        facts: weights, layouts included, that the device holds already, and measured choices.
+        device: the number of the device in the facts.
     """
-    each = [variants.choose(dispatch, info, resident) for dispatch in lowered.dispatches]
+    facts = facts or Facts()
+    resident = facts.resident[device] if facts.resident else frozenset[str]()
+    tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
+
+    def choose(dispatch: Dispatch) -> tuple[Dispatch, ...]:
+        return _choose(dispatch, info, resident, tuned, facts)
+
+    each = [choose(dispatch) for dispatch in lowered.dispatches]
     given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
     roots, constants = dict(lowered.roots), dict(lowered.constants)
     for number, dispatch in enumerate(lowered.dispatches):
         own = {read.name for chosen in each[number] for _, read in chosen.reads}
         if any(read.name in given - own for _, read in dispatch.reads):
             # another dispatch reads this weight as it is: no device should hold it twice
-            each[number] = variants.choose(prepack.as_given(dispatch), info)
+            each[number] = choose(prepack.as_given(dispatch))
         for chosen in each[number]:
             for _, written in chosen.writes:
                 roots.setdefault(written.name, written.name)
@@ -47,3 +60,14 @@ def tune(lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()) -> 
         nodes=tuple(n for n, chosen in zip(lowered.nodes, each, strict=True) for _ in chosen),
         roots=roots, constants=constants,
     )  # fmt: skip
+
+
+def _choose(
+    dispatch: Dispatch, info: DeviceInfo, resident: frozenset[str], tuned: Mapping[str, Choice],
+    facts: Facts,
+) -> tuple[Dispatch, ...]:  # fmt: skip
+    """Return a dispatch as measured, or as expected if this machine lacks a measured kernel."""
+    made = variants.choose(dispatch, info, resident, tuned)
+    if any(each.measured and facts.kernel_refusal(each) for each in made):
+        made = variants.choose(dispatch, info, resident)
+    return made

@@ -7,21 +7,29 @@ rules but those that a driver's limits require. Visited by lab 08.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
 from vklab.ops import linear, registry
-from vklab.plan.tuning import prepack, split_sums, tiles, word_variants
-from vklab.plan.tuning.tiles import ProductSizes, Tile
+from vklab.plan.tuning import (
+    block_rows,
+    matrix_attention,
+    prepack,
+    problems,
+    split_sums,
+    tiles,
+    word_variants,
+)
+from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["choose"]
+__all__ = ["choose", "rules_for"]
 
 # A kernel's dispatch and the number of parts into which its sums should be cut.
 Chosen = tuple[Dispatch, int]
-KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo], Chosen | None]
+KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
@@ -31,30 +39,69 @@ MOST_SUMS = 128
 
 
 def choose(
-    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()
+    dispatch: Dispatch,
+    info: DeviceInfo,
+    resident: Collection[str] = (),
+    tuned: Mapping[str, Choice] | None = None,
 ) -> tuple[Dispatch, ...]:
-    """Return the fastest equivalent dispatches for a device; `dispatch` itself if it is no product.
+    """Return the fastest equivalent dispatches for a device; `dispatch` itself if there is no rule.
 
     Args:
         dispatch: one dispatch of a plan.
         info: the device.
         resident: names of weights already on the device; a prepacked name encodes its layout.
+        tuned: the choices that were measured on this device, by `problems.Problem`.
     """
-    if dispatch.kernel in word_variants.KERNELS:
-        return (word_variants.choose(dispatch, info),)
+    if not settings.get("DISABLE_VARIANTS"):
+        if dispatch.kernel == "attention":
+            return (matrix_attention.choose(dispatch, info),)
+        if dispatch.kernel in block_rows.KERNELS:
+            return (block_rows.choose(dispatch, info),)
+        if dispatch.kernel in word_variants.KERNELS:
+            return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
-    chosen, parts = dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2])
+    chosen, measured = _plain(dispatch, sizes, info), ""
     # The rules are for sums in float32 only.
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
-        on_gpu: tuple[KernelRule, ...] = (_one_row, _matrix_units, _tiled, _few_rows)
-        rules = (_shared_rows,) if info.is_cpu else on_gpu
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
-        variants = (rule(laid_out, sizes, info) for rule in rules)
-        chosen, parts = next(filter(None, variants), (laid_out, parts))
-    return split_sums.split(chosen, parts, dispatch, sizes, info)
+        problem = problems.of(laid_out, sizes) if tuned else None
+        wanted = tuned.get(problem) if tuned and problem else None
+        found = _as_measured(wanted, laid_out, sizes, info) if wanted else None
+        measured = str(problem) if found or (wanted and not wanted[0]) else ""
+        pick: Pick = tiles.first if info.is_cpu else tiles.soonest
+        expected = (rule(laid_out, sizes, info, pick) for rule in rules_for(info).values())
+        chosen = found or next(filter(None, expected))
+    made = split_sums.split(*chosen, dispatch, sizes, info)
+    return tuple(replace(each, measured=measured) for each in made) if measured else made
+
+
+def _as_measured(
+    wanted: Choice, dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo
+) -> Chosen | None:
+    """Return a product computed as a choice says; None if that is not possible."""
+    name, shape, count = wanted
+    rule = rules_for(info).get(name)
+    made = rule(dispatch, sizes, info, tiles.only(shape, count)) if rule else None
+    return (made[0], count) if made else None
+
+
+def rules_for(info: DeviceInfo) -> dict[str, KernelRule]:
+    """Return the rules for a device by name, the preferred ones first; the last always applies."""
+    if info.is_cpu:
+        return {"shared_rows": _shared_rows, "plain": _plain}
+    return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
+            "tiled": _tiled, "few_rows": _few_rows, "plain": _plain}  # fmt: skip
+
+
+def _plain(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick | None = None
+) -> Chosen:
+    """Keep the kernel that runs on every device."""
+    del info, pick
+    return dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2])
 
 
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
@@ -65,27 +112,35 @@ def _product_sizes(dispatch: Dispatch) -> ProductSizes:
     return push["out_channels"], push["out_h"] * push["out_w"], k, push["batches"]
 
 
-def _shared_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen | None:
+def _shared_rows(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
     """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
 
     On a CPU device every load of a lane is a separate instruction, which this saves.
     """
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
-    lanes = next((size for size in (8, 4) if size <= m and size <= smallest), 0)
-    if not lanes or "shuffle" not in info.subgroup_operations:
-        return None
-    blocks = 2 if 2 * lanes <= m else 1
     formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
-    columns = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
-    workgroups, constants = linear.row_blocks(m, n, batch, lanes, blocks, columns)
+    most = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
+    # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
+    picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
+                   for columns in (4, 2, 1) if columns <= most
+                   for rows in (8, 4) if rows <= smallest and rows <= m
+                   for blocks in (2, 1, 4) if rows * blocks <= m), sizes)  # fmt: skip
+    if not picked or "shuffle" not in info.subgroup_operations:
+        return None
+    rows, columns = picked[0].rows, picked[0].columns
+    workgroups, constants = linear.row_blocks(m, n, batch, rows, picked[0].m // rows, columns)
     defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
 
 
-def _few_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen | None:
+def _few_rows(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
     """Compute one row per invocation where larger blocks would leave a GPU idle."""
-    del info
+    del info, pick
     m, n, k, batch = sizes
     if m * n * batch > tiles.UNITS * 1024:
         return None
@@ -94,9 +149,11 @@ def _few_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chos
     return changed, tiles.parts(math.prod(workgroups), k)
 
 
-def _one_row(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen | None:
+def _one_row(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
     """Use matvec where the left operand is one row: reading B then takes all the time."""
-    del info
+    del info, pick
     m, n, k, batch = sizes
     push = dict(dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
@@ -117,35 +174,58 @@ def _one_row(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chose
     return changed, tiles.parts(math.prod(workgroups), k)
 
 
-def _matrix_units(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen | None:
-    """Multiply halves by cooperative matrices, where the device has some of a usable shape.
+def _matrix_product(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Multiply matrices of halves by cooperative matrices."""
+    is_taken = dispatch.kernel == "matmul" and _is_half(dispatch)
+    loads = _operands(dispatch, 8) if is_taken else None
+    made = loads and _on_matrix_units(dispatch, tiles.COOPERATIVE, sizes, info, pick)
+    if not loads or not made:
+        return None
+    changed, tile, parts = made
+    return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
+                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
 
+
+def _matrix_conv(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Convolve halves by cooperative matrices."""
+    is_taken = dispatch.kernel == "conv" and _is_half(dispatch)
+    source = prepack.in_chunks(dispatch, 8) if is_taken else None
+    made = source and _on_matrix_units(source, tiles.COOPERATIVE_CONV, sizes, info, pick)
+    return (_fixed_window(made[0], dispatch), made[2]) if made else None
+
+
+def _on_matrix_units(
+    dispatch: Dispatch, choices: Sequence[Tile], sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, Tile, int] | None:
+    """Return a product of halves in a tile of cooperative matrices, the tile, and the parts.
+
+    Returns None where the device has no matrix of a usable shape, or the product is too small.
     Source: Vulkan specification, VK_KHR_cooperative_matrix.
     """
-    one, lanes = _matrix_shape(info), info.subgroup_size
-    is_half = dict(dispatch.defines).get("T") == "half"
-    if one is None or not is_half or min(sizes[:2]) < 16 or sizes[2] < 32:
+    one, lanes = matrix_attention.matrix_shape(info), info.subgroup_size
+    if one is None or min(sizes[:2]) < 16 or sizes[2] < 32:
         return None
-    is_conv = dispatch.kernel == "conv"
-    source = prepack.in_chunks(dispatch, 8) if is_conv else dispatch
-    choices = tiles.COOPERATIVE_CONV if is_conv else tiles.COOPERATIVE
     fitting = [tile for tile in choices if _suits(tile, one, info)]
-    loads = _operands(dispatch, 8) if not is_conv else ((), True)
-    if loads is None or source is None or not fitting:
+    picked = pick(fitting, sizes) if fitting else None
+    if picked is None:
         return None
-    tile, parts = tiles.soonest(fitting, sizes)
+    tile, parts = picked
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
                  ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
-    kernel = "conv_cooperative" if is_conv else "matmul_cooperative"
-    changed = _in_tiles(source, kernel, tile, sizes, constants)
+    changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None
     shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), ("TILE_K", tile.k))
-    changed = replace(changed, defines=(*changed.defines, *((n, str(v)) for n, v in shape)))
-    if is_conv:
-        return _fixed_window(changed, dispatch), parts
-    return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
+    defines = (*changed.defines, *((name, str(value)) for name, value in shape))
+    return replace(changed, defines=defines), tile, parts
+
+
+def _is_half(dispatch: Dispatch) -> bool:
+    return dict(dispatch.defines).get("T") == "half"
 
 
 def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
@@ -161,16 +241,9 @@ def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
     )
 
 
-def _matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
-    """Return the largest matrix of halves with sums in float32 that matmul_cooperative can use."""
-    wanted = ("float16", "float16", "float32", "float32")
-    usable = [each for each in info.cooperative_matrices
-              if (each.a, each.b, each.c, each.result) == wanted
-              and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
-    return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
-
-
-def _tiled(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen | None:
+def _tiled(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
     """Use shared-memory tiles where a product is large enough to fill some.
 
     Source: CUDA C++ Programming Guide, section 'Shared Memory'.
@@ -187,7 +260,10 @@ def _tiled(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Chosen 
             return None
     fitting = [each for each in choices
                if 4 * each.k * (each.m + each.n + 8) <= _shared_bytes(info)]  # fmt: skip
-    tile, parts = tiles.soonest(fitting, sizes)
+    picked = pick(fitting, sizes)
+    if picked is None:
+        return None
+    tile, parts = picked
     constants = (("ROWS", tile.rows), ("COLUMNS", tile.columns), ("WORKGROUP", tile.blocks))
     changed = _in_tiles(packed or dispatch, kernel, tile, sizes, constants)
     if changed is None:

@@ -1,7 +1,6 @@
 """Choose how conv_words and depthwise_words sum int8 on one device.
 
-Each choice is an equivalent dispatch; DISABLE_VARIANTS switches all off, DISABLE_INTEGER_DOT the
-dot products. Visited by labs 08 and 14.
+Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off. Visited by labs 08 and 14.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ GPU_BLOCKS = (4, 2, 1)
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """Return the fastest equivalent of a dispatch of KERNELS on a device."""
-    if settings.get("DISABLE_VARIANTS"):
-        return dispatch
     push: dict[str, Any] = dict(dispatch.push)
     pixels = push["out_h"] * push["out_w"]
     columns = (CPU_COLUMNS if info.is_cpu else GPU_COLUMNS)[dispatch.kernel]

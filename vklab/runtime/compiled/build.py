@@ -33,12 +33,13 @@ class _Planner:
 
     kept_count = 1 << 30
 
-    def __init__(self) -> None:
+    def __init__(self, tuned: Mapping[str, Any] | None = None) -> None:
         self.lock = threading.RLock()
         self.asked: dict[compiler.Variant, None] = {}
+        self.tuned = (tuned or {},)
 
     def facts(self) -> Facts:
-        return Facts(evaluate=executors.evaluate, kernel_refusal=self._refusal)
+        return Facts((), self.tuned, evaluate=executors.evaluate, kernel_refusal=self._refusal)
 
     def _refusal(self, dispatch: Dispatch) -> str:
         reason = kernels.unavailable(dispatch)
@@ -59,6 +60,7 @@ def plan_whole(
     sizes: Mapping[str, int],
     values: Mapping[str, Any],
     dtype: str = "",
+    tuned: Mapping[str, Any] | None = None,
 ) -> Plan | None:
     """Plan a model for a device as a session would; return None if some nodes need the host.
 
@@ -68,9 +70,10 @@ def plan_whole(
         sizes: the size of every open dimension, by name.
         values: arrays by name, for inputs whose values determine the plan.
         dtype: "float16" to compute in half precision.
+        tuned: the choices that were measured on the device, by class of products.
     """
     shapes.require_operators(graph)
-    root = PlanCache(Plan(graph, (info,), Options(dtype), rest=graph), _Planner())
+    root = PlanCache(Plan(graph, (info,), Options(dtype), rest=graph), _Planner(tuned))
     inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
     plan = root.extended(inputs, values)
     whole = plan is not None and plan.rest is None
@@ -85,6 +88,7 @@ def compile_graph(
     dtype: str = "",
     upper_bounds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
+    tuned: Mapping[str, Any] | None = None,
 ) -> tuple[Saved, bool]:
     """Plan a model for a device, and compile its kernels; tell whether the plans are complete.
 
@@ -97,10 +101,11 @@ def compile_graph(
         dtype: "float16" to compute in half precision.
         upper_bounds: the largest size of each open dimension, by name.
         progress: called as (done, of, kernel) while kernels compile.
+        tuned: the choices that were measured on the device, by class of products.
     """
     shapes.require_operators(graph)
     limits = bounds.resolve(graph.inputs, upper_bounds or {})
-    root = PlanCache(Plan(graph, (info,), Options(dtype, limits), rest=graph), _Planner())
+    root = PlanCache(Plan(graph, (info,), Options(dtype, limits), rest=graph), _Planner(tuned))
     complete = True
     for sizes in each:
         inputs = shapes.bind(graph, sizes).inputs

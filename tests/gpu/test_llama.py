@@ -1,0 +1,88 @@
+"""Language models from GGUF, run on the device and held to forward passes in float64."""
+
+from __future__ import annotations
+
+import gpt2_models
+import llama_models
+import numpy as np
+import pytest
+from tiers import seeds
+
+import vklab
+from vklab import settings
+from vklab.llm.gguf import read_gguf
+from vklab.llm.gguf_writer import write_gguf
+from vklab.llm.models import model_graph
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",
+       "attn_k": "Q5_1", "output": "Q4_0"}
+# The first has groups of queries and a tied embedding; the last a mix of formats, two tables of
+# weights, partly rotated heads and another base of frequencies.
+MODELS = {
+    "llama": {},
+    "qwen2": {"architecture": "qwen2"},
+    "qwen3": {"architecture": "qwen3", "qwen3.attention.key_length": 32},
+    "mix": {"width": 256, "hidden": 512, "kinds": MIX, "tied": False,
+            "llama.rope.freq_base": 5e5, "llama.rope.dimension_count": 32},
+    "divisors": {"divisors": 8, "llama.rope.freq_base": 5e5},
+    "linear": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+    "floats": {"kv_heads": 4, "kinds": {"token": "F32", "ffn": "BF16", "attn": "F16"}},
+}  # fmt: skip
+
+
+def empty_cache(graph):
+    """Return a cache without steps for each input of a graph's cache."""
+    shapes = {info.name: info.shape for info in graph.inputs if info.name.startswith("past_")}
+    return {name: np.zeros((1, heads, 0, size), np.float32)
+            for name, (_, heads, _, size) in shapes.items()}  # fmt: skip
+
+
+def run(session, cache, tokens, start):
+    """Return logits after some tokens, and the cache with them."""
+    positions = np.arange(start, start + len(tokens))[None]
+    found = session.run({"tokens": np.array([tokens]), "positions": positions, **cache})
+    return found["logits"][0], {name: found[name.removeprefix("past_")] for name in cache}
+
+
+@pytest.mark.parametrize("model", seeds(*MODELS))
+def test_logits_are_those_of_float64_at_once_and_in_parts(model, device):
+    file = llama_models.tiny_model(**MODELS[model])
+    check(file, llama_models.logits(file, TOKENS), device)
+
+
+@pytest.mark.slow
+def test_gpt2_is_that_of_float64(device):
+    file = gpt2_models.tiny_gpt2()
+    check(file, gpt2_models.logits(file, TOKENS), device)
+
+
+def check(file, expected, device):
+    """Demand a model's logits, of all tokens at once and of a few at a time."""
+    graph = model_graph(file, every_logit=True)
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+        at_once, _ = run(session, empty_cache(graph), TOKENS, 0)
+        cache, parts, start = empty_cache(graph), [], 0
+        for size in (5, 1, 2):  # a prompt, a token, and a part of a prompt
+            logits, cache = run(session, cache, TOKENS[start : start + size], start)
+            parts.append(logits)
+            start += size
+    for found in (at_once, np.concatenate(parts)):
+        assert abs(found - expected).max() < 1e-5 * abs(expected).max()
+
+
+def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
+    made = llama_models.tiny_model()
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, made.metadata, made.tensors.values())
+    file = read_gguf(path)
+    graph = model_graph(file, 16)
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+        found, _ = run(session, empty_cache(graph), TOKENS, 0)
+        weights = sum(chunk.memory.weights_bytes for chunk in session.plan.chunks)
+        kernels = {dispatch.kernel for dispatch in session.plan.dispatches}
+    expected = llama_models.logits(made, TOKENS)[-1:]
+    assert abs(found - expected).max() < 1e-5 * abs(expected).max()
+    tables = 2 * 16 * 8 * 4  # cosines and sines of 16 positions, 8 pairs each
+    assert file.size_bytes + tables <= weights < file.size_bytes + tables + 1024
+    assert {"matvec_blocks", "gather_blocks"} <= kernels

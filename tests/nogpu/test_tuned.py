@@ -1,0 +1,197 @@
+"""Measured choices of kernels: classes, candidates, plans that use them, files that keep them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import planned
+import pytest
+from fake_device import fake_device
+
+from vklab import settings, store
+from vklab.graph import shapes
+from vklab.graph.graph import Graph, Node
+from vklab.plan.options import Facts
+from vklab.plan.tuning import candidates, problems, tiles, variants
+from vklab.runtime.observe import tuned
+from vklab.runtime.observe.tuned import MeasuredChoice
+from vklab.types import CooperativeMatrix, TensorInfo
+
+GPU = fake_device({"maxComputeSharedMemorySize": 49152}, subgroup_size=32)
+HALVES = replace(GPU, cooperative_matrices=(
+    CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32"),))  # fmt: skip
+CPU = fake_device(type="cpu")
+
+
+def product(m=512, k=1024, n=256, dtype="float32") -> Graph:
+    weight = np.zeros((k, n), dtype)
+    weights = {"w": TensorInfo("w", dtype, weight.shape, weight)}
+    nodes = (Node("p", "MatMul", ("x", "w"), ("h",), {}), Node("r", "Relu", ("h",), ("y",), {}))
+    x = TensorInfo("x", dtype, (m, k))
+    return shapes.infer(Graph("g", 17, nodes, (x,), ("y",), weights))
+
+
+def convolution(dtype="float32") -> Graph:
+    weight = np.zeros((64, 32, 3, 3), dtype)
+    weights = {"w": TensorInfo("w", dtype, weight.shape, weight)}
+    node = Node("c", "Conv", ("x", "w"), ("y",), {"pads": (1,) * 4})
+    return shapes.infer(Graph("g", 17, (node,), (TensorInfo("x", dtype, (1, 32, 28, 28)),), ("y",),
+                              weights))  # fmt: skip
+
+
+class Asked(dict):
+    """Choices that note which classes a plan asks for."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, problem, default=None):
+        self[problem] = problem
+        return default
+
+
+def plan(graph, info, choices):
+    return planned.plan_graph(graph, info, Facts((), (choices,)))
+
+
+def problem_of(graph, info) -> problems.Problem:
+    asked = Asked()
+    plan(graph, info, asked)
+    (found,) = asked.values()
+    return found
+
+
+def described(made) -> list[str]:
+    return [f"{each} {each.push} {each.constants} {each.defines}" for each in made.dispatches]
+
+
+@pytest.mark.parametrize("info", [GPU, HALVES, CPU], ids=["gpu", "halves", "cpu"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("make", [product, convolution])
+def test_every_candidate_is_planned_as_measured(make, dtype, info):
+    graph = make(dtype=dtype)
+    problem = problem_of(graph, info)
+    choices = candidates.choices(problem, info)
+    assert choices[0] == candidates.EXPECTED and 2 < len(choices) <= candidates.MOST + 2
+    made = [plan(graph, info, {str(problem): choice}) for choice in choices]
+    assert all(any(step.measured == problem for step in each.dispatches) for each in made)
+    texts = ["\n".join(described(each)) for each in made]
+    assert len(set(texts)) == len(texts)
+    assert texts[0] == "\n".join(described(plan(graph, info, {})))
+    assert texts == ["\n".join(described(plan(graph, info, {str(problem): c}))) for c in choices]
+    rules = {choice[0] for choice in choices[1:]}
+    assert rules <= variants.rules_for(info).keys() and "plain" in rules
+
+
+def test_candidates_far_slower_than_the_best_are_left_out():
+    problem = problem_of(product(4096, 4096, 4096), GPU)
+    choices = candidates.choices(problem, GPU)
+    best = tiles.expected_ns(*tiles.soonest(tiles.PRODUCT, problem.sizes), problem.sizes)
+    assert {choice[0] for choice in choices[1:]} == {"tiled"}  # others could take seconds
+    for _, shape, count in choices[1:]:
+        tile = next(each for each in tiles.PRODUCT if each.shape == shape)
+        time = tiles.expected_ns(tile, count, problem.sizes)
+        assert time <= candidates.MOST_SLOWER * best
+
+
+def test_a_switch_and_unusable_choices_leave_the_expected_plan():
+    graph = product()
+    problem = str(problem_of(graph, GPU))
+    choice = ("tiled", (32, 32, 16, 4, 4), 2)
+    expected, other = described(plan(graph, GPU, {})), plan(graph, GPU, {problem: choice})
+    assert described(other) != expected and str(other) == str(plan(graph, GPU, {problem: choice}))
+    with settings.settings(DISABLE_TUNED=True):
+        assert described(plan(graph, GPU, {problem: choice})) == expected
+    for wrong in [("tiled", (7, 7, 7, 7, 7), 1), ("walked", (), 1), ("shared_rows", (), 1),
+                  ("one_row", (), 1), ("matrix_conv", (16, 64, 64, 16, 16), 1)]:  # fmt: skip
+        made = plan(graph, GPU, {problem: wrong})
+        assert described(made) == expected and not any(d.measured for d in made.dispatches)
+
+
+def test_a_measured_kernel_that_this_machine_lacks_is_not_used():
+    graph, choice = product(), ("tiled", (32, 32, 16, 4, 4), 2)
+    problem = str(problem_of(graph, GPU))
+    facts = Facts((), ({problem: choice},),
+                  kernel_refusal=lambda d: "no" if d.measured else "")  # fmt: skip
+    made = planned.plan_graph(graph, GPU, facts)
+    assert described(made) == described(plan(graph, GPU, {}))
+
+
+def test_classes_round_sizes_and_tell_layouts_apart():
+    assert [problems.rounded(n) for n in (1, 3, 5, 8, 9, 11, 3136, 4095, 4097)] == [
+        1, 3, 5, 8, 10, 12, 3584, 4096, 5120]  # fmt: skip
+    for size in range(1, 5000, 7):
+        most = problems.rounded(size)
+        assert size <= most == problems.rounded(most) and most <= math.ceil(1.25 * size)
+    names = {str(problem_of(product(*sizes), GPU)) for sizes in [
+        (512, 1024, 256), (512, 1000, 256), (500, 1024, 255), (640, 1024, 256)]}  # fmt: skip
+    assert len(names) == 3  # the second is as the first; odd columns; another size
+    assert problem_of(product(512, 1024, 256), GPU) == problem_of(product(460, 904, 232), GPU)
+    assert "half" in problem_of(product(dtype="float16"), GPU)
+
+
+# ------------------------------------------------------------------------------------------ files
+
+ENTRY = MeasuredChoice("matmul float 512x256x1024x1 kn8", ("tiled", (64, 64, 16, 8, 8), 2),
+                       ("matmul", "matmul_tiled"), 3000.0, 2000.0)  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_entries_are_kept_listed_and_deleted(cache):
+    other = replace(ENTRY, problem="conv half 64x64x64x1 3x3/1x1 g1 packed",
+                    choice=("plain", (), 1))  # fmt: skip
+    assert tuned.kept(GPU) == {}
+    assert tuned.keep(GPU, ENTRY) and tuned.keep(GPU, other)
+    assert tuned.entries(GPU) == [other, ENTRY]
+    assert tuned.kept(GPU)[ENTRY.problem] == ENTRY.choice
+    assert tuned.keep(GPU, replace(ENTRY, choice=("plain", (), 1)))
+    assert tuned.kept(GPU)[ENTRY.problem] == ("plain", (), 1)
+    assert tuned.kept(replace(GPU, driver_version=2)) == {} == tuned.kept(replace(GPU, uuid="01"))
+    assert tuned.clear(GPU, [ENTRY.problem]) == 1 and tuned.entries(GPU) == [other]
+    assert tuned.clear(GPU) == 1 and tuned.clear(GPU) == 0
+    with settings.settings(DISABLE_CACHE=True):
+        assert not tuned.keep(GPU, ENTRY) and tuned.kept(GPU) == {} and not tuned.clear(GPU)
+
+
+def test_files_that_do_not_hold_are_ignored(cache, capsys):
+    assert tuned.keep(GPU, ENTRY)
+    (path,) = tuned.folder(GPU).glob("*.json")
+    sound = json.loads(store.read(path))
+    wrong = [{"choice": "tiled"}, {"choice": [1, [], 1]}, {"choice": ["tiled", [1.5], 1]},
+             {"choice": ["tiled", [-1], 1]}, {"choice": ["tiled", [], 0]},
+             {"choice": ["", [], 1]}, {"choice": ["tiled", [True], 1]}, {"kernels": []},
+             {"kernels": ["no_such_kernel"]}, {"kernels": [[]]}, {"before_ns": "1"},
+             {"after_ns": float("nan")}, {"after_ns": -1}, {"digest": "0"}, {"device": "Other"},
+             {"driver": "fake 2.0"}, {"problem": None}]  # fmt: skip
+    for change in wrong:
+        store.write(path, json.dumps(sound | change).encode())
+        assert tuned.kept(GPU) == {}, change
+    for data in (b"", b"[]", b"{}", b"null", b"{", b"\xff", b"[" * 100_000):
+        store.write(path, data)
+        assert tuned.kept(GPU) == {}, data[:9]
+    path.write_bytes(json.dumps(sound).encode())  # without its checksum
+    assert tuned.kept(GPU) == {} and capsys.readouterr().err == ""
+    with settings.settings(DEBUG=1):
+        assert tuned.kept(GPU) == {}
+    assert "damaged" in capsys.readouterr().err
+    store.write(path, json.dumps(sound).encode())
+    assert tuned.kept(GPU) == {ENTRY.problem: ENTRY.choice}
+
+
+def test_an_edited_kernel_ends_its_entries(cache, tmp_path, monkeypatch, capsys):
+    assert tuned.keep(GPU, ENTRY)
+    folder = tmp_path / "shaders"
+    folder.mkdir()
+    (folder / "matmul_tiled.slang").write_text("// another text\n")
+    monkeypatch.setenv("VKLAB_SHADERS", str(folder))
+    with settings.settings(DEBUG=1):
+        assert tuned.kept(GPU) == {}
+    assert "changed" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Child processes of backends: the worker, what a child is asked, and times taken in turn."""

@@ -1,0 +1,1 @@
+"""Report of parity: one row for each backend, recorded results, texts and the HTML page."""

@@ -1,0 +1,39 @@
+"""Choose the builder of a model's graph by the architecture that its file names.
+
+Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+from vklab.errors import ModelError
+from vklab.graph.graph import Graph
+from vklab.llm import gpt2, llama
+from vklab.llm.gguf import GgufFile
+
+__all__ = ["BUILDERS", "model_graph"]
+
+BUILDERS = {**dict.fromkeys(llama.ARCHITECTURES, llama.llama_graph), "gpt2": gpt2.gpt2_graph}
+
+
+def model_graph(
+    file: GgufFile, context: int | None = None, every_logit: bool = False
+) -> Graph:
+    """Return the graph of a language model, for `vklab.load`.
+
+    Its inputs are `tokens` and `positions`, int64 [batch, steps], and for layer i the cache
+    `past_key.i` and `past_value.i`, float32 [batch, heads, past, head]. Its outputs are `logits`,
+    float32 [batch, 1 or steps, tokens of the vocabulary], and the longer caches `key.i`, `value.i`.
+
+    Args:
+        file: the GGUF file; its weights are not copied.
+        context: the most positions; default the model's own.
+        every_logit: return the logits after every token, not after the last only.
+
+    Raises ModelError for an unknown architecture, and for metadata or tensors that are missing or
+    do not fit.
+    """
+    name = file.text("general.architecture")
+    if name not in BUILDERS:
+        raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
+                         f"{', '.join(BUILDERS)}")  # fmt: skip
+    return BUILDERS[name](file, context, every_logit)
