@@ -77,9 +77,7 @@ def unpack_words(X: TensorInfo, *, axis: int, size: int, dtype: str) -> Result:
 
 
 @operator("DequantizeWords", domain="vklab")
-def dequantize_words(
-    X: TensorInfo, *, axis: int, size: int, scale: float, zero: int
-) -> Result:  # fmt: skip
+def dequantize_words(X: TensorInfo, *, axis: int, size: int, scale: float, zero: int) -> Result:
     """Return (code - zero) * scale of int8 in words, `size` along an axis. Source: own."""
     require(WORD, X)
     if X.dims[axis] != word_count(size):

@@ -1,6 +1,7 @@
 """Choose how conv_words and depthwise_words sum int8 on one device.
 
-Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off. Visited by labs 08 and 14.
+Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off. Visited by
+labs 08 and 14.
 """
 
 from __future__ import annotations
