@@ -308,7 +308,8 @@ def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) 
 
 def _pushed(work: Pointwise) -> tuple[float, ...]:
     """Return the numbers of all formulas; none if they are too many for push constants."""
-    numbers = tuple(itertools.chain.from_iterable(f.numbers for f in work.formulas))
+    every = itertools.chain.from_iterable(f.numbers for f in work.formulas)
+    numbers = tuple(itertools.islice(every, PUSHED_NUMBERS + 1))
     return numbers if len(numbers) <= PUSHED_NUMBERS else ()
 
 
