@@ -18,6 +18,11 @@ from typing import Any
 
 from vklab.errors import ModelError, SetupError
 
+try:
+    import psutil
+except ImportError:  # of the extra `llm`
+    psutil = None
+
 __all__ = ["Limits", "TemplateProcess"]
 
 CHILD = Path(__file__).with_name("template_child.py")
@@ -59,6 +64,8 @@ class TemplateProcess:
         """Start the child without waiting for it."""
         if self._process is not None:
             return
+        if psutil is None:
+            raise SetupError("chat templates need psutil, which is not installed", REPAIR)
         # -P: the modules beside the child's file must not hide others of the same name.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(CHILD), str(self.limits.memory_bytes)],
@@ -157,10 +164,6 @@ def _resident(pid: int) -> Any:
 
     It stands beside the limit of the child's own, which Linux enforces, and other systems do not.
     """
-    try:
-        import psutil
-    except ImportError as error:
-        raise SetupError(f"chat templates need psutil ({error})", REPAIR) from error
     try:
         process = psutil.Process(pid)
     except psutil.Error:

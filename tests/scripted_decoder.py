@@ -1,0 +1,71 @@
+"""Decoder without a device: it answers with given tokens, and keeps the books of a real one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from vocabularies import byte_bpe, file_of
+
+from vklab.llm.chat_template import ChatTemplate
+from vklab.llm.language_model import LanguageModel
+from vklab.llm.tokenizer import Tokenizer
+
+
+class ScriptedDecoder:
+    """Stand-in for `vklab.llm.decoder.Decoder`; `prompts` are the tokens of each prompt.
+
+    Args:
+        file: the file of the vocabulary.
+        answers: the tokens of each answer; the stop token is given like any other.
+        context: the positions of the cache.
+    """
+
+    def __init__(self, file, answers, context=64):
+        self.file, self.context = file, context
+        self.vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
+        self.sizes = SimpleNamespace(weights_bytes=1000, cache_bytes=2000, scratch_bytes=30)
+        self.answers, self.prompts, self.calls = list(answers), [], []
+        self.lengths, self.is_closed = (0,), False
+        self.fails_after = None
+
+    def rewind(self, length=0):
+        assert length <= self.lengths[0]
+        self.lengths = (length,)
+
+    def prompt(self, tokens):
+        assert tokens and self.lengths[0] + len(tokens) <= self.context
+        self.prompts.append(list(tokens))
+        if self.fails_after == len(self.prompts):
+            raise KeyboardInterrupt
+        self.lengths = (self.lengths[0] + len(tokens),)
+
+    def generate(self, options=None, stop_tokens=(), limit=None):
+        self.calls.append((options, limit))
+        for number, token in enumerate(self.answers.pop(0)):
+            if token in stop_tokens or number == limit:
+                return
+            if number:
+                self.lengths = (self.lengths[0] + 1,)  # of the token before
+            if token is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            yield token
+
+    def close(self):
+        self.is_closed = True
+
+
+def scripted(answers, context=64, metadata=None, text=None) -> LanguageModel:
+    """Return a model that gives some answers: texts, in which names of control tokens count.
+
+    Args:
+        answers: a text for each answer, or its tokens.
+        context: the positions of the cache.
+        metadata: of the vocabulary; default that of `byte_bpe`.
+        text: a chat template.
+    """
+    file = file_of({"general.architecture": "llama", **(metadata or byte_bpe())})
+    tokenizer = Tokenizer(file)
+    tokens = [tokenizer.encode(answer, False, True) if isinstance(answer, str) else answer
+              for answer in answers]  # fmt: skip
+    decoder = ScriptedDecoder(file, tokens, context)
+    return LanguageModel(decoder, tokenizer, ChatTemplate(file, tokenizer, text=text))
