@@ -201,6 +201,12 @@ class DeviceBinding:
             home.collect()
         return self.outputs
 
+    def settle(self) -> None:
+        """Wait until no run is in flight, for example after a wait was interrupted."""
+        with self._lock:
+            if isinstance(self._home, BoundPrograms):
+                self._home.settle()
+
     @property
     def in_flight(self) -> int:
         """Return the number of submitted runs that are not collected."""

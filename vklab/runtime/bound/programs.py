@@ -78,7 +78,10 @@ def planned(root: PlanCache, values: Mapping[str, Any]) -> Entry:
     switches = root.plan.options.switches
     with root.executor.lock, settings.settings(**switches), root.executor.compiling():
         plan = root.extended(infos, values)
-    return root.find(values) if plan is None else Entry(plan, 0, None)
+        if plan is None:
+            return root.find(values)
+        entry = root.plans[root.key(values)] = Entry(plan, 0, None)
+    return entry
 
 
 def _lowered(root: PlanCache, entry: Entry, unseen: Collection[str]) -> Chunk:
@@ -297,6 +300,14 @@ class BoundPrograms:
         program.wait()
         self._in_flight.popleft()
         self.has_run, self._seen = True, turn
+
+    def settle(self) -> None:
+        """Wait until no run is in flight, for example after a wait was interrupted."""
+        self._in_flight.clear()
+        for program in self._programs.values():
+            if not program.is_done():
+                program.wait()
+            program.require_idle()
 
     @property
     def in_flight(self) -> int:
