@@ -11,7 +11,7 @@ from vklab.cli import console
 from vklab.cli.inputs import Device
 from vklab.llm import language_model
 from vklab.llm.answer import REASONS, Answer
-from vklab.llm.decoder import Sizes
+from vklab.llm.memory import Sizes
 from vklab.llm.language_model import LanguageModel
 from vklab.llm.sampling import SamplingOptions
 
