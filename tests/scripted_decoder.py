@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from vocabularies import byte_bpe, file_of
 
 from vklab.llm.chat_template import ChatTemplate
 from vklab.llm.language_model import LanguageModel
+from vklab.llm.memory import Sizes
 from vklab.llm.tokenizer import Tokenizer
 
 
@@ -23,7 +22,7 @@ class ScriptedDecoder:
     def __init__(self, file, answers, context=64):
         self.file, self.context = file, context
         self.vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
-        self.sizes = SimpleNamespace(weights_bytes=1000, cache_bytes=2000, scratch_bytes=30)
+        self.sizes = Sizes(context, 1000, 2000, 30, 9000)
         self.answers, self.prompts, self.calls = list(answers), [], []
         self.lengths, self.is_closed = (0,), False
         self.fails_after = None
