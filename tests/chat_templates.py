@@ -1,7 +1,7 @@
-"""Chat templates in the manner of families of models, and the texts that transformers makes of them.
+"""Chat templates in the manner of families of models, and the texts that transformers makes.
 
-`python tests/chat_templates.py [FOLDER]` compares with transformers, where that is installed: these,
-or the *.jinja files of a folder, as those in llama.cpp's models/templates.
+`python tests/chat_templates.py [FOLDER]` compares with transformers, where that is installed:
+these, or the *.jinja files of a folder, as those in llama.cpp's models/templates.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ EXPECTED = {
         "<think>\nhm\n</think>\n\nHello.</s>\n<|user|>\n Again?\n</s>\n<|assistant|>\n"
     ),
     "json": (
-        "[{\"role\": \"system\", \"content\": \"Be <b>brief</b>.\"}, {\"role\": \"user\", \"content\": "
+        "[{\"role\": \"system\", \"content\": \"Be <b>brief</b>.\"}, "
+        "{\"role\": \"user\", \"content\": "
         "\"Hi, \\\"é\\\" 🦙\"}, {\"role\": \"assistant\", \"content\": "
         "\"<think>\\nhm\\n</think>\\n\\nHello.\"}, {\"role\": \"user\", \"content\": \" "
         "Again?\\n\"}]|None"
@@ -123,7 +124,8 @@ def rendered(text: str) -> str:
     """Return what transformers makes of a template."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    found, _ = render_jinja_template([CHAT], chat_template=text, add_generation_prompt=True, **TOKENS)
+    how = {"add_generation_prompt": True, **TOKENS}
+    found, _ = render_jinja_template([CHAT], chat_template=text, **how)
     return found[0]
 
 

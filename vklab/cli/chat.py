@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -93,8 +94,10 @@ def _answered(made: Chat, line: str, is_quiet: bool) -> Iterator[Answer]:
     """Write the answer to one message; Ctrl-C ends the answer only."""
     answer = None
     try:
-        answer = made.ask(line)
-        for piece in answer:
+        with console.spinner("reading"):
+            answer = made.ask(line)
+            first = next(answer, "")
+        for piece in itertools.chain((first,), answer):
             if not is_quiet:
                 console.write(piece)
     except KeyboardInterrupt:

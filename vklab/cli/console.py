@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
-           "width", "write"]  # fmt: skip
+__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "spinner",
+           "table", "warn", "width", "write"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -153,3 +153,10 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
                 shown.clear()  # the command's next output starts on an empty line
 
         yield progress
+
+
+@contextlib.contextmanager
+def spinner(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show on a terminal's stderr that work goes on; yield the `progress` argument of `load`."""
+    with _err.status(Text(what)) as shown:
+        yield lambda done, of, name: shown.update(Text(f"{what}: {done} of {of} {name}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Annotated
 
@@ -41,7 +42,9 @@ def generate(
     with llm_options.load(model, device, context, cache, as_json) as loaded:
         answer = loaded.generate(given, max_tokens, options, stop or ())
         try:
-            for piece in answer:
+            with console.spinner("reading"):
+                first = next(answer, "")
+            for piece in itertools.chain((first,), answer):
                 if not as_json:
                     console.write(piece)
         except KeyboardInterrupt:

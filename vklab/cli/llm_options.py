@@ -11,9 +11,10 @@ from vklab.cli import console
 from vklab.cli.inputs import Device
 from vklab.llm import language_model
 from vklab.llm.answer import REASONS, Answer
-from vklab.llm.memory import Sizes
 from vklab.llm.language_model import LanguageModel
+from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
+from vklab.runtime import open_devices
 
 __all__ = ["Cache", "Context", "Device", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
            "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end"]  # fmt: skip
@@ -55,7 +56,7 @@ Cache = Annotated[str, typer.Option(metavar="F16|F32", help="Format of the cache
 def load(
     path: Path, device: str | None, context: int | None, cache: str, is_quiet: bool = False
 ) -> LanguageModel:
-    """Load a model with a progress bar, after its sizes have been printed on stderr.
+    """Load a model, and show its progress; its sizes are printed before the weights are loaded.
 
     Args:
         path: the GGUF file.
@@ -67,9 +68,10 @@ def load(
 
     def report(sizes: Sizes) -> None:
         if not is_quiet:
-            console.warn(f"{path.name}: {sizes}")
+            label = open_devices.open_device(device).info.label
+            console.warn(f"{path.name} on {label}: {sizes}")
 
-    with console.bar("loading", "") as progress:
+    with console.spinner(f"loading {path.name}") as progress:
         return language_model.load(path, device, context, cache, progress=progress, report=report)
 
 

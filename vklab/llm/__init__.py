@@ -15,7 +15,7 @@ _HOME_OF = {
     "SamplingOptions": "vklab.llm.sampling",
 }
 
-__all__ = [*_HOME_OF]  # noqa: PLE0604  (the table above is the list)
+__all__ = ["LanguageModel", "SamplingOptions", "load"]
 
 if TYPE_CHECKING:  # `as`: type checkers take these names as exported
     from vklab.llm.language_model import LanguageModel as LanguageModel

@@ -21,7 +21,7 @@ COLOURS = {"system": "#999999", "user": "#0072B2", "assistant": "#009E73"}
 
 
 class Answering(Protocol):
-    """What a chat needs of a `LanguageModel`."""
+    """Methods of a `LanguageModel` that a chat needs."""
 
     @property
     def template(self) -> ChatTemplate:
@@ -40,7 +40,17 @@ class Answering(Protocol):
         options: SamplingOptions | None, stop: str | Iterable[str],
         on_end: Callable[[Answer], None], trim: bool,
     ) -> Answer:  # fmt: skip
-        """Begin an answer."""
+        """Begin an answer.
+
+        Args:
+            tokens: the prompt.
+            asked: `time.perf_counter` at the question.
+            max_tokens: the most tokens.
+            options: how tokens are chosen.
+            stop: strings that end the answer.
+            on_end: called with the answer when it has ended.
+            trim: leave out the space before the first word.
+        """
 
     def close_answer(self) -> None:
         """End the answer that is being written."""

@@ -21,7 +21,7 @@ __all__ = ["Writable", "write_gguf"]
 
 
 class Writable(Protocol):
-    """What is written of a tensor: a `StoredTensor`, or one that makes its bytes when asked."""
+    """Tensor to write: a `StoredTensor`, or one that makes its bytes when asked."""
 
     @property
     def name(self) -> str:

@@ -41,16 +41,21 @@ def model_graph(
     Raises ModelError for an unknown architecture, and for metadata or tensors that are missing or
     do not fit.
     """
+    return BUILDERS[_architecture(file)](file, context, every_logit, bounded)
+
+
+def _architecture(file: GgufFile) -> str:
+    """Return the architecture that a file names; ModelError for an unknown one."""
     name = file.text("general.architecture")
     if name not in BUILDERS:
         raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
                          f"{', '.join(BUILDERS)}")  # fmt: skip
-    return BUILDERS[name](file, context, every_logit, bounded)
+    return name
 
 
 def trained_context(file: GgufFile) -> int:
     """Return the positions that a model is trained for; ModelError if its file does not tell."""
-    key = f"{file.text('general.architecture')}.context_length"
+    key = f"{_architecture(file)}.context_length"
     value = file.number(key)
     if not isinstance(value, int) or value < 1:
         raise ModelError(f"{file.name}: metadata {key!r} is {value}, no size")

@@ -30,7 +30,7 @@ LARGEST_NUMBER = 1 << 64
 
 
 class _Generation(ext.Extension):
-    """The block `generation`, which marks an answer for training: its body alone counts."""
+    """Block `generation`, which marks an answer for training; its body alone counts."""
 
     tags = {"generation"}
 
