@@ -52,6 +52,11 @@ def test_text_is_that_of_float64_and_a_chat_keeps_its_cache(tmp_path, device_ind
         assert second.tokens and second.tokens == likeliest(file, tokens, second.tokens)[:-1]
         assert len(model.cached) == model.decoder.lengths[0]
         assert "positions" in model._repr_html_()
+        broken = model.generate(list(tokens))
+        next(broken)
+        broken.close()
+        assert broken.statistics.reason == "cancelled"
+        assert len(model.cached) == model.decoder.lengths[0] >= len(tokens)
         again = model.generate(list(tokens), 6)
         assert again.read() == second.text and again.statistics.kept_tokens == len(tokens) - 1
 

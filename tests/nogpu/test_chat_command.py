@@ -89,6 +89,16 @@ def test_an_interrupt_before_the_first_token_forgets_the_message(command, monkey
     assert command.model.decoder.lengths[0] > 0
 
 
+def test_a_hostile_template_is_one_message(command, monkeypatch, capsys):
+    text = ("{% set n = namespace(x='aa') %}{% for i in range(60) %}"
+            "{% set n.x = n.x ~ n.x %}{% endfor %}")  # fmt: skip
+    model = scripted([f"a{END}"], text=text)
+    monkeypatch.setattr(llm_options.language_model, "load", lambda *given, **more: model)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
+    assert cli.main(["chat", "m.gguf"]) == 2
+    assert "the chat template needs too much memory" in capsys.readouterr().err
+
+
 def test_a_full_context_ends_the_answer_and_the_next_question_says_so(command):
     code, out, err = command(["chat"], ["a" * 100], "hi\nmore\n", context=40)
     assert code == 2 and "the context is full" in err and "a context of 40 has no room" in err

@@ -182,6 +182,14 @@ def test_sentencepiece_begins_an_answer_without_its_space(model_of):
     assert model.generate("c").read() == " ab ab"
 
 
+def test_chatml_ends_an_answer_where_it_has_no_tokens(model_of):
+    tokens = ("<s>", "</s>", *byte_bpe()["tokenizer.ggml.tokens"][2:])
+    metadata = {**byte_bpe(), "tokenizer.ggml.tokens": tokens}
+    model = model_of(["hello<|im_end|>\n<|im_start|>user"], metadata=metadata, context=256)
+    answer = model.chat().ask("a")
+    assert answer.read() == "hello" and answer.statistics.reason == "stop"
+
+
 def test_notebooks_see_tokens_cache_and_messages(model_of):
     model = model_of([f"<b>hello{END}"])
     boxes = model.tokens("hello <w\n")

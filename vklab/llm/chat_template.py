@@ -19,6 +19,7 @@ __all__ = ["CHATML", "ChatTemplate", "Message"]
 Message = Mapping[str, str]
 
 KEY = "tokenizer.chat_template"
+END = "<|im_end|>"
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -52,11 +53,20 @@ class ChatTemplate:
         self.text = text if text is not None else file.text(KEY, CHATML)
         self._process = TemplateProcess(limits)
         known = tokenizer.vocabulary
-        self._names = sorted(tokenizer.control_names, key=len, reverse=True)
+        self._names = [name for name in tokenizer.control_names if len(name) > 1]
+        cuts = [(name, size) for name in self._names for size in range(1, len(name))]
+        self._heads = {name[:size] for name, size in cuts}
+        self._tails = {name[size:] for name, size in cuts}
+        self._longest = max(map(len, self._names), default=0)
         self._values = {
             f"{name}_token": "" if number is None else known.tokens[number]
             for name, number in (("bos", known.bos), ("eos", known.eos), ("unk", known.unknown))
         }
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the strings that end an answer: ChatML's end, where it is no control token."""
+        return (END,) if self.is_default and END not in self._names else ()
 
     def start(self) -> None:
         """Start the process that renders without waiting for it."""
@@ -119,15 +129,14 @@ class ChatTemplate:
     def _broken(self, content: str, marker: str) -> str:
         """Return a content in which no control token's name stands, begins or ends."""
         for name in self._names:
-            while len(name) > 1 and name in content:  # again: a name may overlap itself
+            while name in content:  # again: a name may overlap itself
                 content = content.replace(name, f"{name[:1]}{marker}{name[1:]}")
         # A name that the template's text would complete, before the content or after it.
-        ahead = max((size for name in self._names for size in range(1, len(name))
-                     if content.startswith(name[-size:])), default=0)  # fmt: skip
+        sizes = range(min(self._longest, len(content)), 0, -1)
+        ahead = next((size for size in sizes if content[:size] in self._tails), 0)
         if ahead:
             content = f"{content[: ahead - 1]}{marker}{content[ahead - 1 :]}"
-        behind = max((size for name in self._names for size in range(1, len(name))
-                      if content.endswith(name[:size])), default=0)  # fmt: skip
+        behind = next((size for size in sizes if content[-size:] in self._heads), 0)
         if behind:
             cut = len(content) - behind + 1
             content = f"{content[:cut]}{marker}{content[cut:]}"

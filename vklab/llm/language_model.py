@@ -127,7 +127,8 @@ class LanguageModel:
             max_tokens: the most tokens of an answer; default what the context has room for.
             variables: further variables of the template.
         """
-        return Chat(self, system, options, stop, max_tokens, variables)
+        stops = ((stop,) if isinstance(stop, str) else tuple(stop)) + self.template.stops
+        return Chat(self, system, options, stops, max_tokens, variables)
 
     def answer(
         self, tokens: list[int], asked: float, max_tokens: int | None,
