@@ -159,4 +159,6 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
 def spinner(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show on a terminal's stderr that work goes on; yield the `progress` argument of `load`."""
     with _err.status(Text(what)) as shown:
-        yield lambda done, of, name: shown.update(Text(f"{what}: {done} of {of} {name}"))
+        yield lambda done, of, name: shown.update(
+            Text(f"{what}: kernel {done} of {of}, {name}")
+        )
