@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import numpy as np
@@ -179,6 +181,35 @@ def test_the_process_ends_with_its_owner():
     child = psutil.Process(process._process.pid)
     del process
     assert not child.is_running()
+
+
+def test_an_interrupt_does_not_reach_the_process_and_the_next_text_is_right(monkeypatch):
+    process = TemplateProcess(Limits(time_s=20))
+    assert process.render("a", {}) == "a"
+    child = psutil.Process(process._process.pid)
+    if hasattr(os, "getpgid"):
+        assert os.getpgid(child.pid) != os.getpgid(0)
+        child.send_signal(signal.SIGINT)
+    assert process.render("b", {}) == "b" and process._process.pid == child.pid
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(process._process, "stdout", InterruptedPipe(process._process.stdout))
+        process.render("stale", {})
+    assert process.render("c", {}) == "c"
+    process._process.kill()  # as a system short of memory does
+    process._process.wait()
+    assert process.render("d", {}) == "d"
+    process.close()
+
+
+class InterruptedPipe:
+    """Pipe whose reader is interrupted."""
+
+    def __init__(self, pipe):
+        self.close = pipe.close
+
+    def readline(self, size):
+        raise KeyboardInterrupt
 
 
 def test_a_system_without_jinja_is_told_what_to_install(tmp_path, monkeypatch):

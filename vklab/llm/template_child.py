@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import signal
 import sys
 from typing import Any
 
+# Ctrl-C is for the parent, which ends this process when it wants to.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:
     import jinja2
     from jinja2 import ext, nodes, parser, sandbox

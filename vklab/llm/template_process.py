@@ -6,6 +6,7 @@ by lab 19.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -62,15 +63,16 @@ class TemplateProcess:
 
     def start(self) -> None:
         """Start the child without waiting for it."""
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             return
+        self.close()
         if psutil is None:
             raise SetupError("chat templates need psutil, which is not installed", REPAIR)
         # -P: the modules beside the child's file must not hide others of the same name.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(CHILD), str(self.limits.memory_bytes)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            encoding="ascii",
+            encoding="ascii", start_new_session=True,
         )  # fmt: skip
         self._finalizer = weakref.finalize(self, _end, self._process)
         self._is_ready = False
@@ -114,13 +116,16 @@ class TemplateProcess:
         assert process is not None and process.stdin is not None and process.stdout is not None
         limit_s = self.limits.time_s if time_s is None else time_s
         watch = _Watch(process, limit_s, self.limits.memory_bytes)
+        said = ""
         try:
-            if line is not None:
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-            said = process.stdout.readline(self.limits.characters * LONGEST_CHARACTER)
-        except OSError:
-            said = ""
+            with contextlib.suppress(OSError):
+                if line is not None:
+                    process.stdin.write(line + "\n")
+                    process.stdin.flush()
+                said = process.stdout.readline(self.limits.characters * LONGEST_CHARACTER)
+        except BaseException:  # an interrupt: the answer that is under way must not be the next one
+            self.close()
+            raise
         finally:
             watch.end()
         if said.endswith("\n"):
@@ -183,8 +188,6 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):  # what was not yet written is of no use
                 pipe.close()
-            except OSError:
-                continue  # what was not yet written is of no use
     process.wait()
