@@ -54,8 +54,6 @@ def write_folder(folder: Path, kind: str, parts: int = 1, **config) -> GgufFile:
     tensors = {}
     for name, tensor in model.tensors.items():
         values = blocks.dequantize(tensor.block_type, tensor.data).reshape(tensor.shape)
-        if kind == "llama" and re.search(r"attn_[qkv].bias", name):
-            values = np.zeros_like(values)
         is_swapped = kind == "gpt2" and name.startswith("blk.") and values.ndim == 2
         tensors[hub_name(name, kind)] = values.T if is_swapped else values
     write_weights(folder, tensors, parts)

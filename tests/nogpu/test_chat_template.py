@@ -9,7 +9,7 @@ import time
 import numpy as np
 import psutil
 import pytest
-from chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS
+from chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS, rendered
 from vocabularies import byte_bpe, file_of, sentencepiece
 
 from vklab.errors import ModelError, SetupError
@@ -45,6 +45,12 @@ def template_of():
 def test_texts_are_those_of_transformers(process, name):
     values = {"messages": CHAT, "add_generation_prompt": True, "tools": None, "documents": None}
     assert process.render(TEMPLATES[name], {**values, **TOKENS}) == EXPECTED[name]
+
+
+def test_transformers_agrees_where_it_is_installed():
+    pytest.importorskip("transformers")
+    for name, text in TEMPLATES.items():
+        assert rendered(text) == EXPECTED[name], name
 
 
 def test_further_variables_reach_the_template(template_of):
