@@ -105,8 +105,9 @@ def test_a_full_context_ends_the_answer_and_the_next_question_says_so(command):
 
 
 def test_bytes_that_are_no_utf8_are_refused(command):
-    code, out, err = command(["chat"], [f"a{END}"], b"ab\xff\n")
-    assert code == 2 and "no valid Unicode" in err and not out
+    for line in (["chat"], ["generate", "-p", "-"]):
+        code, out, err = command(line, [f"a{END}"], b"ab\xff\n")
+        assert code == 2 and "no valid Unicode" in err and not out
 
 
 def test_json_of_a_chat_is_one_object(command):

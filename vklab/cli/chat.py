@@ -114,11 +114,7 @@ def _answered(made: Chat, line: str, is_quiet: bool) -> Iterator[Answer]:
 def _lines() -> Iterator[str]:
     """Yield the lines of stdin without white space at their ends; a terminal gets a prompt."""
     if not sys.stdin.isatty():
-        # Bytes that are no UTF-8 become surrogates, which the tokenizer refuses by name.
-        stream = getattr(sys.stdin, "buffer", None)
-        lines = sys.stdin if stream is None else (
-            line.decode("utf-8", "surrogateescape") for line in stream)  # fmt: skip
-        yield from (line.strip() for line in lines)
+        yield from (line.strip() for line in llm_options.stdin_lines())
         return
     _edit_lines()
     while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import Annotated
 
 import typer
@@ -37,7 +36,7 @@ def generate(
 ) -> None:
     """Continue a text with a language model in GGUF; the text comes as it is written."""
     options = SamplingOptions(temperature, top_k, top_p, min_p, repeat_penalty, seed=seed)
-    given = sys.stdin.read() if prompt == "-" else prompt
+    given = "".join(llm_options.stdin_lines()) if prompt == "-" else prompt
     is_stopped = False
     with llm_options.load(model, device, context, cache, as_json) as loaded:
         answer = loaded.generate(given, max_tokens, options, stop or ())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +19,7 @@ from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import open_devices
 
 __all__ = ["Cache", "Context", "Device", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
-           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end"]  # fmt: skip
+           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end", "stdin_lines"]  # fmt: skip
 
 USUAL = SamplingOptions()
 
@@ -73,6 +75,15 @@ def load(
 
     with console.spinner(f"loading {path.name}") as progress:
         return language_model.load(path, device, context, cache, progress=progress, report=report)
+
+
+def stdin_lines() -> Iterator[str]:
+    """Yield the lines of stdin; bytes that are no UTF-8 become surrogates, which are refused."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:
+        yield from sys.stdin
+    else:
+        yield from (line.decode("utf-8", "surrogateescape") for line in stream)
 
 
 def say_end(answer: Answer) -> None:
