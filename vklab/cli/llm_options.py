@@ -19,7 +19,8 @@ from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import open_devices
 
 __all__ = ["Cache", "Context", "Device", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
-           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end", "stdin_lines"]  # fmt: skip
+           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end",
+           "stdin_lines"]  # fmt: skip
 
 USUAL = SamplingOptions()
 
