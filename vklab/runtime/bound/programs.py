@@ -71,9 +71,10 @@ def planned(root: PlanCache, values: Mapping[str, Any]) -> Entry:
         root: the plans of the model.
         values: arrays by name.
     """
-    known = root.entries.get(root.key(values)) or root.plans.get(root.key(values))
+    key = root.key(values)
+    known = root.entries.get(key) or root.plans.get(key)
     if known or not hasattr(root, "extended"):  # a compiled model has its plans
-        return root.find(values)
+        return known or root.find(values)
     infos = {name: describe(name, values[name]) for name in root.names}
     switches = root.plan.options.switches
     with root.executor.lock, settings.settings(**switches), root.executor.compiling():
@@ -143,6 +144,9 @@ class BoundPrograms:
         self.kept = {past: now for past, now in states.items() if inputs[past] == outputs[now]}
         self._swapped = {past: now for past, now in states.items() if past not in self.kept}
         self._given = {n: t for n, t in given.items() if n not in self._swapped}
+        self._sources = {(now, True): (past, False) for past, now in self.kept.items()}
+        self._homes = {tensor.home for tensor in self._given.values()}
+        self._settled: dict[int, Program] = {}  # by turn, where no given tensor ever moves
         self._require_kept()
         doubled = {outputs[name].arena for name in self._swapped.values()}
         if ahead:
@@ -208,9 +212,11 @@ class BoundPrograms:
 
     def _source(self, key: Key) -> Key:
         """Return the input of a state that is kept for its output, other keys as they are."""
-        name, is_output = key
-        kept = [past for past, now in self.kept.items() if is_output and now == name]
-        return (kept[0], False) if kept and self.has_run else key
+        return self._sources.get(key, key) if self.has_run else key
+
+    def is_fixed(self, key: Key) -> bool:
+        """Tell whether a value never moves: no run swaps its memory with another's."""
+        return not self._has_turns or self._source(key)[0] in self.kept
 
     def place(self, key: Key) -> Given:
         """Return buffer and offset of the present value; raise VklabError if it is closed."""
@@ -317,6 +323,10 @@ class BoundPrograms:
     def recording(self) -> Program:
         """Return the recording for where the inputs are now, made at its first use."""
         self.require_open()
+        for home in self._homes:
+            home.require_open()
+        if self._turn in self._settled:
+            return self._settled[self._turn]
         given = {name: self.place((name, False)) for name in (*self._given, *self._imported)}
         where = (self._turn, *((buffer, offset) for buffer, offset in given.values()))
         if where not in self._programs:
@@ -326,6 +336,9 @@ class BoundPrograms:
                 self._state, self._chunk, self._memory.pools[self._turn], copied_in=(),
                 copied_out=(), given=given,
             )  # fmt: skip
+        if not self._imported and all(tensor.home.is_fixed(tensor.key)
+                                      for tensor in self._given.values()):  # fmt: skip
+            self._settled[self._turn] = self._programs[where]
         return self._programs[where]
 
     def close(self) -> None:
@@ -333,6 +346,7 @@ class BoundPrograms:
         if self._is_closed:
             return
         self._is_closed = True
+        self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
         if not self.opened.is_stuck:
