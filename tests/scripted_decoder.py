@@ -24,29 +24,35 @@ class ScriptedDecoder:
         self.vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
         self.sizes = Sizes(context, 1000, 2000, 30, 9000)
         self.answers, self.prompts, self.calls = list(answers), [], []
-        self.lengths, self.is_closed = (0,), False
+        self.tokens, self.is_closed = ((),), False
         self.fails_after = None
+
+    @property
+    def lengths(self):
+        return (len(self.tokens[0]),)
 
     def rewind(self, length=0):
         assert length <= self.lengths[0]
-        self.lengths = (length,)
+        self.tokens = (self.tokens[0][:length],)
 
     def prompt(self, tokens):
         assert tokens and self.lengths[0] + len(tokens) <= self.context
         self.prompts.append(list(tokens))
         if self.fails_after == len(self.prompts):
             raise KeyboardInterrupt
-        self.lengths = (self.lengths[0] + len(tokens),)
+        self.tokens = ((*self.tokens[0], *tokens),)
 
     def generate(self, options=None, stop_tokens=(), limit=None):
         self.calls.append((options, limit))
+        before = ()
         for number, token in enumerate(self.answers.pop(0)):
+            if number < limit:
+                self.tokens = ((*self.tokens[0], *before),)
             if token in stop_tokens or number == limit:
                 return
-            if number:
-                self.lengths = (self.lengths[0] + 1,)  # of the token before
             if token is KeyboardInterrupt:
                 raise KeyboardInterrupt
+            before = (token,)
             yield token
 
     def close(self):

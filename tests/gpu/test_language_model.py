@@ -57,6 +57,9 @@ def test_text_is_that_of_float64_and_a_chat_keeps_its_cache(tmp_path, device_ind
         broken.close()
         assert broken.statistics.reason == "cancelled"
         assert len(model.cached) == model.decoder.lengths[0] >= len(tokens)
+        model.decoder.rewind(10)  # a decoder may be used beside its model
+        model.decoder.prompt([3, 4])
+        assert model.generate(list(tokens), 6).read() == second.text
         again = model.generate(list(tokens), 6)
         assert again.read() == second.text and again.statistics.kept_tokens == len(tokens) - 1
 

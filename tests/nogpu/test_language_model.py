@@ -136,9 +136,11 @@ def test_an_interrupt_in_the_middle_leaves_the_model_usable(model_of):
     model.decoder.fails_after = 2
     with pytest.raises(KeyboardInterrupt):
         chat.ask("b")
-    assert model.cached == () and model.decoder.lengths == (0,) and len(chat.messages) == 2
+    assert len(chat.messages) == 2
     model.decoder.fails_after = None
-    assert chat.ask("b").read() == "b"
+    answer = chat.ask("b")
+    assert answer.read() == "b"
+    assert list(model.cached) == model.template.encode(chat.messages[:-1]) + answer.tokens
 
 
 def test_a_chat_beyond_the_context_is_refused_and_goes_on(model_of):

@@ -6,12 +6,11 @@ Visited by lab 19.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from vklab import draw
 from vklab.errors import ModelError
@@ -66,7 +65,6 @@ class LanguageModel:
     def __init__(self, decoder: Decoder, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.decoder, self.tokenizer, self.template = decoder, tokenizer, template
         self.name = decoder.file.text("general.name", decoder.file.name)
-        self._cached: list[int] = []
         self._answer: Answer | None = None
         if len(tokenizer) > decoder.vocabulary:
             decoder.close()
@@ -81,7 +79,7 @@ class LanguageModel:
     @property
     def cached(self) -> tuple[int, ...]:
         """Return the tokens whose keys and values are in the cache."""
-        return tuple(self._cached)
+        return self.decoder.tokens[0]
 
     def tokens(self, text: str, parse_special: bool = False) -> TokenBoxes:
         """Return the tokens of a text, which a notebook shows as coloured boxes.
@@ -160,32 +158,20 @@ class LanguageModel:
         kept = self._prefill(tokens)
         is_short = max_tokens is not None and max_tokens <= room
         limit = max_tokens if is_short and max_tokens is not None else room
-        made = iter(self.decoder.generate(options, self.tokenizer.ends, limit))
-
-        def ended(answer: Answer) -> None:
-            self._cached = [*tokens, *answer.tokens][: self.decoder.lengths[0]]
-            on_end(answer)
-
+        made = self.decoder.generate(options, self.tokenizer.ends, limit)
         known = self.tokenizer.vocabulary
         self._answer = Answer(
             made, stream, (limit, "length" if is_short else "context"), (asked, began),
-            (len(tokens), kept), ended, trim and known.is_spm and known.add_space,
+            (len(tokens), kept), on_end, trim and known.is_spm and known.add_space,
         )  # fmt: skip
         return self._answer
 
     def _prefill(self, tokens: list[int]) -> int:
         """Put a prompt into the cache, and return how many of its tokens were there already."""
-        most = min(len(self._cached), len(tokens) - 1)
-        old, new = np.array(self._cached[:most], np.int64), np.array(tokens[:most], np.int64)
-        kept = int(np.append(old != new, True).argmax())
-        self._cached = []  # until the device has finished
-        try:
-            self.decoder.rewind(kept)
-            self.decoder.prompt(tokens[kept:])
-        except BaseException:
-            self.decoder.rewind(0)
-            raise
-        self._cached = list(tokens)
+        pairs = zip(self.cached, tokens[:-1], strict=False)  # the last one gives the logits
+        kept = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
+        self.decoder.rewind(kept)
+        self.decoder.prompt(tokens[kept:])
         return kept
 
     def close_answer(self) -> None:
@@ -218,4 +204,4 @@ class LanguageModel:
                 ("cache", draw.bytes_text(sizes.cache_bytes)),
                 ("scratch", draw.bytes_text(sizes.scratch_bytes))]  # fmt: skip
         table = draw.table_html(self.name, ("", ""), rows)
-        return table + pictures.cache_svg(len(self._cached), self.context)
+        return table + pictures.cache_svg(len(self.cached), self.context)
