@@ -113,6 +113,7 @@ def test_every_small_top_k(device):
             check(session, random_logits(1031, k), [], options)
 
 
+@pytest.mark.full
 def test_sequences_have_numbers_and_options_of_their_own(device):
     logits = np.stack([random_logits(1100, seed) for seed in range(5)])
     histories = [list(range(3 * i)) for i in range(5)]
@@ -139,9 +140,9 @@ def test_logits_may_be_halves_with_an_axis_of_steps(device):
     assert found["next_step"].dtype == np.int32
 
 
-@pytest.mark.parametrize("options", seeds(*(SamplingOptions(
-    temperature=t, top_k=k, top_p=1, min_p=0, seed=1) for t, k in ((0.8, 40), (1.5, 0)))))  # fmt: skip
-def test_draws_have_the_distribution_of_softmax(options, device):
+@pytest.mark.parametrize(("temperature", "top_k"), seeds((0.8, 40), (1.5, 0)))
+def test_draws_have_the_distribution_of_softmax(temperature, top_k, device):
+    options = SamplingOptions(temperature=temperature, top_k=top_k, top_p=1, min_p=0, seed=1)
     count, rounds = 512, 4
     logits = np.linspace(2, -2, 20, dtype=np.float32)
     with load(device, count, 20) as session:

@@ -11,7 +11,13 @@ from tiers import examples
 
 from vklab.errors import ModelError
 from vklab.llm.sampling import (
-    LOG2_E, SamplingOptions, philox, random_word, ring, sample, weights,
+    LOG2_E,
+    SamplingOptions,
+    philox,
+    random_word,
+    ring,
+    sample,
+    weights,
 )  # fmt: skip
 
 OPEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)

@@ -164,7 +164,8 @@ def _penalized(values: np.ndarray, recent: np.ndarray, options: SamplingOptions)
                        np.float32(options.repeat_penalty))  # fmt: skip
     each = counts.astype(np.float32) * np.float32(options.frequency_penalty)
     changed = values.copy()
-    changed[tokens] = _clean(x * factors - (each + np.float32(options.presence_penalty)))
+    with np.errstate(over="ignore"):
+        changed[tokens] = _clean(x * factors - (each + np.float32(options.presence_penalty)))
     return changed
 
 
@@ -188,10 +189,9 @@ def weights(below: np.ndarray, scale: np.float32) -> np.ndarray:
 
 
 def _prefix(amounts: np.ndarray, fraction: int) -> int:
-    """Return how many first amounts it takes to have more than a fraction of their sum."""
+    """Return how many amounts exceed a fraction, in steps of 2^-32, of the sum of all."""
     sums = np.cumsum(amounts)
-    target = int(sums[-1]) if fraction == ALL else (int(sums[-1]) * fraction >> 32) + 1
-    return int(np.searchsorted(sums, target)) + 1
+    return int(np.searchsorted(sums, (int(sums[-1]) * fraction >> 32) + 1)) + 1
 
 
 def sample(
@@ -215,9 +215,9 @@ def sample(
     order = order[: int(np.count_nonzero(values > -np.inf))]
     if options.top_k:
         order = order[: options.top_k]
-    largest = values[order[0]]
-    if _share(options.top_p) != ALL:
-        order = order[: _prefix(weights(largest - values[order], LOG2_E), _share(options.top_p))]
-    order = order[values[order] >= largest + options.floor]
-    chances = weights(largest - values[order], options.scale)
-    return int(order[_prefix(chances, draw & (ALL - 1)) - 1])
+    with np.errstate(over="ignore"):
+        below = values[order[0]] - values
+    if options.top_p < 1:
+        order = order[: _prefix(weights(below[order], LOG2_E), _share(options.top_p))]
+    order = order[values[order] >= values[order[0]] + options.floor]
+    return int(order[_prefix(weights(below[order], options.scale), draw) - 1])
