@@ -140,9 +140,9 @@ def test_logits_may_be_halves_with_an_axis_of_steps(device):
     assert found["next_step"].dtype == np.int32
 
 
-@pytest.mark.parametrize(("temperature", "top_k"), seeds((0.8, 40), (1.5, 0)))
-def test_draws_have_the_distribution_of_softmax(temperature, top_k, device):
-    options = SamplingOptions(temperature=temperature, top_k=top_k, top_p=1, min_p=0, seed=1)
+@pytest.mark.parametrize("top_k", seeds(40, 0))
+def test_draws_have_the_distribution_of_softmax(top_k, device):
+    options = SamplingOptions(temperature=0.8, top_k=top_k, top_p=1, min_p=0, seed=1)
     count, rounds = 512, 4
     logits = np.linspace(2, -2, 20, dtype=np.float32)
     with load(device, count, 20) as session:
