@@ -25,6 +25,7 @@ __all__ = ["FORMATS", "cache_attention", "cache_last", "cache_positions", "cache
 FORMATS = {"F16": 8, "F32": 4}
 LANES, TILE, LANES_OF_KEY = 128, 8, 4  # invocations, and the most queries, of a workgroup
 LEAST_KEYS, ENOUGH_GROUPS = 64, 256  # keys of a part; workgroups that fill a GPU
+SHARED = 1024  # elements of queries for which shared memory has room
 
 
 def row_words(size: int, kind: str) -> int:
@@ -145,14 +146,16 @@ def cache_attention(
     q = Heads.of(Q, num_heads)
     rows = _Rows.of(key, q.size, lengths, counts)
     batch, heads, context, words = key.dims
-    if value.dims != key.dims or value.dtype != key.dtype or q.batch != batch or num_heads % heads:
+    if value.dims != key.dims or value.dtype != key.dtype or q.batch != batch or (
+        num_heads % heads or words > 4 * LANES
+    ):
         raise ModelError(f"{Q}, {key} and {value} do not fit")
     tables, turn, rotary = _rotary((cos, sin), rows, interleaved, turned)
     result, group = output(Q.dtype, Q.dims), num_heads // heads
     queries = q.length * group
     if not result.count:
         return Result((result,))
-    tiles = -(-queries // TILE)
+    tiles = -(-queries // min(TILE, max(1, SHARED // q.size)))
     tile = -(-queries // tiles)
     parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
     sums = output("float32", (batch * heads, queries, parts, q.size))
@@ -170,16 +173,18 @@ def cache_attention(
         (*sizes, *turn, ("scale", scale or q.size**-0.5)),
         (*type_defines("T", Q.dtype)[:2], *typed, *rows.defines, ("ROTARY", rotary),
          ("PARTS", str(int(parts > 1)))),
-        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", lanes)),
+        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", lanes),
+         ("FOLD", max(LEAST_KEYS * lanes * tile, LANES * FORMATS[rows.kind]))),
         flops=4 * result.count * context, iterations=context,
     )  # fmt: skip
     if parts == 1:
         return Result((result,), (first,))
     second = Dispatch(
         "cache_combine", (("sums_buffer", sums), ("heads_buffer", largest), *counted),
-        (("y_buffer", result),), grid(-(-result.count // WORKGROUP)),
-        (("count", result.count), *sizes, ("tile", tile)), typed,
-        iterations=2 * parts, stores=True,
+        (("y_buffer", result),), grid(batch * q.length * num_heads),
+        (("count", batch * q.length * num_heads), *sizes, ("tile", tile)), typed,
+        (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
+        iterations=3 * parts, stores=True,
     )  # fmt: skip
     return Result((result,), (first, second), (sums, largest))
 
