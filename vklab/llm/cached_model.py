@@ -17,7 +17,7 @@ from vklab.llm import generation, memory
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import kernels, loading
-from vklab.runtime.bound import programs
+from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
 
 __all__ = ["STEPS", "CachedModel", "chunk_of"]
@@ -88,8 +88,8 @@ class CachedModel:
         total = 0
         for steps in {1, self.most_steps}:
             values = self.session.arrays((self._first_values(steps),))
-            entry = programs.planned(self.session.roots[0], values)
-            reason = programs.refusal(self.session.roots[0], entry, self._caches)
+            entry = planning.planned(self.session.roots[0], values)
+            reason = planning.refusal(self.session.roots[0], entry, self._caches)
             if reason:
                 raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}")
             [chunk] = entry.chunks
