@@ -137,6 +137,18 @@ def test_generated_tokens_are_those_of_the_reference(device):
     assert error(logits[0], llama_models.logits(file, text[:-1])[-1]) < BOUNDS["F32"]
 
 
+def test_memory_that_the_host_cannot_map(tiny, device_index, unmapped):
+    with settings.settings(DISABLE_DIRECT_IO=True), Decoder(tiny, device_index) as decoder:
+        for tokens in (TOKENS[:4], TOKENS[4:]):  # the second time in the other turn
+            decoder.prompt(tokens)
+            found, text = list(decoder.generate(limit=3)), list(TOKENS[: decoder.lengths[0] - 2])
+            decoder.rewind(len(text))
+            for token in found:
+                logits = llama_models.logits(tiny, text)[-1]
+                assert logits[token] > logits.max() - 2e-3 * abs(logits).max()
+                text.append(token)
+
+
 def test_one_recording_is_replayed_for_each_token(tiny, device, monkeypatch):
     recorded = []
     record = programs.Program.record

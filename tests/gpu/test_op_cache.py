@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import cache_graphs
 import numpy as np
 import pytest
 from cache_graphs import Case
 from tiers import seeds
+from two_drivers import both
 
 import vklab
 from vklab import settings
@@ -30,11 +35,22 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_workgroups_of_a_gpu(name, device):
+    with settings.settings(DISABLE_VARIANTS=True):
+        test_rows_are_written_and_read(name, device)
+
+
 @pytest.mark.parametrize("name", seeds(*CASES))
 def test_rows_are_written_and_read(name, device):
     case = CASES[name]
     with settings.settings(FALLBACK=False), vklab.load(case.graph(), device) as session:
-        found = session.run(case.inputs())
+        check(case, session.run(case.inputs()))
+
+
+def check(case, found):
+    """Demand the rows and the results of float64."""
     keys, values, results = case.expected()
     for made, expected in ((found["key"], keys), (found["value"], values)):
         rows = cache_graphs.rows_of(made, case.size, case.kind)
@@ -44,6 +60,17 @@ def test_rows_are_written_and_read(name, device):
     # A key that is rounded to the other neighbour moves a score by 2^-11 of itself.
     bound = 2e-3 if case.kind == "F16" else 2e-6
     assert abs(case.valid(found["y"]) - case.valid(results)).max() < bound
+
+
+@pytest.mark.full
+def test_swiftshader_has_no_float16_and_reads_it():
+    both("""
+import cache_graphs, numpy as np, vklab
+from test_op_cache import CASES, check
+for case in CASES.values():
+    with vklab.load(case.graph(), "swiftshader") as session:
+        check(case, session.run(case.inputs()))
+""", PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
 
 
 def test_a_state_stays_where_it_is_in_several_bindings(opened):

@@ -22,7 +22,7 @@ __all__ = ["FORMATS", "cache_attention", "cache_last", "cache_positions", "cache
 
 FORMATS = {"F16": 8, "F32": 4}  # elements in 16 bytes of a row
 LANES, LANES_OF_KEY, TILE = 128, 4, 8  # invocations; of a key; the most queries of a workgroup
-LEAST_KEYS, ENOUGH_GROUPS = 64, 256  # keys of a part; workgroups that fill a GPU
+KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED = 1024  # elements of queries for which shared memory has room
 
 
@@ -106,7 +106,7 @@ def cache_attention(
     sizes = (("steps", q.length), ("group", num_heads // heads), *shared[:3], ("parts", parts),
              ("least", LEAST_KEYS))  # fmt: skip
     typed = type_defines("Y", Q.dtype)[::2]
-    fold = max(LEAST_KEYS * LANES_OF_KEY * tile, LANES * 128 // int(dict(defines)["FORMAT"]))
+    fold = max(KEYS * LANES_OF_KEY * tile, LANES * 128 // int(dict(defines)["FORMAT"]))
     first = Dispatch(
         "cache_attention", (("q_buffer", Q), ("k_buffer", key), ("v_buffer", value), *given),
         (("sums_buffer", sums), ("heads_buffer", largest)) if parts > 1 else
@@ -114,7 +114,7 @@ def cache_attention(
         (*sizes, *shared[3:], ("scale", q.size**-0.5)),
         (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("PARTS", str(int(parts > 1)))),
         (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", LANES_OF_KEY),
-         ("FOLD", fold)), flops=4 * result.count * context, iterations=context,
+         ("KEYS", KEYS), ("FOLD", fold)), flops=4 * result.count * context, iterations=context,
     )  # fmt: skip
     second = Dispatch(
         "cache_combine", (("sums_buffer", sums), ("heads_buffer", largest), *given[:2]),
