@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: of
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distributed", "settings"):  # modules that need no import statement of the caller
+    if name in ("distributed", "llm", "settings"):  # modules that need no import statement
         return importlib.import_module(f"vklab.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'vklab' has no attribute {name!r}")

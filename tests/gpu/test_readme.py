@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 
+import llama_models
 import numpy as np
 import pytest
 from child import python, run
 from small_models import DATA, ROOT
 from two_drivers import both
+from vocabularies import byte_bpe
+
+from vklab.llm.gguf_writer import write_gguf
 
 
 def example(word: str) -> str:
@@ -44,6 +48,15 @@ def test_pytorch_agrees_as_the_readme_says(device_index):
     # Where vklab is not installed but only on the path, no entry point tells torch of it.
     code = "import vklab.pytorch.backend\n" + example("from_torch")
     assert python(code, VKLAB_DEVICE=str(device_index)).split() == ["True"]
+
+
+@pytest.mark.full
+def test_a_language_model_answers_as_the_readme_says(device_index, tmp_path):
+    made = llama_models.tiny_model(vocabulary=268, **{"llama.context_length": 256})
+    write_gguf(tmp_path / "model.gguf", {**made.metadata, **byte_bpe()}, made.tensors.values())
+    code = f"import os; os.chdir({str(tmp_path)!r})\n" + example("vklab.llm")
+    said = python(code, VKLAB_DEVICE=str(device_index))
+    assert "first token after" in said and re.search(r"^6 tokens: 'H':75", said, re.M)
 
 
 SECTION = "## Using it as a library"

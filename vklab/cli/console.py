@@ -17,12 +17,15 @@ from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
-           "width"]  # fmt: skip
+__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "spinner",
+           "table", "warn", "width", "write"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
 BAR_DELAY_S = 0.4
+# Control characters but tab and line feed, by their pictures in Unicode; 0x80 to 0x9F have none.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
 
 
@@ -42,6 +45,18 @@ def say(text: str = "", style: str = "") -> None:
 def warn(text: str) -> None:
     """Print text on stderr."""
     _err.print(Text(text), soft_wrap=True)
+
+
+def write(text: str) -> None:
+    """Write a piece of text on stdout at once, as it is.
+
+    On a terminal, control characters become pictures: text of a stranger must not steer it.
+    """
+    if sys.stdout.isatty():
+        text = text.translate(_PICTURES)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
 
 
 def emit(data: Mapping[str, Any]) -> None:
@@ -138,3 +153,12 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
                 shown.clear()  # the command's next output starts on an empty line
 
         yield progress
+
+
+@contextlib.contextmanager
+def spinner(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show on a terminal's stderr that work goes on; yield the `progress` argument of `load`."""
+    with _err.status(Text(what)) as shown:
+        yield lambda done, of, name: shown.update(
+            Text(f"{what}: kernel {done} of {of}, {name}")
+        )

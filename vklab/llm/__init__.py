@@ -1,6 +1,30 @@
-"""Language models: files of weights, and the graphs that are made of them.
+"""Language models: files of weights, the graphs that are made of them, and text that they write.
 
-Visited by lab 19.
+Entered through `vklab.llm.load`, and the commands `vklab generate`, `chat` and `gguf`. Visited by
+lab 19.
 """
 
-__all__: list[str] = []
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME_OF = {
+    "LanguageModel": "vklab.llm.language_model",
+    "load": "vklab.llm.language_model",
+    "SamplingOptions": "vklab.llm.sampling",
+}
+
+__all__ = ["LanguageModel", "SamplingOptions", "load"]
+
+if TYPE_CHECKING:  # `as`: type checkers take these names as exported
+    from vklab.llm.language_model import LanguageModel as LanguageModel
+    from vklab.llm.language_model import load as load
+    from vklab.llm.sampling import SamplingOptions as SamplingOptions
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'vklab.llm' has no attribute {name!r}")
+    # Reading a file of weights needs neither the runtime nor a driver.
+    return getattr(importlib.import_module(_HOME_OF[name]), name)

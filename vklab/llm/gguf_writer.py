@@ -9,19 +9,43 @@ import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from vklab.errors import ModelError
 from vklab.llm.gguf import ARRAY, DTYPES, MAGIC, STRING, Value, checked_alignment
-from vklab.llm.stored import StoredTensor
 from vklab.ops.blocks import FORMATS
 
-__all__ = ["write_gguf"]
+__all__ = ["Writable", "write_gguf"]
+
+
+class Writable(Protocol):
+    """Tensor to write: a `StoredTensor`, or one that makes its bytes when asked."""
+
+    @property
+    def name(self) -> str:
+        """Return the name."""
+
+    @property
+    def block_type(self) -> str:
+        """Return the format."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape, row-major."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes that `data` has."""
+
+    @property
+    def data(self) -> np.ndarray:
+        """Return the bytes; asked for once, when they are written."""
 
 
 def write_gguf(
-    path: str | os.PathLike[str], metadata: Mapping[str, Value], tensors: Iterable[StoredTensor]
+    path: str | os.PathLike[str], metadata: Mapping[str, Value], tensors: Iterable[Writable]
 ) -> None:
     """Write a GGUF file of version 3; an existing file is replaced when the new one is complete.
 

@@ -57,6 +57,11 @@ class Tokenizer:
         """Return the tokens that end a turn."""
         return self.vocabulary.ends
 
+    @property
+    def control_names(self) -> list[str]:
+        """Return the names that `encode` reads as control tokens, if it is told to."""
+        return [name for name, _, kind in self._special if kind != USER]
+
     def __len__(self) -> int:
         return len(self.vocabulary.tokens)
 
@@ -67,7 +72,7 @@ class Tokenizer:
     # -------------------------------------------------------------------------- text to tokens
 
     def encode(
-        self, text: str, add_special: bool = True, parse_special: bool = False
+        self, text: str, add_special: bool = True, parse_special: bool = False, marker: str = ""
     ) -> list[int]:
         """Return the tokens of a text.
 
@@ -76,6 +81,7 @@ class Tokenizer:
             add_special: add the tokens that begin and end a text, where the model wants them.
             parse_special: read the names of control tokens as these tokens; never do that with
                 text of a stranger.
+            marker: a character that keeps names from being read, and is left out of the tokens.
 
         Raises ModelError for text that is no valid Unicode.
         """
@@ -88,6 +94,8 @@ class Tokenizer:
         tokens = [known.bos] if begins else []
         is_after_special = True
         for part in self._parts(text, parse_special):
+            if isinstance(part, str) and marker:
+                part = part.replace(marker, "")
             if isinstance(part, int):
                 tokens.append(part)
             elif known.is_spm:

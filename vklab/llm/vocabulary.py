@@ -13,7 +13,7 @@ from vklab.errors import ModelError
 from vklab.llm import pretokenize
 from vklab.llm.gguf import GgufFile
 
-__all__ = ["BYTE", "CONTROL", "NORMAL", "UNKNOWN", "USER", "Vocabulary"]
+__all__ = ["BYTE", "CONTROL", "NORMAL", "UNKNOWN", "UNUSED", "USER", "Vocabulary"]
 
 # GGUF's types of tokens.
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)

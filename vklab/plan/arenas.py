@@ -89,6 +89,8 @@ def arrange(
     leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
                if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
     staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)
+    # A kernel writes these in place: the output is the input's memory.
+    taken = {n: leaving.pop(n) for n in arriving if n in leaving.keys() - staged_out.keys()}
     most = info.limits.get("maxBufferSize") or 1 << 62
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
@@ -96,6 +98,7 @@ def arrange(
     kinds = ((inputs, INPUTS), (arriving, ARRIVING), (outputs, OUTPUTS), (leaving, LEAVING))
     packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
     input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
+    output_slots |= {name: input_slots[name] for name in taken}
     slots, arenas = _weights(lowered, output_slots)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
@@ -131,9 +134,8 @@ def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot],
     """
     touched = (lowered.roots[i.name] for d in lowered.dispatches for _, i in d.reads)
     names = dict.fromkeys([*touched, *outputs])
-    sizes = {
-        name: lowered.constants[name].size_bytes for name in names if name in lowered.constants
-    }
+    known = lowered.constants
+    sizes = {name: known[name].size_bytes for name in names if name in known}
     slots = {name: Slot(f"{WEIGHTS}{name}", 0, size) for name, size in sizes.items()}
     return slots, {f"{WEIGHTS}{name}": size for name, size in sizes.items()}
 
@@ -171,14 +173,12 @@ def _staged(
     roots = lowered.roots
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
     written = {roots[i.name] for d in lowered.dispatches for _, i in d.writes}
-    before = {} if _reads_in_place(info, sum(inputs.values())) else {
-        name: size for name, size in inputs.items() if size and name in read
-    }  # fmt: skip
-    after = {
-        name: size for name, size in outputs.items()
-        if size and not (name in written and writes_in_place(info, size, name in read))
-    }  # fmt: skip
-    return before, after | {n: size for n, size in leaving.items() if n not in written}
+    made = written - inputs.keys()  # an input that a kernel changes is copied to its output
+    direct = _reads_in_place(info, sum(inputs.values()))
+    before = {n: size for n, size in inputs.items() if size and n in read and not direct}
+    after = {n: size for n, size in outputs.items() if size and not (
+        n in made and writes_in_place(info, size, n in read))}  # fmt: skip
+    return before, after | {n: size for n, size in leaving.items() if n not in made}
 
 
 def _has_memory(info: DeviceInfo, flags: int) -> bool:

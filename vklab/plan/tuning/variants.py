@@ -15,6 +15,7 @@ from vklab import settings
 from vklab.ops import linear, registry
 from vklab.plan.tuning import (
     block_rows,
+    cache_groups,
     matrix_attention,
     prepack,
     problems,
@@ -57,6 +58,8 @@ def choose(
             return (matrix_attention.choose(dispatch, info),)
         if dispatch.kernel in block_rows.KERNELS:
             return (block_rows.choose(dispatch, info),)
+        if dispatch.kernel in cache_groups.KERNELS:
+            return (cache_groups.choose(dispatch, info),)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):

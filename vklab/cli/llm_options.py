@@ -1,0 +1,101 @@
+"""Options that `vklab generate` and `vklab chat` share, and the loading of their model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vklab.cli import console
+from vklab.cli.inputs import Device
+from vklab.llm import language_model
+from vklab.llm.answer import REASONS, Answer
+from vklab.llm.language_model import LanguageModel
+from vklab.llm.memory import Sizes
+from vklab.llm.sampling import SamplingOptions
+from vklab.runtime import open_devices
+
+__all__ = ["Cache", "Context", "Device", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
+           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end",
+           "stdin_lines"]  # fmt: skip
+
+USUAL = SamplingOptions()
+
+Model = Annotated[Path, typer.Argument(help="A GGUF file.", show_default=False)]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", "-n", metavar="N", min=1, help="Most tokens of an answer. "
+                 "Default: what the context has room for."),
+]  # fmt: skip
+Temperature = Annotated[
+    float, typer.Option(min=0, help="Larger is more surprising; 0: always the likeliest token.")
+]
+TopK = Annotated[int, typer.Option(min=0, help="Choose among so many tokens; 0: among all.")]
+TopP = Annotated[
+    float, typer.Option(help="Choose among the likeliest tokens with this sum; 1: among all.")
+]
+MinP = Annotated[
+    float, typer.Option(help="Leave out tokens below this share of the likeliest; 0: none.")
+]
+RepeatPenalty = Annotated[
+    float, typer.Option(help="Above 1: tokens of the last 64 become less likely.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same tokens.")]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="Text that ends an answer and is no part of it; repeatable."),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Tokens that the cache holds. Default: the model's own, "
+                 "at most 4096."),
+]  # fmt: skip
+Cache = Annotated[str, typer.Option(metavar="F16|F32", help="Format of the cache.")]
+
+
+def load(
+    path: Path, device: str | None, context: int | None, cache: str, is_quiet: bool = False
+) -> LanguageModel:
+    """Load a model, and show its progress; its sizes are printed before the weights are loaded.
+
+    Args:
+        path: the GGUF file.
+        device: value of --device.
+        context: value of --context.
+        cache: value of --cache.
+        is_quiet: print no sizes.
+    """
+
+    def report(sizes: Sizes) -> None:
+        if not is_quiet:
+            label = open_devices.open_device(device).info.label
+            console.warn(f"{path.name} on {label}: {sizes}")
+
+    with console.spinner(f"loading {path.name}") as progress:
+        return language_model.load(path, device, context, cache, progress=progress, report=report)
+
+
+def stdin_lines() -> Iterator[str]:
+    """Yield the lines of stdin; bytes that are no UTF-8 become surrogates, which are refused."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:
+        yield from sys.stdin
+    else:
+        yield from (line.decode("utf-8", "surrogateescape") for line in stream)
+
+
+def say_end(answer: Answer) -> None:
+    """Print an answer's statistics on stderr, and why it ended unless the model ended its turn."""
+    found = answer.statistics
+    because = "" if found.reason == "end" else f"; {REASONS[found.reason]}"
+    console.warn(f"[{found}{because}]")
+
+
+def as_facts(model: LanguageModel) -> dict[str, Any]:
+    """Return the facts of a model for --json."""
+    sizes = model.decoder.sizes
+    return {"model": model.name, "context": model.context, "weights_bytes": sizes.weights_bytes,
+            "cache_bytes": sizes.cache_bytes, "scratch_bytes": sizes.scratch_bytes}  # fmt: skip

@@ -1,0 +1,263 @@
+"""Convert tokenizer.json, as Hugging Face stores it, to the metadata of a vocabulary in GGUF.
+
+Visited by lab 19. Source: llama.cpp, conversion/base.py and gguf-py/gguf/vocab.py (MIT).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.llm.gguf import Value
+from vklab.llm.json_files import read_json
+from vklab.llm.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
+
+__all__ = ["SPLITS", "vocabulary_metadata"]
+
+KEY = "tokenizer.ggml"
+_ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_MARKED = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"
+# The pattern that splits words before byte BPE, and the name that llama.cpp has for it.
+SPLITS = {
+    rf"{_ENDINGS}|{_LETTERS}|\p{{N}}{{1,3}}|{_REST}": "llama-bpe",
+    rf"{_ENDINGS}|{_LETTERS}|\p{{N}}|{_REST}": "qwen2",
+    rf"{_ENDINGS}|{_MARKED}|\p{{N}}|{_REST}".replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"):
+        "qwen35",
+}  # fmt: skip
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+# Added tokens that some folders forget to mark as special.
+_LOOKS_SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>")
+MOST_TOKENS = 1 << 21
+
+
+def vocabulary_metadata(folder: Path, config: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the metadata of a folder's tokenizer: tokens, merges or scores, and special tokens.
+
+    Args:
+        folder: the folder; tokenizer_config.json and a template are read where they are there.
+        config: the object of config.json.
+
+    Raises FileNotFoundError, and ModelError for a tokenizer of an unknown kind.
+    """
+    path = folder / "tokenizer.json"
+    given = read_json(path)
+    model = given.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise ModelError(f"{path} has a tokenizer of the kind {kind!r:.40}; BPE can be converted")
+    merges = _merges(model.get("merges"), path)
+    is_spm = bool(model.get("byte_fallback"))
+    tokens, types = _tokens(given, model, config, path)
+    found: dict[str, Value] = {f"{KEY}.model": "llama" if is_spm else "gpt2"}
+    if is_spm:
+        found |= _sentencepiece(given, tokens, types, merges, path)
+    else:
+        found[f"{KEY}.pre"] = _split_name(given, path)
+        found[f"{KEY}.merges"] = tuple(f"{left} {right}" for left, right in merges)
+    found[f"{KEY}.tokens"] = tuple(tokens)
+    found[f"{KEY}.token_type"] = np.array(types, np.int32)
+    more = folder / "tokenizer_config.json"
+    settings = read_json(more) if more.exists() else {}
+    found |= _special(given, settings, config, folder, tokens)
+    template = _template(folder, settings)
+    if template:
+        found["tokenizer.chat_template"] = template
+    return found
+
+
+def _tokens(
+    given: Mapping[str, Any], model: Mapping[str, Any], config: Mapping[str, Any], path: Path
+) -> tuple[list[str], list[int]]:
+    """Return the texts and types of all tokens; numbers that no token has are unused.
+
+    Args:
+        given: the object of tokenizer.json.
+        model: its part with the vocabulary.
+        config: the object of config.json, which has the number of tokens.
+        path: the file, for errors.
+    """
+    vocabulary, added = model.get("vocab"), given.get("added_tokens") or []
+    if not isinstance(vocabulary, dict) or not isinstance(added, list):
+        raise ModelError(f"{path} has no vocabulary, or added tokens that are no list")
+    entries = [(text, number, NORMAL) for text, number in vocabulary.items()]
+    for token in added:
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise ModelError(f"{path} has the added token {token!r:.60}, which has no text")
+        text, is_special = token["content"], token.get("special")
+        kind = CONTROL if is_special or _LOOKS_SPECIAL.fullmatch(text) else USER
+        entries.append((text, token.get("id"), kind))
+    if not all(type(number) is int and 0 <= number < MOST_TOKENS for _, number, _ in entries):
+        raise ModelError(f"{path} has tokens whose numbers are not from 0 to {MOST_TOKENS}")
+    count = max((number + 1 for _, number, _ in entries), default=0)
+    wanted = config.get("vocab_size", count)
+    if type(wanted) is not int or not count <= wanted <= MOST_TOKENS:
+        raise ModelError(f"{path} has tokens up to number {count - 1}, but config.json has "
+                         f"vocab_size={wanted!r:.20}")  # fmt: skip
+    tokens, types = [f"[PAD{number}]" for number in range(wanted)], [UNUSED] * wanted
+    for text, number, kind in entries:  # added tokens last: they know their types
+        tokens[number], types[number] = text, kind
+    return tokens, types
+
+
+def _merges(found: Any, path: Path) -> list[tuple[str, str]]:
+    """Return the merges as pairs; tokenizer.json has them as "left right" or as pairs."""
+    if not isinstance(found, list):
+        raise ModelError(f"{path} has no list of merges")
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in found]
+    if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
+               and isinstance(pair[1], str) for pair in pairs):  # fmt: skip
+        raise ModelError(f"{path} has merges that are not pairs of texts")
+    # A space in a pair would end it; byte BPE writes a space as the letter 256 further.
+    return [(left.replace(" ", "Ġ"), right.replace(" ", "Ġ")) for left, right in pairs]
+
+
+def _sentencepiece(
+    given: Mapping[str, Any], tokens: list[str], types: list[int], merges: list[tuple[str, str]],
+    path: Path,
+) -> dict[str, Value]:  # fmt: skip
+    """Return the scores of a SentencePiece vocabulary, and set the types of its bytes.
+
+    tokenizer.json has ranks of merges, SentencePiece scores of their results: minus the rank of a
+    token's first merge gives the same order.
+
+    Args:
+        given: the object of tokenizer.json.
+        tokens: the texts.
+        types: the types, which are changed.
+        merges: pairs, the first merged first.
+        path: the file, for errors.
+    """
+    scores = np.full(len(tokens), -float(len(merges) + 1), np.float32)
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        ranks.setdefault(left + right, rank)
+    unknown = (given["model"] or {}).get("unk_token")
+    for number, text in enumerate(tokens):
+        if _BYTE.fullmatch(text):
+            types[number] = BYTE
+        elif text == unknown:
+            types[number] = UNKNOWN
+        if types[number] == NORMAL and text in ranks:
+            scores[number] = -ranks[text]
+        elif types[number] != NORMAL:
+            scores[number] = 0
+    return {f"{KEY}.pre": "default", f"{KEY}.scores": scores,
+            f"{KEY}.add_space_prefix": _adds_space(given, path)}  # fmt: skip
+
+
+def _steps(given: Mapping[str, Any], name: str, inner: str) -> list[dict[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer: one, or those of a sequence."""
+    found = given.get(name)
+    if not isinstance(found, dict):
+        return []
+    steps = found.get(inner) if found.get("type") == "Sequence" else [found]
+    return [step for step in steps or () if isinstance(step, dict)]
+
+
+def _adds_space(given: Mapping[str, Any], path: Path) -> bool:
+    """Tell whether a text gets a space before its first word; ModelError for unknown steps."""
+    adds = False
+    for step in (*_steps(given, "normalizer", "normalizers"),
+                 *_steps(given, "pre_tokenizer", "pretokenizers")):  # fmt: skip
+        kind = step.get("type")
+        if kind == "Prepend":
+            adds = True
+        elif kind == "Metaspace":
+            adds |= step.get("prepend_scheme", "always") != "never"
+        elif kind != "Replace":
+            raise ModelError(f"{path} prepares text by {kind!r:.40}; Prepend, Replace and "
+                             "Metaspace can be converted")  # fmt: skip
+    return adds
+
+
+def _split_name(given: Mapping[str, Any], path: Path) -> str:
+    """Return the name of the way a tokenizer splits words; ModelError for an unknown one."""
+    for step in _steps(given, "normalizer", "normalizers"):
+        if step.get("type") != "NFC":  # llama.cpp leaves it out, too
+            raise ModelError(f"{path} normalises text by {step.get('type')!r:.40}; only NFC can be "
+                             "left out")  # fmt: skip
+    steps = _steps(given, "pre_tokenizer", "pretokenizers")
+    kinds = [step.get("type") for step in steps]
+    if kinds[-1:] == ["ByteLevel"] and not steps[-1].get("add_prefix_space"):
+        splits = steps[-1].get("use_regex", True)
+        if kinds == ["ByteLevel"] and splits:
+            return "gpt-2"
+        if kinds == ["Digits", "ByteLevel"] and splits and steps[0].get("individual_digits"):
+            return "smollm"
+        pattern = (steps[0].get("pattern") or {}).get("Regex") if len(steps) == 2 else None
+        if kinds[0] == "Split" and pattern in SPLITS and not splits:
+            return SPLITS[pattern]
+    raise ModelError(f"{path} splits words by {given.get('pre_tokenizer')!r:.200}; gpt-2, smollm, "
+                     f"{', '.join(SPLITS.values())} can be converted")  # fmt: skip
+
+
+def _special(
+    given: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any], folder: Path,
+    tokens: list[str],
+) -> dict[str, Value]:  # fmt: skip
+    """Return the numbers of special tokens, and which of them begin and end a text.
+
+    Args:
+        given: the object of tokenizer.json.
+        settings: the object of tokenizer_config.json.
+        config: the object of config.json.
+        folder: the folder, whose generation_config.json may name more ends of a turn.
+        tokens: the texts of the tokens.
+    """
+    found: dict[str, Value] = {}
+    numbers = {text: number for number, text in enumerate(tokens)}
+    path = folder / "generation_config.json"
+    more = read_json(path) if path.exists() else {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        text = settings.get(f"{name}_token")
+        text = text.get("content") if isinstance(text, dict) else text
+        ids = [numbers.get(text)] if isinstance(text, str) else []
+        for source in (config, more):
+            value = source.get(f"{name}_token_id")
+            ids += value if isinstance(value, list) else [value]
+        good = [n for n in dict.fromkeys(ids) if type(n) is int and 0 <= n < len(tokens)]
+        if good:
+            found[f"{KEY}.{key}_token_id"] = good[0]
+        if name == "eos":
+            found |= {f"{KEY}.{end}_token_id": number
+                      for end, number in zip(("eot", "eom"), good[1:], strict=False)}  # fmt: skip
+    begins = _begins(given)
+    if begins is None:
+        begins = settings.get("add_bos_token") is True
+    found[f"{KEY}.add_bos_token"] = begins and f"{KEY}.bos_token_id" in found
+    found[f"{KEY}.add_eos_token"] = False
+    return found
+
+
+def _begins(given: Mapping[str, Any]) -> bool | None:
+    """Tell whether a text begins with a special token; None if tokenizer.json does not say."""
+    begins = None
+    for step in _steps(given, "post_processor", "processors"):
+        if step.get("type") == "TemplateProcessing":
+            first = (step.get("single") or [{}])[0]
+            return isinstance(first, dict) and "SpecialToken" in first
+        if step.get("type") == "ByteLevel":
+            begins = False
+    return begins
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """Return the chat template of a folder: of a file of its own, or of tokenizer_config.json."""
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{path} is no UTF-8") from error
+    found = settings.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        found = next((entry.get("template") for entry in found if isinstance(entry, dict)
+                      and entry.get("name") == "default"), None)  # fmt: skip
+    return found if isinstance(found, str) else None
