@@ -309,3 +309,24 @@ def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind)
         status, reason, install = child.describe(caught.value)
         assert status == "absent" and "finds no device on this machine" in reason
         assert install == "this needs a driver that Dawn accepts"
+
+
+def test_cuda_is_loaded_from_nvidias_wheels_before_a_session(tmp_path, monkeypatch):
+    for name in ("cudnn/lib", "cu13/lib", "cu13/include"):
+        (tmp_path / "nvidia" / name).mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loaded = []
+    runtime = types.SimpleNamespace(
+        __version__="1", preload_dlls=lambda directory: loaded.append(Path(directory)),
+        get_available_providers=lambda: ["CPUExecutionProvider"],
+        SessionOptions=host.load_onnxruntime().SessionOptions,
+    )  # fmt: skip
+    monkeypatch.setattr(host, "load_onnxruntime", lambda: runtime)
+    with pytest.raises(Refused, match="no CUDAExecutionProvider"):
+        sessions.open_session(ROWS["onnxruntime-cuda-float32"], onnx.load(DIGITS), None)
+    ours = [each for each in loaded if tmp_path in each.parents]
+    assert ours == [tmp_path / "nvidia" / name for name in ("cu13/lib", "cudnn/lib")]
+    loaded.clear()
+    with pytest.raises(Refused, match="no OpenVINOExecutionProvider"):
+        sessions.open_session(ROWS["onnxruntime-openvino-float32"], onnx.load(DIGITS), None)
+    assert not loaded

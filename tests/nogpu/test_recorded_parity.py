@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vklab.backends import models
-from vklab.backends.backend import ModelSource
+from vklab.backends.backend import Dtypes, ModelSource
 from vklab.backends.report import recorded
 
 FACTORY = "vklab.backends.models:encoder"
@@ -30,3 +30,30 @@ def test_rows_of_cuda_are_recorded_for_the_encoder():
     assert {"torch-cuda-eager-float32", "torch-cuda-eager-float16"} <= set(found)
     shapes = {tuple(each.outputs["output"].shape) for each in found.values()}
     assert len(shapes) == 1
+
+
+def test_a_file_keeps_shared_inputs_once_and_the_percentiles_of_many_times(tmp_path):
+    rng = np.random.default_rng(3)
+    inputs = {"x": rng.normal(size=(1, 3, 32, 32)).astype(np.float32)}
+    times = tuple(rng.integers(10_000, 90_000, 2999).tolist())
+    origin = dict.fromkeys(recorded.PROVENANCE, "somewhere")
+    dtypes = Dtypes("float32", "float32", "float32")
+    made = [recorded.Recording(name, "a device", dtypes, {"factory": FACTORY}, given,
+                               {"y": np.full(3, number, np.float32)}, origin,
+                               latencies_ns=taken, size_bytes=1)
+            for number, (name, given, taken) in enumerate([
+                ("a", inputs, times), ("b", inputs, times[:7]), ("c", {"x": np.ones(2)}, ())])]
+    path = tmp_path / "several.npz"
+    recorded.write(path, made)
+    with np.load(path) as file:
+        assert [name for name in file.files if name.startswith("inputs/")] == ["inputs/0/x",
+                                                                              "inputs/2/x"]
+    again = recorded.read(path)
+    for each, other in zip(made, again, strict=True):
+        assert np.array_equal(each.inputs["x"], other.inputs["x"])
+        assert np.array_equal(each.outputs["y"], other.outputs["y"])
+    assert len(again[0].latencies_ns) == recorded.MOST_TIMES
+    assert again[1].latencies_ns == times[:7] and again[2].latencies_ns == ()
+    for share in (0, 5, 50, 95, 100):
+        exact = np.percentile(times, share)
+        assert abs(np.percentile(again[0].latencies_ns, share) - exact) <= 0.01 * exact

@@ -19,7 +19,7 @@ from vklab.errors import SetupError
 from vklab.runtime import host
 
 __all__ = ["Choices", "open_session", "plugin_devices", "plugin_module", "plugin_options",
-           "session_options", "set_option"]  # fmt: skip
+           "preload_nvidia", "session_options", "set_option"]  # fmt: skip
 
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
@@ -148,10 +148,23 @@ def open_session(
     elif backend.device_id:
         raise Refused(f"{row.ep} does not number its devices; device {backend.device_id} was asked "
                       "for")  # fmt: skip
+    if row.vendor == "NVIDIA":
+        preload_nvidia(runtime)
     if row.ep not in runtime.get_available_providers():
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
     return _opened(runtime, row, data, options, providers=[(row.ep, given)])
+
+
+def preload_nvidia(runtime: Any) -> None:
+    """Load CUDA and cuDNN from NVIDIA's wheels, such as those that torch brings.
+
+    ONNX Runtime searches beside itself only, and a peer has a folder of its own.
+    """
+    found = importlib.util.find_spec("nvidia")
+    for root in (found.submodule_search_locations or ()) if found else ():
+        for folder in sorted([*Path(root).glob("*/lib"), *Path(root).glob("*/bin")]):
+            runtime.preload_dlls(directory=str(folder))
 
 
 def _opened(
