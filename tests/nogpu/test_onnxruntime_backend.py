@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper
 from vklab.backends.backend import ModelSource, Refused
 from vklab.backends.children import child
 from vklab.backends.onnxruntime import backend as backends
-from vklab.backends.onnxruntime import models, nodes, providers, sessions
+from vklab.backends.onnxruntime import libraries, models, nodes, providers, sessions
 from vklab.cli import parity_providers
 from vklab.errors import SetupError
 from vklab.runtime import host, tolerances
@@ -295,7 +296,7 @@ def test_a_device_that_the_provider_does_not_number_is_refused():
 
 
 @pytest.mark.parametrize(("text", "kind"), [
-    ("webgpu_context.cc:65 status was false. Failed to get a WebGPU adapter: No supported adapters",
+    (f"{'signature ' * 60}status was false. Failed to get a WebGPU adapter: No supported adapters",
      SetupError), ("the graph is not acyclic", RuntimeError)])  # fmt: skip
 def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind):
     def refuse(*given, **more):
@@ -307,7 +308,8 @@ def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind)
         sessions._opened(runtime, row, b"", None)
     if kind is SetupError:
         status, reason, install = child.describe(caught.value)
-        assert status == "absent" and "finds no device on this machine" in reason
+        assert status == "absent"
+        assert "finds no device on this machine: Failed to get a WebGPU adapter" in reason
         assert install == "this needs a driver that Dawn accepts"
 
 
@@ -317,16 +319,25 @@ def test_cuda_is_loaded_from_nvidias_wheels_before_a_session(tmp_path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path))
     loaded = []
     runtime = types.SimpleNamespace(
-        __version__="1", preload_dlls=lambda directory: loaded.append(Path(directory)),
-        get_available_providers=lambda: ["CPUExecutionProvider"],
-        SessionOptions=host.load_onnxruntime().SessionOptions,
+        __file__=str(tmp_path / "onnxruntime/__init__.py"),
+        preload_dlls=lambda directory: loaded.append(Path(directory)),
     )  # fmt: skip
-    monkeypatch.setattr(host, "load_onnxruntime", lambda: runtime)
-    with pytest.raises(Refused, match="no CUDAExecutionProvider"):
-        sessions.open_session(ROWS["onnxruntime-cuda-float32"], onnx.load(DIGITS), None)
+    libraries.require(runtime, ROWS["onnxruntime-cuda-float32"].provider)
     ours = [each for each in loaded if tmp_path in each.parents]
     assert ours == [tmp_path / "nvidia" / name for name in ("cu13/lib", "cudnn/lib")]
     loaded.clear()
-    with pytest.raises(Refused, match="no OpenVINOExecutionProvider"):
-        sessions.open_session(ROWS["onnxruntime-openvino-float32"], onnx.load(DIGITS), None)
+    libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
     assert not loaded
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the loader of Linux and macOS is asked")
+def test_a_provider_whose_library_does_not_load_is_absent_with_the_loaders_words(tmp_path):
+    folder = tmp_path / "onnxruntime/capi"
+    folder.mkdir(parents=True)
+    for name in ("shared", "openvino"):
+        (folder / f"libonnxruntime_providers_{name}.so").write_bytes(b"no library")
+    runtime = types.SimpleNamespace(__file__=str(folder.parent / "__init__.py"))
+    with pytest.raises(SetupError, match=r"OpenVINOExecutionProvider does not load: \S+") as caught:
+        libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
+    assert caught.value.repair == "this needs a processor that OpenVINO lists"
+    assert child.describe(caught.value)[0] == "absent"

@@ -203,8 +203,9 @@ def test_a_report_without_results_is_a_page_too():
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path):
-    import browser
-
+    browser = pytest.importorskip("browser", reason="playwright is not installed")
+    if not browser.find_chromium():
+        pytest.skip("Chromium is not installed")
     path = tmp_path / "page.html"
     path.write_text(page.page(made()), "utf-8")
     colours = {}

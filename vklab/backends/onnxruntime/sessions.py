@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import onnx
 
-from vklab.backends.backend import Refused, one_line
-from vklab.backends.onnxruntime import models, providers
+from vklab.backends.backend import MOST_CHARACTERS, Refused, one_line
+from vklab.backends.onnxruntime import libraries, models, providers
 from vklab.errors import SetupError
 from vklab.runtime import host
 
 __all__ = ["Choices", "open_session", "plugin_devices", "plugin_module", "plugin_options",
-           "preload_nvidia", "session_options", "set_option"]  # fmt: skip
+           "session_options", "set_option"]  # fmt: skip
 
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
@@ -148,23 +148,11 @@ def open_session(
     elif backend.device_id:
         raise Refused(f"{row.ep} does not number its devices; device {backend.device_id} was asked "
                       "for")  # fmt: skip
-    if row.vendor == "NVIDIA":
-        preload_nvidia(runtime)
     if row.ep not in runtime.get_available_providers():
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
+    libraries.require(runtime, row)
     return _opened(runtime, row, data, options, providers=[(row.ep, given)])
-
-
-def preload_nvidia(runtime: Any) -> None:
-    """Load CUDA and cuDNN from NVIDIA's wheels, such as those that torch brings.
-
-    ONNX Runtime searches beside itself only, and a peer has a folder of its own.
-    """
-    found = importlib.util.find_spec("nvidia")
-    for root in (found.submodule_search_locations or ()) if found else ():
-        for folder in sorted([*Path(root).glob("*/lib"), *Path(root).glob("*/bin")]):
-            runtime.preload_dlls(directory=str(folder))
 
 
 def _opened(
@@ -182,10 +170,12 @@ def _opened(
     try:
         return runtime.InferenceSession(data, options, enable_fallback=0, **more)
     except Exception as error:  # ONNX Runtime raises RuntimeError and classes of its own
-        if any(words in str(error) for words in NO_DEVICE):
+        text = one_line(error, len(str(error)))
+        said = [text[text.index(words):] for words in NO_DEVICE if words in text]
+        if said:
             needs = row.needs or f"a driver of {row.vendor}"
             raise SetupError(f"{row.ep} finds no device on this machine: "
-                             f"{one_line(error).rpartition('. ')[2]}",
+                             f"{said[0][:MOST_CHARACTERS]}",
                              f"this needs {needs}") from error  # fmt: skip
         raise
 
