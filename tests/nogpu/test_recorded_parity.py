@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from vklab.backends import models
 from vklab.backends.backend import Dtypes, ModelSource
 from vklab.backends.report import recorded
+from vklab.errors import ModelError
 
 FACTORY = "vklab.backends.models:encoder"
 
@@ -36,7 +38,7 @@ def test_a_file_keeps_shared_inputs_once_and_the_percentiles_of_many_times(tmp_p
     rng = np.random.default_rng(3)
     inputs = {"x": rng.normal(size=(1, 3, 32, 32)).astype(np.float32)}
     times = tuple(rng.integers(10_000, 90_000, 2999).tolist())
-    origin = dict.fromkeys(recorded.PROVENANCE, "somewhere")
+    origin = {**dict.fromkeys(recorded.PROVENANCE, "somewhere"), "versions": {"python": "3.12"}}
     dtypes = Dtypes("float32", "float32", "float32")
     made = [recorded.Recording(name, "a device", dtypes, {"factory": FACTORY}, given,
                                {"y": np.full(3, number, np.float32)}, origin,
@@ -57,3 +59,6 @@ def test_a_file_keeps_shared_inputs_once_and_the_percentiles_of_many_times(tmp_p
     for share in (0, 5, 50, 95, 100):
         exact = np.percentile(times, share)
         assert abs(np.percentile(again[0].latencies_ns, share) - exact) <= 0.01 * exact
+    recorded.write(path, [dataclasses.replace(made[2], provenance={**origin, "versions": "3"})])
+    with pytest.raises(ModelError, match="versions of c are no names"):
+        recorded.read(path)

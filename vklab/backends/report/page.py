@@ -85,7 +85,6 @@ def _cells(each: Measured) -> list[str]:
     noise = min((e.sqnr_db for e in measured), default=math.nan)
     classes = [e.top1 for e in measured if e.top1 is not None]
     recorded = ", recorded" if row.recorded else ""
-    nodes = ", ".join(f"{count} {name}" for name, count in row.nodes.items())
     return [
         f"<b>{escape(row.backend)}</b>", escape(row.device),
         escape(_dtypes_text(row.dtypes)),
@@ -94,7 +93,8 @@ def _cells(each: Measured) -> list[str]:
         "equal" if noise == math.inf else "" if math.isnan(noise) else f"{noise:.0f} dB",
         f"{min(classes):.0%}" if classes else "",
         f"{row.latency_us['median']:.0f}" if row.latency_us else "",
-        "" if row.bytes is None else draw.bytes_text(row.bytes), escape(nodes),
+        "" if row.bytes is None else draw.bytes_text(row.bytes),
+        escape(summary.nodes_text(row)),
     ]  # fmt: skip
 
 
@@ -104,17 +104,15 @@ def _dtypes_text(dtypes: Dtypes) -> str:
 
 
 def _remarks(measured: Sequence[Measured]) -> str:
-    """Return a list with the remarks on each backend."""
-    said = []
+    """Return a list of the remarks, each with the backends that it is about."""
+    about: dict[str, list[str]] = {}
     for each in measured:
-        row = each.row
-        texts = [row.status] if not each.verdict else []
-        texts += summary.remarks(each)
-        if row.recorded:
-            texts.append(", ".join(f"{key}: {value}" for key, value in row.recorded.items()
-                                   if value))  # fmt: skip
-        said += [f"{row.backend}: {'; '.join(texts)}"] if texts else []
-    return _list(said)
+        texts = [*summary.remarks(each), *summary.origin(each)]
+        if not each.verdict:
+            texts = ["; ".join([each.row.status, *texts])]
+        for text in texts:
+            about.setdefault(text, []).append(each.row.backend)
+    return _list(f"{', '.join(names)}: {text}" for text, names in about.items())
 
 
 def _layers(ran: Sequence[Measured]) -> list[str]:
@@ -255,7 +253,8 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str) 
         rows: the cells of each row.
         caption: what the table shows.
     """
-    kinds = [' class="right"' if header in RIGHT else "" for header in headers]
+    kinds = [' class="right"' if header in RIGHT else
+             ' class="device"' if header == "device" else "" for header in headers]  # fmt: skip
     head = "".join(f'<th scope="col"{kind}>{escape(header)}</th>'
                    for header, kind in zip(headers, kinds, strict=True))  # fmt: skip
     body = "".join(

@@ -152,6 +152,8 @@ def _one(number: int, entry: Mapping[str, Any], file: Any, path: Path) -> Record
     if missing:
         raise ModelError(f"{path}: {entry['backend']} has no {', '.join(missing)} in its "
                          "provenance; a result of unknown origin is not shown")  # fmt: skip
+    if not isinstance(entry["provenance"]["versions"], dict):
+        raise ModelError(f"{path}: the versions of {entry['backend']} are no names with versions")
     return Recording(
         entry["backend"], entry["device"], Dtypes(**entry["dtypes"]), entry["model"],
         {name: file[f"inputs/{entry.get('inputs_of', number)}/{name}"]
