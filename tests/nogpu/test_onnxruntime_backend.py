@@ -200,8 +200,11 @@ def test_a_plugin_is_registered_under_the_name_of_its_provider(monkeypatch):
     assert sessions.plugin_devices(runtime, row, "fake_plugin") == [device]
     assert runtime.registered == [(row.ep, "/lib/fake.so")]
     assert sessions.plugin_options("fake_plugin") == {"backend_path": "/lib/htp.so"}
-    with pytest.raises(Refused, match="sees no device of this machine: a Snapdragon"):
+    with pytest.raises(SetupError, match="sees no device of this machine") as caught:
         sessions.plugin_devices(FakeRuntime(), row, "fake_plugin")
+    assert caught.value.repair == "this needs a Snapdragon processor"
+    asked = sessions.plugin_options("onnxruntime_ep_openvino")  # bfloat16 by default, where it can
+    assert json.loads(asked["load_config"]) == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
 
 
 def test_int8_has_seven_bits_where_sums_would_saturate(monkeypatch):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -187,16 +188,19 @@ def plugin_module(row: providers.Provider) -> str:
 
 
 def plugin_options(module: str) -> dict[str, str]:
-    """Return the options without which a plugin executes nothing: QNN must be told its library.
+    """Return the options without which a plugin does not do what its row says.
 
-    Its library of the Neural Processing Unit also has an emulator for x86.
+    QNN must be told its library, that of the Neural Processing Unit, which also has an emulator
+    for x86. OpenVINO computes in bfloat16 where the processor has it, unless float32 is asked for.
     """
+    if module == "onnxruntime_ep_openvino":
+        return {"load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "f32"}})}
     ask = getattr(importlib.import_module(module), "get_qnn_htp_path", None)
     return {"backend_path": str(ask())} if ask else {}
 
 
 def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[Any]:
-    """Register a plugin and return its devices; raise Refused if it sees none.
+    """Register a plugin and return its devices; raise SetupError if it sees none.
 
     The plugin is registered under the provider's own name, as some report the name under which
     they were registered.
@@ -211,6 +215,6 @@ def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[A
         runtime.register_execution_provider_library(row.ep, path)
     found = [device for device in runtime.get_ep_devices() if device.ep_name == row.ep]
     if not found:
-        raise Refused(f"the plugin {module} is registered, but sees no device of this machine: "
-                      f"{row.needs or row.vendor} is needed")  # fmt: skip
+        raise SetupError(f"the plugin {module} is registered, but sees no device of this machine",
+                         f"this needs {row.needs or f'a device of {row.vendor}'}")  # fmt: skip
     return found
