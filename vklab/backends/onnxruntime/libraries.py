@@ -18,6 +18,8 @@ from vklab.errors import SetupError
 
 __all__ = ["preload_nvidia", "require"]
 
+FOLDERS = ("*/lib", "*/bin", "*/bin/x86_64")  # of NVIDIA's wheels for Linux and Windows
+
 
 def preload_nvidia(runtime: Any) -> None:
     """Load CUDA and cuDNN from NVIDIA's wheels, such as those that torch brings.
@@ -26,8 +28,9 @@ def preload_nvidia(runtime: Any) -> None:
     """
     found = importlib.util.find_spec("nvidia")
     for root in (found.submodule_search_locations or ()) if found else ():
-        for folder in sorted([*Path(root).glob("*/lib"), *Path(root).glob("*/bin")]):
-            runtime.preload_dlls(directory=str(folder))
+        for pattern in FOLDERS:
+            for folder in sorted(Path(root).glob(pattern)):
+                runtime.preload_dlls(directory=str(folder))
 
 
 def require(runtime: Any, row: providers.Provider) -> None:
