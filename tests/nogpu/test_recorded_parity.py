@@ -27,11 +27,17 @@ def test_a_recording_says_where_it_comes_from_and_holds_numbers(path):
             assert array.size and np.isfinite(array).all()
 
 
-def test_rows_of_cuda_are_recorded_for_the_encoder():
-    found = recorded.of_model(recorded.shipped(), ModelSource("encoder", factory=FACTORY))
-    assert {"torch-cuda-eager-float32", "torch-cuda-eager-float16"} <= set(found)
-    shapes = {tuple(each.outputs["output"].shape) for each in found.values()}
-    assert len(shapes) == 1
+@pytest.mark.parametrize("name", models.MODELS)
+def test_rows_of_a_cuda_device_are_recorded_for_each_model(name):
+    source = ModelSource(name, factory=models.factory(name))
+    found = recorded.of_model(recorded.shipped(), source)
+    assert set(found) >= {
+        "vklab-0-float32", "vklab-0-float16", "torch-cuda-eager-float32", "torch-cuda-eager-tf32",
+        "torch-cuda-eager-float16", "torch-cuda-compiled-float32", "onnxruntime-cuda-float32",
+        "onnxruntime-cuda-tf32", "onnxruntime-cuda-float16"}  # fmt: skip
+    assert len({each.outputs["output"].shape for each in found.values()}) == 1
+    for backend in ("float32", "tf32", "float16"):  # by nodes, CUDA and not the CPU ran them
+        assert [*found[f"onnxruntime-cuda-{backend}"].nodes] == ["CUDAExecutionProvider"]
 
 
 def test_a_file_keeps_shared_inputs_once_and_the_percentiles_of_many_times(tmp_path):

@@ -185,9 +185,8 @@ def _show(made: pipeline.Parity) -> None:
     here = [each for each in made.rows if each.row.status != "absent"]
     console.table("", HEADERS, [_cells(each) for each in here],
                   "max error of tolerance median us size", "backend status")  # fmt: skip
-    for each in here:
-        for text in (*summary.remarks(each), *summary.origin(each)):
-            console.say_wrapped(f"{each.row.backend}: {text}")
+    for text in summary.sentences(here):
+        console.say_wrapped(text)
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
     for each in here:

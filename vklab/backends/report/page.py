@@ -46,7 +46,7 @@ def page(made: Parity) -> str:
         _list(summary.notes(made)),
         "<h2>Outputs</h2>",
         _table(HEADERS, [_cells(each) for each in ran], "Errors of the outputs against float64"),
-        _remarks([each for each in made.rows if each.row.status != "absent"]),
+        _list(summary.sentences([each for each in made.rows if each.row.status != "absent"])),
         *_layers(ran),
         *_distribution(ran),
         *_times(made),
@@ -101,18 +101,6 @@ def _cells(each: Measured) -> list[str]:
 def _dtypes_text(dtypes: Dtypes) -> str:
     words = (dtypes.weights, dtypes.arithmetic, dtypes.sums)
     return words[0] if len({*words}) == 1 else ", ".join(words)
-
-
-def _remarks(measured: Sequence[Measured]) -> str:
-    """Return a list of the remarks, each with the backends that it is about."""
-    about: dict[str, list[str]] = {}
-    for each in measured:
-        texts = [*summary.remarks(each), *summary.origin(each)]
-        if not each.verdict:
-            texts = ["; ".join([each.row.status, *texts])]
-        for text in texts:
-            about.setdefault(text, []).append(each.row.backend)
-    return _list(f"{', '.join(names)}: {text}" for text, names in about.items())
 
 
 def _layers(ran: Sequence[Measured]) -> list[str]:

@@ -16,7 +16,7 @@ from vklab.backends.parity import Parity
 from vklab.backends.report.rows import Measured
 
 __all__ = ["LAYER_HEADERS", "layer_rows", "nodes_text", "notes", "number", "origin", "remarks",
-           "share_text", "summary"]  # fmt: skip
+           "sentences", "share_text", "summary"]  # fmt: skip
 
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
@@ -77,6 +77,18 @@ def remarks(each: Measured) -> list[str]:
     if each.part:
         texts.append(f"the smallest failing part is in {each.part[0]}")
     return [*dict.fromkeys(filter(None, texts))]
+
+
+def sentences(measured: Sequence[Measured]) -> list[str]:
+    """Return the remarks and origins of rows, each with all the backends that it is about."""
+    about: dict[str, list[str]] = {}
+    for each in measured:
+        texts = [*remarks(each), *origin(each)]
+        if not each.verdict:
+            texts = ["; ".join([each.row.status, *texts])]
+        for text in texts:
+            about.setdefault(text, []).append(each.row.backend)
+    return [f"{', '.join(names)}: {text}" for text, names in about.items()]
 
 
 def origin(each: Measured) -> list[str]:
