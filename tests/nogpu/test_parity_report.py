@@ -103,6 +103,8 @@ def test_a_remark_on_several_backends_and_the_origin_of_a_recording_stand_once_o
     assert ("<li>far: recorded on Linux, 16 CPUs, 2026-11-24, by a person, with python 3.12.3, "
             "torch 2.11: vklab parity m</li>") in text  # fmt: skip
     assert summary.nodes_text(far.row) == "9 CPU" and summary.origin(told[0]) == []
+    ours = replace(far.row, backend="vklab-0-float32", device="llvmpipe (256 bits), Mesa 22.3")
+    assert summary.device_text(ours) == "llvmpipe (256 bits)"
 
 
 class Reader(html.parser.HTMLParser):

@@ -183,8 +183,9 @@ def _show(made: pipeline.Parity) -> None:
     for note in made.notes:
         console.say_wrapped(note)
     here = [each for each in made.rows if each.row.status != "absent"]
-    console.table("", HEADERS, [_cells(each) for each in here],
-                  "max error of tolerance median us size", "backend status")  # fmt: skip
+    if here:
+        console.table("", HEADERS, [_cells(each) for each in here],
+                      "max error of tolerance median us size", "backend status")  # fmt: skip
     for text in summary.sentences(here):
         console.say_wrapped(text)
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
@@ -208,7 +209,8 @@ def _cells(each: Measured) -> Sequence[object]:
         "passed" if row.passed else "FAILED")  # fmt: skip
     color = "red" if row.passed is False else "green" if row.passed else COLORS[row.status]
     return (
-        row.backend, row.device, row.dtypes.weights, row.dtypes.arithmetic, Text(status, color),
+        row.backend, summary.device_text(row), row.dtypes.weights, row.dtypes.arithmetic,
+        Text(status, color),
         "" if row.max_abs_error is None else f"{row.max_abs_error:.2e}",
         "" if share is None else f"{share:.1%}",
         "" if row.latency_us is None else f"{row.latency_us['median']:.0f}",

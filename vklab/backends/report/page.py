@@ -86,7 +86,7 @@ def _cells(each: Measured) -> list[str]:
     classes = [e.top1 for e in measured if e.top1 is not None]
     recorded = ", recorded" if row.recorded else ""
     return [
-        f"<b>{escape(row.backend)}</b>", escape(row.device),
+        f"<b>{escape(row.backend)}</b>", escape(summary.device_text(row)),
         escape(_dtypes_text(row.dtypes)),
         _verdict_text(row.passed) + recorded, summary.number(row.max_abs_error),
         summary.share_text(max(verdict.shares.values(), default=0.0)),

@@ -15,8 +15,8 @@ from vklab.backends.layerwise.layers import Layer
 from vklab.backends.parity import Parity
 from vklab.backends.report.rows import Measured
 
-__all__ = ["LAYER_HEADERS", "layer_rows", "nodes_text", "notes", "number", "origin", "remarks",
-           "sentences", "share_text", "summary"]  # fmt: skip
+__all__ = ["LAYER_HEADERS", "device_text", "layer_rows", "nodes_text", "notes", "number",
+           "origin", "remarks", "sentences", "share_text", "summary"]  # fmt: skip
 
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
@@ -100,6 +100,11 @@ def origin(each: Measured) -> list[str]:
     source = f"; published in {facts['source']}" if facts["source"] else ""
     return [f"recorded on {facts['machine']}, {facts['date']}, by {facts['measured_by']}, with "
             f"{versions or 'unknown versions'}: {facts['command']}{source}"]  # fmt: skip
+
+
+def device_text(row: Row) -> str:
+    """Return the device without its driver, for which a table has no room; JSON has both."""
+    return row.device.rpartition(", ")[0] if "vklab" in row.backend else row.device
 
 
 def nodes_text(row: Row) -> str:
