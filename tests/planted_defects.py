@@ -230,6 +230,23 @@ def defects(model: onnx.ModelProto) -> list[tuple[str, str, Spoil]]:
     return found
 
 
+def rows_of(model, inputs, truth, dtypes, run, spoil=lambda model: model):
+    """Return the errors by layer of a backend that may have a defect.
+
+    Args:
+        model: the right model.
+        inputs: arrays by input name.
+        truth: the oracle.
+        dtypes: dtypes of the backend.
+        run: returns the outputs of a model for some inputs, as the backend computes them.
+        spoil: returns a model with a defect.
+    """
+    given = layers.local(model, truth.layers, dtypes)
+    tapped = run(spoil(cuts.tapped(model, truth.layers)), inputs)
+    made = run(spoil(given.model), given.inputs)
+    return layers.by_layer(model, truth.layers, dtypes, tapped, given, made)
+
+
 def main(names: list[str]) -> None:
     """Print what is found in the small model, and in models of tests/models."""
     import exported_models
@@ -248,20 +265,3 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
-
-
-def rows_of(model, inputs, truth, dtypes, run, spoil=lambda model: model):
-    """Return the errors by layer of a backend that may have a defect.
-
-    Args:
-        model: the right model.
-        inputs: arrays by input name.
-        truth: the oracle.
-        dtypes: dtypes of the backend.
-        run: returns the outputs of a model for some inputs, as the backend computes them.
-        spoil: returns a model with a defect.
-    """
-    given = layers.local(model, truth.layers, dtypes)
-    tapped = run(spoil(cuts.tapped(model, truth.layers)), inputs)
-    made = run(spoil(given.model), given.inputs)
-    return layers.by_layer(model, truth.layers, dtypes, tapped, given, made)

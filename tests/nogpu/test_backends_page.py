@@ -12,7 +12,7 @@ import typer
 
 from vklab.backends import models, registry, vulkan
 from vklab.backends.coreml import backend as apple
-from vklab.backends.coreml import on_vulkan
+from vklab.backends.coreml import on_vulkan, options
 from vklab.backends.onnxruntime import backend as onnxruntime
 from vklab.cli import app
 
@@ -58,6 +58,18 @@ def test_each_command_of_the_page_exists():
         assert factory is None or factory in models.MODELS, text
         for pattern in given.get("backends") or ():
             assert registry.choose(rows, [pattern]), text
+
+
+def test_conversions_of_the_page_have_choices_that_go_together():
+    conversions = [parsed(text) for text in COMMANDS if text.startswith("vklab coreml convert")]
+    assert len(conversions) >= 6
+    for given in conversions:
+        kind = given["kind"]
+        precision = given["precision"] or ("float16" if kind == "mlprogram" else "float32")
+        shapes = tuple(options.parse_sizes(each) for each in given["shape"] or ())
+        options.check(options.Options(given["frontend"], kind, precision, given["target"],
+                                      given["weights"], shapes))  # fmt: skip
+        assert re.fullmatch(r"((iOS|macOS)\d\d)?", given["target"])
 
 
 def test_files_and_packages_that_the_page_names_exist():

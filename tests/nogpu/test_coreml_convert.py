@@ -41,6 +41,11 @@ def test_five_models_as_neural_networks(tmp_path, name):
     assert facts.kind == "neuralNetwork" and facts.operators["innerProduct"] >= 1
 
 
+@pytest.mark.parametrize(("target", "opset"), [("macOS13", "CoreML6"), ("iOS17", "CoreML7")])
+def test_a_target_is_a_system_of_either_family(tmp_path, target, opset):
+    assert made(tmp_path, "mini_classifier", target=target).opset == opset
+
+
 def test_float32_has_twice_the_weights(tmp_path):
     half = made(tmp_path, "mini_classifier")
     single = made(tmp_path, "mini_classifier", precision="float32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper
 from vklab.backends.backend import ModelSource, Refused
 from vklab.backends.children import child
 from vklab.backends.onnxruntime import backend as backends
-from vklab.backends.onnxruntime import models, nodes, providers, sessions
+from vklab.backends.onnxruntime import libraries, models, nodes, providers, sessions
 from vklab.cli import parity_providers
 from vklab.errors import SetupError
 from vklab.runtime import host, tolerances
@@ -199,8 +200,11 @@ def test_a_plugin_is_registered_under_the_name_of_its_provider(monkeypatch):
     assert sessions.plugin_devices(runtime, row, "fake_plugin") == [device]
     assert runtime.registered == [(row.ep, "/lib/fake.so")]
     assert sessions.plugin_options("fake_plugin") == {"backend_path": "/lib/htp.so"}
-    with pytest.raises(Refused, match="sees no device of this machine: a Snapdragon"):
+    with pytest.raises(SetupError, match="sees no device of this machine") as caught:
         sessions.plugin_devices(FakeRuntime(), row, "fake_plugin")
+    assert caught.value.repair == "this needs a Snapdragon processor"
+    asked = sessions.plugin_options("onnxruntime_ep_openvino")  # bfloat16 by default, where it can
+    assert json.loads(asked["load_config"]) == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
 
 
 def test_int8_has_seven_bits_where_sums_would_saturate(monkeypatch):
@@ -295,7 +299,7 @@ def test_a_device_that_the_provider_does_not_number_is_refused():
 
 
 @pytest.mark.parametrize(("text", "kind"), [
-    ("webgpu_context.cc:65 status was false. Failed to get a WebGPU adapter: No supported adapters",
+    (f"{'signature ' * 60}status was false. Failed to get a WebGPU adapter: No supported adapters",
      SetupError), ("the graph is not acyclic", RuntimeError)])  # fmt: skip
 def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind):
     def refuse(*given, **more):
@@ -307,5 +311,36 @@ def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind)
         sessions._opened(runtime, row, b"", None)
     if kind is SetupError:
         status, reason, install = child.describe(caught.value)
-        assert status == "absent" and "finds no device on this machine" in reason
+        assert status == "absent"
+        assert "finds no device on this machine: Failed to get a WebGPU adapter" in reason
         assert install == "this needs a driver that Dawn accepts"
+
+
+def test_cuda_is_loaded_from_nvidias_wheels_before_a_session(tmp_path, monkeypatch):
+    for name in ("cudnn/lib", "cu13/lib", "cu13/include"):
+        (tmp_path / "nvidia" / name).mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loaded = []
+    runtime = types.SimpleNamespace(
+        __file__=str(tmp_path / "onnxruntime/__init__.py"),
+        preload_dlls=lambda directory: loaded.append(Path(directory)),
+    )  # fmt: skip
+    libraries.require(runtime, ROWS["onnxruntime-cuda-float32"].provider)
+    ours = [each for each in loaded if tmp_path in each.parents]
+    assert ours == [tmp_path / "nvidia" / name for name in ("cu13/lib", "cudnn/lib")]
+    loaded.clear()
+    libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
+    assert not loaded
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the loader of Linux and macOS is asked")
+def test_a_provider_whose_library_does_not_load_is_absent_with_the_loaders_words(tmp_path):
+    folder = tmp_path / "onnxruntime/capi"
+    folder.mkdir(parents=True)
+    for name in ("shared", "openvino"):
+        (folder / f"libonnxruntime_providers_{name}.so").write_bytes(b"no library")
+    runtime = types.SimpleNamespace(__file__=str(folder.parent / "__init__.py"))
+    with pytest.raises(SetupError, match=r"OpenVINOExecutionProvider does not load: \S+") as caught:
+        libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
+    assert caught.value.repair == "this needs a processor that OpenVINO lists"
+    assert child.describe(caught.value)[0] == "absent"

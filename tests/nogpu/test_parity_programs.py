@@ -65,6 +65,22 @@ def test_the_oracles_values_are_fed_where_names_join():
     assert np.array_equal(fed, TRUTH.layers["dot"].astype(np.float16))
 
 
+def test_layers_of_other_names_join_by_their_values():
+    """As `getitem` of one exporter is `_native_batch_norm_legit_no_training` of another."""
+    node = helper.make_node
+    other = made([node("MatMul", ["x", "w"], ["product"]), node("Identity", ["product"], ["copy"]),
+                  node("LeakyRelu", ["copy"], ["y"], alpha=0.01)], {"w": W})  # fmt: skip
+    found = programs.of_package(other, other, TRUTH, {"x": X})
+    assert found.names["product"] == "dot" and "copy" not in found.names
+    assert found.truth.layers["product"] is TRUTH.layers["dot"]
+    twice = made([node("MatMul", ["x", "w"], ["a"]), node("Neg", ["a"], ["b"]),
+                  node("Neg", ["b"], ["c"]), node("LeakyRelu", ["c"], ["y"], alpha=0.01)],
+                 {"w": W})  # fmt: skip
+    truth = oracle.of_graph(twice, {"x": X})  # two layers of it are alike: none is taken
+    found = programs.of_package(other, other, truth, {"x": X})
+    assert not {"product", "copy"} & found.names.keys()
+
+
 def test_a_conversion_that_changed_the_model_is_named():
     found = programs.of_package(half_form(alpha=0.02), wide_form(alpha=0.02), TRUTH, {"x": X})
     assert "departs from the model at 'y'" in found.notes[0]

@@ -89,6 +89,24 @@ def test_rows_of_layers_are_texts_in_order():
     assert summary.share_text(3.0) == "3 times" and summary.number(None) == ""
 
 
+def test_a_remark_on_several_backends_and_the_origin_of_a_recording_stand_once_on_the_page():
+    origin = {"machine": "Linux, 16 CPUs", "versions": {"python": "3.12.3", "torch": "2.11"},
+              "date": "2026-11-24", "command": "vklab parity m", "measured_by": "a person",
+              "source": ""}  # fmt: skip
+    logits = {"logits": TRUTH["logits"].astype(np.float32)}
+    told = [measured(name, SINGLE, logits, notes=("the program as written",)) for name in "ab"]
+    far = measured("far", SINGLE, logits)
+    far = replace(far, row=replace(far.row, status="recorded", recorded=origin))
+    text = page.page(made(*told, far))
+    assert text.count("the program as written") == 1
+    assert "<li>a, b: the program as written</li>" in text
+    assert ("<li>far: recorded on Linux, 16 CPUs, 2026-11-24, by a person, with python 3.12.3, "
+            "torch 2.11: vklab parity m</li>") in text  # fmt: skip
+    assert summary.nodes_text(far.row) == "9 CPU" and summary.origin(told[0]) == []
+    ours = replace(far.row, backend="vklab-0-float32", device="llvmpipe (256 bits), Mesa 22.3")
+    assert summary.device_text(ours) == "llvmpipe (256 bits)"
+
+
 class Reader(html.parser.HTMLParser):
     """Checks that tags close, and keeps what a page would load or say."""
 
@@ -203,8 +221,9 @@ def test_a_report_without_results_is_a_page_too():
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path):
-    import browser
-
+    browser = pytest.importorskip("browser", reason="playwright is not installed")
+    if not browser.find_chromium():
+        pytest.skip("Chromium is not installed")
     path = tmp_path / "page.html"
     path.write_text(page.page(made()), "utf-8")
     colours = {}

@@ -14,8 +14,8 @@ import numpy as np
 
 from vklab.errors import VklabError
 
-__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource", "Prepared", "Refused",
-           "Result", "Row", "Steps", "one_line"]  # fmt: skip
+__all__ = ["MOST_CHARACTERS", "STATUSES", "Availability", "Backend", "Dtypes", "ModelSource",
+           "Prepared", "Refused", "Result", "Row", "Steps", "one_line"]  # fmt: skip
 
 MOST_CHARACTERS = 300  # of another package's error in a row
 STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")

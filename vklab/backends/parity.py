@@ -184,7 +184,7 @@ class _Work:
                     else:  # nothing more is asked
                         live.close()
                 except Failure as failure:
-                    found[each.name] = rows.failed(each, failure)
+                    found[each.name] = rows.failed(each, failure, self._options.model)
                     live.close()
             self._time(alive, found)
         found |= self._stand_ins([name for name, each in found.items()
@@ -284,7 +284,7 @@ class _Work:
         for name, measured in times.items():
             found[name] = rows.with_bound(rows.timed(found[name], measured.plain), measured)
         for name, failure in failures.items():
-            found[name] = rows.failed(alive.pop(name).backend, failure)
+            found[name] = rows.failed(alive.pop(name).backend, failure, self._options.model)
         if self._options.batches:
             by_batch = timing.by_batch(alive, self._inputs, self._options.batches,
                                        self._options.slice_s)  # fmt: skip

@@ -69,7 +69,8 @@ def parity(
     ] = "",
     peers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
-                                  "build of ONNX Runtime, made by pip install --target.")
+                                  "build of ONNX Runtime, made by pip install --target. "
+                          "Default: what vklab bench --setup-peers made.")
     ] = None,
     device_id: Annotated[
         int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "
@@ -182,11 +183,11 @@ def _show(made: pipeline.Parity) -> None:
     for note in made.notes:
         console.say_wrapped(note)
     here = [each for each in made.rows if each.row.status != "absent"]
-    console.table("", HEADERS, [_cells(each) for each in here],
-                  "max error of tolerance median us size", "backend status")  # fmt: skip
-    for each in here:
-        for text in (*summary.remarks(each), *_origin(each)):
-            console.say_wrapped(f"{each.row.backend}: {text}")
+    if here:
+        console.table("", HEADERS, [_cells(each) for each in here],
+                      "max error of tolerance median us size", "backend status")  # fmt: skip
+    for text in summary.sentences(here):
+        console.say_wrapped(text)
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
     for each in here:
@@ -201,24 +202,18 @@ def _show(made: pipeline.Parity) -> None:
         console.say_wrapped(f"{row.backend}: {row.reason}; {row.install}", "dim")
 
 
-def _origin(each: Measured) -> list[str]:
-    """Return a sentence on the origin of a recording; nothing for a row that ran here."""
-    origin = each.row.recorded
-    return [f"recorded on {origin['machine']}, {origin['date']}, by {origin['measured_by']}: "
-            f"{origin['command']}"] if origin else []  # fmt: skip
-
-
 def _cells(each: Measured) -> Sequence[object]:
     row = each.row
     share = max(each.verdict.shares.values(), default=0.0) if each.verdict else None
     status = row.status if row.passed is None else f"{row.status}, " + (
         "passed" if row.passed else "FAILED")  # fmt: skip
     color = "red" if row.passed is False else "green" if row.passed else COLORS[row.status]
-    nodes = ", ".join(f"{count} {name}" for name, count in row.nodes.items())
     return (
-        row.backend, row.device, row.dtypes.weights, row.dtypes.arithmetic, Text(status, color),
+        row.backend, summary.device_text(row), row.dtypes.weights, row.dtypes.arithmetic,
+        Text(status, color),
         "" if row.max_abs_error is None else f"{row.max_abs_error:.2e}",
         "" if share is None else f"{share:.1%}",
         "" if row.latency_us is None else f"{row.latency_us['median']:.0f}",
-        "" if row.bytes is None else draw.bytes_text(row.bytes), nodes,
+        "" if row.bytes is None else draw.bytes_text(row.bytes),
+        summary.nodes_text(row),
     )  # fmt: skip

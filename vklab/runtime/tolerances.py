@@ -102,9 +102,9 @@ def quantised(deviation: float) -> Tolerance:
             part of the largest element.
     """
     return Tolerance(0.0, DEVIATIONS * deviation,
-                     f"{DEVIATIONS} standard deviations of the noise that the 8-bit steps of this "
-                     f"network give its outputs, {deviation:.2%} of the largest: the error of the "
-                     "five models of the reports is at most 4")  # fmt: skip
+                     f"{DEVIATIONS} standard deviations of the noise that rounding to 8 bits gives "
+                     f"the outputs of this network; one is {deviation:.2%} of the largest output. "
+                     "In reports of five models no error was above 4")  # fmt: skip
 
 
 def operator(dtype: str) -> Tolerance:

@@ -7,6 +7,7 @@ coremltools converts PyTorch, not ONNX. Visited by lab 15.
 from __future__ import annotations
 
 import importlib
+import logging
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,13 @@ def convert(module: Any, examples: Sequence[Any], path: Path,
 
 
 def load_converter() -> Any:
-    """Import `converter`, which needs coremltools and torch; SetupError where one is missing."""
+    """Import `converter`, which needs coremltools and torch; SetupError where one is missing.
+
+    What coremltools logs when it is imported is silenced: that prediction needs macOS, and that
+    other packages are newer than it knows.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
         return importlib.import_module("vklab.backends.coreml.converter")
     except ModuleNotFoundError as error:
@@ -58,3 +65,5 @@ def load_converter() -> Any:
         raise SetupError(f"conversion needs {error.name}, which is not installed on this {system} "
                          "(coremltools has wheels for macOS and Linux x86-64, up to Python 3.13)",
                          INSTALL) from error  # fmt: skip
+    finally:
+        logging.disable(before)

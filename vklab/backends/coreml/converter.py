@@ -123,7 +123,8 @@ def _target(options: Options) -> dict[str, Any]:
         "compute_precision": getattr(coremltools.precision, options.precision.upper()),
     }
     if options.target:
-        known = [name for name in dir(coremltools.target) if name.startswith(("iOS", "macOS"))]
+        known = [name for name in coremltools.target.__members__  # macOS13 is iOS16's other name
+                 if name.startswith(("iOS", "macOS"))]  # fmt: skip
         if options.target not in known:
             raise ModelError(f"unknown target {options.target!r}; choose among {', '.join(known)}")
         found["minimum_deployment_target"] = getattr(coremltools.target, options.target)

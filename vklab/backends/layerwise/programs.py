@@ -1,12 +1,14 @@
 """Program of a Core ML package beside the oracle: its layers, its truth, its weights unrounded.
 
 A converted program has other operators than the exported graph, so its layers are its own. They are
-fed the oracle's values where names join. Its float32 form knows the weights before rounding.
+fed the oracle's values where names or values join. Its float32 form knows the weights before
+rounding.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -28,6 +30,7 @@ __all__ = ["Program", "of_package", "unrounded"]
 
 # What coremltools adds to the names of values and weights that it makes float16.
 MARKS = re.compile(r"_(cast|to)_fp(16|32)")
+SAMPLE = 64  # elements
 NOTE = ("the weights before rounding are unknown, so the program's own weights are those of its "
         "truth")  # fmt: skip
 
@@ -81,6 +84,7 @@ def of_package(
     given = dict(zip(names_in, inputs.values(), strict=True))
     values = oracle.evaluate(oracle.widen(exact), given)
     joined = layers.join(truth.layers, values)
+    joined |= _alike(truth.layers, values, joined)
     right = {other: truth.modules.get(name, truth.layers[name]) for name, other in joined.items()}
     right = {name: value for name, value in right.items() if value.dtype.kind == "f"
              and value.shape == values[name].shape}  # fmt: skip
@@ -97,6 +101,42 @@ def of_package(
     names = {name: short for name, short in plain.items() if short not in values}
     names |= {other: name for name, other in joined.items()}
     return Program(model, exact, Oracle(truth.kind, outputs, values | right), names, tuple(notes))
+
+
+def _alike(
+    truth: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray], joined: Mapping[str, str]
+) -> dict[str, str]:
+    """Return further pairs of names: values that agree in float64 with only one of the oracle.
+
+    Exporters name one layer differently where a node has several results, as a batch norm has: one
+    takes the name of the node, the other that of its first result.
+
+    Args:
+        truth: values of the oracle by name.
+        values: values of the program by name, in its order.
+        joined: pairs that are known.
+    """
+    taken = {*joined.values()}
+    left = {name: value for name, value in truth.items()
+            if name not in joined and value.dtype.kind == "f"}  # fmt: skip
+    found = {name: [other for other, made in values.items()
+                    if other not in taken and _agree(made, value)]
+             for name, value in left.items()}  # fmt: skip
+    rivals = Counter(other for others in found.values() for other in others)
+    return {name: others[0] for name, others in found.items()
+            if others and all(rivals[other] == 1 for other in others)}  # fmt: skip
+
+
+def _agree(made: np.ndarray, value: np.ndarray) -> bool:
+    """Tell whether two arrays are the same within float32's tolerance; a sample is tried first."""
+    if made.shape != value.shape or made.dtype.kind != "f" or value.size < 2:
+        return False
+    allowed, step = tolerances.model("float32"), max(1, value.size // SAMPLE)
+    size = np.abs(value).max()
+    apart = np.abs(made.ravel()[::step] - value.ravel()[::step])
+    if (apart > (allowed.atol + allowed.rtol) * size).any():
+        return False
+    return errors.share(made, value, allowed) <= 1
 
 
 def unrounded(

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import onnx
 
-from vklab.backends.backend import Refused, one_line
-from vklab.backends.onnxruntime import models, providers
+from vklab.backends.backend import MOST_CHARACTERS, Refused, one_line
+from vklab.backends.onnxruntime import libraries, models, providers
 from vklab.errors import SetupError
 from vklab.runtime import host
 
@@ -151,6 +152,7 @@ def open_session(
     if row.ep not in runtime.get_available_providers():
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
+    libraries.require(runtime, row)
     return _opened(runtime, row, data, options, providers=[(row.ep, given)])
 
 
@@ -169,10 +171,12 @@ def _opened(
     try:
         return runtime.InferenceSession(data, options, enable_fallback=0, **more)
     except Exception as error:  # ONNX Runtime raises RuntimeError and classes of its own
-        if any(words in str(error) for words in NO_DEVICE):
+        text = one_line(error, len(str(error)))
+        said = [text[text.index(words):] for words in NO_DEVICE if words in text]
+        if said:
             needs = row.needs or f"a driver of {row.vendor}"
             raise SetupError(f"{row.ep} finds no device on this machine: "
-                             f"{one_line(error).rpartition('. ')[2]}",
+                             f"{said[0][:MOST_CHARACTERS]}",
                              f"this needs {needs}") from error  # fmt: skip
         raise
 
@@ -184,16 +188,19 @@ def plugin_module(row: providers.Provider) -> str:
 
 
 def plugin_options(module: str) -> dict[str, str]:
-    """Return the options without which a plugin executes nothing: QNN must be told its library.
+    """Return the options without which a plugin does not do what its row says.
 
-    Its library of the Neural Processing Unit also has an emulator for x86.
+    QNN must be told its library, that of the Neural Processing Unit, which also has an emulator
+    for x86. OpenVINO computes in bfloat16 where the processor has it, unless float32 is asked for.
     """
+    if module == "onnxruntime_ep_openvino":
+        return {"load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "f32"}})}
     ask = getattr(importlib.import_module(module), "get_qnn_htp_path", None)
     return {"backend_path": str(ask())} if ask else {}
 
 
 def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[Any]:
-    """Register a plugin and return its devices; raise Refused if it sees none.
+    """Register a plugin and return its devices; raise SetupError if it sees none.
 
     The plugin is registered under the provider's own name, as some report the name under which
     they were registered.
@@ -208,6 +215,6 @@ def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[A
         runtime.register_execution_provider_library(row.ep, path)
     found = [device for device in runtime.get_ep_devices() if device.ep_name == row.ep]
     if not found:
-        raise Refused(f"the plugin {module} is registered, but sees no device of this machine: "
-                      f"{row.needs or row.vendor} is needed")  # fmt: skip
+        raise SetupError(f"the plugin {module} is registered, but sees no device of this machine",
+                         f"this needs {row.needs or f'a device of {row.vendor}'}")  # fmt: skip
     return found

@@ -46,7 +46,7 @@ def page(made: Parity) -> str:
         _list(summary.notes(made)),
         "<h2>Outputs</h2>",
         _table(HEADERS, [_cells(each) for each in ran], "Errors of the outputs against float64"),
-        _remarks([each for each in made.rows if each.row.status != "absent"]),
+        _list(summary.sentences([each for each in made.rows if each.row.status != "absent"])),
         *_layers(ran),
         *_distribution(ran),
         *_times(made),
@@ -85,36 +85,22 @@ def _cells(each: Measured) -> list[str]:
     noise = min((e.sqnr_db for e in measured), default=math.nan)
     classes = [e.top1 for e in measured if e.top1 is not None]
     recorded = ", recorded" if row.recorded else ""
-    nodes = ", ".join(f"{count} {name}" for name, count in row.nodes.items())
     return [
-        f"<b>{escape(row.backend)}</b>", escape(row.device),
+        f"<b>{escape(row.backend)}</b>", escape(summary.device_text(row)),
         escape(_dtypes_text(row.dtypes)),
         _verdict_text(row.passed) + recorded, summary.number(row.max_abs_error),
         summary.share_text(max(verdict.shares.values(), default=0.0)),
         "equal" if noise == math.inf else "" if math.isnan(noise) else f"{noise:.0f} dB",
         f"{min(classes):.0%}" if classes else "",
         f"{row.latency_us['median']:.0f}" if row.latency_us else "",
-        "" if row.bytes is None else draw.bytes_text(row.bytes), escape(nodes),
+        "" if row.bytes is None else draw.bytes_text(row.bytes),
+        escape(summary.nodes_text(row)),
     ]  # fmt: skip
 
 
 def _dtypes_text(dtypes: Dtypes) -> str:
     words = (dtypes.weights, dtypes.arithmetic, dtypes.sums)
     return words[0] if len({*words}) == 1 else ", ".join(words)
-
-
-def _remarks(measured: Sequence[Measured]) -> str:
-    """Return a list with the remarks on each backend."""
-    said = []
-    for each in measured:
-        row = each.row
-        texts = [row.status] if not each.verdict else []
-        texts += summary.remarks(each)
-        if row.recorded:
-            texts.append(", ".join(f"{key}: {value}" for key, value in row.recorded.items()
-                                   if value))  # fmt: skip
-        said += [f"{row.backend}: {'; '.join(texts)}"] if texts else []
-    return _list(said)
 
 
 def _layers(ran: Sequence[Measured]) -> list[str]:
@@ -255,7 +241,8 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str) 
         rows: the cells of each row.
         caption: what the table shows.
     """
-    kinds = [' class="right"' if header in RIGHT else "" for header in headers]
+    kinds = [' class="right"' if header in RIGHT else
+             ' class="device"' if header == "device" else "" for header in headers]  # fmt: skip
     head = "".join(f'<th scope="col"{kind}>{escape(header)}</th>'
                    for header, kind in zip(headers, kinds, strict=True))  # fmt: skip
     body = "".join(

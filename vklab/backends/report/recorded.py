@@ -28,6 +28,7 @@ __all__ = ["PROVENANCE", "Recording", "is_of", "key", "of_model", "read", "recor
 PROVENANCE = ("machine", "versions", "date", "command", "measured_by", "source")
 FOLDER = Path(__file__).resolve().parents[3] / "data" / "recorded"
 _MANIFEST = "manifest.json"
+MOST_TIMES = 201  # of a recording: their median and percentiles are those of all runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Recording:
         outputs: arrays by output name.
         provenance: the entries of PROVENANCE.
         nodes: nodes by provider.
-        latencies_ns: nanoseconds of the measured runs.
+        latencies_ns: nanoseconds of the measured runs; a file keeps MOST_TIMES of them.
         size_bytes: bytes of the model on that backend.
     """
 
@@ -97,20 +98,29 @@ def write(path: Path, recordings: Sequence[Recording]) -> int:
     arrays: dict[str, np.ndarray] = {}
     entries = []
     for number, each in enumerate(recordings):
-        arrays |= {f"inputs/{number}/{name}": array for name, array in each.inputs.items()}
+        first = next(n for n, other in enumerate(recordings) if other.inputs is each.inputs)
+        arrays |= {f"inputs/{first}/{name}": array for name, array in each.inputs.items()}
         arrays |= {f"outputs/{number}/{name}": array for name, array in each.outputs.items()}
         entries.append({
             "backend": each.backend, "device": each.device, "dtypes": asdict(each.dtypes),
             "model": dict(each.model), "provenance": dict(each.provenance),
-            "nodes": dict(each.nodes), "latencies_ns": list(each.latencies_ns),
+            "nodes": dict(each.nodes), "latencies_ns": _thinned(each.latencies_ns),
             "size_bytes": each.size_bytes, "inputs": list(each.inputs),
-            "outputs": list(each.outputs),
+            "inputs_of": first, "outputs": list(each.outputs),
         })  # fmt: skip
     arrays[_MANIFEST] = np.array(json.dumps({"recordings": entries}, indent=1))
     stream = io.BytesIO()
     np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
     store.write_whole(path, stream.getvalue())
     return stream.tell()
+
+
+def _thinned(nanoseconds: Sequence[int]) -> list[int]:
+    """Return at most MOST_TIMES of the times, evenly spaced in their sorted order."""
+    if len(nanoseconds) <= MOST_TIMES:
+        return list(nanoseconds)
+    places = np.linspace(0, len(nanoseconds) - 1, MOST_TIMES).round().astype(int)
+    return [int(each) for each in np.sort(np.array(nanoseconds))[places]]
 
 
 def read(path: Path) -> list[Recording]:
@@ -142,9 +152,12 @@ def _one(number: int, entry: Mapping[str, Any], file: Any, path: Path) -> Record
     if missing:
         raise ModelError(f"{path}: {entry['backend']} has no {', '.join(missing)} in its "
                          "provenance; a result of unknown origin is not shown")  # fmt: skip
+    if not isinstance(entry["provenance"]["versions"], dict):
+        raise ModelError(f"{path}: the versions of {entry['backend']} are no names with versions")
     return Recording(
         entry["backend"], entry["device"], Dtypes(**entry["dtypes"]), entry["model"],
-        {name: file[f"inputs/{number}/{name}"] for name in entry["inputs"]},
+        {name: file[f"inputs/{entry.get('inputs_of', number)}/{name}"]
+         for name in entry["inputs"]},
         {name: file[f"outputs/{number}/{name}"] for name in entry["outputs"]},
         entry["provenance"], entry["nodes"], tuple(entry["latencies_ns"]), entry["size_bytes"],
     )  # fmt: skip

@@ -141,12 +141,22 @@ def absent(backend: Backend, answer: Availability, model: str) -> Measured:
         model: the model as its user wrote it.
     """
     fill = recorded.record_command(model, backend.name)
-    return Measured(_row(backend, "absent", reason=answer.reason,
-                         install=f"{answer.install}; there: {fill}"))  # fmt: skip
+    steps = filter(None, [answer.install, f"there: {fill}"])
+    return Measured(_row(backend, "absent", reason=answer.reason, install="; ".join(steps)))
 
 
-def failed(backend: Backend, failure: Failure) -> Measured:
-    """Return the row of a backend that gave no outputs."""
+def failed(backend: Backend, failure: Failure, model: str) -> Measured:
+    """Return the row of a backend that gave no outputs.
+
+    One whose device or library was found missing only when it started is absent, too.
+
+    Args:
+        backend: the backend.
+        failure: what happened.
+        model: the model as its user wrote it.
+    """
+    if failure.status == "absent":
+        return absent(backend, Availability(failure.reason, failure.install), model)
     return Measured(_row(backend, failure.status, reason=failure.reason, install=failure.install))
 
 

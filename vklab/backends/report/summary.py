@@ -15,8 +15,8 @@ from vklab.backends.layerwise.layers import Layer
 from vklab.backends.parity import Parity
 from vklab.backends.report.rows import Measured
 
-__all__ = ["LAYER_HEADERS", "layer_rows", "notes", "number", "remarks", "share_text",
-           "summary"]  # fmt: skip
+__all__ = ["LAYER_HEADERS", "device_text", "layer_rows", "nodes_text", "notes", "number",
+           "origin", "remarks", "sentences", "share_text", "summary"]  # fmt: skip
 
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
@@ -77,6 +77,40 @@ def remarks(each: Measured) -> list[str]:
     if each.part:
         texts.append(f"the smallest failing part is in {each.part[0]}")
     return [*dict.fromkeys(filter(None, texts))]
+
+
+def sentences(measured: Sequence[Measured]) -> list[str]:
+    """Return the remarks and origins of rows, each with all the backends that it is about."""
+    about: dict[str, list[str]] = {}
+    for each in measured:
+        texts = [*remarks(each), *origin(each)]
+        if not each.verdict:
+            texts = ["; ".join([each.row.status, *texts])]
+        for text in texts:
+            about.setdefault(text, []).append(each.row.backend)
+    return [f"{', '.join(names)}: {text}" for text, names in about.items()]
+
+
+def origin(each: Measured) -> list[str]:
+    """Return a sentence on the origin of a recording; nothing for a row that ran here."""
+    facts = each.row.recorded
+    if not facts:
+        return []
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    source = f"; published in {facts['source']}" if facts["source"] else ""
+    return [f"recorded on {facts['machine']}, {facts['date']}, by {facts['measured_by']}, with "
+            f"{versions or 'unknown versions'}: {facts['command']}{source}"]  # fmt: skip
+
+
+def device_text(row: Row) -> str:
+    """Return the device without its driver, for which a table has no room; JSON has both."""
+    return row.device.rpartition(", ")[0] if "vklab" in row.backend else row.device
+
+
+def nodes_text(row: Row) -> str:
+    """Return the nodes by provider, in words that fit into a column."""
+    return ", ".join(f"{count} {name.removesuffix('ExecutionProvider')}"
+                     for name, count in row.nodes.items())  # fmt: skip
 
 
 def layer_rows(layers: Sequence[Layer], most: int = 0) -> list[tuple[str, ...]]:
