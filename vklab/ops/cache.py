@@ -21,7 +21,8 @@ __all__ = ["FORMATS", "cache_attention", "cache_last", "cache_positions", "cache
            "row_words"]  # fmt: skip
 
 FORMATS = {"F16": 8, "F32": 4}  # elements in 16 bytes of a row
-LANES, LANES_OF_KEY, TILE = 128, 4, 8  # invocations; of a key; the most queries of a workgroup
+LANES, LANES_OF_KEY = 128, 4  # invocations of a workgroup, and of a key
+TILE, FEW = 8, 4  # the most queries of a workgroup, of many steps and of one
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED = 1024  # elements of queries for which shared memory has room
 
@@ -98,7 +99,8 @@ def cache_attention(
     if not result.count:
         return Result((result,))
     queries = q.length * num_heads // heads
-    tiles = -(-queries // min(TILE, max(1, SHARED // q.size)))
+    most = TILE if q.length > 1 else FEW  # for one step, more workgroups end sooner
+    tiles = -(-queries // min(most, max(1, SHARED // q.size)))
     tile, rows = -(-queries // tiles), batch * q.length * num_heads
     parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
     sums = output("float32", (batch * heads, queries, parts, q.size))
