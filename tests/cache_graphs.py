@@ -27,8 +27,11 @@ class Case:
                                   for count in (heads, kv_heads, kv_heads))  # fmt: skip
         self.angles = make((context, turned // 2))
 
-    def graph(self):
-        """Return a graph that writes keys and values and attends; outputs y, key, value."""
+    def graph(self, is_joined=False):
+        """Return a graph that writes keys and values and attends; outputs y, key, value.
+
+        If `is_joined`, one node does both.
+        """
         shape = (self.batch, self.kv_heads, self.context, row_words(self.size, self.kind))
         inputs = (*(TensorInfo(name, "float32", (*array.shape[:2], array[0, 0].size))
                     for name, array in zip("qkv", (self.q, self.k, self.v), strict=True)),
@@ -47,6 +50,10 @@ class Case:
             Node("y", "CacheAttention", ("q", "key", "value", *counts, *tables), ("y",),
                  {"num_heads": self.heads, **turn}, "vklab", 1),
         )  # fmt: skip
+        if is_joined:
+            given = ("q", "past_key", "past_value", *counts, *(tables or ("", "")), "k", "v")
+            nodes = (Node("y", "CacheAttention", given, ("y", "key", "value"),
+                          {"num_heads": self.heads, **turn}, "vklab", 1),)  # fmt: skip
         infos = {info.name: info for info in (*inputs, *constants.values())}
         return Graph("cache", 24, nodes, inputs, ("y", "key", "value"), constants, infos,
                      {"": 24, "vklab": 1})  # fmt: skip

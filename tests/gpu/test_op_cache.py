@@ -36,16 +36,18 @@ CASES = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_joined", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_workgroups_of_a_gpu(name, device):
+def test_workgroups_of_a_gpu(name, is_joined, device):
     with settings.settings(DISABLE_VARIANTS=True):
-        test_rows_are_written_and_read(name, device)
+        test_rows_are_written_and_read(name, is_joined, device)
 
 
+@pytest.mark.parametrize("is_joined", [False, True])
 @pytest.mark.parametrize("name", seeds(*CASES))
-def test_rows_are_written_and_read(name, device):
-    case = CASES[name]
-    with settings.settings(FALLBACK=False), vklab.load(case.graph(), device) as session:
+def test_rows_are_written_and_read(name, is_joined, device):
+    case, graph = CASES[name], CASES[name].graph(is_joined)
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
         check(case, session.run(case.inputs()))
 
 
@@ -68,8 +70,9 @@ def test_swiftshader_has_no_float16_and_reads_it():
 import cache_graphs, numpy as np, vklab
 from test_op_cache import CASES, check
 for case in CASES.values():
-    with vklab.load(case.graph(), "swiftshader") as session:
-        check(case, session.run(case.inputs()))
+    for is_joined in (False, True):
+        with vklab.load(case.graph(is_joined), "swiftshader") as session:
+            check(case, session.run(case.inputs()))
 """, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
 
 

@@ -209,13 +209,11 @@ class GraphBuild:
         angles = ("cos", "sin") if rotation else ()
         turn = {"turned": rotation.turned, "interleaved": int(rotation.neighbours)} if (
             rotation) else {}  # fmt: skip
-        counts = ("lengths", "counts")
-        for x, name, tables, more in ((inputs[1], made[1], angles, turn),
-                                      (inputs[2], made[2], (), {})):  # fmt: skip
-            past = self.take(f"past_{name}", "uint32", shape)
-            self.add("CacheUpdate", past, x, *counts, *tables, to=name, size=size, **more)
-        return self.add("CacheAttention", inputs[0], *made[1:], *counts, *angles, to=made[0],
-                        num_heads=heads, **turn)  # fmt: skip
+        past = [self.take(f"past_{name}", "uint32", shape) for name in made[1:]]
+        given = (inputs[0], *past, "lengths", "counts", *(angles or ("", "")), *inputs[1:])
+        self._nodes.append(Node(made[0], "CacheAttention", given, made,
+                                {"num_heads": heads, **turn}, "vklab", 1))  # fmt: skip
+        return made[0]
 
     @property
     def head(self) -> str:

@@ -26,6 +26,8 @@ __all__ = ["STEPS", "CachedModel", "chunk_of"]
 STEPS = (1, 8, 32, 128, 512)
 # Up to this many steps, products read each weight once and take about the same time.
 FEW = 8
+# Logits of every step of a chunk take no more than this.
+MOST_OUTPUT_BYTES = 64 << 20
 
 
 def chunk_of(left: int) -> int:
@@ -44,6 +46,7 @@ class CachedModel:
         session: the session.
         sizes: the bytes that the model takes on the device.
         batch: the number of sequences.
+        most_steps: the most steps of a chunk.
 
     Args:
         graph: the model's graph; if it chooses tokens, it can generate.
@@ -51,16 +54,20 @@ class CachedModel:
         weights_bytes: the bytes of the weights.
         report: called with the sizes before anything is loaded.
         progress: as `vklab.load` takes it.
+        step_bytes: the bytes of outputs for each step; 0 if only the last step has some.
     """
 
     def __init__(
         self, graph: Graph, device: int | str | None, weights_bytes: int,
         report: Callable[[Sizes], None] | None, progress: kernels.Progress | None,
+        step_bytes: int = 0,
     ) -> None:  # fmt: skip
         self.graph = graph
         infos = {info.name: info for info in graph.inputs}
         self.batch = int(infos["tokens"].shape[0])
         self.context = int(infos["past_key.0"].shape[2])
+        most = min(self.context, MOST_OUTPUT_BYTES // max(step_bytes, 1))
+        self.most_steps = max(steps for steps in STEPS if steps <= max(most, 1))
         self.can_choose = generation.CHOSEN in graph.outputs
         self._caches = {name: name.removeprefix("past_") for name in memory.cache_names(graph)}
         self._bindings: dict[int, DeviceBinding] = {}
@@ -77,11 +84,6 @@ class CachedModel:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def most_steps(self) -> int:
-        """Return the most steps of a chunk: no more than the cache has rows."""
-        return max(steps for steps in STEPS if steps <= self.context)
 
     def _scratch_bytes(self) -> int:
         """Return the bytes of activations and outputs of one step and of the largest chunk."""

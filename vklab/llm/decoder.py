@@ -77,7 +77,8 @@ class Decoder:
         self.vocabulary = self.file.tensor("token_embd.weight").shape[0]
         weights_bytes = sum(info.size_bytes for info in graph.initializers.values())
         whole = graph if every_logit else generation_graph(graph, batch)
-        self._model = CachedModel(whole, device, weights_bytes, report, progress)
+        step_bytes = 4 * batch * self.vocabulary if every_logit else 0
+        self._model = CachedModel(whole, device, weights_bytes, report, progress, step_bytes)
         self.sizes, self.context = self._model.sizes, self._model.context
         self._tokens: list[list[int]] = [[] for _ in range(batch)]
         self._values: list[np.ndarray | None] = [None] * batch

@@ -1,8 +1,8 @@
 """Dispatch a cache of keys and values of bounded size: rows are written in place, read by length.
 
-A cache is uint32 [batch, heads, context, words]: rows of float32, or of two float16 a word, that
-end at 16 bytes. `lengths` [batch] counts the rows of earlier runs, `counts` [batch] the steps of
-this run that are no padding. Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023.
+A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes.
+`lengths` [batch] counts the rows of earlier runs, `counts` [batch] the steps of this run that are
+no padding. Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["FORMATS", "cache_attention", "cache_last", "cache_positions", "cache_update",
-           "row_words"]  # fmt: skip
+__all__ = ["cache_attention", "cache_last", "cache_positions", "cache_update", "row_words"]
 
 FORMATS = {"F16": 8, "F32": 4}  # elements in 16 bytes of a row
-LANES, LANES_OF_KEY, TILE = 128, 4, 8  # invocations; of a key; the most queries of a workgroup
+LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED = 1024  # elements of queries for which shared memory has room
 
@@ -50,14 +49,12 @@ def _parts(
             turned > size or table.dims[0] < cache.dims[2]
         ):
             raise ModelError(f"{table} has no {turned} / 2 angles for {cache.dims[2]} rows")
-    named = zip(("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer"),
-                (*counts, *tables), strict=True)  # fmt: skip
-    return (
-        tuple((name, info) for name, info in named if info is not None),
-        (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
-         ("turned", turned), ("interleaved", interleaved)),
-        (("FORMAT", kinds[0][1:]), ("ROTARY", str(int(None not in tables)))),
-    )  # fmt: skip
+    names = ("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer")
+    named = zip(names, (*counts, *tables), strict=True)
+    push = (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
+            ("turned", turned), ("interleaved", interleaved))  # fmt: skip
+    return (tuple((name, info) for name, info in named if info is not None), push,
+            (("FORMAT", kinds[0][1:]), ("ROTARY", str(int(None not in tables)))))  # fmt: skip
 
 
 @operator("CacheUpdate", domain="vklab")
@@ -73,21 +70,20 @@ def cache_update(
     if X.rank != 3 or X.dims[0] != batch or X.dims[2] != heads * size:
         raise ModelError(f"{X} does not hold rows of {heads} heads of {size} for {cache}")
     result, count = output("uint32", cache.dims), batch * X.dims[1] * heads * words
+    sizes = (("count", count), ("steps", X.dims[1]), ("words", words), *push)
     return Result((result,), (Dispatch(
         "cache_update", (("x_buffer", X), *given), (("y_buffer", result),),
-        grid(-(-count // WORKGROUP)),
-        (("count", count), ("steps", X.dims[1]), ("words", words), *push),
-        (*type_defines("T", X.dtype)[:2], *defines),
-    ),) if count else (), views=((0, 0),))  # fmt: skip
+        grid(-(-count // WORKGROUP)), sizes, (*type_defines("T", X.dtype)[:2], *defines)),)
+        if count else (), views=((0, 0),))  # fmt: skip
 
 
 @operator("CacheAttention", domain="vklab")
 def cache_attention(
     Q: TensorInfo, key: TensorInfo, value: TensorInfo, lengths: TensorInfo, counts: TensorInfo,
-    cos: TensorInfo | None = None, sin: TensorInfo | None = None, *, num_heads: int,
-    interleaved: int = 0, turned: int = 0,
+    cos: TensorInfo | None = None, sin: TensorInfo | None = None, new_key: TensorInfo | None = None,
+    new_value: TensorInfo | None = None, *, num_heads: int, interleaved: int = 0, turned: int = 0,
 ) -> Result:  # fmt: skip
-    """Let each step attend to the rows up to its own, which are in the cache. Source: own."""
+    """Attend to the rows up to each step's own, after writing those that are given. Source: own."""
     require(FLOATS, Q)
     q, result = Heads.of(Q, num_heads), output(Q.dtype, Q.dims)
     given, shared, defines = _parts(key, q.size, (lengths, counts), (cos, sin), turned, interleaved)
@@ -95,10 +91,20 @@ def cache_attention(
     fits = value.dims == key.dims and value.dtype == key.dtype and q.batch == batch
     if not fits or num_heads % heads or words > 4 * LANES:
         raise ModelError(f"{Q}, {key} and {value} do not fit")
+    updates: list[Any] = []
+    caches: Any = [("k_buffer", key), ("v_buffer", value)]
+    if new_key is not None and new_value is not None:
+        turn = {"size": q.size, "interleaved": interleaved, "turned": turned}
+        updates = [cache_update(key, new_key, lengths, counts, cos, sin, **turn),
+                   cache_update(value, new_value, lengths, counts, size=q.size)]  # fmt: skip
+        caches = [("k_buffer", updates[0].outputs[0]), ("v_buffer", updates[1].outputs[0])]
+    outputs = (result, *(each.outputs[0] for each in updates))
     if not result.count:
-        return Result((result,))
-    queries = q.length * num_heads // heads
-    tiles = -(-queries // min(TILE, max(1, SHARED // q.size)))
+        return Result(outputs, views=((1, 1), (2, 2))[: len(updates)])
+    new: Any = [("key_buffer", new_key), ("value_buffer", new_value)]
+    appends = bool(updates) and q.length == 1  # the attention itself writes the row
+    queries, most = q.length * num_heads // heads, TILE if q.length > 1 else FEW
+    tiles = -(-queries // min(most, max(1, SHARED // q.size)))
     tile, rows = -(-queries // tiles), batch * q.length * num_heads
     parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
     sums = output("float32", (batch * heads, queries, parts, q.size))
@@ -107,22 +113,23 @@ def cache_attention(
              ("least", LEAST_KEYS))  # fmt: skip
     typed = type_defines("Y", Q.dtype)[::2]
     fold = max(KEYS * LANES_OF_KEY * tile, LANES * 128 // int(dict(defines)["FORMAT"]))
+    part: Any = [("sums_buffer", sums), ("heads_buffer", largest)]
     first = Dispatch(
-        "cache_attention", (("q_buffer", Q), ("k_buffer", key), ("v_buffer", value), *given),
-        (("sums_buffer", sums), ("heads_buffer", largest)) if parts > 1 else
-        (("y_buffer", result),), (parts, tiles, batch * heads),
-        (*sizes, *shared[3:], ("scale", q.size**-0.5)),
-        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("PARTS", str(int(parts > 1)))),
+        "cache_attention", (("q_buffer", Q), *(new if appends else caches), *given),
+        (*(part if parts > 1 else [("y_buffer", result)]), *caches * appends),
+        (parts, tiles, batch * heads), (*sizes, *shared[3:], ("scale", q.size**-0.5)),
+        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("PARTS", str(int(parts > 1))),
+         ("APPENDS", str(int(appends)))),
         (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", LANES_OF_KEY),
-         ("KEYS", KEYS), ("FOLD", fold)), flops=4 * result.count * context, iterations=context,
-    )  # fmt: skip
+         ("KEYS", KEYS), ("FOLD", fold)), flops=4 * result.count * context, iterations=context)
     second = Dispatch(
-        "cache_combine", (("sums_buffer", sums), ("heads_buffer", largest), *given[:2]),
-        (("y_buffer", result),), grid(rows), (("count", rows), *sizes, ("tile", tile)), typed,
+        "cache_combine", (*part, *given[:2]), (("y_buffer", result),), grid(rows),
+        (("count", rows), *sizes, ("tile", tile)), typed,
         (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
-        iterations=3 * parts, stores=True,
-    )  # fmt: skip
-    return Result((result,), (first, second)[: 1 + (parts > 1)], (sums, largest) * (parts > 1))
+        iterations=3 * parts, stores=True)  # fmt: skip
+    before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
+    return Result(outputs, (*before, first, *(second,) * (parts > 1)),
+                  (sums, largest) * (parts > 1), ((1, 1), (2, 2))[: len(updates)])  # fmt: skip
 
 
 @operator("CachePositions", domain="vklab")
@@ -131,12 +138,11 @@ def cache_positions(tokens: TensorInfo, lengths: TensorInfo, *, context: int) ->
     if tokens.rank != 2 or lengths.dtype != "int32" or lengths.dims != tokens.dims[:1]:
         raise ModelError(f"{tokens} and {lengths} must be [batch, steps] and int32[batch]")
     result = output("int32", tokens.dims)
+    push = (("count", result.count), ("steps", tokens.dims[1]), ("context", context))
     return Result((result,), (Dispatch(
         "cache_positions", (("lengths_buffer", lengths),), (("y_buffer", result),),
-        grid(-(-result.count // WORKGROUP)),
-        (("count", result.count), ("steps", tokens.dims[1]), ("context", context)),
-        type_defines("Y", "int32")[::2],
-    ),) if result.count else ())  # fmt: skip
+        grid(-(-result.count // WORKGROUP)), push, type_defines("Y", "int32")[::2]),)
+        if result.count else ())  # fmt: skip
 
 
 @operator("CacheLast", domain="vklab")
@@ -145,12 +151,12 @@ def cache_last(X: TensorInfo, counts: TensorInfo) -> Result:
     require(FLOATS, X)
     if X.rank != 3 or counts.dtype != "int32" or counts.dims != X.dims[:1]:
         raise ModelError(f"{X} and {counts} must be [batch, steps, size] and int32[batch]")
-    result = output(X.dtype, (X.dims[0], 1, X.dims[2]))
     if X.dims[1] == 1:
         return view(X, X.dims)
+    result = output(X.dtype, (X.dims[0], 1, X.dims[2]))
+    push = (("count", result.count), ("steps", X.dims[1]), ("size", X.dims[2]))
+    typed = (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2])
     return Result((result,), (Dispatch(
         "cache_last", (("x_buffer", X), ("counts_buffer", counts)), (("y_buffer", result),),
-        grid(-(-result.count // WORKGROUP)),
-        (("count", result.count), ("steps", X.dims[1]), ("size", X.dims[2])),
-        (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), stores=True,
-    ),) if result.count else ())  # fmt: skip
+        grid(-(-result.count // WORKGROUP)), push, typed, stores=True),)
+        if result.count else ())  # fmt: skip

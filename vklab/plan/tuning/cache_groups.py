@@ -13,8 +13,9 @@ from vklab.types import DeviceInfo, Dispatch
 __all__ = ["KERNELS", "choose"]
 
 KERNELS = ("cache_attention", "cache_combine")
-# The fewest invocations of a workgroup, the keys of a tile, and the most queries of a workgroup.
-LANES, KEYS, QUERIES = 8, 8, 2
+# The fewest invocations of a workgroup, the keys of a tile, and the queries of a workgroup if they
+# are many, and at most.
+LANES, KEYS, QUERIES, MOST_QUERIES = 8, 8, 2, 3
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
@@ -27,7 +28,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         return dispatch
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
     queries = push["steps"] * push["group"]
-    tile = min(QUERIES, queries)
+    tile = queries if queries <= MOST_QUERIES else QUERIES
     if dispatch.kernel == "cache_combine":
         return replace(dispatch, push=tuple((push | {"tile": tile}).items()))
     lanes = max(LANES, 1 << (int(constants["FOURS"]) - 1).bit_length())
