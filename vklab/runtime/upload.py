@@ -35,12 +35,13 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
         target: the buffer.
         parts: byte offset in the buffer and array, for each array.
     """
-    mapped = target.mapped
-    if mapped is not None:
+    if (mapped := target.mapped) is not None:
         for offset, data in _pieces(parts):
             mapped[offset : offset + len(data)] = data
         return
-    with Staging(opened) as staging:
+    # A generator may make arrays one by one, and its bytes are not known before.
+    size = sum(array.nbytes for _, array in parts) if isinstance(parts, list) else STAGING_BYTES
+    with Staging(opened, "staging", min(size or 4, STAGING_BYTES)) as staging:
         for offset, data in _pieces(parts):
             for start in range(0, len(data), STAGING_BYTES):
                 piece = data[start : start + STAGING_BYTES]
@@ -63,11 +64,17 @@ def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memo
 
 
 class Staging:
-    """A host-visible staging buffer with a command buffer that copies to or from it."""
+    """A host-visible staging buffer with a command buffer that copies to or from it.
 
-    def __init__(self, opened: OpenDevice, kind: str = "staging") -> None:
+    Args:
+        opened: the device.
+        kind: "staging", to write to the device, or "readback".
+        size_bytes: the most bytes of one copy.
+    """
+
+    def __init__(self, opened: OpenDevice, kind: str, size_bytes: int) -> None:
         with contextlib.ExitStack() as stack:  # if one creation fails, the earlier ones are undone
-            self.buffer = stack.enter_context(Buffer(opened.allocator, STAGING_BYTES, kind))
+            self.buffer = stack.enter_context(Buffer(opened.allocator, size_bytes, kind))
             self._fence = stack.enter_context(Fence(opened.device))
             self._pool = stack.enter_context(opened.command_pool(transfer=True))
             self._commands = stack.enter_context(CommandBuffer(self._pool))

@@ -86,7 +86,7 @@ def download(opened: OpenDevice, source: Buffer, offset: int, size: int) -> byte
     if mapped is not None:
         return bytes(mapped[offset : offset + size])
     data = bytearray()
-    with upload.Staging(opened, "readback") as staging:
+    with upload.Staging(opened, "readback", min(size or 4, upload.STAGING_BYTES)) as staging:
         while len(data) < size:
             length = min(upload.STAGING_BYTES, size - len(data))
             staging.copy(source, staging.buffer, length, offset + len(data), 0)
