@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops import linear, registry
+from vklab.ops import block_units, linear, registry
 from vklab.plan.tuning import (
     block_rows,
     matrix_attention,
@@ -56,7 +56,7 @@ def choose(
         if dispatch.kernel == "attention":
             return (matrix_attention.choose(dispatch, info),)
         if dispatch.kernel in block_rows.KERNELS:
-            return (block_rows.choose(dispatch, info),)
+            return (block_units.of(dispatch, info) or block_rows.choose(dispatch, info),)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):

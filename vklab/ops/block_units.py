@@ -1,0 +1,137 @@
+"""Choose the kernels of a GPU for a few rows times weights in blocks, and what they take along.
+
+The weights of a unit are multiplied by int8 activations, rounded once for each row: an error of at
+most 1/254 of the largest of 32 activations in each. DISABLE_INTEGER_DOT keeps float32 for them.
+Weights as floats keep float32. Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab import settings
+from vklab.ops.registry import grid
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["KERNELS", "gated", "normed", "of"]
+
+KERNELS = frozenset({"matvec_units", "matvec_floats"})
+UNIT = 32  # elements of a unit of blocks
+# Where a unit's halves stand in a row, and the type of buffer that its loads read.
+PLACES = {"Q4_K": "places_K", "Q5_K": "places_K", "Q6_K": "places_6K"}
+WIDE_LOADS = frozenset({"Q4_K", "Q5_K"})
+FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
+OPERATIONS = frozenset({"arithmetic", "shuffle"})
+# Rows of A that share the weights; their codes, scales and sums lie in shared memory.
+MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 8
+# Invocations of a workgroup, and rows of weights of a subgroup at once.
+WORKGROUP, AT_ONCE = 256, 2
+
+
+def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+    """Return a matvec_blocks dispatch as one of KERNELS; None where a device cannot run those.
+
+    Args:
+        dispatch: a dispatch of any kernel.
+        info: the device.
+    """
+    if dispatch.kernel in KERNELS:
+        return dispatch
+    if dispatch.kernel != "matvec_blocks" or info.is_cpu or settings.get("DISABLE_VARIANTS"):
+        return None
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    name, k = defines["DEQUANTIZE"].removeprefix("dequantize_"), push["k"]
+    lanes = info.subgroup_size
+    rows = _rows(push["m"], k, name in FLOATS, info)
+    whole = k % FLOATS.get(name, UNIT) == 0 and info.limit("minSubgroupSize") == lanes
+    if not rows or not whole or WORKGROUP % lanes or not OPERATIONS <= info.subgroup_operations:
+        return None
+    kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
+    made = replace(
+        dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
+        push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), *_format(name)),
+        constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
+                   ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP)),
+        iterations=k // lanes + k // 8,
+    )  # fmt: skip
+    return _sized(made)
+
+
+def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
+    """Return the rows of A of a workgroup; 0 if a device cannot multiply codes, or none fits."""
+    rows = min(m, MOST_ROWS)
+    if is_float:
+        return rows
+    if "shaderIntegerDotProduct" not in info.features or settings.get("DISABLE_INTEGER_DOT"):
+        return 0
+    left = info.limit("maxComputeSharedMemorySize") - 4 * WORKGROUP
+    return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // UNIT))
+
+
+def _format(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the defines of a block format."""
+    if name == "F32":
+        return (("WIDE", "1"), ("OPEN", "open_F16"))
+    if name in FLOATS:
+        return (("WIDE", "0"), ("OPEN", f"open_{name}"))
+    return (("LOAD_UNIT", f"load_{name}"), ("OPEN_UNIT", f"open_{name}"),
+            ("PLACES", PLACES.get(name, "places_32")),
+            ("WORD", "uint4" if name in WIDE_LOADS else "uint"))  # fmt: skip
+
+
+def _sized(dispatch: Dispatch) -> Dispatch:
+    """Return a dispatch of KERNELS with the workgroups for its sizes."""
+    push, sizes = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"]
+    x, y, _ = grid(-(-push["n"] // each))
+    return replace(dispatch, workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))
+
+
+def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
+    """Return SiLU(A G') * (A B') as one dispatch; None for products that do not match.
+
+    Args:
+        up: the product by B, as `of` returns it.
+        gate: the product by G, of the same A, sizes and format.
+        result: the tensor to write.
+
+    Source: Shazeer 2020, SwiGLU
+    """
+    if (up.kernel, up.defines, up.push) != (gate.kernel, gate.defines, gate.push):
+        return None
+    if up.epilogue or gate.epilogue or dict(up.defines)["NORM"] == "1":
+        return None
+    made = replace(
+        up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
+        writes=(("y_buffer", result),), flops=up.flops + gate.flops,
+        defines=_with(up.defines, "GATED", "1"),
+        constants=tuple((name, 1 if name == "AT_ONCE" else v) for name, v in up.constants),
+    )  # fmt: skip
+    return _sized(made)
+
+
+def normed(
+    dispatch: Dispatch, x: TensorInfo, scale: TensorInfo, epsilon: float
+) -> Dispatch | None:
+    """Return a product whose rows of A are x, normalised; None if they are normalised already.
+
+    Args:
+        dispatch: a dispatch of KERNELS.
+        x: the tensor before RMSNormalization.
+        scale: the factors of the elements of a row, float32.
+        epsilon: the number added to the mean square.
+    """
+    if dict(dispatch.defines)["NORM"] == "1" or dict(dispatch.reads)["a_buffer"].dtype != x.dtype:
+        return None
+    reads = ((name, x if name == "a_buffer" else info) for name, info in dispatch.reads)
+    push = ((name, epsilon if name == "epsilon" else value) for name, value in dispatch.push)
+    return replace(dispatch, reads=(*reads, ("w_buffer", scale)), push=tuple(push),
+                   defines=_with(dispatch.defines, "NORM", "1"))  # fmt: skip
+
+
+def _with(
+    defines: tuple[tuple[str, str], ...], name: str, value: str
+) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value if key == name else old) for key, old in defines)
