@@ -14,7 +14,7 @@ from vklab import settings
 from vklab.ops.registry import grid
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "gated", "normed", "of"]
+__all__ = ["KERNELS", "UNIT", "gated", "normed", "of", "unit_defines"]
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNIT = 32  # elements of a unit of blocks
@@ -76,6 +76,11 @@ def _format(name: str) -> tuple[tuple[str, str], ...]:
         return (("WIDE", "1"), ("OPEN", "open_F16"))
     if name in FLOATS:
         return (("WIDE", "0"), ("OPEN", f"open_{name}"))
+    return unit_defines(name)
+
+
+def unit_defines(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the defines by which kernels load units of a block format."""
     return (("LOAD_UNIT", f"load_{name}"), ("OPEN_UNIT", f"open_{name}"),
             ("PLACES", PLACES.get(name, "places_32")),
             ("WORD", "uint4" if name in WIDE_LOADS else "uint"))  # fmt: skip

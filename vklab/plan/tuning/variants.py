@@ -20,6 +20,7 @@ from vklab.plan.tuning import (
     problems,
     split_sums,
     tiles,
+    wide_blocks,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
@@ -56,6 +57,9 @@ def choose(
         if dispatch.kernel == "attention":
             return (matrix_attention.choose(dispatch, info),)
         if dispatch.kernel in block_rows.KERNELS:
+            *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
+            if halves:
+                return (*halves, *choose(product, info, resident, tuned))
             return (block_units.of(dispatch, info) or block_rows.choose(dispatch, info),)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
