@@ -14,13 +14,10 @@ from vklab import settings
 from vklab.ops.registry import grid
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "UNIT", "gated", "normed", "of", "unit_defines"]
+__all__ = ["KERNELS", "UNIT", "gated", "normed", "of"]
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNIT = 32  # elements of a unit of blocks
-# Where a unit's halves stand in a row, and the type of buffer that its loads read.
-PLACES = {"Q4_K": "places_K", "Q5_K": "places_K", "Q6_K": "places_6K"}
-WIDE_LOADS = frozenset({"Q4_K", "Q5_K"})
 FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
@@ -51,7 +48,7 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
-        defines=(*kept, ("NORM", "0"), ("GATED", "0"), *_format(name)),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name)),
         constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
                    ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP)),
         iterations=k // lanes + k // 8,
@@ -68,22 +65,6 @@ def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
         return 0
     left = info.limit("maxComputeSharedMemorySize") - 4 * WORKGROUP
     return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // UNIT))
-
-
-def _format(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the defines of a block format."""
-    if name == "F32":
-        return (("WIDE", "1"), ("OPEN", "open_F16"))
-    if name in FLOATS:
-        return (("WIDE", "0"), ("OPEN", f"open_{name}"))
-    return unit_defines(name)
-
-
-def unit_defines(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the defines by which kernels load units of a block format."""
-    return (("LOAD_UNIT", f"load_{name}"), ("OPEN_UNIT", f"open_{name}"),
-            ("PLACES", PLACES.get(name, "places_32")),
-            ("WORD", "uint4" if name in WIDE_LOADS else "uint"))  # fmt: skip
 
 
 def _sized(dispatch: Dispatch) -> Dispatch:

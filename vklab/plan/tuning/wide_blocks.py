@@ -78,7 +78,7 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
     return (Dispatch(
         "unpack_units", (("b_buffer", b),), (("y_buffer", TensorInfo(name, HALF, (n, k))),),
         registry.grid(-(-units // registry.WORKGROUP)), (("units", units),),
-        block_units.unit_defines(block),
+        (("FORMAT", block),),
     ),)  # fmt: skip
 
 
