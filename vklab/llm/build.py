@@ -5,6 +5,7 @@ Visited by lab 19.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,32 @@ from vklab.errors import ModelError
 from vklab.graph.graph import Graph, Node
 from vklab.llm.gguf import GgufFile
 from vklab.llm.stored import StoredTensor
+from vklab.ops import cache
 from vklab.types import TensorInfo
 
-__all__ = ["GraphBuild", "floats"]
+__all__ = ["BoundedCache", "GraphBuild", "Rotation", "floats"]
 
 OPSET = 24
+
+
+@dataclass(frozen=True)
+class BoundedCache:
+    """A cache of fixed size, written in place: its format (F16 or F32), and its sequences."""
+
+    kind: str = "F16"
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How rotary embeddings rotate a head: the constants "cos" and "sin" hold the angles.
+
+    `turned` is the elements of a head that are rotated; `neighbours` tells whether a pair is two
+    neighbours, not two elements half of `turned` apart.
+    """
+
+    turned: int
+    neighbours: bool
 
 
 def floats(tensor: StoredTensor, shape: tuple[int, ...]) -> np.ndarray:
@@ -33,14 +55,31 @@ def _blocks(tensor: StoredTensor) -> dict[str, Any]:
 
 
 class GraphBuild:
-    """A graph in the making: nodes, inputs, and constants by name."""
+    """A graph in the making: nodes, inputs, and constants by name.
 
-    def __init__(self, file: GgufFile) -> None:
+    Args:
+        file: the file whose tensors become constants.
+        context: the most positions.
+        bounded: the form of the cache; None for a cache that grows by each run's steps.
+    """
+
+    def __init__(
+        self, file: GgufFile, context: int, bounded: BoundedCache | None = None
+    ) -> None:
         self.file = file
+        self.context = context
+        self.bounded = bounded
         self.constants: dict[str, np.ndarray] = {}
         self._nodes: list[Node] = []
         self._inputs: list[TensorInfo] = []
         self._outputs: list[str] = []
+        if bounded:
+            self.take("tokens", "int32", (bounded.batch, "steps"))
+            for name in ("lengths", "counts"):
+                self.take(name, "int32", (bounded.batch,))
+        else:
+            for name in ("tokens", "positions"):
+                self.take(name, "int64", ("batch", "steps"))
 
     def take(self, name: str, dtype: str, shape: tuple[int | str, ...]) -> str:
         """Add an input of the graph, and return its name.
@@ -62,7 +101,7 @@ class GraphBuild:
         """Add a node and return its first output; further outputs are called NAME.1, NAME.2.
 
         Args:
-            op_type: the operator; one that ends in "Blocks" is of the domain "vklab".
+            op_type: the operator; one of blocks or of a bounded cache is of the domain "vklab".
             inputs: the names of the values that the node reads.
             to: the name of the first output; default a new one.
             outputs: the number of outputs.
@@ -70,7 +109,7 @@ class GraphBuild:
         """
         name = to or f"{op_type.lower()}_{len(self._nodes)}"
         made = (name, *(f"{name}.{i}" for i in range(1, outputs)))
-        domain = "vklab" if op_type.endswith("Blocks") else ""
+        domain = "vklab" if op_type.endswith("Blocks") or op_type.startswith("Cache") else ""
         self._nodes.append(Node(name, op_type, inputs, made, more, domain, int(bool(domain))))
         return name
 
@@ -122,8 +161,17 @@ class GraphBuild:
         matrix = self.matrix(name, rows, columns)
         return self.add("GatherBlocks", name, indices, **_blocks(matrix))
 
-    def attention(self, inputs: tuple[str, str, str], layer: int, heads: int, kv_heads: int,
-                  size: int) -> str:  # fmt: skip
+    @property
+    def positions(self) -> str:
+        """Return the value that numbers the steps, [batch, steps]."""
+        if not self.bounded:
+            return "positions"
+        return self.add("CachePositions", "tokens", "lengths", context=self.context)
+
+    def attention(
+        self, inputs: tuple[str, str, str], layer: int, heads: int, kv_heads: int, size: int,
+        rotation: Rotation | None = None,
+    ) -> str:  # fmt: skip
         """Add attention over a layer's cache and the new tokens.
 
         Args:
@@ -132,15 +180,42 @@ class GraphBuild:
             heads: the heads of the queries.
             kv_heads: the heads of keys and values.
             size: the elements of a head.
+            rotation: how queries and keys are rotated first; None for not at all.
         """
-        shape = ("batch", kv_heads, "past", size)
-        past = [self.take(f"past_{name}.{layer}", "float32", shape) for name in ("key", "value")]
-        y = f"attention.{layer}"
-        made = (y, f"key.{layer}", f"value.{layer}")
-        self._nodes.append(Node(y, "Attention", (*inputs, "", *past), made, {
-            "is_causal": 1, "q_num_heads": heads, "kv_num_heads": kv_heads}))
+        made = (f"attention.{layer}", f"key.{layer}", f"value.{layer}")
         self._outputs += made[1:]
-        return y
+        if self.bounded:
+            return self._bounded(inputs, made, heads, kv_heads, size, rotation)
+        q, k, v = inputs
+        if rotation:
+            q, k = (self.add("RotaryEmbedding", x, "cos", "sin", "positions", num_heads=count,
+                             interleaved=int(rotation.neighbours),
+                             rotary_embedding_dim=rotation.turned if rotation.turned < size else 0)
+                    for x, count in ((q, heads), (k, kv_heads)))  # fmt: skip
+        shape = ("batch", kv_heads, "past", size)
+        past = [self.take(f"past_{name}", "float32", shape) for name in made[1:]]
+        self._nodes.append(Node(made[0], "Attention", (q, k, v, "", *past), made, {
+            "is_causal": 1, "q_num_heads": heads, "kv_num_heads": kv_heads}))
+        return made[0]
+
+    def _bounded(
+        self, inputs: tuple[str, str, str], made: tuple[str, str, str], heads: int, kv_heads: int,
+        size: int, rotation: Rotation | None,
+    ) -> str:  # fmt: skip
+        """Add attention over a bounded cache: two updates in place, then the attention itself."""
+        assert self.bounded, "the cache is bounded"
+        words = cache.row_words(size, self.bounded.kind)
+        shape = (self.bounded.batch, kv_heads, self.context, words)
+        angles = ("cos", "sin") if rotation else ()
+        turn = {"turned": rotation.turned, "interleaved": int(rotation.neighbours)} if (
+            rotation) else {}  # fmt: skip
+        counts = ("lengths", "counts")
+        for x, name, tables, more in ((inputs[1], made[1], angles, turn),
+                                      (inputs[2], made[2], (), {})):  # fmt: skip
+            past = self.take(f"past_{name}", "uint32", shape)
+            self.add("CacheUpdate", past, x, *counts, *tables, to=name, size=size, **more)
+        return self.add("CacheAttention", inputs[0], *made[1:], *counts, *angles, to=made[0],
+                        num_heads=heads, **turn)  # fmt: skip
 
     @property
     def head(self) -> str:
@@ -149,6 +224,8 @@ class GraphBuild:
 
     def last(self, x: str) -> str:
         """Return the last step of [batch, steps, elements], as one step."""
+        if self.bounded:
+            return self.add("CacheLast", x, "counts")
         return self.add("Gather", x, self.constant("last", np.array([-1], np.int64)), axis=1)
 
     def graph(self) -> Graph:

@@ -10,21 +10,25 @@ import numpy as np
 
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.llm.build import GraphBuild
+from vklab.llm.build import BoundedCache, GraphBuild
 from vklab.llm.gguf import GgufFile
 
 __all__ = ["gpt2_graph"]
 
 
 def gpt2_graph(
-    file: GgufFile, context: int | None = None, every_logit: bool = False
+    file: GgufFile,
+    context: int | None = None,
+    every_logit: bool = False,
+    bounded: BoundedCache | None = None,
 ) -> Graph:
-    """Return the graph of a model, with the inputs and outputs of `llama.llama_graph`.
+    """Return the graph of a model, with the inputs and outputs of `models.model_graph`.
 
     Args:
         file: the GGUF file; its weights are not copied.
         context: the most positions; default the model's own, which is also the largest.
         every_logit: return the logits after every token, not after the last only.
+        bounded: the form of a cache of `context` positions; None for a cache that grows.
 
     Raises ModelError for metadata or tensors that are missing or do not fit.
     """
@@ -40,11 +44,9 @@ def gpt2_graph(
                          f"epsilon {epsilon} do not fit {len(file.tensors)} tensors")  # fmt: skip
     if not 1 <= (context or most) <= most:
         raise ModelError(f"{file.name} is trained for {most} positions, not for {context}")
-    made = GraphBuild(file)
-    for name in ("tokens", "positions"):
-        made.take(name, "int64", ("batch", "steps"))
+    made = GraphBuild(file, context or most, bounded)
     x = made.add("Add", made.embed("token_embd.weight", None, width, "tokens"),
-                 made.embed("position_embd.weight", most, width, "positions"))  # fmt: skip
+                 made.embed("position_embd.weight", most, width, made.positions))  # fmt: skip
     sizes = made.constant("sizes", np.full(3, width, np.int64))
     for layer in range(layers):
         part = f"blk.{layer}."

@@ -85,18 +85,18 @@ class LlamaSizes:
 
 
 def llama_graph(
-    file: GgufFile, context: int | None = None, every_logit: bool = False
+    file: GgufFile,
+    context: int | None = None,
+    every_logit: bool = False,
+    bounded: build.BoundedCache | None = None,
 ) -> Graph:
-    """Return the graph of a model.
-
-    Its inputs are `tokens` and `positions`, int64 [batch, steps], and for layer i the cache
-    `past_key.i` and `past_value.i`, float32 [batch, heads, past, head]. Its outputs are `logits`,
-    float32 [batch, 1 or steps, tokens of the vocabulary], and the longer caches `key.i`, `value.i`.
+    """Return the graph of a model, with the inputs and outputs of `models.model_graph`.
 
     Args:
         file: the GGUF file; its weights are not copied.
         context: the most positions; default the model's own. Tables of angles have this length.
         every_logit: return the logits after every token, not after the last only.
+        bounded: the form of a cache of `context` positions; None for a cache that grows.
 
     Raises ModelError for metadata or tensors that are missing or do not fit.
     """
@@ -105,10 +105,8 @@ def llama_graph(
     if not 1 <= length <= min(sizes.context, MOST_CONTEXT):
         raise ModelError(f"{file.name} is trained for {sizes.context} positions; a context of "
                          f"{length} is not among 1 to {min(sizes.context, MOST_CONTEXT)}")
-    made = build.GraphBuild(file)
+    made = build.GraphBuild(file, length, bounded)
     layers = _Layers(made, sizes)
-    for name in ("tokens", "positions"):
-        made.take(name, "int64", ("batch", "steps"))
     x = made.embed("token_embd.weight", None, sizes.width, "tokens")
     for layer in range(sizes.layers):
         x = made.add("Add", x, layers.attention(x, layer))
@@ -151,22 +149,20 @@ class _Layers:
         counts = {"q": of.heads, "k": of.kv_heads, "v": of.kv_heads}
         q, k, v = (self.build.project(x, f"{part}attn_{name}.weight", count * of.head, of.width)
                    for name, count in counts.items())  # fmt: skip
-        q, k = (self._turned(x, f"{part}attn_{name}_norm.weight", counts[name])
+        q, k = (self._normed(x, f"{part}attn_{name}_norm.weight", counts[name])
                 for name, x in (("q", q), ("k", k)))  # fmt: skip
-        y = self.build.attention((q, k, v), layer, of.heads, of.kv_heads, of.head)
+        rotation = build.Rotation(of.rotated, ARCHITECTURES[of.architecture])
+        y = self.build.attention((q, k, v), layer, of.heads, of.kv_heads, of.head, rotation)
         return self.build.project(y, f"{part}attn_output.weight", of.width, of.heads * of.head)
 
-    def _turned(self, x: str, norm: str, heads: int) -> str:
-        """Rotate each head by its position, after its norm where the file has one."""
+    def _normed(self, x: str, norm: str, heads: int) -> str:
+        """Normalise each head where the file has a norm of heads."""
         of, made = self.sizes, self.build
-        if norm in made.file.tensors:
-            apart = made.constant(f"heads.{heads}", np.array([0, 0, heads, of.head], np.int64))
-            flat = made.constant(f"flat.{heads}", np.array([0, 0, heads * of.head], np.int64))
-            x = self.norm(made.add("Reshape", x, apart), norm, of.head)
-            x = made.add("Reshape", x, flat)
-        return made.add("RotaryEmbedding", x, "cos", "sin", "positions", num_heads=heads,
-                        interleaved=int(ARCHITECTURES[of.architecture]),
-                        rotary_embedding_dim=of.rotated if of.rotated < of.head else 0)
+        if norm not in made.file.tensors:
+            return x
+        apart = made.constant(f"heads.{heads}", np.array([0, 0, heads, of.head], np.int64))
+        flat = made.constant(f"flat.{heads}", np.array([0, 0, heads * of.head], np.int64))
+        return made.add("Reshape", self.norm(made.add("Reshape", x, apart), norm, of.head), flat)
 
     def feed_forward(self, x: str, layer: int) -> str:
         """Add a layer's feed-forward part. Source: Shazeer 2020, SwiGLU."""

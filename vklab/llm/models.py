@@ -8,15 +8,19 @@ from __future__ import annotations
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.llm import gpt2, llama
+from vklab.llm.build import BoundedCache
 from vklab.llm.gguf import GgufFile
 
-__all__ = ["BUILDERS", "model_graph"]
+__all__ = ["BUILDERS", "model_graph", "trained_context"]
 
 BUILDERS = {**dict.fromkeys(llama.ARCHITECTURES, llama.llama_graph), "gpt2": gpt2.gpt2_graph}
 
 
 def model_graph(
-    file: GgufFile, context: int | None = None, every_logit: bool = False
+    file: GgufFile,
+    context: int | None = None,
+    every_logit: bool = False,
+    bounded: BoundedCache | None = None,
 ) -> Graph:
     """Return the graph of a language model, for `vklab.load`.
 
@@ -24,10 +28,15 @@ def model_graph(
     `past_key.i` and `past_value.i`, float32 [batch, heads, past, head]. Its outputs are `logits`,
     float32 [batch, 1 or steps, tokens of the vocabulary], and the longer caches `key.i`, `value.i`.
 
+    With a bounded cache `tokens` is int32, caches are as in `vklab.ops.cache`, written in place,
+    and instead of `positions` there are `lengths`, the rows of each sequence so far, and `counts`,
+    the steps of this run that are no padding, int32 [batch].
+
     Args:
         file: the GGUF file; its weights are not copied.
         context: the most positions; default the model's own.
         every_logit: return the logits after every token, not after the last only.
+        bounded: the form of a cache of `context` positions; None for a cache that grows.
 
     Raises ModelError for an unknown architecture, and for metadata or tensors that are missing or
     do not fit.
@@ -36,4 +45,13 @@ def model_graph(
     if name not in BUILDERS:
         raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
                          f"{', '.join(BUILDERS)}")  # fmt: skip
-    return BUILDERS[name](file, context, every_logit)
+    return BUILDERS[name](file, context, every_logit, bounded)
+
+
+def trained_context(file: GgufFile) -> int:
+    """Return the positions that a model is trained for; ModelError if its file does not tell."""
+    key = f"{file.text('general.architecture')}.context_length"
+    value = file.number(key)
+    if not isinstance(value, int) or value < 1:
+        raise ModelError(f"{file.name}: metadata {key!r} is {value}, no size")
+    return min(value, llama.MOST_CONTEXT)

@@ -88,7 +88,9 @@ def arrange(
     arriving = {name: inputs.pop(name) for name in [*inputs] if name in unseen}
     leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
                if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
-    staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)
+    staged_in, staged_out = _staged(inputs, arriving, outputs, leaving, lowered, info)
+    taken = arriving.keys() & leaving.keys() - staged_out.keys()  # rows are written in place
+    leaving = {name: size for name, size in leaving.items() if name not in taken}
     most = info.limits.get("maxBufferSize") or 1 << 62
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
@@ -96,6 +98,7 @@ def arrange(
     kinds = ((inputs, INPUTS), (arriving, ARRIVING), (outputs, OUTPUTS), (leaving, LEAVING))
     packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
     input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
+    output_slots |= {name: input_slots[name] for name in taken}
     slots, arenas = _weights(lowered, output_slots)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
@@ -162,7 +165,8 @@ def _activations(
 
 
 def _staged(
-    inputs: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered, info: DeviceInfo
+    inputs: Sizes, arriving: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered,
+    info: DeviceInfo,
 ) -> tuple[Sizes, Sizes]:
     """Return the inputs and the outputs that are staged: copied from and to host-visible memory.
 
@@ -171,14 +175,16 @@ def _staged(
     roots = lowered.roots
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
     written = {roots[i.name] for d in lowered.dispatches for _, i in d.writes}
+    made = written - inputs.keys()  # an input that a kernel changes is copied to its output
     before = {} if _reads_in_place(info, sum(inputs.values())) else {
         name: size for name, size in inputs.items() if size and name in read
     }  # fmt: skip
     after = {
         name: size for name, size in outputs.items()
-        if size and not (name in written and writes_in_place(info, size, name in read))
+        if size and not (name in made - arriving.keys() and
+                     writes_in_place(info, size, name in read))
     }  # fmt: skip
-    return before, after | {n: size for n, size in leaving.items() if n not in written}
+    return before, after | {n: size for n, size in leaving.items() if n not in made}
 
 
 def _has_memory(info: DeviceInfo, flags: int) -> bool:

@@ -54,6 +54,8 @@ def lower(
     """
     graph = chunk.graph
     unfused = lowering.with_exact_division(lowering.lower(graph), info)
+    if tools.in_place:
+        tools.in_place.require_taken(graph, unfused)
     if tools.split_ranges:
         unfused = tools.split_ranges.apply(unfused, info)
     fused = tools.fusion.fuse(graph, unfused, info) if tools.fusion else unfused

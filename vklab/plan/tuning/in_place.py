@@ -5,13 +5,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from vklab import settings
+from vklab.errors import PlanError
+from vklab.graph.graph import Graph
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch
 
-__all__ = ["owners", "replaceable"]
+__all__ = ["owners", "replaceable", "require_taken"]
+
+
+def require_taken(graph: Graph, lowered: Lowered) -> None:
+    """Raise PlanError if a node could read a value after a result has taken over its memory.
+
+    An operator takes over an operand if its result is a view of the operand and is written, such as
+    a cache to which rows are added. The operand must then be an input of the graph, or such a
+    result itself, that no other node reads and the graph does not return: nobody is left who could
+    read the old rows.
+    """
+    written = {info.name for dispatch in lowered.dispatches for _, info in dispatch.writes}
+    roots, readers = lowered.roots, Counter(name for node in graph.nodes for name in node.inputs)
+    free = {info.name for info in graph.inputs} - set(graph.outputs)
+    for node in graph.nodes:
+        for result in written & {name for name in node.outputs if roots.get(name, name) != name}:
+            [*taken] = (name for name in node.inputs if roots.get(name) == roots[result])
+            if len(taken) != 1 or readers[taken[0]] > 1 or taken[0] not in free:
+                raise PlanError(f"node {node.name!r} writes {result} in place of "
+                                f"{', '.join(taken)}, which must be an input of the graph that no "
+                                "other node reads")  # fmt: skip
+            free |= {result} - set(graph.outputs)
 
 
 def owners(

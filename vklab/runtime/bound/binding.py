@@ -29,6 +29,7 @@ def bind(
     state: Mapping[str, str] | None = None,
     in_place: Collection[str] = (),
     resident: Collection[str] = (),
+    ahead: bool = False,
 ) -> DeviceBinding:
     """Bind inputs and outputs to memory that stays between runs; use it in a `with` block.
 
@@ -39,15 +40,18 @@ def bind(
         state: the output of one run that is an input of the next, by the name of the input:
             {"past_key": "present_key"}. They are swapped, not copied. A state that `inputs`
             leaves out starts as zeros. Writing a state also changes outputs that are views of it.
+            A state whose output takes over its input's memory (a cache, `vklab.ops.cache`) stays
+            where it is, also in another binding, if `inputs` gives that binding's tensor for it.
         in_place: inputs to read in the caller's memory, if the device can; `origin` and `reason`
             of the input's tensor tell. The next run sees what the caller writes there.
         resident: outputs that stay in device memory where the host cannot map it: for another
             binding to read, or for `numpy()`, which then copies. States always do.
+        ahead: allow `submit` and `collect`: outputs have memory for two runs.
 
     Raises ModelError for a wrong name, dtype or shape, and for a tensor on another device.
     """
     return DeviceBinding(session, inputs, dict(state or {}), frozenset(in_place),
-                         frozenset(resident))  # fmt: skip
+                         frozenset(resident), ahead)  # fmt: skip
 
 
 class DeviceBinding:
@@ -67,39 +71,43 @@ class DeviceBinding:
         states: as `state` of `bind`.
         in_place: as in `bind`.
         resident: as in `bind`.
+        ahead: as in `bind`.
     """
 
     def __init__(
         self, session: Any, given: tuple[Any, ...], states: dict[str, str],
-        in_place: Collection[str], resident: Collection[str],
+        in_place: Collection[str], resident: Collection[str], ahead: bool = False,
     ) -> None:  # fmt: skip
         session.require_open()
         self._session = session
         self._owner = forking.owner()
         self._lock = threading.Lock()
+        self._ahead = ahead
         self._home: BoundPrograms | CopiedRun | None = None
         self.state = session.states[0]
         _require_names(session, states, in_place, resident)
         fed = _by_name(session, given, states)
-        bound = {name: value for name, value in fed.items() if isinstance(value, DeviceTensor)
-                 and name not in states}  # fmt: skip
+        tensors = {name: value for name, value in fed.items() if isinstance(value, DeviceTensor)}
+        bound = {name: value for name, value in tensors.items() if name not in states}
         self._require_near(bound)
-        values = session.arrays(({n: _placeholder(v) if n in bound else np.asarray(v)
-                                  if isinstance(v, DeviceTensor) else v
-                                  for n, v in fed.items()},))  # fmt: skip
+        values = session.arrays(({n: _placeholder(v) for n, v in fed.items()},))
         lists = [name for name, value in values.items() if not isinstance(value, np.ndarray)]
         if lists:
             raise ModelError(f"bind takes tensors, and input {lists[0]} is none: use session.run")
         root = session.roots[0]
         with session.exclusive():
-            entry = root.find(values)
+            entry = programs.planned(root, values)
             self.reason = programs.refusal(root, entry, states)
         if self.reason:
+            values |= {n: np.asarray(v) for n, v in tensors.items() if n in states}
             own = {name: array if name in in_place else array.copy()
                    for name, array in values.items() if name not in bound}  # fmt: skip
             self._home = CopiedRun(root, self.reason, own, bound, states)
         else:
-            self._home = BoundPrograms(root, entry, bound, states, resident)
+            self._home = BoundPrograms(root, entry, tensors, states, resident, ahead)
+            bound = {n: t for n, t in tensors.items() if n in bound or n in self._home.kept}
+            self._require_near(bound)
+            values |= {n: np.asarray(t) for n, t in tensors.items() if n not in bound}
         self.state.opened.sessions.add(self)
         try:
             self.inputs = Tensors({name: self._input(name, array, states, bound, in_place)
@@ -151,9 +159,7 @@ class DeviceBinding:
         dtype or shape, VklabError if the binding is closed, TimeoutError or DeviceLostError.
         """
         with self._lock:
-            if self._home is None:
-                forking.require_own(self._owner, "this binding")
-                raise VklabError("this binding is closed, or its session: bind again")
+            home = self._require_home()
             for name, value in (inputs or {}).items():
                 if name not in self.inputs:
                     raise ModelError(f"the model has no input {name!r}; choose from "
@@ -161,11 +167,50 @@ class DeviceBinding:
                 self.inputs[name][...] = value
             checked = bool(settings.get("CHECK"))
             before = {n: np.array(t.numpy()) for n, t in self.inputs.items()} if checked else {}
-            self._home.run()
+            home.run()
         if checked:
             after = {name: tensor.numpy() for name, tensor in self.outputs.items()}
             self._session.require_equal(before, 0, after)
         return self.outputs
+
+    def _require_home(self) -> BoundPrograms | CopiedRun:
+        """Return the values' memory; raise VklabError if the binding is closed."""
+        if self._home is None:
+            forking.require_own(self._owner, "this binding")
+            raise VklabError("this binding is closed, or its session: bind again")
+        return self._home
+
+    def submit(self) -> None:
+        """Submit a run without waiting; at most two are in flight, and `collect` ends each.
+
+        The states that it reads are those that the run before it writes. Raises ModelError unless
+        the binding was made with `ahead` and its values stay on the device.
+        """
+        with self._lock:
+            home = self._require_home()
+            if not isinstance(home, BoundPrograms) or not self._ahead:
+                raise ModelError(f"runs cannot be submitted ahead: {self.reason or 'bind(ahead=)'}")
+            home.submit()
+
+    def collect(self) -> Tensors:
+        """Wait for the oldest submitted run, and return the outputs' tensors, which are its own."""
+        with self._lock:
+            home = self._require_home()
+            if not isinstance(home, BoundPrograms) or not home.in_flight:
+                raise VklabError("no submitted run is left to collect")
+            home.collect()
+        return self.outputs
+
+    def settle(self) -> None:
+        """Wait until no run is in flight, for example after a wait was interrupted."""
+        with self._lock:
+            if isinstance(self._home, BoundPrograms):
+                self._home.settle()
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of submitted runs that are not collected."""
+        return self._home.in_flight if isinstance(self._home, BoundPrograms) else 0
 
     def close(self) -> None:
         """Free the binding's resources; a second call does nothing.

@@ -1,12 +1,14 @@
 """BoundPrograms: a whole model as one chunk, recorded for buffers that stay between runs.
 
 A state is swapped, not copied: one recording reads buffer A and writes B, another reads B and
-writes A. Visited by lab 12.
+writes A. A state whose output takes over its input's memory is neither: it stays where it is.
+Visited by lab 12.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,10 +26,10 @@ from vklab.runtime.bound.memory import BoundMemory, import_array
 from vklab.runtime.bound.tensors import DeviceTensor
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
-from vklab.runtime.plan_cache import Entry, PlanCache
+from vklab.runtime.plan_cache import Entry, PlanCache, describe
 from vklab.runtime.program import Program
 
-__all__ = ["BoundPrograms", "refusal"]
+__all__ = ["BoundPrograms", "planned", "refusal"]
 
 Key = tuple[str, bool]
 
@@ -44,7 +46,10 @@ def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
         return "the model is split over several devices"
     if root.needs:
         return f"the plan depends on the values of {', '.join(root.needs)}"
-    if entry.whole is None:
+    chunks = entry.plan.chunks
+    if entry.plan.rest or len(chunks) != 1 or chunks[0].kind != "vulkan" or chunks[0].known or (
+        {*entry.plan.graph.outputs} - {*chunks[0].graph.outputs}
+    ):
         kinds = {chunk.kind for chunk in entry.chunks}
         left = entry.plan.rest.nodes if entry.plan.rest else ()
         if "control" in kinds or any(node.bodies for node in left):
@@ -57,6 +62,26 @@ def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
         if slots[one].overlaps(slots[other]):  # but the first values of the states may differ
             return f"the outputs {one} and {other} are one value"
     return ""
+
+
+def planned(root: PlanCache, values: Mapping[str, Any]) -> Entry:
+    """Return the entry of a plan for some values; a new one has no program, so no memory either.
+
+    Args:
+        root: the plans of the model.
+        values: arrays by name.
+    """
+    known = root.entries.get(root.key(values)) or root.plans.get(root.key(values))
+    if known or not hasattr(root, "extended"):  # a compiled model has its plans
+        return root.find(values)
+    infos = {name: describe(name, values[name]) for name in root.names}
+    switches = root.plan.options.switches
+    with root.executor.lock, settings.settings(**switches), root.executor.compiling():
+        plan = root.extended(infos, values)
+        if plan is None:
+            return root.find(values)
+        entry = root.plans[root.key(values)] = Entry(plan, 0, None)
+    return entry
 
 
 def _lowered(root: PlanCache, entry: Entry, unseen: Collection[str]) -> Chunk:
@@ -87,21 +112,23 @@ class BoundPrograms:
         given: tensors of other bindings, by input name; read where they are.
         states: the output that each state is after a run, by the state's input name.
         resident: outputs that stay in device memory even where the host cannot map it.
+        ahead: whether a run may be submitted before the results of the last are read.
 
     Attributes:
         opened: the device.
         reason: empty: no value passes through the host.
         has_run: True after the first run.
+        kept: the states that runs change in place.
     """
 
     reason = ""
 
     def __init__(
         self, root: PlanCache, entry: Entry, given: Mapping[str, DeviceTensor],
-        states: Mapping[str, str], resident: Collection[str],
+        states: Mapping[str, str], resident: Collection[str], ahead: bool = False,
     ) -> None:  # fmt: skip
         self.has_run = self._is_closed = False
-        self._root, self._given, self._states = root, given, states
+        self._root, self._states = root, states
         [self._state] = root.executor.devices
         self.opened = self._state.opened
         bound = {name for name, tensor in given.items() if tensor.home.is_resident(tensor.key)}
@@ -109,10 +136,19 @@ class BoundPrograms:
         self._chunk = _lowered(root, entry, self._unseen)
         self._imported: dict[str, tuple[Given, np.ndarray]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self._turn = 0
+        self._turn, self._seen = 0, 1
+        self._in_flight: deque[tuple[Program, int]] = deque()
         self._require_states()
-        doubled = {self._chunk.output_slots[name].arena for name in states.values()}
-        self._chunk = self._slim({*given, *states})
+        outputs, inputs = self._chunk.output_slots, self._chunk.input_slots
+        self.kept = {past: now for past, now in states.items() if inputs[past] == outputs[now]}
+        self._swapped = {past: now for past, now in states.items() if past not in self.kept}
+        self._given = {n: t for n, t in given.items() if n not in self._swapped}
+        self._require_kept()
+        doubled = {outputs[name].arena for name in self._swapped.values()}
+        if ahead:
+            doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
+        self._has_turns = bool(doubled)
+        self._chunk = self._slim({*self._given, *self._swapped})
         self._memory = BoundMemory(self.opened, self._chunk.memory.arenas, doubled)
 
     def _require_states(self) -> None:
@@ -123,6 +159,15 @@ class BoundPrograms:
             if (before.dtype, before.shape) != (after.dtype, after.shape):
                 raise ModelError(f"state: output {after} cannot be the next run's {before}; "
                                  "dtype and shape must be equal")  # fmt: skip
+
+    def _require_kept(self) -> None:
+        """Raise ModelError for an input that the run changes, unless it is a state."""
+        written = {self._chunk.memory.slots[info.name]
+                   for dispatch in self._chunk.dispatches for _, info in dispatch.writes}
+        for name, slot in self._chunk.input_slots.items():
+            if slot.size_bytes and slot in written and name not in self.kept:
+                raise ModelError(f"input {name} is changed in place by each run; bind it as a "
+                                 "state, with the output that takes over its memory")  # fmt: skip
 
     def _slim(self, elsewhere: Collection[str]) -> Chunk:
         """Return the chunk without memory for inputs that all are in other buffers."""
@@ -146,9 +191,9 @@ class BoundPrograms:
 
     def _slot(self, key: Key) -> Slot:
         name, is_output = key
-        if is_output or name not in self._states:
+        if is_output or name not in self._swapped:
             return (self._chunk.output_slots if is_output else self._chunk.input_slots)[name]
-        return self._chunk.output_slots[self._states[name]]  # what the last run wrote
+        return self._chunk.output_slots[self._swapped[name]]  # what the last run wrote
 
     def info(self, key: Key) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of an input or output."""
@@ -161,10 +206,16 @@ class BoundPrograms:
         """Tell whether the value is in device memory, which the host may be unable to map."""
         return key[0] in self._unseen
 
+    def _source(self, key: Key) -> Key:
+        """Return the input of a state that is kept for its output, other keys as they are."""
+        name, is_output = key
+        kept = [past for past, now in self.kept.items() if is_output and now == name]
+        return (kept[0], False) if kept and self.has_run else key
+
     def place(self, key: Key) -> Given:
         """Return buffer and offset of the present value; raise VklabError if it is closed."""
         self.require_open()
-        name, is_output = key
+        name, is_output = self._source(key)
         if not is_output and name in self._given:
             tensor = self._given[name]
             return tensor.home.place(tensor.key)
@@ -172,11 +223,12 @@ class BoundPrograms:
             return self._imported[name][0]
         slot = self._slot(key)
         # The turn that comes next reads what the other turn has written.
-        return self._memory.pools[1 - self._turn].buffers[slot.arena], slot.offset_bytes
+        turn = self._seen if is_output else 1 - self._turn
+        return self._memory.pools[turn].buffers[slot.arena], slot.offset_bytes
 
     def view(self, key: Key) -> np.ndarray | None:
         """Return the memory of a value as an array; None where that is not possible."""
-        name, is_output = key
+        name, is_output = key = self._source(key)
         self._require_value(key)
         if not is_output and name in self._given:
             return self._given[name].home.view(self._given[name].key)
@@ -228,9 +280,39 @@ class BoundPrograms:
             pool.last = program
         program.submit()
         program.wait()
-        self.has_run = True
-        if self._states:
+        self.has_run, self._seen = True, self._turn
+        if self._has_turns:
             self._turn = 1 - self._turn
+
+    def submit(self) -> None:
+        """Submit a run that begins when the last one has ended; at most two are in flight."""
+        program = self.recording()
+        program.require_idle()
+        for pool in self._memory.pools:
+            pool.last = program
+        program.submit()
+        self._in_flight.append((program, self._turn))
+        self._turn = 1 - self._turn
+
+    def collect(self) -> None:
+        """Wait for the oldest submitted run; its outputs are the present ones from now on."""
+        program, turn = self._in_flight[0]
+        program.wait()
+        self._in_flight.popleft()
+        self.has_run, self._seen = True, turn
+
+    def settle(self) -> None:
+        """Wait until no run is in flight, for example after a wait was interrupted."""
+        self._in_flight.clear()
+        for program in self._programs.values():
+            if not program.is_done():
+                program.wait()
+            program.require_idle()
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of runs that were submitted and not collected."""
+        return len(self._in_flight)
 
     def recording(self) -> Program:
         """Return the recording for where the inputs are now, made at its first use."""
@@ -238,6 +320,7 @@ class BoundPrograms:
         given = {name: self.place((name, False)) for name in (*self._given, *self._imported)}
         where = (self._turn, *((buffer, offset) for buffer, offset in given.values()))
         if where not in self._programs:
+            # A kept state is here, too: the run before this one may still write it.
             given |= {name: self.place((name, False)) for name in self._states}
             self._programs[where] = self._root.executor.program(
                 self._state, self._chunk, self._memory.pools[self._turn], copied_in=(),

@@ -1,0 +1,158 @@
+"""CachedModel: a model on a device with one cache, and a recording for each number of steps.
+
+Decides which recordings a prompt runs through. All of them read and write the same cache.
+Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.graph.graph import Graph
+from vklab.llm import generation, memory
+from vklab.llm.memory import Sizes
+from vklab.runtime import kernels, loading
+from vklab.runtime.bound import programs
+from vklab.runtime.bound.binding import DeviceBinding
+
+__all__ = ["STEPS", "CachedModel", "chunk_of"]
+
+# The numbers of steps that are recorded. A prompt goes through in chunks of these sizes.
+STEPS = (1, 8, 32, 128, 512)
+# Up to this many steps, products read each weight once and take about the same time.
+FEW = 8
+
+
+def chunk_of(left: int) -> int:
+    """Return the steps of the next chunk when `left` tokens remain; more of them are padding."""
+    if left <= 1:
+        return 1
+    above = next((steps for steps in STEPS if steps >= left), STEPS[-1])
+    below = max(steps for steps in STEPS if steps <= left)
+    return above if above <= FEW or 2 * left > above else below
+
+
+class CachedModel:
+    """A graph with a bounded cache on a device, as bindings that share the cache.
+
+    Attributes:
+        session: the session.
+        sizes: the bytes that the model takes on the device.
+        batch: the number of sequences.
+
+    Args:
+        graph: the model's graph; if it chooses tokens, it can generate.
+        device: as `vklab.load` takes it.
+        sizes: made of the plan for one step and that for the most; called before anything is
+            loaded.
+        progress: as `vklab.load` takes it.
+    """
+
+    def __init__(
+        self, graph: Graph, device: int | str | None, weights_bytes: int,
+        report: Callable[[Sizes], None] | None, progress: kernels.Progress | None,
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        infos = {info.name: info for info in graph.inputs}
+        self.batch = int(infos["tokens"].shape[0])
+        self.context = int(infos["past_key.0"].shape[2])
+        self.can_choose = generation.CHOSEN in graph.outputs
+        self._caches = {name: name.removeprefix("past_") for name in memory.cache_names(graph)}
+        self._bindings: dict[int, DeviceBinding] = {}
+        self._loops: dict[int, DeviceBinding] = {}
+        self.session = loading.load(graph, device, progress)
+        try:
+            opened = self.session.states[0].opened
+            self.sizes = Sizes(self.context, weights_bytes, memory.cache_bytes(graph),
+                               self._scratch_bytes(), opened.allocator.room_bytes())  # fmt: skip
+            if report:
+                report(self.sizes)
+            memory.require_room(graph, self.sizes, opened.info)
+            self.binding(1)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def most_steps(self) -> int:
+        """Return the most steps of a chunk: no more than the cache has rows."""
+        return max(steps for steps in STEPS if steps <= self.context)
+
+    def _scratch_bytes(self) -> int:
+        """Return the bytes of activations and outputs of one step and of the largest chunk."""
+        total = 0
+        for steps in {1, self.most_steps}:
+            values = self.session.arrays((self._first_values(steps),))
+            entry = programs.planned(self.session.roots[0], values)
+            reason = programs.refusal(self.session.roots[0], entry, self._caches)
+            if reason:
+                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}")
+            [chunk] = entry.chunks
+            total += chunk.memory.arena_bytes
+        return total
+
+    def _first_values(self, steps: int, recent: int = 1) -> dict[str, Any]:
+        """Return zeros for all inputs; caches have no memory of their own."""
+        sizes = {"steps": steps, "recent": recent}
+        shapes = {info.name: tuple(d if isinstance(d, int) else sizes[d] for d in info.shape)
+                  for info in self.graph.inputs}  # fmt: skip
+        values = {info.name: np.broadcast_to(np.zeros((), info.dtype), shapes[info.name])
+                  for info in self.graph.inputs}  # fmt: skip
+        values |= {name: values[name].copy() for name in values if name not in self._caches}
+        values["counts"][...] = 1
+        return values
+
+    def binding(self, steps: int) -> DeviceBinding:
+        """Return the binding for some steps, made at its first use; that for one owns the cache."""
+        if steps not in self._bindings:
+            self._bindings[steps] = self._bound(self._first_values(steps), dict(self._caches))
+        return self._bindings[steps]
+
+    def loop(self, recent: int) -> DeviceBinding:
+        """Return the binding whose results are its next inputs, made at its first use.
+
+        Args:
+            recent: the number of recent tokens that the sampler remembers.
+        """
+        if recent not in self._loops:
+            self._loops[recent] = self._bound(self._first_values(1, recent), {
+                **self._caches, **generation.STATES}, ahead=True)  # fmt: skip
+        return self._loops[recent]
+
+    def _bound(
+        self, values: dict[str, Any], state: dict[str, str], ahead: bool = False
+    ) -> DeviceBinding:
+        for name in self._caches:  # of the first binding, which has memory for them
+            if 1 in self._bindings:
+                values[name] = self._bindings[1].inputs[name]
+            else:
+                del values[name]
+        return self.session.bind(values, state=state, ahead=ahead)
+
+    def run(self, tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> DeviceBinding:
+        """Append some steps to the cache, and return the binding that holds the logits.
+
+        Args:
+            tokens: int32 [batch, steps]; steps is one of STEPS.
+            lengths: the rows of each sequence so far.
+            counts: the steps of each sequence that are no padding.
+        """
+        binding = self.binding(tokens.shape[1])
+        try:
+            binding.run({"tokens": tokens, "lengths": lengths, "counts": counts})
+        except BaseException:
+            binding.settle()
+            raise
+        return binding
+
+    def close(self) -> None:
+        """Free all resources; a second call does nothing."""
+        for binding in (*self._loops.values(), *reversed(self._bindings.values())):
+            binding.close()
+        self._loops.clear()
+        self._bindings.clear()
+        self.session.close()
