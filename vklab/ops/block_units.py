@@ -14,14 +14,15 @@ from vklab import settings
 from vklab.ops.registry import grid
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "UNIT", "gated", "normed", "of"]
+__all__ = ["KERNELS", "gated", "normed", "of", "unit"]
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
-UNIT = 32  # elements of a unit of blocks
+UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
+GROUP = 32  # elements with one scale of activations
 FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
-MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 8
+MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
 # Invocations of a workgroup, and rows of weights of a subgroup at once.
 WORKGROUP, AT_ONCE = 256, 2
 
@@ -41,19 +42,24 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     name, k = defines["DEQUANTIZE"].removeprefix("dequantize_"), push["k"]
     lanes = info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
-    whole = k % FLOATS.get(name, UNIT) == 0 and info.limit("minSubgroupSize") == lanes
+    whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
     if not rows or not whole or WORKGROUP % lanes or not OPERATIONS <= info.subgroup_operations:
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
-        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name)),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), *(() if name in FLOATS else (("SPLIT", "0"),)), ("FORMAT", name)),
         constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
                    ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP)),
         iterations=k // lanes + k // 8,
     )  # fmt: skip
     return _sized(made)
+
+
+def unit(name: str) -> int:
+    """Return the elements of a unit of a block format."""
+    return UNITS.get(name, GROUP)
 
 
 def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
@@ -64,7 +70,7 @@ def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
     if "shaderIntegerDotProduct" not in info.features or settings.get("DISABLE_INTEGER_DOT"):
         return 0
     left = info.limit("maxComputeSharedMemorySize") - 4 * WORKGROUP
-    return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // UNIT))
+    return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // GROUP))
 
 
 def _sized(dispatch: Dispatch) -> Dispatch:

@@ -74,11 +74,11 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
     if block in ("F32", "BF16"):
         return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
                         "vklab")  # fmt: skip
-    units = n * k // block_units.UNIT
+    units = n * k // block_units.unit(block)
     return (Dispatch(
         "unpack_units", (("b_buffer", b),), (("y_buffer", TensorInfo(name, HALF, (n, k))),),
         registry.grid(-(-units // registry.WORKGROUP)), (("units", units),),
-        (("FORMAT", block),),
+        (("SPLIT", "0"), ("FORMAT", block)),
     ),)  # fmt: skip
 
 
