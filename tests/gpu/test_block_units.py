@@ -86,6 +86,17 @@ def test_units_of_every_format(name, count, device):
     check(found, x, weights, name in FLOATS)
 
 
+@pytest.mark.parametrize("name", seeds("Q6_K", *INTEGERS))
+def test_whole_blocks_give_the_same_as_split_ones(name, device):
+    data, _ = weights_of(name, 37, 512)
+    x = rows((2, 512))
+    graph = block_graph("MatMulBlocks", data, name, 512, x)
+    found, _ = run(graph, device, x)
+    with settings.settings(DISABLE_PREPACK=True):
+        whole, _ = run(graph, device, x)
+    assert (found == whole).all()
+
+
 @pytest.mark.parametrize("name", seeds("Q8_0", "Q4_1", "Q5_0"))
 @pytest.mark.parametrize("elements", seeds(32, 96, 1056))
 def test_rows_of_any_number_of_units(name, elements, device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from block_cases import moderate_blocks
 from fake_device import fake_device
 from llama_models import tiny_model
 from small_models import ROOT
@@ -12,10 +13,11 @@ from vklab import settings
 from vklab.graph import passes, shapes
 from vklab.llm.llama import llama_graph
 from vklab.ops import block_units, blocks, registry
+from vklab.ops.blocks import words
 from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
-from vklab.plan.tuning import variants
+from vklab.plan.tuning import split_blocks, variants
 from vklab.shader import stock_builder
 from vklab.types import CooperativeMatrix, TensorInfo
 
@@ -24,17 +26,20 @@ LIMITS = {"minSubgroupSize": 32, "maxSubgroupSize": 32, "maxComputeSharedMemoryS
           "maxStorageBufferRange": 1 << 32, "maxComputeWorkGroupInvocations": 1024}  # fmt: skip
 GPU = fake_device(
     LIMITS, subgroup_size=32, subgroup_operations=frozenset({"basic", "shuffle", "arithmetic"}),
-    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt64"}),
+    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt64", "shaderInt8",
+                        "uniformAndStorageBuffer8BitAccess",
+                        "uniformAndStorageBuffer16BitAccess"}),
     cooperative_matrices=(CooperativeMatrix(16, 16, 16, "float16", "float16", "float32",
                                             "float32"),),
 )  # fmt: skip
 
 
-def product(rows=1, block_type="Q4_K", elements=256, count=70, dtype="float32"):
+def product(rows=1, block_type="Q4_K", elements=256, count=70, dtype="float32", weights=None):
     size = count * blocks.FORMATS[block_type].row_bytes(elements)
     made = registry.apply(
         "MatMulBlocks",
-        (TensorInfo("a", dtype, (rows, elements)), TensorInfo("b", "uint32", (-(-size // 4),))),
+        (TensorInfo("a", dtype, (rows, elements)),
+         TensorInfo("b", "uint32", (-(-size // 4),), weights)),
         {"block_type": block_type, "N": count, "K": elements}, 1, "vklab",
     )  # fmt: skip
     assert isinstance(made, registry.Result)
@@ -76,7 +81,7 @@ def test_both_switches_keep_float32(switch):
 
 
 def test_shared_memory_limits_the_rows_of_activations():
-    assert chosen(product(8, "Q4_0", 16384, 2)) == [("matvec_units", 2)]
+    assert chosen(product(8, "Q4_0", 8192, 2)) == [("matvec_units", 3)]
     assert chosen(product(8, "Q4_0", 65536, 2)) == [("matvec_blocks", 8)]
 
 
@@ -172,6 +177,55 @@ def test_a_plan_for_a_gpu_is_complete():
     assert len(chunk.barriers) < len(chunk.dispatches)
     assert all(info.name in chunk.memory.slots for d in chunk.dispatches
                for _, info in d.reads + d.writes)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(split_blocks.HEADS))
+def test_heads_of_blocks_are_read_apart_without_a_copy(name):
+    data = moderate_blocks(name, 3, 256)
+    held = words(data)
+    (made,) = variants.choose(product(1, name, 256, 3, weights=held), GPU)
+    (unpacked, *_) = variants.choose(product(64, name, 256, 64), GPU)[1:]
+    assert dict(made.defines)["SPLIT"] == "1" and dict(unpacked.defines)["SPLIT"] == "0"
+    reads, constants = dict(made.reads), {"b": TensorInfo("b", "uint32", held.shape, held)}
+    parts = [split_blocks.fill(reads[key], constants) for key in ("b_buffer", "b_heads_buffer")]
+    arrays = [part.constant for part in parts]
+    assert all(np.may_share_memory(array, held) for array in arrays)
+    assert [part.dims for part in parts] == [array.shape for array in arrays]
+    whole = arrays[::-1] if name != "Q6_K" else arrays
+    size = blocks.FORMATS[name].fields.itemsize
+    assert np.array_equal(np.concatenate(whole, axis=1), data.reshape(-1, size))
+    assert split_blocks.fill(parts[0], constants) is None, "it has its value"
+    assert split_blocks.fill(TensorInfo("other", "uint8", (1,)), constants) is None
+
+
+@pytest.mark.parametrize(("name", "resident", "changes", "switch"), [
+    ("Q8_0", ("b",), {}, {}), ("Q4_K", (), {}, {}), ("F16", (), {}, {}),
+    ("Q8_0", (), {"features": frozenset({"shaderIntegerDotProduct"})}, {}),
+    ("Q8_0", (), {}, {"DISABLE_PREPACK": True}),
+])  # fmt: skip
+def test_other_weights_are_read_as_they_are(name, resident, changes, switch):
+    held = words(moderate_blocks(name, 3, 256))
+    with settings.settings(**switch):
+        (made,) = variants.choose(product(1, name, 256, 3, weights=held),
+                                  fake_device(**{**vars(GPU), **changes}), resident)  # fmt: skip
+    assert dict(made.defines).get("SPLIT", "0") == "0"
+    assert dict(made.reads)["b_buffer"].name == "b"
+
+
+def test_a_weight_with_another_reader_is_held_once():
+    graph, _ = decoding(tiny_model(width=256, hidden=512, layers=1, tied=True))
+    chunk = plans.lower_chunk(Chunk(0, graph), GPU)
+    readers = {info.name for d in chunk.dispatches for _, info in d.reads}
+    assert "token_embd.weight" in readers and "token_embd.weight:codesQ8_0" not in readers
+    assert "blk.0.attn_q.weight:headsQ8_0" in readers and "blk.0.attn_q.weight" not in readers
+
+
+def test_products_of_one_input_share_its_halves():
+    graph, _ = decoding(tiny_model(width=256, hidden=512, layers=1), steps=64)
+    chunk = plans.lower_chunk(Chunk(0, graph), GPU)
+    written = [info.name for d in chunk.dispatches for _, info in d.writes]
+    halves = [name for name in written if name.endswith(":halves")]
+    assert len(halves) == len(set(halves)) == 4  # of norms, attention and the gated values
 
 
 def test_a_machine_without_a_compiler_has_the_kernels():

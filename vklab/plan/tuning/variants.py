@@ -18,6 +18,7 @@ from vklab.plan.tuning import (
     matrix_attention,
     prepack,
     problems,
+    split_blocks,
     split_sums,
     tiles,
     wide_blocks,
@@ -56,11 +57,8 @@ def choose(
     if not settings.get("DISABLE_VARIANTS"):
         if dispatch.kernel == "attention":
             return (matrix_attention.choose(dispatch, info),)
-        if dispatch.kernel in block_rows.KERNELS:
-            *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
-            if halves:
-                return (*halves, *choose(product, info, resident, tuned))
-            return (block_units.of(dispatch, info) or block_rows.choose(dispatch, info),)
+        if dispatch.kernel in (*block_rows.KERNELS, *block_units.KERNELS):
+            return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
@@ -80,6 +78,20 @@ def choose(
         chosen = found or next(filter(None, expected))
     made = split_sums.split(*chosen, dispatch, sizes, info)
     return tuple(replace(each, measured=measured) for each in made) if measured else made
+
+
+def _blocks(
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str],
+    tuned: Mapping[str, Choice] | None,
+) -> tuple[Dispatch, ...]:  # fmt: skip
+    """Return a product with weights in blocks by the fastest kernels of a device."""
+    *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
+    if halves or product.kernel == "matmul":
+        split = (split_blocks.apply(each, info, resident) for each in halves)
+        return (*split, *choose(product, info, resident, tuned))
+    units = block_units.of(dispatch, info)
+    return (split_blocks.apply(units, info, resident) if units else
+            block_rows.choose(dispatch, info),)  # fmt: skip
 
 
 def _as_measured(

@@ -39,7 +39,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         return ()
     result, reads = dispatch.writes[0][1], dict(dispatch.reads)
     name = defines["DEQUANTIZE"].removeprefix("dequantize_")
-    made = [*_rows(reads["a_buffer"], f"{result.name}:rows"),
+    made = [*_rows(reads["a_buffer"]),
             *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k)]  # fmt: skip
     written = {each.reads[0][1].name: each.writes[0][1] for each in made}
     rows = written.get(reads["a_buffer"].name, reads["a_buffer"])
@@ -54,9 +54,12 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     )  # fmt: skip
 
 
-def _rows(a: TensorInfo, name: str) -> tuple[Dispatch, ...]:
-    """Return the dispatch that rounds A to halves; none if A has halves."""
-    return () if a.dtype == HALF else _applied("Cast", a, name, {}, 13, "")
+def _rows(a: TensorInfo) -> tuple[Dispatch, ...]:
+    """Return the dispatch that rounds A to halves; none if A has halves.
+
+    Their name is that of A, so that products of one A share them.
+    """
+    return () if a.dtype == HALF else _applied("Cast", a, f"{a.name}:halves", {}, 13, "")
 
 
 def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Dispatch, ...]:
