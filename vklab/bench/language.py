@@ -133,21 +133,20 @@ def _vklab(
         def tokens(count: int) -> list[int]:
             return [int(token) for token in rng.integers(0, decoder.vocabulary, count)]
 
-        def prompt() -> None:
-            decoder.rewind(lengths.depth)
-            decoder.prompt(tokens(lengths.prompt))
-
-        def generate() -> None:
+        def begin() -> None:
             decoder.rewind(lengths.depth)
             decoder.prompt(tokens(1))
+
+        def generate() -> None:
             for _ in decoder.generate(limit=lengths.generate):
                 pass
 
         if lengths.depth:
             decoder.prompt(tokens(lengths.depth))
-        prompt_s, decode_s = _seconds(prompt), _seconds(generate)
-        decoder.rewind(lengths.depth)
-        decoder.prompt(tokens(1))
+        prompt_s = _seconds(lambda: decoder.rewind(lengths.depth),
+                            lambda: decoder.prompt(tokens(lengths.prompt)))  # fmt: skip
+        decode_s = _seconds(begin, generate)
+        begin()
         device_ns, dispatches = _step(decoder)
     token_us = decode_s / lengths.generate * 1e6
     return Row(
@@ -157,17 +156,24 @@ def _vklab(
     )  # fmt: skip
 
 
-def _seconds(run: Callable[[], None]) -> float:
-    """Return the median time of some runs, after the clocks have settled."""
+def _seconds(prepare: Callable[[], None], run: Callable[[], None]) -> float:
+    """Return the median time of some runs, after the clocks have settled.
+
+    Args:
+        prepare: called before each run, and not timed.
+        run: what is timed.
+    """
     begun = time.perf_counter()
-    while time.perf_counter() - begun < SETTLE_S:
-        run()
     samples: list[float] = []
-    while len(samples) < REPEATS and sum(samples) < SLOW_S:
+    settled = 0
+    while len(samples) - settled < REPEATS and sum(samples[settled:]) < SLOW_S:
+        prepare()
         start = time.perf_counter()
         run()
         samples.append(time.perf_counter() - start)
-    return median(samples)
+        if start - begun < SETTLE_S:
+            settled = min(len(samples), 1 + settled)
+    return median(samples[settled:] or samples)
 
 
 def _step(decoder: Decoder) -> tuple[float, int]:

@@ -18,7 +18,7 @@ from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.stored import StoredTensor
 from vklab.ops.blocks import FORMATS
 
-__all__ = ["SHAPES", "TYPES", "Shape", "write"]
+__all__ = ["MIX", "SHAPES", "TYPES", "Shape", "write"]
 
 MIX = "Q4_K_M"
 TYPES = ("F16", "Q8_0", "Q4_K", "Q6_K", MIX)
