@@ -70,7 +70,8 @@ def check(found, x, weights, is_float):
     used, error = (x.astype(np.float64), 0 * x) if is_float else rounded(x)
     sums = x.shape[-1] * 2.0**-24 * (abs(x).astype(np.float64) @ abs(weights).T)
     # A quotient near the middle between two codes may be rounded either way.
-    bound = sums + (0 if is_float else 1e-4 * error @ abs(weights).T + 1e-6 * abs(used) @ abs(weights).T)
+    near = 1e-4 * error @ abs(weights).T + 1e-6 * abs(used) @ abs(weights).T
+    bound = sums + (0 if is_float else near)
     assert (abs(found - used @ weights.T) <= bound + 1e-6).all()
     exact = x.astype(np.float64) @ weights.T
     assert (abs(found - exact) <= 1.001 * error @ abs(weights).T + 2 * sums + 1e-6).all()

@@ -12,9 +12,9 @@ from small_models import ROOT
 from vklab import settings
 from vklab.graph import passes, shapes
 from vklab.llm.llama import llama_graph
-from vklab.ops import block_units, blocks, registry
+from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
-from vklab.plan import fusion, lowering
+from vklab.plan import block_units, fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.tuning import split_blocks, variants
@@ -231,7 +231,8 @@ def test_products_of_one_input_share_its_halves():
 def test_a_machine_without_a_compiler_has_the_kernels():
     stock = {variant for name in (*block_units.KERNELS, "unpack_units", "matmul_cooperative",
                                   "gather_blocks")
-             for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")}  # fmt: skip
+             for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
+             }  # fmt: skip
 
     def is_stock(dispatch):
         return (dispatch.kernel, tuple(sorted(dispatch.defines)), "") in stock

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.llm import synthetic
+from vklab.llm import gguf, synthetic
 from vklab.llm.decoder import Decoder
 from vklab.llm.generating import Loop
-from vklab.llm.gguf import GgufFile, read_gguf
+from vklab.llm.gguf import GgufFile
 from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import open_devices
 from vklab.runtime.observe import calibration, timestamps
@@ -106,7 +106,7 @@ def measure(
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{shape}-{kind}.gguf"
                 synthetic.write(path, shape, kind)
-                yield _vklab(read_gguf(path), (shape, kind), lengths, device, bytes_per_ns)
+                yield _vklab(gguf.read_gguf(path), (shape, kind), lengths, device, bytes_per_ns)
                 if llama:
                     info = open_devices.select(device)
                     yield _llama(llama, path, (shape, kind), lengths, info.is_cpu)
@@ -179,7 +179,7 @@ def _seconds(prepare: Callable[[], None], run: Callable[[], None]) -> float:
 def _step(decoder: Decoder) -> tuple[float, int]:
     """Return the device's time of one more token, in ns, and its dispatches; none is appended."""
     loop = Loop(decoder.model, decoder.tokens, SamplingOptions(temperature=0))
-    program, samples = loop.binding.program, []
+    program, samples = loop.binding.program, list[float]()
     with timestamps.timed(program, whole=True) as work:
         begun = time.perf_counter()
         while len(samples) < REPEATS or time.perf_counter() - begun < SETTLE_S:

@@ -1,8 +1,8 @@
-"""The rows of `vklab bench --llm`: language models on vklab, and on llama.cpp in turn."""
+"""Rows of `vklab bench --llm`: language models on vklab, and on llama.cpp in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import typer
 
@@ -38,11 +38,8 @@ def measure(
     info = open_devices.select(device)
     shapes = shapes or list(synthetic.SHAPES)[int(not info.is_cpu):][:1]
     kinds = kinds or [synthetic.MIX]
-    for given, known, what in ((shapes, synthetic.SHAPES, "shape"), (kinds, synthetic.TYPES, "type")):
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise typer.BadParameter(f"unknown {what} {unknown[0]!r}; choose among "
-                                     f"{', '.join(known)}")  # fmt: skip
+    _require_known("shape", shapes, synthetic.SHAPES)
+    _require_known("type", kinds, synthetic.TYPES)
     rows = list(language.measure(shapes, kinds, lengths, device, language.llama_bench(llama)))
     if as_json:
         machine = {"device": info.name, "driver": info.driver, "type": info.type}
@@ -52,6 +49,13 @@ def measure(
     console.say(f"random weights; a prompt of {lengths.prompt}, then {lengths.generate} tokens, at "
                 f"depth {lengths.depth}; roof: share of the device's memory speed", "dim")
     console.table("", HEADERS, list(map(_cells, rows)), " ".join(HEADERS[3:]), "model type runner")
+
+
+def _require_known(what: str, given: Sequence[str], known: Collection[str]) -> None:
+    """Raise BadParameter, which lists the known names, for a name that is not among them."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise typer.BadParameter(f"unknown {what} {unknown[0]!r}; choose among {', '.join(known)}")
 
 
 def _cells(row: language.Row) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""fuse_gates, fuse_norms: let products of a few rows with weights in blocks do the work around them.
+"""fuse_gates, fuse_norms: let products of a few rows with weights in blocks do more.
 
 A gate's product joins that of the values that it gates; a root mean square is computed by each
 product that reads the normalised rows, which costs less than a dispatch. Visited by lab 19.
@@ -6,9 +6,11 @@ product that reads the normalised rows, which costs less than a dispatch. Visite
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from typing import Any
 
-from vklab.ops import block_units
+from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow, inputs
 from vklab.types import Dispatch, Pointwise
 
@@ -25,7 +27,7 @@ def fuse_gates(flow: Flow) -> None:
             gate = _gate(dispatch.epilogue)
             if gate is not None:
                 other = flow.maker(dispatch.epilogue.operands[1].info, number)
-                flow.fuse(number, other, lambda one, two, gate=gate: _gated(flow, one, two, gate))
+                flow.fuse(number, other, functools.partial(_gated, flow, gate))
 
 
 def _gate(work: Pointwise) -> int | None:
@@ -42,7 +44,7 @@ def _gate(work: Pointwise) -> int | None:
     return gate if sorted(product.arguments) == [1 - gate, 2] and dense and not narrow else None
 
 
-def _gated(flow: Flow, one: Dispatch, two: Dispatch, gate: int) -> Dispatch | None:
+def _gated(flow: Flow, gate: int, one: Dispatch, two: Dispatch) -> Dispatch | None:
     own = block_units.of(replace(one, epilogue=None), flow.info)
     other = block_units.of(two, flow.info)
     if own is None or other is None or not _is_same(flow, own, other):
@@ -86,7 +88,8 @@ def _is_root_mean_square(dispatch: Dispatch) -> bool:
 
 def _normed(flow: Flow, reader: Dispatch, norm: Dispatch) -> Dispatch | None:
     """Return a product that normalises its rows of A; None for another kind of reader."""
-    made, push, reads = block_units.of(reader, flow.info), dict(norm.push), dict(norm.reads)
+    made, reads = block_units.of(reader, flow.info), dict(norm.reads)
+    push = dict[str, Any](norm.push)
     if made is None or dict(made.constants)["K"] != push["columns"]:
         return None
     read, written = dict(made.reads)["a_buffer"], norm.writes[0][1]
@@ -94,4 +97,4 @@ def _normed(flow: Flow, reader: Dispatch, norm: Dispatch) -> Dispatch | None:
     uses = [value for value in inputs(reader) if flow.roots[value.name] == root]
     if len(uses) > 1 or read.count != written.count or flow.slices.get(read.name, 0):
         return None
-    return block_units.normed(made, reads["x_buffer"], reads["w_buffer"], float(push["epsilon"]))
+    return block_units.normed(made, reads["x_buffer"], reads["w_buffer"], push["epsilon"])

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops import block_units, linear, registry
+from vklab.ops import linear, registry
+from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
     matrix_attention,

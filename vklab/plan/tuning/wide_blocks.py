@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.ops import block_units, linear, registry
+from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
+from vklab.plan import block_units
 from vklab.plan.tuning import matrix_attention
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 

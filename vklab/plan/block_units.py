@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops.registry import grid
+from vklab.ops import registry
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["KERNELS", "gated", "normed", "of", "unit"]
@@ -43,13 +43,14 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     lanes = info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
     whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
-    if not rows or not whole or WORKGROUP % lanes or not OPERATIONS <= info.subgroup_operations:
+    if not rows or not whole or WORKGROUP % lanes or not info.subgroup_operations >= OPERATIONS:
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
-        defines=(*kept, ("NORM", "0"), ("GATED", "0"), *(() if name in FLOATS else (("SPLIT", "0"),)), ("FORMAT", name)),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name),
+                 *(() if name in FLOATS else (("SPLIT", "0"),))),
         constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
                    ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP)),
         iterations=k // lanes + k // 8,
@@ -77,7 +78,7 @@ def _sized(dispatch: Dispatch) -> Dispatch:
     """Return a dispatch of KERNELS with the workgroups for its sizes."""
     push, sizes = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
     each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"]
-    x, y, _ = grid(-(-push["n"] // each))
+    x, y, _ = registry.grid(-(-push["n"] // each))
     return replace(dispatch, workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))
 
 
