@@ -17,7 +17,7 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
-from vklab.graph.graph import Node
+from vklab.graph.graph import Graph, Node
 from vklab.ops.blocks import FORMATS, words
 from vklab.plan.tuning import wide_blocks
 from vklab.quantization import blocks
@@ -189,3 +189,53 @@ def test_many_rows_are_multiplied_as_halves(name, count, device, monkeypatch):
     halves = x.astype(np.float16).astype(np.float64), weights.astype(np.float16).astype(np.float64)
     bound = 256 * 2.0**-24 * (abs(halves[0]) @ abs(halves[1]).T)
     assert (abs(found - halves[0] @ halves[1].T) <= bound + 1e-6).all()
+
+
+def nbits_graph(count, elements, bits, block, zero, bias):
+    """Return a graph of MatMulNBits with random weights, and the weights."""
+    rng = np.random.default_rng([bits, block, zero, bias])
+    per_byte, groups = 8 // bits, elements // block
+    codes = rng.integers(0, 1 << bits, (count, elements))
+    packed = sum(codes[:, i::per_byte] << i * bits for i in range(per_byte)).astype(np.uint8)
+    scale = rng.uniform(0.01, 0.02, (count, groups)).astype(np.float32)
+    zeros = np.full((count, groups), 1 << (bits - 1), np.int64)
+    arrays = {"b": packed.reshape(count, groups, -1), "s": scale.reshape(-1)}
+    if zero == 1:
+        zeros = rng.integers(0, 1 << bits, (count, groups))
+        padded = np.pad(zeros, ((0, 0), (0, -groups % per_byte)))
+        arrays["z"] = sum(padded[:, i::per_byte] << i * bits for i in range(per_byte)).astype(
+            np.uint8).reshape(-1)  # fmt: skip
+    elif zero == 2:
+        values = rng.uniform(3, 9, (count, groups)).astype(np.float32)
+        zeros, arrays["z"] = values, values.reshape(-1)
+    if bias:
+        arrays["c"] = rng.standard_normal(count).astype(np.float32)
+    constants = {name: TensorInfo(name, str(a.dtype), a.shape, a) for name, a in arrays.items()}
+    names = ("x", "b", "s", "z" if zero else "", "", "c" if bias else "")
+    names = names if bias else names[: 4 if zero else 3]
+    node = Node("n", "MatMulNBits", names, ("y",), {
+        "K": elements, "N": count, "block_size": block, "bits": bits}, "com.microsoft")  # fmt: skip
+    x = rows((3, elements))
+    given = TensorInfo("x", "float32", x.shape)
+    infos = {"x": given, **constants}
+    graph = Graph("test", 21, (node,), (given,), ("y",), constants, infos,
+                  {"": 21, "com.microsoft": 1})  # fmt: skip
+    weights = (codes - np.repeat(zeros, block, axis=1)) * np.repeat(scale, block, axis=1)
+    return graph, x, weights.astype(np.float64), arrays.get("c", np.float32(0))
+
+
+@pytest.mark.parametrize("kind", seeds(
+    (4, 32, 0, 0), (4, 32, 1, 1), (4, 64, 2, 0), (8, 32, 0, 1), (8, 64, 1, 0), (8, 32, 2, 0),
+    (4, 32, 1, 0)))  # fmt: skip
+def test_products_of_bits_use_the_same_kernel(kind, device):
+    """The kind is bits, block size, kind of zero points, and whether there is a bias."""
+    if "shaderInt8" not in open_devices.open_device(device).info.features:
+        pytest.skip("the driver has no bytes")
+    graph, x, weights, added = nbits_graph(13, 192, *kind)
+    found, kernels = run(graph, device, x)
+    assert kernels == ["matvec_units"]
+    check(found - added, x, weights, False)
+    with settings.settings(DISABLE_INTEGER_DOT=True):
+        exact, kernels = run(graph, device, x)
+    assert kernels == ["matmul_nbits"]
+    check(exact - added, x, weights, True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import registry
+from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["KERNELS", "gated", "normed", "of", "unit"]
@@ -19,6 +20,7 @@ __all__ = ["KERNELS", "gated", "normed", "of", "unit"]
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
 GROUP = 32  # elements with one scale of activations
+FEW = 8  # the most rows of A
 FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
@@ -36,26 +38,38 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     """
     if dispatch.kernel in KERNELS:
         return dispatch
-    if dispatch.kernel != "matvec_blocks" or info.is_cpu or settings.get("DISABLE_VARIANTS"):
+    is_known = dispatch.kernel == "matvec_blocks" or _is_nbits(dispatch, info)
+    if not is_known or info.is_cpu or settings.get("DISABLE_VARIANTS"):
         return None
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    name, k = defines["DEQUANTIZE"].removeprefix("dequantize_"), push["k"]
-    lanes = info.subgroup_size
+    nbits = {name: defines[name] for name in ("ZERO", "BIAS") if name in defines}
+    name = f"N{defines['BITS']}" if nbits else defines["DEQUANTIZE"].removeprefix("dequantize_")
+    k, lanes = push["k"], info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
     whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
     if not rows or not whole or WORKGROUP % lanes or not info.subgroup_operations >= OPERATIONS:
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
+    fixed = () if name in FLOATS else (("SPLIT", "0"), ("NBITS", defines.get("BITS", "0")))
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
-        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name),
-                 *(() if name in FLOATS else (("SPLIT", "0"),))),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name), *fixed, *nbits.items()),
         constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
-                   ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP)),
+                   ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP),
+                   *((("BLOCK", push["block"]),) if nbits else ())),
         iterations=k // lanes + k // 8,
     )  # fmt: skip
     return _sized(made)
+
+
+def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether a dispatch is MatMulNBits of a few rows, whose blocks are groups of 32."""
+    if dispatch.kernel != "matmul_nbits" or dict(dispatch.defines)["BITS"] not in ("4", "8"):
+        return False
+    push = dict[str, Any](dispatch.push)
+    whole = push["block"] % GROUP == 0 and push["k"] % push["block"] == 0
+    return push["m"] <= FEW and whole and storage.stored_dtype("uint8", info) == "uint8"
 
 
 def unit(name: str) -> int:

@@ -34,6 +34,8 @@ __all__ = ["choose", "rules_for"]
 Chosen = tuple[Dispatch, int]
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
+# Kernels of products with weights in blocks.
+BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
@@ -58,7 +60,7 @@ def choose(
     if not settings.get("DISABLE_VARIANTS"):
         if dispatch.kernel == "attention":
             return (matrix_attention.choose(dispatch, info),)
-        if dispatch.kernel in (*block_rows.KERNELS, *block_units.KERNELS):
+        if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
@@ -91,8 +93,9 @@ def _blocks(
         split = (split_blocks.apply(each, info, resident) for each in halves)
         return (*split, *choose(product, info, resident, tuned))
     units = block_units.of(dispatch, info)
-    return (split_blocks.apply(units, info, resident) if units else
-            block_rows.choose(dispatch, info),)  # fmt: skip
+    if units is None:
+        return (block_rows.choose(dispatch, info),)
+    return (split_blocks.apply(units, info, resident),)
 
 
 def _as_measured(
