@@ -20,8 +20,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["apply", "fill"]
 
-# Bytes of a block's head; that of Q6_K comes last. Blocks of Q4_K and Q5_K begin at 16 bytes.
-HEADS = {"Q8_0": 2, "Q4_0": 2, "Q4_1": 4, "Q5_0": 6, "Q5_1": 8, "Q6_K": 18}
+# Pairs of bytes of a block's head; that of Q6_K comes last. Blocks of Q4_K and Q5_K begin at 16 bytes.
+HEADS = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q5_1": 4, "Q6_K": 9}
 KERNELS = frozenset({"matvec_units", "unpack_units"})
 _NAME = re.compile(r"(.*):(codes|heads)(Q\w+)", re.S)
 
@@ -39,7 +39,7 @@ def apply(dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()) 
     name = dict(dispatch.defines)["FORMAT"]
     weights = [(key, read) for key, read in dispatch.reads if key in ("b_buffer", "g_buffer")]
     known = all(read.constant is not None and read.name not in resident for _, read in weights)
-    if name not in HEADS or not known or storage.stored_dtype("uint8", info) != "uint8":
+    if name not in HEADS or not known or storage.stored_dtype("uint16", info) != "uint16":
         return dispatch
     parts = {key: _parts(read, name) for key, read in weights}
     reads = [(key, parts[key][0] if key in parts else read) for key, read in dispatch.reads]
@@ -57,8 +57,8 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
     part, name = match[2], match[3]
 
     def cut(words: np.ndarray) -> np.ndarray:
-        size = FORMATS[name].fields.itemsize
-        blocks = words.view(np.uint8)[: read.dims[0] * size].reshape(-1, size)
+        size = _pairs(name)
+        blocks = words.view(np.uint16)[: read.dims[0] * size].reshape(-1, size)
         return blocks[:, _columns(name, part)]
 
     array = constant_cache.derive((part, name), cut, source)
@@ -66,16 +66,21 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
 
 
 def _columns(name: str, part: str) -> slice:
-    """Return the bytes of a block that belong to its codes, or to its head."""
-    size, head = FORMATS[name].fields.itemsize, HEADS[name]
+    """Return the pairs of bytes of a block that belong to its codes, or to its head."""
+    size, head = _pairs(name), HEADS[name]
     if name == "Q6_K":
         return slice(0, size - head) if part == "codes" else slice(size - head, size)
     return slice(head, size) if part == "codes" else slice(0, head)
 
 
 def _parts(weight: TensorInfo, name: str) -> tuple[TensorInfo, TensorInfo]:
-    """Return codes and heads of a weight, [blocks, bytes], without values."""
-    size, head = FORMATS[name].fields.itemsize, HEADS[name]
-    blocks = weight.size_bytes // size  # the last word may end with bytes of no block
-    return (TensorInfo(f"{weight.name}:codes{name}", "uint8", (blocks, size - head)),
-            TensorInfo(f"{weight.name}:heads{name}", "uint8", (blocks, head)))  # fmt: skip
+    """Return codes and heads of a weight, [blocks, pairs of bytes], without values."""
+    size, head = _pairs(name), HEADS[name]
+    blocks = weight.size_bytes // (2 * size)  # the last word may end with bytes of no block
+    return (TensorInfo(f"{weight.name}:codes{name}", "uint16", (blocks, size - head)),
+            TensorInfo(f"{weight.name}:heads{name}", "uint16", (blocks, head)))  # fmt: skip
+
+
+def _pairs(name: str) -> int:
+    """Return the pairs of bytes of a block: arrays of them are copied faster than bytes."""
+    return FORMATS[name].fields.itemsize // 2
