@@ -25,8 +25,10 @@ FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
 MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
-# Invocations of a workgroup, and rows of weights of a subgroup at once.
-WORKGROUP, AT_ONCE = 256, 2
+FLOAT_WORKGROUP = 128
+# Invocations of a workgroup; rows of weights from which on a subgroup takes several in turn, and
+# the most of them; steps along a row, and eights of A, that an invocation fetches at once.
+WORKGROUP, SMALL, MANY, MOST_TILES, MOST_DEPTH, MOST_AHEAD = 512, 256, 4096, 8, 3, 4
 
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
@@ -47,18 +49,20 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     k, lanes = push["k"], info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
     whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
-    if not rows or not whole or WORKGROUP % lanes or not info.subgroup_operations >= OPERATIONS:
+    if not rows or not whole or SMALL % lanes or not info.subgroup_operations >= OPERATIONS:
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
     fixed = () if name in FLOATS else (("SPLIT", "0"), ("NBITS", defines.get("BITS", "0")))
+    sizes = {"K": k, "ROWS": rows, "SUBGROUP": lanes,
+             "WORKGROUP": min(WORKGROUP if push["n"] > SMALL else SMALL,
+                              info.limit("maxComputeWorkGroupInvocations"))}  # fmt: skip
+    if nbits:
+        sizes["BLOCK"] = push["block"]
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
         defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name), *fixed, *nbits.items()),
-        constants=(("K", k), ("ROWS", rows), ("AT_ONCE", AT_ONCE if rows == 1 else 1),
-                   ("SUBGROUP", lanes), ("WORKGROUP", WORKGROUP),
-                   *((("BLOCK", push["block"]),) if nbits else ())),
-        iterations=k // lanes + k // 8,
+        constants=tuple(sizes.items()), iterations=k // lanes + k // 8,
     )  # fmt: skip
     return _sized(made)
 
@@ -84,16 +88,29 @@ def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
         return rows
     if "shaderIntegerDotProduct" not in info.features or settings.get("DISABLE_INTEGER_DOT"):
         return 0
-    left = info.limit("maxComputeSharedMemorySize") - 4 * WORKGROUP
+    sums = 4 * MOST_ROWS * WORKGROUP // info.subgroup_size
+    left = max(0, info.limit("maxComputeSharedMemorySize") - sums)
     return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // GROUP))
 
 
 def _sized(dispatch: Dispatch) -> Dispatch:
-    """Return a dispatch of KERNELS with the workgroups for its sizes."""
+    """Return a dispatch of KERNELS with the sizes and workgroups that were fastest on an H200."""
     push, sizes = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
-    each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"]
-    x, y, _ = registry.grid(-(-push["n"] // each))
-    return replace(dispatch, workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))
+    defines, n, k = dict(dispatch.defines), push["n"], sizes["K"]
+    is_few = sizes["ROWS"] == 1
+    if dispatch.kernel == "matvec_floats":
+        sizes |= {"WORKGROUP": FLOAT_WORKGROUP, "AT_ONCE": 2 if is_few and n >= 4 * MANY else 1,
+                  "DEPTH": 4 if is_few and n < 2 * MANY and defines["GATED"] == "0" else 1}
+        tiles = 1
+    else:
+        steps = -(-k // (unit(defines["FORMAT"]) * sizes["SUBGROUP"]))
+        tiles = max(1, min((n + MANY // 2) // MANY, MOST_TILES))
+        sizes |= {"AT_ONCE": 1, "TILES": tiles, "DEPTH": min(steps, MOST_DEPTH) if is_few else 1,
+                  "AHEAD": min(-(-k // 8 // sizes["WORKGROUP"]), MOST_AHEAD)}  # fmt: skip
+    each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"] * tiles
+    x, y, _ = registry.grid(-(-n // each))
+    return replace(dispatch, constants=tuple(sizes.items()),
+                   workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))  # fmt: skip
 
 
 def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
@@ -114,7 +131,6 @@ def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
         up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
         writes=(("y_buffer", result),), flops=up.flops + gate.flops,
         defines=_with(up.defines, "GATED", "1"),
-        constants=tuple((name, 1 if name == "AT_ONCE" else v) for name, v in up.constants),
     )  # fmt: skip
     return _sized(made)
 
