@@ -32,7 +32,7 @@ class BoundedCache:
 
 @dataclass(frozen=True)
 class Rotation:
-    """How rotary embeddings rotate a head: the constants "cos" and "sin" hold the angles.
+    """Rotation of heads by rotary embeddings; the constants "cos" and "sin" hold the angles.
 
     `turned` is the elements of a head that are rotated; `neighbours` tells whether a pair is two
     neighbours, not two elements half of `turned` apart.

@@ -15,8 +15,9 @@ from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.llm import generation, memory
 from vklab.llm.memory import Sizes
+from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import kernels, loading
-from vklab.runtime.bound import programs
+from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
 
 __all__ = ["STEPS", "CachedModel", "chunk_of"]
@@ -47,8 +48,8 @@ class CachedModel:
     Args:
         graph: the model's graph; if it chooses tokens, it can generate.
         device: as `vklab.load` takes it.
-        sizes: made of the plan for one step and that for the most; called before anything is
-            loaded.
+        weights_bytes: the bytes of the weights.
+        report: called with the sizes before anything is loaded.
         progress: as `vklab.load` takes it.
     """
 
@@ -87,8 +88,8 @@ class CachedModel:
         total = 0
         for steps in {1, self.most_steps}:
             values = self.session.arrays((self._first_values(steps),))
-            entry = programs.planned(self.session.roots[0], values)
-            reason = programs.refusal(self.session.roots[0], entry, self._caches)
+            entry = planning.planned(self.session.roots[0], values)
+            reason = planning.refusal(self.session.roots[0], entry, self._caches)
             if reason:
                 raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}")
             [chunk] = entry.chunks
@@ -104,6 +105,8 @@ class CachedModel:
                   for info in self.graph.inputs}  # fmt: skip
         values |= {name: values[name].copy() for name in values if name not in self._caches}
         values["counts"][...] = 1
+        if self.can_choose:
+            values["options"] = SamplingOptions(temperature=0).words()
         return values
 
     def binding(self, steps: int) -> DeviceBinding:
@@ -120,18 +123,18 @@ class CachedModel:
         """
         if recent not in self._loops:
             self._loops[recent] = self._bound(self._first_values(1, recent), {
-                **self._caches, **generation.STATES}, ahead=True)  # fmt: skip
+                **self._caches, **generation.STATES}, ahead=True, resident=("logits",))
         return self._loops[recent]
 
     def _bound(
-        self, values: dict[str, Any], state: dict[str, str], ahead: bool = False
+        self, values: dict[str, Any], state: dict[str, str], **more: Any
     ) -> DeviceBinding:
         for name in self._caches:  # of the first binding, which has memory for them
             if 1 in self._bindings:
                 values[name] = self._bindings[1].inputs[name]
             else:
                 del values[name]
-        return self.session.bind(values, state=state, ahead=ahead)
+        return self.session.bind(values, state=state, **more)
 
     def run(self, tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> DeviceBinding:
         """Append some steps to the cache, and return the binding that holds the logits.

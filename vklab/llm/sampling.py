@@ -17,7 +17,7 @@ import numpy as np
 
 from vklab.errors import ModelError
 
-__all__ = ["SamplingOptions", "random_word", "ring", "sample", "weights"]
+__all__ = ["SamplingOptions", "philox", "random_word", "ring", "sample", "weights"]
 
 ALL = (1 << 32) - 1  # the word of top_p = 1
 LOG2_E = np.float32(math.log2(math.e))
@@ -33,7 +33,7 @@ RANGES = {
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How a token is chosen: penalties, top-k, top-p, min-p and temperature, in this order.
+    """Options of a token's choice: penalties, top-k, top-p, min-p and temperature, in this order.
 
     Attributes:
         temperature: divisor of the logits that remain; 0 always chooses the largest logit.
@@ -85,12 +85,12 @@ class SamplingOptions:
         numbers = [self.floor, self.scale if not self.is_greedy else 0, self.repeat_penalty,
                    1 / self.repeat_penalty, self.presence_penalty, self.frequency_penalty]
         bits = np.array(numbers, np.float32).view(np.uint32)
-        integers = [1 if self.is_greedy else self.top_k, share(self.top_p)]
+        integers = [1 if self.is_greedy else self.top_k, _share(self.top_p)]
         rest = [self.repeat_last, self.seed & 0xFFFFFFFF, self.seed >> 32, 0]
         return np.array([*integers, *bits.tolist(), *rest], np.uint32)[None]
 
 
-def share(p: float) -> int:
+def _share(p: float) -> int:
     """Return a probability in steps of 2^-32; ALL for 1."""
     return ALL if p >= 1 else min(int(p * 2**32), ALL - 1)
 
@@ -103,7 +103,8 @@ def ring(tokens: Sequence[int] | np.ndarray, size: int = 64, dtype: type = np.in
         size: the most tokens that penalties can apply to.
         dtype: int64 or int32.
     """
-    made, given = np.zeros(size, dtype), np.asarray(tokens, dtype)
+    made: np.ndarray = np.zeros(size, dtype)
+    given: np.ndarray = np.asarray(tokens, dtype)
     last = np.arange(max(0, len(given) - size), len(given))
     made[last % size] = given[last]
     return made
@@ -133,7 +134,7 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     return a, b, c, d
 
 
-def clean(logits: np.ndarray) -> np.ndarray:
+def _clean(logits: np.ndarray) -> np.ndarray:
     """Return logits without NaN, infinity and numbers so small that devices may drop them.
 
     NaN becomes -infinity, which is never chosen while there is another; infinity becomes the
@@ -145,7 +146,7 @@ def clean(logits: np.ndarray) -> np.ndarray:
     return np.where(abs(values) < np.finfo(np.float32).tiny, np.float32(0), values)
 
 
-def penalized(values: np.ndarray, recent: np.ndarray, options: SamplingOptions) -> np.ndarray:
+def _penalized(values: np.ndarray, recent: np.ndarray, options: SamplingOptions) -> np.ndarray:
     """Return clean logits after the penalties for recent tokens.
 
     Args:
@@ -163,7 +164,8 @@ def penalized(values: np.ndarray, recent: np.ndarray, options: SamplingOptions) 
                        np.float32(options.repeat_penalty))  # fmt: skip
     each = counts.astype(np.float32) * np.float32(options.frequency_penalty)
     changed = values.copy()
-    changed[tokens] = clean(x * factors - (each + np.float32(options.presence_penalty)))
+    with np.errstate(over="ignore"):
+        changed[tokens] = _clean(x * factors - (each + np.float32(options.presence_penalty)))
     return changed
 
 
@@ -187,10 +189,9 @@ def weights(below: np.ndarray, scale: np.float32) -> np.ndarray:
 
 
 def _prefix(amounts: np.ndarray, fraction: int) -> int:
-    """Return how many first amounts it takes to have more than a fraction of their sum."""
+    """Return how many amounts exceed a fraction, in steps of 2^-32, of the sum of all."""
     sums = np.cumsum(amounts)
-    target = int(sums[-1]) if fraction == ALL else (int(sums[-1]) * fraction >> 32) + 1
-    return int(np.searchsorted(sums, target)) + 1
+    return int(np.searchsorted(sums, (int(sums[-1]) * fraction >> 32) + 1)) + 1
 
 
 def sample(
@@ -207,16 +208,16 @@ def sample(
         options: the options.
         draw: 32 random bits, as from `random_word`.
     """
-    values = penalized(clean(logits), np.asarray(recent), options)
+    values = _penalized(_clean(logits), np.asarray(recent), options)
     order = np.argsort(-values, kind="stable")
     if options.is_greedy or values[order[0]] == -np.inf:
         return int(order[0])
     order = order[: int(np.count_nonzero(values > -np.inf))]
     if options.top_k:
         order = order[: options.top_k]
-    largest = values[order[0]]
-    if share(options.top_p) != ALL:
-        order = order[: _prefix(weights(largest - values[order], LOG2_E), share(options.top_p))]
-    order = order[values[order] >= largest + options.floor]
-    chances = weights(largest - values[order], options.scale)
-    return int(order[_prefix(chances, draw & (ALL - 1)) - 1])
+    with np.errstate(over="ignore"):
+        below = values[order[0]] - values
+    if options.top_p < 1:
+        order = order[: _prefix(weights(below[order], LOG2_E), _share(options.top_p))]
+    order = order[values[order] >= values[order[0]] + options.floor]
+    return int(order[_prefix(weights(below[order], options.scale), draw) - 1])

@@ -88,9 +88,9 @@ def arrange(
     arriving = {name: inputs.pop(name) for name in [*inputs] if name in unseen}
     leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
                if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
-    staged_in, staged_out = _staged(inputs, arriving, outputs, leaving, lowered, info)
-    taken = arriving.keys() & leaving.keys() - staged_out.keys()  # rows are written in place
-    leaving = {name: size for name, size in leaving.items() if name not in taken}
+    staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)
+    # A kernel writes these in place: the output is the input's memory.
+    taken = {n: leaving.pop(n) for n in arriving if n in leaving.keys() - staged_out.keys()}
     most = info.limits.get("maxBufferSize") or 1 << 62
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
@@ -134,9 +134,8 @@ def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot],
     """
     touched = (lowered.roots[i.name] for d in lowered.dispatches for _, i in d.reads)
     names = dict.fromkeys([*touched, *outputs])
-    sizes = {
-        name: lowered.constants[name].size_bytes for name in names if name in lowered.constants
-    }
+    known = lowered.constants
+    sizes = {name: known[name].size_bytes for name in names if name in known}
     slots = {name: Slot(f"{WEIGHTS}{name}", 0, size) for name, size in sizes.items()}
     return slots, {f"{WEIGHTS}{name}": size for name, size in sizes.items()}
 
@@ -165,8 +164,7 @@ def _activations(
 
 
 def _staged(
-    inputs: Sizes, arriving: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered,
-    info: DeviceInfo,
+    inputs: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered, info: DeviceInfo
 ) -> tuple[Sizes, Sizes]:
     """Return the inputs and the outputs that are staged: copied from and to host-visible memory.
 
@@ -176,14 +174,10 @@ def _staged(
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
     written = {roots[i.name] for d in lowered.dispatches for _, i in d.writes}
     made = written - inputs.keys()  # an input that a kernel changes is copied to its output
-    before = {} if _reads_in_place(info, sum(inputs.values())) else {
-        name: size for name, size in inputs.items() if size and name in read
-    }  # fmt: skip
-    after = {
-        name: size for name, size in outputs.items()
-        if size and not (name in made - arriving.keys() and
-                     writes_in_place(info, size, name in read))
-    }  # fmt: skip
+    direct = _reads_in_place(info, sum(inputs.values()))
+    before = {n: size for n, size in inputs.items() if size and n in read and not direct}
+    after = {n: size for n, size in outputs.items() if size and not (
+        n in made and writes_in_place(info, size, n in read))}  # fmt: skip
     return before, after | {n: size for n, size in leaving.items() if n not in made}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vklab import forking, settings
 from vklab.errors import ModelError, VklabError
-from vklab.runtime.bound import programs
+from vklab.runtime.bound import planning
 from vklab.runtime.bound.copying import CopiedRun
 from vklab.runtime.bound.programs import BoundPrograms
 from vklab.runtime.bound.tensors import DeviceTensor, Tensors, on_host
@@ -97,8 +97,8 @@ class DeviceBinding:
             raise ModelError(f"bind takes tensors, and input {lists[0]} is none: use session.run")
         root = session.roots[0]
         with session.exclusive():
-            entry = programs.planned(root, values)
-            self.reason = programs.refusal(root, entry, states)
+            entry = planning.planned(root, values)
+            self.reason = planning.refusal(root, entry, states)
         if self.reason:
             values |= {n: np.asarray(v) for n, v in tensors.items() if n in states}
             own = {name: array if name in in_place else array.copy()

@@ -59,6 +59,10 @@ class CopiedRun:
         array = self.view(key)
         return str(array.dtype), array.shape
 
+    def is_fixed(self, key: Key) -> bool:
+        """Return False: each run makes new arrays."""
+        return False
+
     def is_resident(self, key: Key) -> bool:
         """Return False: the value is in host memory."""
         return False

@@ -7,7 +7,6 @@ Visited by lab 12.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,92 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from vklab import settings
 from vklab.errors import ModelError, VklabError
 from vklab.plan import memory, storage
-from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
-from vklab.plan.memory import Slot
-from vklab.runtime import kernels, upload
+from vklab.plan.memory import INPUTS, Slot
+from vklab.runtime import upload
+from vklab.runtime.bound import planning
 from vklab.runtime.bound.memory import BoundMemory, import_array
 from vklab.runtime.bound.tensors import DeviceTensor
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
-from vklab.runtime.plan_cache import Entry, PlanCache, describe
+from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.runtime.program import Program
 
-__all__ = ["BoundPrograms", "planned", "refusal"]
+__all__ = ["BoundPrograms"]
 
+# The arena of values that the host writes into states, which no plan names; their most bytes.
+FIRST, SMALL_BYTES = f"{INPUTS}0", 64 << 10
 Key = tuple[str, bool]
-
-
-def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
-    """Return why a plan's values cannot stay on the device; empty if they can.
-
-    Args:
-        root: the plans of the model.
-        entry: the first part of the plan.
-        states: the output that each state is after a run, by the state's input name.
-    """
-    if root.executor.splitter:
-        return "the model is split over several devices"
-    if root.needs:
-        return f"the plan depends on the values of {', '.join(root.needs)}"
-    chunks = entry.plan.chunks
-    if entry.plan.rest or len(chunks) != 1 or chunks[0].kind != "vulkan" or chunks[0].known or (
-        {*entry.plan.graph.outputs} - {*chunks[0].graph.outputs}
-    ):
-        kinds = {chunk.kind for chunk in entry.chunks}
-        left = entry.plan.rest.nodes if entry.plan.rest else ()
-        if "control" in kinds or any(node.bodies for node in left):
-            return "control flow runs on the host"
-        return "nodes run on the host" if left or "host" in kinds else "an output needs no run"
-    if entry.chunks[0].trims:
-        return f"the size of {next(iter(entry.chunks[0].trims))} is known after each run only"
-    slots = entry.chunks[0].output_slots
-    for one, other in itertools.combinations(states.values(), 2):
-        if slots[one].overlaps(slots[other]):  # but the first values of the states may differ
-            return f"the outputs {one} and {other} are one value"
-    return ""
-
-
-def planned(root: PlanCache, values: Mapping[str, Any]) -> Entry:
-    """Return the entry of a plan for some values; a new one has no program, so no memory either.
-
-    Args:
-        root: the plans of the model.
-        values: arrays by name.
-    """
-    known = root.entries.get(root.key(values)) or root.plans.get(root.key(values))
-    if known or not hasattr(root, "extended"):  # a compiled model has its plans
-        return root.find(values)
-    infos = {name: describe(name, values[name]) for name in root.names}
-    switches = root.plan.options.switches
-    with root.executor.lock, settings.settings(**switches), root.executor.compiling():
-        plan = root.extended(infos, values)
-        if plan is None:
-            return root.find(values)
-        entry = root.plans[root.key(values)] = Entry(plan, 0, None)
-    return entry
-
-
-def _lowered(root: PlanCache, entry: Entry, unseen: Collection[str]) -> Chunk:
-    """Return the chunk of a plan with some inputs and outputs in device memory, without copies.
-
-    Its kernels are those that the session has compiled already.
-    """
-    chunk, executor, options = entry.chunks[0], root.executor, entry.plan.options
-    if not unseen:
-        return chunk
-    [state] = executor.devices
-    known = {name[:-1] for name in state.kernels}
-
-    def missing(dispatch: Any) -> str:
-        return "" if kernels.key(dispatch) in known else kernels.unavailable(dispatch)
-
-    with settings.settings(**options.switches), executor.compiling():
-        facts = replace(executor.facts(), kernel_refusal=missing)
-        return plans.lower_rewritten(chunk, state.opened.info, facts, unseen)
 
 
 class BoundPrograms:
@@ -133,7 +64,7 @@ class BoundPrograms:
         self.opened = self._state.opened
         bound = {name for name, tensor in given.items() if tensor.home.is_resident(tensor.key)}
         self._unseen = {*states, *states.values(), *resident, *bound}
-        self._chunk = _lowered(root, entry, self._unseen)
+        self._chunk = planning.lowered(root, entry, self._unseen)
         self._imported: dict[str, tuple[Given, np.ndarray]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
         self._turn, self._seen = 0, 1
@@ -143,13 +74,21 @@ class BoundPrograms:
         self.kept = {past: now for past, now in states.items() if inputs[past] == outputs[now]}
         self._swapped = {past: now for past, now in states.items() if past not in self.kept}
         self._given = {n: t for n, t in given.items() if n not in self._swapped}
+        self._sources = {(now, True): (past, False) for past, now in self.kept.items()}
+        self._homes = {tensor.home for tensor in self._given.values()}
+        self._settled: dict[int, Program] = {}  # by turn, where no given tensor ever moves
         self._require_kept()
         doubled = {outputs[name].arena for name in self._swapped.values()}
         if ahead:
             doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
-        self._memory = BoundMemory(self.opened, self._chunk.memory.arenas, doubled)
+        # What the host writes into a small state is read where it is by the next run.
+        sizes = ((name, inputs[name].size_bytes) for name in self._swapped)
+        self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
+        self._fresh: set[str] = set()
+        arenas = {**self._chunk.memory.arenas, **self._first[1]}
+        self._memory = BoundMemory(self.opened, arenas, doubled)
 
     def _require_states(self) -> None:
         graph = self._chunk.graph
@@ -208,9 +147,11 @@ class BoundPrograms:
 
     def _source(self, key: Key) -> Key:
         """Return the input of a state that is kept for its output, other keys as they are."""
-        name, is_output = key
-        kept = [past for past, now in self.kept.items() if is_output and now == name]
-        return (kept[0], False) if kept and self.has_run else key
+        return self._sources.get(key, key) if self.has_run else key
+
+    def is_fixed(self, key: Key) -> bool:
+        """Tell whether a value never moves: no run swaps its memory with another's."""
+        return not self._has_turns or self._source(key)[0] in self.kept
 
     def place(self, key: Key) -> Given:
         """Return buffer and offset of the present value; raise VklabError if it is closed."""
@@ -221,6 +162,9 @@ class BoundPrograms:
             return tensor.home.place(tensor.key)
         if not is_output and name in self._imported:
             return self._imported[name][0]
+        if not is_output and name in self._fresh:
+            slot = self._first[0][name]
+            return self._memory.pools[0].buffers[slot.arena], slot.offset_bytes
         slot = self._slot(key)
         # The turn that comes next reads what the other turn has written.
         turn = self._seen if is_output else 1 - self._turn
@@ -236,7 +180,8 @@ class BoundPrograms:
             return self._imported[name][1]
         dtype, shape = self.info(key)
         slot = self._slot(key)
-        if self._chunk.stored[name] != dtype or not slot.size_bytes:
+        is_fresh = not is_output and name in self._fresh
+        if is_fresh or self._chunk.stored[name] != dtype or not slot.size_bytes:
             return None
         flat = self._memory.array(self.place(key), slot.size_bytes)
         return None if flat is None else flat.view(dtype).reshape(shape)
@@ -255,6 +200,8 @@ class BoundPrograms:
 
     def write(self, key: Key, array: np.ndarray) -> None:
         """Replace a whole value."""
+        if key[0] in self._first[0] and not key[1]:
+            self._fresh.add(key[0])
         buffer: Any
         buffer, offset = self.place(key)
         encoded = storage.encode(array, self._chunk.stored[key[0]])
@@ -281,6 +228,7 @@ class BoundPrograms:
         program.submit()
         program.wait()
         self.has_run, self._seen = True, self._turn
+        self._fresh.clear()
         if self._has_turns:
             self._turn = 1 - self._turn
 
@@ -292,6 +240,7 @@ class BoundPrograms:
             pool.last = program
         program.submit()
         self._in_flight.append((program, self._turn))
+        self._fresh.clear()
         self._turn = 1 - self._turn
 
     def collect(self) -> None:
@@ -317,8 +266,12 @@ class BoundPrograms:
     def recording(self) -> Program:
         """Return the recording for where the inputs are now, made at its first use."""
         self.require_open()
+        for home in self._homes:
+            home.require_open()
+        if self._turn in self._settled and not self._fresh:
+            return self._settled[self._turn]
         given = {name: self.place((name, False)) for name in (*self._given, *self._imported)}
-        where = (self._turn, *((buffer, offset) for buffer, offset in given.values()))
+        where = (self._turn, frozenset(self._fresh), *given.values())
         if where not in self._programs:
             # A kept state is here, too: the run before this one may still write it.
             given |= {name: self.place((name, False)) for name in self._states}
@@ -326,6 +279,9 @@ class BoundPrograms:
                 self._state, self._chunk, self._memory.pools[self._turn], copied_in=(),
                 copied_out=(), given=given,
             )  # fmt: skip
+        if not (self._imported or self._fresh) and all(tensor.home.is_fixed(tensor.key)
+                                      for tensor in self._given.values()):  # fmt: skip
+            self._settled[self._turn] = self._programs[where]
         return self._programs[where]
 
     def close(self) -> None:
@@ -333,6 +289,7 @@ class BoundPrograms:
         if self._is_closed:
             return
         self._is_closed = True
+        self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
         if not self.opened.is_stuck:

@@ -64,6 +64,9 @@ class TensorHome(Protocol):
     def place(self, key: tuple[str, bool]) -> Given:
         """Return buffer and offset of the present value."""
 
+    def is_fixed(self, key: tuple[str, bool]) -> bool:
+        """Tell whether a value never moves in memory."""
+
     def is_resident(self, key: tuple[str, bool]) -> bool:
         """Tell whether the value is in device memory, which the host may be unable to map."""
 

@@ -1,0 +1,108 @@
+"""Caches of keys and values: rows written in place, attention over the valid rows."""
+
+from __future__ import annotations
+
+import cache_graphs
+import numpy as np
+import pytest
+from cache_graphs import Case
+from tiers import seeds
+
+import vklab
+from vklab import settings
+from vklab.errors import ModelError, PlanError
+from vklab.graph.graph import Graph, Node
+from vklab.types import TensorInfo
+
+# Odd lengths, groups of one to nine heads, heads of sizes that end in the middle of 16 bytes.
+CASES = {
+    "groups": Case([129], [1], heads=9, kv_heads=3, size=64, context=300, kind="F16", turned=64),
+    "empty": Case([0], [1]),
+    "steps": Case([7, 127], [3, 1], heads=9, kv_heads=3, size=64, context=200, turned=64,
+                  neighbours=True),
+    "part": Case([1031], [1], heads=9, kv_heads=3, size=80, context=1100, kind="F16", turned=32),
+    "wide": Case([1], [5], heads=3, kv_heads=3, size=128, context=128, turned=128),
+    "full": Case([127], [1], heads=8, kv_heads=1, size=32, context=128, kind="F16"),
+    "chunk": Case([128, 0, 40], [9, 33, 0], heads=6, kv_heads=2, size=32, context=300,
+                  kind="F16", turned=32),
+    "tail": Case([6], [2], heads=3, kv_heads=1, size=20, context=60, kind="F16", turned=20),
+    "singles": Case([63, 64], [1, 1], heads=5, kv_heads=5, size=12, context=65),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", seeds(*CASES))
+def test_rows_are_written_and_read(name, device):
+    case = CASES[name]
+    with settings.settings(FALLBACK=False), vklab.load(case.graph(), device) as session:
+        found = session.run(case.inputs())
+    keys, values, results = case.expected()
+    for made, expected in ((found["key"], keys), (found["value"], values)):
+        rows = cache_graphs.rows_of(made, case.size, case.kind)
+        unit = 2.0**-10 if case.kind == "F16" else 2.0**-22
+        assert (abs(rows - expected) <= unit * abs(expected) + unit).all()
+    assert np.isfinite(found["y"]).all()
+    # A key that is rounded to the other neighbour moves a score by 2^-11 of itself.
+    bound = 2e-3 if case.kind == "F16" else 2e-6
+    assert abs(case.valid(found["y"]) - case.valid(results)).max() < bound
+
+
+def test_a_state_stays_where_it_is_in_several_bindings(opened):
+    case = CASES["steps"]
+    given, states = case.inputs(), {"past_key": "key", "past_value": "value"}
+    index = opened.info.index
+    used = opened.allocator.used_bytes
+    with vklab.load(case.graph(), index) as session, session.bind(given, state=states) as one:
+        cache_bytes = given["past_key"].nbytes
+        shared = {name: one.inputs[name] for name in states}
+        alone = opened.allocator.used_bytes - used
+        with session.bind({**given, **shared}, state=states) as other:
+            first, second = one.inputs["past_key"], other.inputs["past_key"]
+            assert second.origin == "bound" and first.home.place(first.key) == second.home.place(
+                second.key)
+            more = opened.allocator.used_bytes - used - alone
+            y = [other.run()["y"].numpy().copy(), one.run()["y"].numpy().copy()]
+            recordings = len(one._home._programs)
+            again = one.run()["key"].numpy().copy()
+        assert recordings == len(one._home._programs) == 1  # nothing is swapped
+    assert alone >= 2 * cache_bytes > more  # one cache in all, and the other values twice
+    assert (y[0] == y[1]).all()
+    keys = case.expected()[0]
+    assert abs(cache_graphs.rows_of(again, case.size, case.kind) - keys).max() < 1e-5
+
+
+def test_a_changed_input_must_be_a_state(device):
+    case = CASES["empty"]
+    with vklab.load(case.graph(), device) as session, pytest.raises(
+        ModelError, match="input past_value is changed in place by each run; bind it as a state"
+    ):
+        session.bind(case.inputs(), state={"past_key": "key"})
+
+
+def test_no_node_reads_rows_that_were_overwritten(device):
+    case = CASES["empty"]
+    graph = case.graph()
+    late = Node("late", "Identity", ("past_key",), ("old",))
+    nodes = (*graph.nodes, late, Node("sum", "Add", ("old", "key"), ("sum",)))
+    changed = Graph("late", 24, nodes, graph.inputs, ("y", "sum"), graph.initializers, graph.infos,
+                    graph.opsets)  # fmt: skip
+    with pytest.raises(PlanError, match="'key' writes key in place of past_key, which must be"):
+        vklab.load(changed, device)
+
+
+@pytest.mark.parametrize("bad", seeds(
+    ("past_key", (1, 2, 64, 17)), ("past_key", (1, 3, 64, 16)), ("lengths", (2,)),
+    ("q", (1, 1, 60)), ("k", (1, 1, 36)), ("cos", (63, 8)), ("cos", (64, 7)),
+))  # fmt: skip
+def test_sizes_that_do_not_fit_are_refused(bad, device):
+    name, shape = bad
+    case = Case([0], [1], turned=16)
+    graph = case.graph()
+    inputs = tuple(TensorInfo(i.name, i.dtype, shape) if i.name == name else i
+                   for i in graph.inputs)  # fmt: skip
+    constants = dict(graph.initializers)
+    if name == "cos":
+        constants[name] = TensorInfo(name, "float32", shape, np.zeros(shape, np.float32))
+    infos = {info.name: info for info in (*inputs, *constants.values())}
+    changed = Graph("bad", 24, graph.nodes, inputs, graph.outputs, constants, infos, graph.opsets)
+    with pytest.raises(ModelError, match="node '(key|y)'"), vklab.load(changed, device) as session:
+        session.run({i.name: np.zeros(i.dims, i.dtype) for i in inputs})
