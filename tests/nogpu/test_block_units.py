@@ -26,8 +26,8 @@ LIMITS = {"minSubgroupSize": 32, "maxSubgroupSize": 32, "maxComputeSharedMemoryS
           "maxStorageBufferRange": 1 << 32, "maxComputeWorkGroupInvocations": 1024}  # fmt: skip
 GPU = fake_device(
     LIMITS, subgroup_size=32, subgroup_operations=frozenset({"basic", "shuffle", "arithmetic"}),
-    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt64", "shaderInt8", "shaderInt16",
-                        "uniformAndStorageBuffer8BitAccess",
+    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt64", "shaderInt8",
+                        "shaderInt16", "uniformAndStorageBuffer8BitAccess",
                         "uniformAndStorageBuffer16BitAccess"}),
     cooperative_matrices=(CooperativeMatrix(16, 16, 16, "float16", "float16", "float32",
                                             "float32"),),

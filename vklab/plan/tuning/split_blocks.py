@@ -20,7 +20,7 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["apply", "fill"]
 
-# Pairs of bytes of a block's head; that of Q6_K comes last. Blocks of Q4_K and Q5_K begin at 16 bytes.
+# Pairs of bytes of a block's head, which comes first but in Q6_K. Others begin at 16 bytes.
 HEADS = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q5_1": 4, "Q6_K": 9}
 KERNELS = frozenset({"matvec_units", "unpack_units"})
 _NAME = re.compile(r"(.*):(codes|heads)(Q\w+)", re.S)

@@ -32,9 +32,9 @@ __all__ = ["choose", "rules_for"]
 
 # A kernel's dispatch and the number of parts into which its sums should be cut.
 Chosen = tuple[Dispatch, int]
+Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
-# Kernels of products with weights in blocks.
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
@@ -47,7 +47,7 @@ def choose(
     dispatch: Dispatch,
     info: DeviceInfo,
     resident: Collection[str] = (),
-    tuned: Mapping[str, Choice] | None = None,
+    tuned: Tuned = None,
 ) -> tuple[Dispatch, ...]:
     """Return the fastest equivalent dispatches for a device; `dispatch` itself if there is no rule.
 
@@ -84,17 +84,14 @@ def choose(
 
 
 def _blocks(
-    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str],
-    tuned: Mapping[str, Choice] | None,
-) -> tuple[Dispatch, ...]:  # fmt: skip
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str], tuned: Tuned
+) -> tuple[Dispatch, ...]:
     """Return a product with weights in blocks by the fastest kernels of a device."""
     *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
-    if halves or product.kernel == "matmul":
+    if product.kernel == "matmul":
         split = (split_blocks.apply(each, info, resident) for each in halves)
         return (*split, *choose(product, info, resident, tuned))
-    units = block_units.of(dispatch, info)
-    if units is None:
-        return (block_rows.choose(dispatch, info),)
+    units = block_units.of(dispatch, info) or block_rows.choose(dispatch, info)
     return (split_blocks.apply(units, info, resident),)
 
 
