@@ -23,6 +23,7 @@ FAILS = "#!{python}\nimport sys\nsys.exit('no such model')\n"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(language, "SETTLE_S", 0.0)
+    monkeypatch.setattr(language, "WARM_S", 0.0)
     monkeypatch.setattr(language, "REPEATS", 1)
 
 

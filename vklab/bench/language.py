@@ -32,8 +32,9 @@ from vklab.runtime.observe import calibration, timestamps
 
 __all__ = ["Lengths", "Row", "llama_bench", "measure"]
 
-# Clocks of an idle GPU are slow: it works this long before anything is timed.
-SETTLE_S, REPEATS, SLOW_S = 0.4, 5, 5.0
+# Clocks of an idle GPU are slow: it multiplies matrices for some seconds before anything is timed,
+# and does what is timed for a moment.
+WARM_S, SETTLE_S, REPEATS, SLOW_S = 2.5, 0.4, 5, 5.0
 LLAMA_SECONDS = 900
 # Layers that llama-bench puts on the device: all of any model.
 ALL_LAYERS = "999"
@@ -141,6 +142,11 @@ def _vklab(
             for _ in decoder.generate(limit=lengths.generate):
                 pass
 
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < WARM_S * (not open_devices.select(device).is_cpu):
+            decoder.rewind()
+            decoder.prompt(tokens(more - 1))
+        decoder.rewind()
         if lengths.depth:
             decoder.prompt(tokens(lengths.depth))
         prompt_s = _seconds(lambda: decoder.rewind(lengths.depth),

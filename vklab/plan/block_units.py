@@ -28,7 +28,7 @@ MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
 FLOAT_WORKGROUP = 128
 # Invocations of a workgroup; rows of weights from which on a subgroup takes several in turn, and
 # the most of them; steps along a row, and eights of A, that an invocation fetches at once.
-WORKGROUP, SMALL, MANY, MOST_TILES, MOST_DEPTH, MOST_AHEAD = 512, 256, 4096, 8, 3, 4
+WORKGROUP, SMALL, MANY, MOST_TILES, MOST_DEPTH, MOST_AHEAD = 512, 256, 4096, 8, 1, 4
 
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:

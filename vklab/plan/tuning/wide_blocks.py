@@ -11,7 +11,6 @@ from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.plan import block_units
 from vklab.plan.tuning import matrix_attention
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -78,10 +77,10 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
     if block in ("F32", "BF16"):
         return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
                         "vklab")  # fmt: skip
-    units = n * k // block_units.unit(block)
+    eights = n * k // 8
     return (Dispatch(
         "unpack_units", (("b_buffer", b),), (("y_buffer", TensorInfo(name, HALF, (n, k))),),
-        registry.grid(-(-units // registry.WORKGROUP)), (("units", units),),
+        registry.grid(-(-eights // registry.WORKGROUP)), (("eights", eights),),
         (("SPLIT", "0"), ("FORMAT", block)),
     ),)  # fmt: skip
 
