@@ -115,6 +115,14 @@ def built() -> Iterator[Dispatch]:
     for op_type, inputs in PRODUCTS:
         for product in registry.apply(op_type, inputs, {}, 23).dispatches:
             yield from variants.choose(product, device)
+    gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
+        **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
+            "arithmetic", "shuffle"}))  # fmt: skip
+    for block_type, words in (("Q8_0", 68), ("F16", 128)):
+        given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
+        made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
+                              "vklab")  # fmt: skip
+        yield from variants.choose(*made.dispatches, gpu)
     for dtype in ("float32", "float16"):
         three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
@@ -156,6 +164,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matmul_blocks", "matvec_blocks"}  # the number of rows chooses
+    others |= {"matvec_floats", "matvec_units", "unpack_units"}
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 
 

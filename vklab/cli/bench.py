@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from vklab.bench import growing, measure, models, throughput
-from vklab.cli import console
+from vklab.bench import growing, language, measure, models, throughput
+from vklab.cli import bench_language, console
 from vklab.cli.inputs import Device, DType
+from vklab.llm import synthetic
 from vklab.runtime import open_devices
 
 __all__ = ["bench"]
@@ -45,6 +46,29 @@ def bench(
         bool, typer.Option("--growing", help="Measure a decoder with a KV cache instead, whose "
                            "sequence grows by one at each run.")
     ] = False,
+    language_models: Annotated[
+        bool, typer.Option("--llm", help="Measure language models with random weights instead, "
+                           "and llama.cpp in turn if llama-bench is installed.")
+    ] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help=f"With --llm: {', '.join(synthetic.SHAPES)}; repeatable.",
+                     show_default=False),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help=f"With --llm: {', '.join(synthetic.TYPES)}; repeatable.",
+                     show_default=False),
+    ] = None,
+    prompt: Annotated[int, typer.Option(min=1, help="With --llm: tokens of the prompt.")] = 512,
+    generate: Annotated[int, typer.Option(min=1, help="With --llm: tokens to generate.")] = 128,
+    depth: Annotated[
+        int, typer.Option(min=0, help="With --llm: tokens in the cache before them.")
+    ] = 0,
+    llama: Annotated[
+        str | None, typer.Option("--llama-bench", metavar="PATH", show_default=False,
+                                 help="With --llm: llama.cpp's llama-bench. Default: on PATH.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Measure the benchmark models in whole runs, with inputs and outputs in host arrays."""
@@ -53,6 +77,10 @@ def bench(
         return
     if grows:
         _growing(device, as_json)
+        return
+    if language_models:
+        bench_language.measure(shape, kind, language.Lengths(prompt, generate, depth), device,
+                               llama, as_json)  # fmt: skip
         return
     unknown = [name for name in runner or () if name not in measure.RUNNERS]
     if unknown:

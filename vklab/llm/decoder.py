@@ -97,6 +97,16 @@ class Decoder:
     # ------------------------------------------------------------------------------ what it knows
 
     @property
+    def model(self) -> CachedModel:
+        """Return the model on its device, for measurements; no generation is under way then."""
+        return self._require_model()
+
+    @property
+    def tokens(self) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens in the cache, of each sequence."""
+        return tuple(map(tuple, self._tokens))
+
+    @property
     def lengths(self) -> tuple[int, ...]:
         """Return the number of tokens in the cache, of each sequence."""
         return tuple(map(len, self._tokens))

@@ -14,6 +14,7 @@ from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan.fusion import (
     attention,
+    block_products,
     chains,
     codegen,
     epilogues,
@@ -31,6 +32,8 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
+    block_products.fuse_norms,  # after gates: fewer products repeat the norm
     prologues.fuse_prologues,
     operands.read_strided,  # after epilogues, which store a result transposed at no cost
     attention.join_attention,  # after read_strided: the joint kernel reads the same strides

@@ -5,7 +5,7 @@ Decides which fused kernels fit a device, not which fusions to try. Visited by l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +37,7 @@ class Flow:
     Attributes:
         roots: the value whose memory each value shares.
         slices: the element of its root at which a value starts, if not 0.
+        info: the device.
         writers: the numbers of the dispatches that write each root; `readers` likewise.
         kept: the roots that must stay in memory: inputs, outputs, constants.
         shared_bytes: the shared memory of a workgroup.
@@ -55,7 +56,7 @@ class Flow:
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
         self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
-        self._info, self._widths = info, dict[str, int]()
+        self.info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
         self.shared_bytes = info.limit("maxComputeSharedMemorySize")
         self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
@@ -106,14 +107,29 @@ class Flow:
         dispatch = joined(self.at(into), self.at(removed))
         if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
             return False
-        for number in (into, removed):
-            for value in inputs(self.at(number)):
-                self.readers[self.roots[value.name]].discard(number)
-            for _, value in self.at(number).writes:
-                self.writers[self.roots[value.name]].discard(number)
+        self._leave(removed)
+        self._leave(into)
         self.dispatches[into], self.dispatches[removed] = dispatch, None
         self.nodes[into] = (*self.nodes[min(into, removed)], *self.nodes[max(into, removed)])
         self._enter(into, dispatch)
+        return True
+
+    def spread(self, removed: int, joined: Mapping[int, Dispatch]) -> bool:
+        """Let every reader of a result do the work that makes it; tell whether all of them can.
+
+        Args:
+            removed: the number of the dispatch whose result only these readers read.
+            joined: the combined dispatch of each reader, by the reader's number.
+        """
+        if not all(codegen.fits(dispatch, self._most_buffers) for dispatch in joined.values()):
+            return False
+        for into, dispatch in joined.items():
+            self._leave(into)
+            self.dispatches[into] = dispatch
+            self.nodes[into] = (*self.nodes[removed], *self.nodes[into])
+            self._enter(into, dispatch)
+        self._leave(removed)
+        self.dispatches[removed] = None
         return True
 
     def embed(self, copy: int, removed: str, root: str, start: int) -> None:
@@ -134,13 +150,13 @@ class Flow:
 
     def binds(self, value: TensorInfo) -> bool:
         """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
-        most = self._info.limit("maxStorageBufferRange")
+        most = self.info.limit("maxStorageBufferRange")
         return self.width(value) * value.count <= most
 
     def width(self, value: TensorInfo) -> int:
         """Return the bytes of one element of a value as the device stores it."""
         if value.dtype not in self._widths:
-            stored = np.dtype(storage.stored_dtype(value.dtype, self._info))
+            stored = np.dtype(storage.stored_dtype(value.dtype, self.info))
             self._widths[value.dtype] = stored.itemsize
         return self._widths[value.dtype]
 
@@ -149,6 +165,12 @@ class Flow:
             self.readers.setdefault(self.roots[value.name], set()).add(number)
         for _, value in dispatch.writes:
             self.writers.setdefault(self.roots[value.name], set()).add(number)
+
+    def _leave(self, number: int) -> None:
+        for value in inputs(self.at(number)):
+            self.readers[self.roots[value.name]].discard(number)
+        for _, value in self.at(number).writes:
+            self.writers[self.roots[value.name]].discard(number)
 
     def lowered(self) -> Lowered:
         """Return the remaining dispatches as a Lowered."""

@@ -31,7 +31,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     m, n, k = push["m"], push["n"], push["k"]
     blocks = -(-m // MOST_ROWS)
-    if not info.is_cpu or not shares or defines["TAIL"] == "1" or blocks > linear.MOST_GROUPS:
+    is_known = dispatch.kernel in KERNELS and defines["TAIL"] == "0"
+    if not info.is_cpu or not shares or not is_known or blocks > linear.MOST_GROUPS:
         return dispatch
     constants = (("LANES", 1), ("ROWS", min(m, MOST_ROWS)), ("WORKGROUP", ROWS))
     return replace(

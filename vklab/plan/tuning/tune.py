@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_ranges, variants
+from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -52,14 +52,34 @@ def tune(
             for _, written in chosen.writes:
                 roots.setdefault(written.name, written.name)
             for _, read in chosen.reads:
-                made = None if read.name in roots else prepack.fill(read, constants)
+                made = None if read.name in roots else (
+                    prepack.fill(read, constants) or split_blocks.fill(read, constants))
                 if made is not None:
                     roots[made.name], constants[made.name] = made.name, made
+    named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
+                   for dispatch in chosen), lowered.roots)  # fmt: skip
     return replace(
-        lowered, dispatches=tuple(dispatch for chosen in each for dispatch in chosen),
-        nodes=tuple(n for n, chosen in zip(lowered.nodes, each, strict=True) for _ in chosen),
-        roots=roots, constants=constants,
+        lowered, dispatches=tuple(dispatch for _, dispatch in named),
+        nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
     )  # fmt: skip
+
+
+def _once(
+    named: Iterable[tuple[str, Dispatch]], known: Collection[str]
+) -> list[tuple[str, Dispatch]]:
+    """Return dispatches without those that write again a value that tuning has added.
+
+    Args:
+        named: dispatches with the names of their nodes.
+        known: the values that there were before.
+    """
+    made, written = [], set[str]()
+    for node, dispatch in named:
+        names = {info.name for _, info in dispatch.writes}
+        if not names <= written:
+            made.append((node, dispatch))
+        written |= names - set(known)
+    return made
 
 
 def _choose(

@@ -13,14 +13,17 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import linear, registry
+from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
     cache_groups,
     matrix_attention,
     prepack,
     problems,
+    split_blocks,
     split_sums,
     tiles,
+    wide_blocks,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
@@ -30,8 +33,10 @@ __all__ = ["choose", "rules_for"]
 
 # A kernel's dispatch and the number of parts into which its sums should be cut.
 Chosen = tuple[Dispatch, int]
+Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
+BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
@@ -43,7 +48,7 @@ def choose(
     dispatch: Dispatch,
     info: DeviceInfo,
     resident: Collection[str] = (),
-    tuned: Mapping[str, Choice] | None = None,
+    tuned: Tuned = None,
 ) -> tuple[Dispatch, ...]:
     """Return the fastest equivalent dispatches for a device; `dispatch` itself if there is no rule.
 
@@ -56,10 +61,10 @@ def choose(
     if not settings.get("DISABLE_VARIANTS"):
         if dispatch.kernel == "attention":
             return (matrix_attention.choose(dispatch, info),)
-        if dispatch.kernel in block_rows.KERNELS:
-            return (block_rows.choose(dispatch, info),)
         if dispatch.kernel in cache_groups.KERNELS:
             return (cache_groups.choose(dispatch, info),)
+        if dispatch.kernel in BLOCKS:
+            return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
@@ -79,6 +84,18 @@ def choose(
         chosen = found or next(filter(None, expected))
     made = split_sums.split(*chosen, dispatch, sizes, info)
     return tuple(replace(each, measured=measured) for each in made) if measured else made
+
+
+def _blocks(
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str], tuned: Tuned
+) -> tuple[Dispatch, ...]:
+    """Return a product with weights in blocks by the fastest kernels of a device."""
+    *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
+    if product.kernel == "matmul":
+        split = (split_blocks.apply(each, info, resident) for each in halves)
+        return (*split, *choose(product, info, resident, tuned))
+    units = block_units.of(dispatch, info) or block_rows.choose(dispatch, info)
+    return (split_blocks.apply(units, info, resident),)
 
 
 def _as_measured(

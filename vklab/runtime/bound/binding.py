@@ -18,6 +18,7 @@ from vklab.runtime.bound import planning
 from vklab.runtime.bound.copying import CopiedRun
 from vklab.runtime.bound.programs import BoundPrograms
 from vklab.runtime.bound.tensors import DeviceTensor, Tensors, on_host
+from vklab.runtime.program import Program
 from vklab.types import TensorInfo
 
 __all__ = ["DeviceBinding", "bind"]
@@ -206,6 +207,14 @@ class DeviceBinding:
         with self._lock:
             if isinstance(self._home, BoundPrograms):
                 self._home.settle()
+
+    @property
+    def program(self) -> Program:
+        """Return the recording of the next run, for measurements; VklabError if there is none."""
+        home = self._require_home()
+        if not isinstance(home, BoundPrograms):
+            raise VklabError(f"the binding has no recording of its own: {self.reason}")
+        return home.recording()
 
     @property
     def in_flight(self) -> int:

@@ -1,0 +1,253 @@
+"""Products with weights in blocks on a GPU: kernels, what they take along, and what prevents it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from block_cases import moderate_blocks
+from fake_device import fake_device
+from llama_models import tiny_model
+from small_models import ROOT
+
+from vklab import settings
+from vklab.graph import passes, shapes
+from vklab.llm.llama import llama_graph
+from vklab.ops import blocks, registry
+from vklab.ops.blocks import words
+from vklab.plan import block_units, fusion, lowering
+from vklab.plan import plan as plans
+from vklab.plan.chunk import Chunk
+from vklab.plan.tuning import split_blocks, variants
+from vklab.shader import stock_builder
+from vklab.types import CooperativeMatrix, TensorInfo
+
+FLOATS = ("F16", "BF16", "F32")
+LIMITS = {"minSubgroupSize": 32, "maxSubgroupSize": 32, "maxComputeSharedMemorySize": 49152,
+          "maxStorageBufferRange": 1 << 32, "maxComputeWorkGroupInvocations": 1024}  # fmt: skip
+GPU = fake_device(
+    LIMITS, subgroup_size=32, subgroup_operations=frozenset({"basic", "shuffle", "arithmetic"}),
+    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt64", "shaderInt8",
+                        "shaderInt16", "uniformAndStorageBuffer8BitAccess",
+                        "uniformAndStorageBuffer16BitAccess"}),
+    cooperative_matrices=(CooperativeMatrix(16, 16, 16, "float16", "float16", "float32",
+                                            "float32"),),
+)  # fmt: skip
+
+
+def product(rows=1, block_type="Q4_K", elements=256, count=70, dtype="float32", weights=None):
+    size = count * blocks.FORMATS[block_type].row_bytes(elements)
+    made = registry.apply(
+        "MatMulBlocks",
+        (TensorInfo("a", dtype, (rows, elements)),
+         TensorInfo("b", "uint32", (-(-size // 4),), weights)),
+        {"block_type": block_type, "N": count, "K": elements}, 1, "vklab",
+    )  # fmt: skip
+    assert isinstance(made, registry.Result)
+    return made.dispatches[0]
+
+
+def chosen(dispatch, info=GPU):
+    return [(made.kernel, dict(made.constants).get("ROWS")) for made in
+            variants.choose(dispatch, info)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "at_once", "groups"), [(1, 1, 1), (3, 3, 1), (8, 4, 2)])
+def test_a_gpu_multiplies_units(rows, at_once, groups):
+    for name in blocks.FORMATS:
+        (made,) = variants.choose(product(rows, name), GPU)
+        assert made.kernel == ("matvec_floats" if name in FLOATS else "matvec_units")
+        sizes = dict(made.constants)
+        assert sizes["ROWS"] == at_once and made.workgroups[2] == groups
+        each = sizes["WORKGROUP"] // 32 * sizes["AT_ONCE"]
+        assert made.workgroups[:2] == (-(-70 // each), 1)
+
+
+@pytest.mark.parametrize(("changes", "kernel"), [
+    ({"type": "cpu"}, "matvec_blocks"), ({"features": frozenset()}, "matvec_blocks"),
+    ({"subgroup_operations": frozenset({"basic", "shuffle"})}, "matvec_blocks"),
+    ({"limits": {**GPU.limits, "minSubgroupSize": 8}}, "matvec_blocks"),
+    ({"limits": {**GPU.limits, "maxComputeSharedMemorySize": 500}}, "matvec_blocks"),
+    ({}, "matvec_units"),
+])  # fmt: skip
+def test_devices_that_cannot_keep_the_kernel(changes, kernel):
+    info = fake_device(**{**vars(GPU), **changes})
+    assert chosen(product(), info)[0][0] == kernel
+
+
+@pytest.mark.parametrize("switch", ["DISABLE_INTEGER_DOT", "DISABLE_VARIANTS"])
+def test_both_switches_keep_float32(switch):
+    with settings.settings(**{switch: True}):
+        assert chosen(product())[0][0] == "matvec_blocks"
+
+
+def test_shared_memory_limits_the_rows_of_activations():
+    assert chosen(product(8, "Q4_0", 8192, 2)) == [("matvec_units", 3)]
+    assert chosen(product(8, "Q4_0", 65536, 2)) == [("matvec_blocks", 8)]
+
+
+def test_rows_of_floats_that_end_within_sixteen_bytes_keep_the_kernel():
+    assert chosen(product(1, "F16", 36))[0][0] == "matvec_blocks"
+    assert chosen(product(1, "F32", 36))[0][0] == "matvec_floats"
+
+
+def test_many_rows_are_halves_for_matrix_units():
+    made = [kernel for kernel, _ in chosen(product(64, "Q4_K", 512, 96))]
+    assert made[:3] == ["elementwise", "unpack_units", "matmul_cooperative"]
+    assert [k for k, _ in chosen(product(64, "F16", 512, 96))][:2] == ["elementwise",
+                                                                      "matmul_cooperative"]
+    assert [k for k, _ in chosen(product(64, "BF16", 512, 96, "float16"))][:2] == [
+        "gather_blocks", "matmul_cooperative"]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [(15, "Q4_K", 512), (64, "F16", 36), (64, "F32", 36)])
+def test_few_rows_and_odd_ones_are_no_halves(given):
+    (made,) = variants.choose(product(*given), GPU)
+    assert made.kernel == "matmul_blocks"
+
+
+def test_weights_too_large_for_halves_stay_blocks(monkeypatch):
+    info = fake_device(**{**vars(GPU), "limits": {**LIMITS, "maxStorageBufferRange": 1 << 16}})
+    assert chosen(product(64, "Q4_K", 512, 96), info)[0][0] == "matmul_blocks"
+
+
+def decoding(model, **inputs):
+    """Return the dispatches of one token, fused for a GPU."""
+    graph = llama_graph(model)
+    sizes = {"batch": 1, "steps": 1, "past": 3, **inputs}
+    graph = passes.run(shapes.infer(shapes.bind(graph, sizes)))
+    return graph, fusion.fuse(graph, lowering.lower(graph), GPU)
+
+
+def kernels(fused):
+    return [dispatch.kernel for dispatch in fused.dispatches]
+
+
+def products(fused):
+    return [kernel for kernel in kernels(fused) if kernel.startswith("matvec_")]
+
+
+def test_a_layer_has_no_dispatch_for_norms_and_gates():
+    _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
+    found = kernels(fused)
+    # q, k, v, output, gate with up, down, logits
+    assert len(products(fused)) == 7 and "normalize" not in found
+    gated = [d for d in fused.dispatches if dict(d.defines).get("GATED") == "1"]
+    assert len(gated) == 1 and dict(gated[0].defines)["NORM"] == "1"
+    assert [name for name, _ in gated[0].reads] == ["a_buffer", "b_buffer", "g_buffer", "w_buffer"]
+    assert sum(bool(d.epilogue) for d in fused.dispatches if d.kernel == "matvec_blocks") == 2
+
+
+@pytest.mark.parametrize(("left_out", "normalized", "gated"), [
+    ("fuse_norms", 3, 1), ("fuse_gates", 0, 0), ("fuse_gates, fuse_norms", 3, 0)])  # fmt: skip
+def test_each_is_left_out_by_its_name(left_out, normalized, gated):
+    with settings.settings(DISABLE_PASSES=left_out):
+        _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
+    assert kernels(fused).count("normalize") == normalized
+    assert sum(dict(d.defines).get("GATED") == "1" for d in fused.dispatches) == gated
+
+
+def test_norms_of_heads_and_biases_keep_their_dispatches():
+    _, fused = decoding(tiny_model("qwen3", width=256, hidden=512, layers=1))
+    assert kernels(fused).count("normalize") == 2  # of the heads of queries and keys
+    _, fused = decoding(tiny_model("qwen2", width=256, hidden=512, layers=1))
+    assert "normalize" not in kernels(fused)
+
+
+def test_gate_and_up_in_different_formats_stay_two_products():
+    model = tiny_model(width=256, hidden=512, layers=1, kinds={"ffn_up": "Q4_K"})
+    _, fused = decoding(model)
+    assert len(products(fused)) == 8 and "normalize" not in kernels(fused)
+
+
+def test_a_norm_with_another_reader_stays():
+    model = tiny_model(width=256, hidden=512, layers=1, kinds={"attn_v": "Q8_0"})
+    with settings.settings(DISABLE_INTEGER_DOT=True):
+        _, fused = decoding(model)
+    assert kernels(fused).count("normalize") == 3, "products in float32 do not normalise"
+
+
+def test_fusing_what_is_fused_changes_nothing():
+    graph, once = decoding(tiny_model(width=256, hidden=512, layers=2))
+    assert fusion.fuse(graph, once, GPU).dispatches == once.dispatches
+
+
+def test_a_plan_for_a_gpu_is_complete():
+    graph, _ = decoding(tiny_model(width=256, hidden=512, layers=2))
+    chunk = plans.lower_chunk(Chunk(0, graph), GPU)
+    assert len(chunk.barriers) < len(chunk.dispatches)
+    assert all(info.name in chunk.memory.slots for d in chunk.dispatches
+               for _, info in d.reads + d.writes)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(split_blocks.HEADS))
+def test_heads_of_blocks_are_read_apart_without_a_copy(name):
+    data = moderate_blocks(name, 3, 256)
+    held = words(data)
+    (made,) = variants.choose(product(1, name, 256, 3, weights=held), GPU)
+    (unpacked, *_) = variants.choose(product(64, name, 256, 64), GPU)[1:]
+    assert dict(made.defines)["SPLIT"] == "1" and dict(unpacked.defines)["SPLIT"] == "0"
+    reads, constants = dict(made.reads), {"b": TensorInfo("b", "uint32", held.shape, held)}
+    parts = [split_blocks.fill(reads[key], constants) for key in ("b_buffer", "b_heads_buffer")]
+    arrays = [part.constant for part in parts]
+    assert all(np.may_share_memory(array, held) for array in arrays)
+    assert [part.dims for part in parts] == [array.shape for array in arrays]
+    whole = arrays[::-1] if name != "Q6_K" else arrays
+    size = blocks.FORMATS[name].fields.itemsize
+    assert np.array_equal(np.concatenate(whole, axis=1).view(np.uint8), data.reshape(-1, size))
+    assert split_blocks.fill(parts[0], constants) is None, "it has its value"
+    assert split_blocks.fill(TensorInfo("other", "uint16", (1,)), constants) is None
+
+
+@pytest.mark.parametrize(("name", "resident", "changes", "switch"), [
+    ("Q8_0", ("b",), {}, {}), ("Q4_K", (), {}, {}), ("F16", (), {}, {}),
+    ("Q8_0", (), {"features": frozenset({"shaderIntegerDotProduct"})}, {}),
+    ("Q8_0", (), {}, {"DISABLE_PREPACK": True}),
+])  # fmt: skip
+def test_other_weights_are_read_as_they_are(name, resident, changes, switch):
+    held = words(moderate_blocks(name, 3, 256))
+    with settings.settings(**switch):
+        (made,) = variants.choose(product(1, name, 256, 3, weights=held),
+                                  fake_device(**{**vars(GPU), **changes}), resident)  # fmt: skip
+    assert dict(made.defines).get("SPLIT", "0") == "0"
+    assert dict(made.reads)["b_buffer"].name == "b"
+
+
+def test_a_weight_with_another_reader_is_held_once():
+    graph, _ = decoding(tiny_model(width=256, hidden=512, layers=1, tied=True))
+    chunk = plans.lower_chunk(Chunk(0, graph), GPU)
+    readers = {info.name for d in chunk.dispatches for _, info in d.reads}
+    assert "token_embd.weight" in readers and "token_embd.weight:codesQ8_0" not in readers
+    assert "blk.0.attn_q.weight:headsQ8_0" in readers and "blk.0.attn_q.weight" not in readers
+
+
+def test_products_of_one_input_share_its_halves():
+    graph, _ = decoding(tiny_model(width=256, hidden=512, layers=1), steps=64)
+    chunk = plans.lower_chunk(Chunk(0, graph), GPU)
+    written = [info.name for d in chunk.dispatches for _, info in d.writes]
+    halves = [name for name in written if name.endswith(":halves")]
+    assert len(halves) == len(set(halves)) == 4  # of norms, attention and the gated values
+
+
+def test_a_machine_without_a_compiler_has_the_kernels():
+    stock = {variant for name in (*block_units.KERNELS, "unpack_units", "matmul_cooperative",
+                                  "gather_blocks")
+             for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
+             }  # fmt: skip
+
+    def is_stock(dispatch):
+        return (dispatch.kernel, tuple(sorted(dispatch.defines)), "") in stock
+
+    for name in blocks.FORMATS:
+        plain = block_units.of(product(1, name), GPU)
+        gated = block_units.gated(plain, plain, plain.writes[0][1])
+        x, scale = TensorInfo("x", "float32", (1, 256)), TensorInfo("s", "float32", (256,))
+        normed = [block_units.normed(each, x, scale, 1e-5) for each in (plain, gated)]
+        assert all(map(is_stock, (plain, gated, *normed))), name
+        *halves, multiplied = variants.choose(product(64, name, count=64), GPU)
+        assert is_stock(multiplied) and all(map(is_stock, halves[1:])), name
+
+
+def test_codes_are_rounded_by_the_bound_of_the_documentation():
+    x = np.random.default_rng(0).standard_normal(32)
+    codes = np.round(x * 127 / abs(x).max())
+    assert abs(codes * abs(x).max() / 127 - x).max() <= abs(x).max() / 254

@@ -1,0 +1,55 @@
+"""GGUF files with random weights: the mix of formats, values of a usual spread, bad names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vklab.errors import ModelError
+from vklab.llm import synthetic
+from vklab.llm.gguf import read_gguf
+from vklab.llm.llama import LlamaSizes
+from vklab.quantization import blocks
+
+
+@pytest.mark.parametrize("kind", synthetic.TYPES)
+def test_values_have_the_spread_of_weights(kind, tmp_path):
+    synthetic.write(tmp_path / "model.gguf", "tiny", kind)
+    file = read_gguf(tmp_path / "model.gguf")
+    assert LlamaSizes.of(file).layers == 2
+    for name, tensor in file.tensors.items():
+        values = blocks.dequantize(tensor.block_type, tensor.data)
+        assert np.isfinite(values).all()
+        if "norm" not in name:
+            spread = values.std() * tensor.shape[1] ** 0.5
+            assert 0.5 < spread < 1.5 and abs(values.mean()) < 0.1 * values.std(), name
+
+
+def test_the_mix_is_that_of_llama_quantize():
+    sizes = synthetic.SHAPES["1.1B"]
+    made = {(name, layer): synthetic._block("Q4_K_M", f"blk.{layer}.{name}", layer, sizes.layers)
+            for name in sizes.matrices() for layer in range(sizes.layers)}  # fmt: skip
+    more = {layer for (name, layer), block in made.items() if block == "Q6_K"}
+    # llama.cpp's use_more_bits for 22 layers: the first 2, the last 3, every third between
+    assert more == {0, 1, 4, 7, 10, 13, 16, 19, 20, 21}
+    assert all((block == "Q6_K") == (layer in more and name in ("attn_v", "ffn_down"))
+               for (name, layer), block in made.items())  # fmt: skip
+    assert synthetic._block("Q4_K_M", "output", 0, 22) == "Q6_K"
+    assert synthetic._block("Q4_K_M", "token_embd", 0, 22) == "Q4_K"
+    assert synthetic._block("Q8_0", "output", 0, 22) == "Q8_0"
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("1.1B", 1.1e9), ("8B", 8.03e9)])
+def test_shapes_have_the_parameters_of_their_names(name, parameters):
+    sizes = synthetic.SHAPES[name]
+    each = sum(rows * columns for rows, columns in sizes.matrices().values())
+    total = sizes.layers * each + 2 * sizes.words * sizes.width
+    assert abs(total / parameters - 1) < 0.01
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="unknown shape '7B'"):
+        synthetic.write(tmp_path / "model.gguf", "7B", "F16")
+    with pytest.raises(ModelError, match="type 'Q2_K'; shapes are tiny, 1.1B, 8B, types F16"):
+        synthetic.write(tmp_path / "model.gguf", "tiny", "Q2_K")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,160 @@
+"""Choose the kernels of a GPU for a few rows times weights in blocks, and what they take along.
+
+The weights of a unit are multiplied by int8 activations, rounded once for each row: an error of at
+most 1/254 of the largest of 32 activations in each. DISABLE_INTEGER_DOT keeps float32 for them.
+Weights as floats keep float32. Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab import settings
+from vklab.ops import registry
+from vklab.plan import storage
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["KERNELS", "gated", "normed", "of", "unit"]
+
+KERNELS = frozenset({"matvec_units", "matvec_floats"})
+UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
+GROUP = 32  # elements with one scale of activations
+FEW = 8  # the most rows of A
+FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
+OPERATIONS = frozenset({"arithmetic", "shuffle"})
+# Rows of A that share the weights; their codes, scales and sums lie in shared memory.
+MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
+FLOAT_WORKGROUP = 128
+# Invocations of a workgroup; rows of weights from which on a subgroup takes several in turn, and
+# the most of them; steps along a row, and eights of A, that an invocation fetches at once.
+WORKGROUP, SMALL, MANY, MOST_TILES, MOST_DEPTH, MOST_AHEAD = 512, 256, 4096, 8, 1, 4
+
+
+def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+    """Return a matvec_blocks dispatch as one of KERNELS; None where a device cannot run those.
+
+    Args:
+        dispatch: a dispatch of any kernel.
+        info: the device.
+    """
+    if dispatch.kernel in KERNELS:
+        return dispatch
+    is_known = dispatch.kernel == "matvec_blocks" or _is_nbits(dispatch, info)
+    if not is_known or info.is_cpu or settings.get("DISABLE_VARIANTS"):
+        return None
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    nbits = {name: defines[name] for name in ("ZERO", "BIAS") if name in defines}
+    name = f"N{defines['BITS']}" if nbits else defines["DEQUANTIZE"].removeprefix("dequantize_")
+    k, lanes = push["k"], info.subgroup_size
+    rows = _rows(push["m"], k, name in FLOATS, info)
+    whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
+    if not rows or not whole or SMALL % lanes or not info.subgroup_operations >= OPERATIONS:
+        return None
+    kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
+    fixed = () if name in FLOATS else (("SPLIT", "0"), ("NBITS", defines.get("BITS", "0")))
+    sizes = {"K": k, "ROWS": rows, "SUBGROUP": lanes,
+             "WORKGROUP": min(WORKGROUP if push["n"] > SMALL else SMALL,
+                              info.limit("maxComputeWorkGroupInvocations"))}  # fmt: skip
+    if nbits:
+        sizes["BLOCK"] = push["block"]
+    made = replace(
+        dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
+        push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
+        defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name), *fixed, *nbits.items()),
+        constants=tuple(sizes.items()), iterations=k // lanes + k // 8,
+    )  # fmt: skip
+    return _sized(made)
+
+
+def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether a dispatch is MatMulNBits of a few rows, whose blocks are groups of 32."""
+    if dispatch.kernel != "matmul_nbits" or dict(dispatch.defines)["BITS"] not in ("4", "8"):
+        return False
+    push = dict[str, Any](dispatch.push)
+    whole = push["block"] % GROUP == 0 and push["k"] % push["block"] == 0
+    return push["m"] <= FEW and whole and storage.stored_dtype("uint8", info) == "uint8"
+
+
+def unit(name: str) -> int:
+    """Return the elements of a unit of a block format."""
+    return UNITS.get(name, GROUP)
+
+
+def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
+    """Return the rows of A of a workgroup; 0 if a device cannot multiply codes, or none fits."""
+    rows = min(m, MOST_ROWS)
+    if is_float:
+        return rows
+    if "shaderIntegerDotProduct" not in info.features or settings.get("DISABLE_INTEGER_DOT"):
+        return 0
+    sums = 4 * MOST_ROWS * WORKGROUP // info.subgroup_size
+    left = max(0, info.limit("maxComputeSharedMemorySize") - sums)
+    return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // GROUP))
+
+
+def _sized(dispatch: Dispatch) -> Dispatch:
+    """Return a dispatch of KERNELS with the sizes and workgroups that were fastest on an H200."""
+    push, sizes = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    defines, n, k = dict(dispatch.defines), push["n"], sizes["K"]
+    is_few = sizes["ROWS"] == 1
+    if dispatch.kernel == "matvec_floats":
+        sizes |= {"WORKGROUP": FLOAT_WORKGROUP, "AT_ONCE": 2 if is_few and n >= 4 * MANY else 1,
+                  "DEPTH": 4 if is_few and n < 2 * MANY and defines["GATED"] == "0" else 1}
+        tiles = 1
+    else:
+        steps = -(-k // (unit(defines["FORMAT"]) * sizes["SUBGROUP"]))
+        tiles = max(1, min((n + MANY // 2) // MANY, MOST_TILES))
+        sizes |= {"AT_ONCE": 1, "TILES": tiles, "DEPTH": min(steps, MOST_DEPTH) if is_few else 1,
+                  "AHEAD": min(-(-k // 8 // sizes["WORKGROUP"]), MOST_AHEAD)}  # fmt: skip
+    each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"] * tiles
+    x, y, _ = registry.grid(-(-n // each))
+    return replace(dispatch, constants=tuple(sizes.items()),
+                   workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))  # fmt: skip
+
+
+def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
+    """Return SiLU(A G') * (A B') as one dispatch; None for products that do not match.
+
+    Args:
+        up: the product by B, as `of` returns it.
+        gate: the product by G, of the same A, sizes and format.
+        result: the tensor to write.
+
+    Source: Shazeer 2020, SwiGLU
+    """
+    if (up.kernel, up.defines, up.push) != (gate.kernel, gate.defines, gate.push):
+        return None
+    if up.epilogue or gate.epilogue or dict(up.defines)["NORM"] == "1":
+        return None
+    made = replace(
+        up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
+        writes=(("y_buffer", result),), flops=up.flops + gate.flops,
+        defines=_with(up.defines, "GATED", "1"),
+    )  # fmt: skip
+    return _sized(made)
+
+
+def normed(
+    dispatch: Dispatch, x: TensorInfo, scale: TensorInfo, epsilon: float
+) -> Dispatch | None:
+    """Return a product whose rows of A are x, normalised; None if they are normalised already.
+
+    Args:
+        dispatch: a dispatch of KERNELS.
+        x: the tensor before RMSNormalization.
+        scale: the factors of the elements of a row, float32.
+        epsilon: the number added to the mean square.
+    """
+    if dict(dispatch.defines)["NORM"] == "1" or dict(dispatch.reads)["a_buffer"].dtype != x.dtype:
+        return None
+    reads = ((name, x if name == "a_buffer" else info) for name, info in dispatch.reads)
+    push = ((name, epsilon if name == "epsilon" else value) for name, value in dispatch.push)
+    return replace(dispatch, reads=(*reads, ("w_buffer", scale)), push=tuple(push),
+                   defines=_with(dispatch.defines, "NORM", "1"))  # fmt: skip
+
+
+def _with(
+    defines: tuple[tuple[str, str], ...], name: str, value: str
+) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value if key == name else old) for key, old in defines)

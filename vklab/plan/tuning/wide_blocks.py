@@ -1,0 +1,113 @@
+"""Multiply many rows by weights in blocks on matrix units: as halves, by the kernels of MatMul.
+
+The weights are dequantised once for each product, into memory that is used again by the next one.
+Rows of A are rounded to halves, so numbers beyond 65,504 become infinite. Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab.ops import linear, registry
+from vklab.ops.dtypes import ELEMENT_TYPES
+from vklab.plan.tuning import matrix_attention
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["choose"]
+
+# Rows from which on matrix units pay; and bytes of dequantised weights.
+FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
+HALF = "float16"
+
+
+def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Return the dispatches that make halves of both operands, and their product.
+
+    Args:
+        dispatch: a product with blocks.
+        info: the device.
+
+    Returns nothing for a product that another kernel should compute.
+    """
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    if dispatch.kernel != "matmul_blocks" or matrix_attention.matrix_shape(info) is None:
+        return ()
+    m, n, k = push["m"], push["n"], push["k"]
+    largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
+    if m < FEWEST_ROWS or n < FEWEST_ROWS or k % 8 or 2 * n * k > largest:
+        return ()
+    result, reads = dispatch.writes[0][1], dict(dispatch.reads)
+    name = defines["DEQUANTIZE"].removeprefix("dequantize_")
+    made = [*_rows(reads["a_buffer"]),
+            *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k)]  # fmt: skip
+    written = {each.reads[0][1].name: each.writes[0][1] for each in made}
+    rows = written.get(reads["a_buffer"].name, reads["a_buffer"])
+    # Halves lie in the file as the product reads them.
+    as_given = TensorInfo(reads["b_buffer"].name, HALF, (n, k))
+    weights = written.get(reads["b_buffer"].name, as_given)
+    (product,) = linear.product(rows, weights, None, _computed(dispatch), (m, n, k), (k, 1), (1, k))
+    kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
+    return *made, replace(
+        product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
+        defines=tuple({**dict(product.defines), **kept}.items()),
+    )  # fmt: skip
+
+
+def _rows(a: TensorInfo) -> tuple[Dispatch, ...]:
+    """Return the dispatch that rounds A to halves; none if A has halves.
+
+    Their name is that of A, so that products of one A share them.
+    """
+    return () if a.dtype == HALF else _applied("Cast", a, f"{a.name}:halves", {}, 13, "")
+
+
+def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Dispatch, ...]:
+    """Return the dispatch that makes halves of B; none if B has halves.
+
+    Args:
+        b: weights in blocks.
+        name: the name of the halves.
+        block: the name of the block format.
+        n: rows of B.
+        k: elements of a row.
+    """
+    if block == "F16":
+        return ()
+    if block in ("F32", "BF16"):
+        return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
+                        "vklab")  # fmt: skip
+    eights = n * k // 8
+    return (Dispatch(
+        "unpack_units", (("b_buffer", b),), (("y_buffer", TensorInfo(name, HALF, (n, k))),),
+        registry.grid(-(-eights // registry.WORKGROUP)), (("eights", eights),),
+        (("SPLIT", "0"), ("FORMAT", block)),
+    ),)  # fmt: skip
+
+
+def _applied(
+    op_type: str, x: TensorInfo, name: str, attributes: dict[str, Any], opset: int, domain: str
+) -> tuple[Dispatch, ...]:
+    """Return the dispatches of an operator that turns x into halves.
+
+    Args:
+        op_type: the operator.
+        x: its input.
+        name: the name of its result.
+        attributes: its attributes but `to`.
+        opset: the version of its operator set.
+        domain: its domain.
+    """
+    made = registry.apply(op_type, (x,), {**attributes, "to": ELEMENT_TYPES[HALF]}, opset, domain)
+    assert isinstance(made, registry.Result), f"{op_type} is not expanded"
+    result = replace(made.outputs[0], name=name)
+    return tuple(replace(each, writes=tuple((key, result) for key, _ in each.writes))
+                 for each in made.dispatches)  # fmt: skip
+
+
+def _computed(dispatch: Dispatch) -> TensorInfo:
+    """Return the tensor that the product itself computes, before any epilogue."""
+    if dispatch.epilogue is None:
+        return dispatch.writes[0][1]
+    own = dispatch.epilogue.operands[0]
+    return replace(own.info, dtype=own.dtype)
