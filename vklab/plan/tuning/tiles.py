@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "PACKED", "PRODUCT", "UNITS",
-           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
+           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
            "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
@@ -104,6 +104,24 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(64, 64, 32, 32, 32, 1220, 368),
     Tile(128, 64, 32, 64, 32, 1470, 592),
     Tile(128, 128, 64, 64, 64, 4390, 2334),
+)
+# Kernel words_tiled: int8 on matrix units, and by dot products.
+WORDS: tuple[Tile, ...] = (
+    Tile(32, 32, 128, 16, 16, 370, 198),
+    Tile(32, 32, 256, 16, 16, 461, 399, 200),
+    Tile(32, 64, 128, 16, 32, 370, 254, 800),
+    Tile(64, 64, 128, 32, 32, 406, 384, 2000),
+    Tile(64, 64, 256, 32, 32, 600, 700, 2000),
+    Tile(128, 64, 128, 32, 32, 634, 680, 2300),
+    Tile(64, 128, 128, 32, 64, 668, 672, 4300),
+    Tile(128, 128, 128, 64, 64, 1578, 1075, 10200),
+)
+DOTS: tuple[Tile, ...] = (
+    Tile(32, 32, 64, 4, 2, 500, 300),
+    Tile(32, 32, 128, 4, 2, 700, 500),
+    Tile(64, 64, 64, 4, 4, 700, 900),
+    Tile(64, 64, 64, 8, 4, 700, 900),
+    Tile(128, 64, 64, 8, 4, 1000, 1800),
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))

@@ -1,0 +1,143 @@
+"""Products of int8 in words by tiles: on matrix units, or by dot products of four bytes.
+
+Both are variants of conv_words for GPUs, with the same integer sums. Visited by labs 08 and 14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vklab import settings
+from vklab.ops import linear
+from vklab.plan.tuning import prepack, tiles
+from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
+
+__all__ = ["by_dots", "matrix_shape", "on_matrix_units", "sizes_of"]
+
+# Smaller products are left to conv_words: filters, and bytes of one sum.
+FEWEST_FILTERS, FEWEST_BYTES = 16, 64
+# 32-bit sums that one invocation keeps in registers.
+MOST_SUMS = 128
+PIECE = 16
+# Defines of conv_words, and its push constants that are constants of the tiled kernel.
+UNTILED = frozenset({"ALONG", "DOT", "LONG", "SUBGROUP", "BYTES"})
+CONSTANT = frozenset({"x_words", "group_filters", "depth", "span", "kernel_h", "kernel_w"})
+
+
+def sizes_of(dispatch: Dispatch) -> ProductSizes:
+    """Return filters, pixels of all images, bytes of one sum, and 1, for a product of words."""
+    push: dict[str, Any] = dict(dispatch.push)
+    pixels = push["out_h"] * push["out_w"] * dispatch.workgroups[2]
+    return push["filters"], pixels, 4 * push["taps"] * push["span"], 1
+
+
+def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
+    """Return the largest matrix of int8 with sums in int32 that words_tiled can use."""
+    wanted = ("int8", "int8", "int32", "int32")
+    usable = [each for each in info.cooperative_matrices
+              if (each.a, each.b, each.c, each.result) == wanted
+              and not (each.m % 8 or each.n % 8 or each.k % PIECE)]  # fmt: skip
+    return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
+
+
+def on_matrix_units(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Multiply matrices of int8 by cooperative matrices.
+
+    Source: Vulkan specification, VK_KHR_cooperative_matrix.
+    """
+    one = matrix_shape(info) if "shaderInt8" in info.features else None
+    if one is None:
+        return None
+    fitting = [tile for tile in tiles.WORDS if _suits(tile, one, info)]
+    return _in_tiles(dispatch, sizes, fitting, pick, one, info.subgroup_size)
+
+
+def by_dots(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Multiply tiles in shared memory by dot products of four bytes.
+
+    Source: Vulkan specification, VK_KHR_shader_integer_dot_product.
+    """
+    if "shaderIntegerDotProduct" not in info.features:
+        return None
+    fitting = [tile for tile in tiles.DOTS if _has_room(tile, tile.blocks, info)]
+    return _in_tiles(dispatch, sizes, fitting, pick, None, 1)
+
+
+def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
+    """Tell whether a tile is made of the device's matrices and fits into its memory."""
+    lanes = info.subgroup_size
+    stored = 4 * (one.m + 4) * tile.columns * tile.blocks  # sums pass through the tiles' memory
+    return (
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
+        and tile.rows * tile.columns <= MOST_SUMS * lanes
+        and stored <= (tile.k + PIECE) * (tile.m + tile.n)
+        and _has_room(tile, tile.blocks * lanes, info)
+    )
+
+
+def _has_room(tile: Tile, workgroup: int, info: DeviceInfo) -> bool:
+    """Tell whether a workgroup of so many invocations can fetch a tile, and store it."""
+    pieces = tile.k // PIECE
+    return (
+        workgroup <= info.limit("maxComputeWorkGroupInvocations")
+        and not (workgroup % tile.n or workgroup % pieces)
+        and not (tile.m * pieces % workgroup or tile.n * pieces % workgroup)
+        and (tile.k + PIECE) * (tile.m + tile.n) <= info.limit("maxComputeSharedMemorySize")
+    )
+
+
+def _in_tiles(
+    dispatch: Dispatch, sizes: ProductSizes, fitting: list[Tile], pick: Pick,
+    one: CooperativeMatrix | None, lanes: int,
+) -> tuple[Dispatch, int] | None:  # fmt: skip
+    """Return a product of words in one of the tiles; None if there is none, or it is too small.
+
+    Args:
+        dispatch: the product, by conv_words.
+        sizes: as from `sizes_of`.
+        fitting: the tiles that suit the device.
+        pick: chooses one of them.
+        one: the matrix of one instruction; None for dot products.
+        lanes: the invocations that compute one block of a tile.
+    """
+    push: dict[str, Any] = dict(dispatch.push)
+    weights = prepack.by_filter(dict(dispatch.reads)["w_buffer"])
+    if push["group_filters"] != push["filters"] or weights is None:
+        return None
+    if settings.get("DISABLE_INTEGER_DOT") or not fitting:
+        return None
+    if sizes[0] < FEWEST_FILTERS or sizes[2] < FEWEST_BYTES:
+        return None
+    picked = pick(fitting, sizes)
+    if picked is None:
+        return None
+    tile = picked[0]
+    workgroups = (-(-sizes[1] // tile.n), -(-sizes[0] // tile.m), 1)
+    if max(workgroups) > linear.MOST_GROUPS:
+        return None
+    sides = (one.m, one.n, one.k) if one else (0, 1, 1)
+    is_conv = dict(dispatch.defines)["LAST"] == "0"
+    kept = tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED)
+    defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "TILE_K"), (*sides, tile.k), strict=True)
+    constants = {
+        "TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows // max(sides[0], 1),
+        "COLUMNS": tile.columns // sides[1], "WORKGROUP": tile.blocks * lanes,
+        "SPAN": push["span"],
+        **({"KERNEL_H": push["kernel_h"], "KERNEL_W": push["kernel_w"]} if is_conv else {}),
+        **({"SUBGROUP": lanes} if one else {}),
+    }  # fmt: skip
+    changed = replace(
+        dispatch, kernel="words_tiled", workgroups=workgroups, constants=tuple(constants.items()),
+        reads=tuple((name, weights if name == "w_buffer" else info)
+                    for name, info in dispatch.reads),
+        push=(("images", dispatch.workgroups[2]),
+              *(pair for pair in dispatch.push if pair[0] not in CONSTANT)),
+        defines=(*kept, *((name, str(value)) for name, value in defines)),
+    )  # fmt: skip
+    return changed, 1
