@@ -1,7 +1,7 @@
 """Dispatch conversions to and from few bits: a scale and a zero point per tensor, axis or block.
 
 Scales and zero points are read on the device, broadcast to their elements by strides.
-ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear. Visited by lab 14.
+ONNX: QuantizeLinear, DequantizeLinear. Visited by lab 14.
 Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 """
 
@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.body import Body, Expansion
 from vklab.ops.cast import BYTE_FLOATS, dtype_of
-from vklab.ops.dtypes import ELEMENT_TYPES, ELEMENTS, FLOATS
+from vklab.ops.dtypes import ELEMENTS, FLOATS
 from vklab.ops.elementwise import dense_strides, strided
 from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear", "widens"]
+__all__ = ["dequantize_linear", "quantize_linear", "widens"]
 
 MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
@@ -170,18 +169,3 @@ def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part
         parts.append(((*before, 1, rest, *after), strides, full * block * step, steps,
                       full * own[axis]))  # fmt: skip
     return parts
-
-
-@operator("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(x: TensorInfo) -> Expansion:
-    """Quantize x to uint8 by its range of values. Source: ONNX DynamicQuantizeLinear-11."""
-    require(frozenset({"float32"}), x)
-    body = Body()
-    high = body("Max", body("ReduceMax", x, keepdims=0), 0.0)
-    low = body("Min", body("ReduceMin", x, keepdims=0), 0.0)
-    width = body("Sub", high, low)
-    scale = body("Div", body("Where", body("Equal", high, low), 1.0, width), 255.0)
-    zero = body("Clip", body("Round", body("Div", body("Neg", low), scale)), 0.0, 255.0)
-    zero_point = body("Cast", zero, to=ELEMENT_TYPES["uint8"])
-    y = body("QuantizeLinear", x, scale, zero_point)
-    return body.result(y, scale, zero_point)

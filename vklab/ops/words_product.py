@@ -93,14 +93,15 @@ def filter_table(
 
 @operator("ConvWords", domain="vklab")
 def conv_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
-    group: int = 1, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0,
-    codes: int = 1,
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None, *,
+    filters: int, depth: int, group: int = 1, kernel_shape: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int], pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int],
+    long: int = 0, codes: int = 1,
 ) -> Result:  # fmt: skip
     """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
 
     `depth` is a filter's number of channels; `zeros` are the zero points of X and of the result.
+    With `scaling`, from DynamicWords, scale and zero point of X are those of this run.
     """
     require(words.WORD, X, W, channels)
     if X.dims[1] != words.word_count(depth * group):
@@ -109,13 +110,15 @@ def conv_words(
     size = words.word_count(filters) if codes else filters
     result = output("uint32" if codes else "float32", (X.dims[0], size, *view.output))
     shape = (filters, group, depth, *zeros)
-    return _product((X, W, channels), result, view.lifted(2), shape, X.dims[0], limits, long, 0)
+    operands = (X, W, channels, scaling)
+    return _product(operands, result, view.lifted(2), shape, X.dims[0], limits, long, 0)
 
 
 @operator("MatMulWords", domain="vklab")
 def matmul_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
-    zeros: Sequence[int], limits: Sequence[int], long: int = 0, codes: int = 1,
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None, *,
+    filters: int, depth: int, zeros: Sequence[int], limits: Sequence[int], long: int = 0,
+    codes: int = 1,
 ) -> Result:  # fmt: skip
     """Multiply words [...,M,K/4] by a matrix; round to words, or return float32. Source: own."""
     require(words.WORD, X, W, channels)
@@ -126,15 +129,16 @@ def matmul_words(
     rows = math.prod(X.dims[:-1])
     view = Window((1, rows), (1, rows), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     shape = (filters, 1, depth, *zeros)
-    return _product((X, W, channels), result, view, shape, 1, limits, long, 1)
+    return _product((X, W, channels, scaling), result, view, shape, 1, limits, long, 1)
 
 
 def _product(
-    operands: Sequence[TensorInfo], result: TensorInfo, view: Window, shape: Sequence[int],
+    operands: Sequence[TensorInfo | None], result: TensorInfo, view: Window, shape: Sequence[int],
     images: int, limits: Sequence[int], long: int, last: int,
 ) -> Result:  # fmt: skip
     """Return the dispatch of the kernel `conv_words`, or `depthwise_words`."""
-    X, W, channels = operands
+    X, W, _, scaling = operands
+    assert X is not None and W is not None
     filters, group, depth, x_zero, y_zero = shape
     if result.count == 0:
         return Result((result,))
@@ -150,12 +154,14 @@ def _product(
     )  # fmt: skip
     chosen = (("LAST", str(last)), ("ALONG", "0"), ("DOT", "0"), ("LONG", str(long)),
               ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
-    defines = (("QUANTIZE", str(int(result.dtype == "uint32"))), *(() if each else chosen),
+    defines = (("QUANTIZE", str(int(result.dtype == "uint32"))),
+               ("DYNAMIC", str(int(scaling is not None))), *(() if each else chosen),
                *type_defines("Y", "float32")[::2])  # fmt: skip
     constants = (("WORKGROUP", WORKGROUP), ("COLUMNS", 1))
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
-        reads=(("x_buffer", X), ("w_buffer", W), ("c_buffer", channels)),
+        reads=tuple((f"{name}_buffer", info) for name, info in zip(
+            ("x", "w", "c", "scaling"), operands, strict=True) if info is not None),
         writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
         workgroups=(-(-pixels // WORKGROUP), rows, images),
         push=push,
