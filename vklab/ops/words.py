@@ -20,7 +20,7 @@ from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
 __all__ = ["BYTES", "CODES", "WORD", "add_words", "dequantize_words", "max_pool_words",
-           "pack_words", "plane", "quantize_words", "unpack_words", "word_count"]  # fmt: skip
+           "pack_words", "plane", "quantize_words", "sum_push", "unpack_words", "word_count"]  # fmt: skip
 
 BYTES = 4
 # Least code of each dtype, which int8 stores as -128.
@@ -103,10 +103,18 @@ def add_words(
     require(WORD, A, B)
     if A.dims != B.dims:
         raise ModelError(f"{A} and {B} differ in shape")
-    push = (("a_scale", scales[0]), ("b_scale", scales[1]), ("a_zero", zeros[0]),
-            ("b_zero", zeros[1]), ("zero", zeros[2]), ("low", limits[0]), ("high", limits[1]))
-    return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)], push, DEFINES,
-                       3 * BYTES)  # fmt: skip
+    return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)],
+                       sum_push(scales, zeros, limits), (), 3 * BYTES)  # fmt: skip
+
+
+def sum_push(
+    scales: Sequence[float], zeros: Sequence[float], limits: Sequence[float]
+) -> tuple[tuple[str, float], ...]:
+    """Return the push constants of a kernel that adds words; bytes are joined."""
+    joined = (sum((int(number) & 0xFF) << 8 * place for place, number in enumerate(numbers))
+              for numbers in (zeros, limits))  # fmt: skip
+    names = ("own_scale", "other_scale", "sum_zeros", "sum_limits")
+    return tuple(zip(names, (*scales, *joined), strict=True))
 
 
 @operator("MaxPoolWords", domain="vklab")

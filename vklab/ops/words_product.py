@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,15 +94,16 @@ def filter_table(
 
 @operator("ConvWords", domain="vklab")
 def conv_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None, *,
-    filters: int, depth: int, group: int = 1, kernel_shape: Sequence[int], strides: Sequence[int],
-    dilations: Sequence[int], pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int],
-    long: int = 0, codes: int = 1,
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None,
+    other: TensorInfo | None = None, *, filters: int, depth: int, group: int = 1,
+    kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0, codes: int = 1, sums: Sequence[float] = (),
 ) -> Result:  # fmt: skip
     """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
 
     `depth` is a filter's number of channels; `zeros` are the zero points of X and of the result.
-    With `scaling`, from DynamicWords, scale and zero point of X are those of this run.
+    With `scaling`, from DynamicWords, scale and zero point of X are those of this run. The words of
+    `other` are added; `sums` has the scales, zero points and limits of AddWords.
     """
     require(words.WORD, X, W, channels)
     if X.dims[1] != words.word_count(depth * group):
@@ -110,15 +112,16 @@ def conv_words(
     size = words.word_count(filters) if codes else filters
     result = output("uint32" if codes else "float32", (X.dims[0], size, *view.output))
     shape = (filters, group, depth, *zeros)
-    operands = (X, W, channels, scaling)
-    return _product(operands, result, view.lifted(2), shape, X.dims[0], limits, long, 0)
+    operands = (X, W, channels, scaling, other)
+    view = view.lifted(2)
+    return _product(operands, result, view, shape, X.dims[0], (limits, sums), long, 0)
 
 
 @operator("MatMulWords", domain="vklab")
 def matmul_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None, *,
-    filters: int, depth: int, zeros: Sequence[int], limits: Sequence[int], long: int = 0,
-    codes: int = 1,
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None,
+    other: TensorInfo | None = None, *, filters: int, depth: int, zeros: Sequence[int],
+    limits: Sequence[int], long: int = 0, codes: int = 1, sums: Sequence[float] = (),
 ) -> Result:  # fmt: skip
     """Multiply words [...,M,K/4] by a matrix; round to words, or return float32. Source: own."""
     require(words.WORD, X, W, channels)
@@ -129,21 +132,26 @@ def matmul_words(
     rows = math.prod(X.dims[:-1])
     view = Window((1, rows), (1, rows), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     shape = (filters, 1, depth, *zeros)
-    return _product((X, W, channels, scaling), result, view, shape, 1, limits, long, 1)
+    operands = (X, W, channels, scaling, other)
+    return _product(operands, result, view, shape, 1, (limits, sums), long, 1)
 
 
 def _product(
     operands: Sequence[TensorInfo | None], result: TensorInfo, view: Window, shape: Sequence[int],
-    images: int, limits: Sequence[int], long: int, last: int,
+    images: int, ends: Sequence[Any], long: int, last: int,
 ) -> Result:  # fmt: skip
     """Return the dispatch of the kernel `conv_words`, or `depthwise_words`."""
-    X, W, _, scaling = operands
+    X, W, _, scaling, other = operands
+    (filters, group, depth, x_zero, y_zero), (limits, sums) = shape, ends
     assert X is not None and W is not None
-    filters, group, depth, x_zero, y_zero = shape
+    if other is not None and (other.dims != result.dims or other.dtype != result.dtype):
+        raise ModelError(f"{other} cannot be added to {result}")
     if result.count == 0:
         return Result((result,))
     rows, pixels = words.word_count(filters), view.output[0] * view.output[1]
     each = depth == 1 and group == filters
+    if each and other is not None:
+        raise ModelError("a product of each channel by itself adds no other tensor")
     span = 1 if each else W.dims[-2]
     more = (("x_words", words.word_count(depth * group)), ("group_filters", filters // group),
             ("depth", depth), ("span", span))  # fmt: skip
@@ -151,9 +159,10 @@ def _product(
     push = (
         ("filters", filters), *(() if each else more), *words.plane(view), ("taps", W.dims[1]),
         ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
+        *(words.sum_push(sums[:2], sums[2:5], sums[5:]) if other else ()),
     )  # fmt: skip
-    chosen = (("LAST", str(last)), ("ALONG", "0"), ("DOT", "0"), ("LONG", str(long)),
-              ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
+    chosen = (("ADDED", str(int(other is not None))), ("LAST", str(last)), ("ALONG", "0"),
+              ("DOT", "0"), ("LONG", str(long)), ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
     defines = (("QUANTIZE", str(int(result.dtype == "uint32"))),
                ("DYNAMIC", str(int(scaling is not None))), *(() if each else chosen),
                *type_defines("Y", "float32")[::2])  # fmt: skip
@@ -161,7 +170,7 @@ def _product(
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
         reads=tuple((f"{name}_buffer", info) for name, info in zip(
-            ("x", "w", "c", "scaling"), operands, strict=True) if info is not None),
+            ("x", "w", "c", "scaling", "other"), operands, strict=True) if info is not None),
         writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
         workgroups=(-(-pixels // WORKGROUP), rows, images),
         push=push,

@@ -25,6 +25,7 @@ from vklab.graph.passes import (
     fuse_quantized,
     fuse_rms_norm,
     fuse_rotary,
+    fuse_sums,
     join_products,
     join_views,
     join_words,
@@ -53,6 +54,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     move_quantization.move_quantization,  # a product then finds the codes that it reads
     fuse_quantized.fuse_quantized,
     join_words.join_words,
+    fuse_sums.fuse_sums,
     fuse_dynamic.fuse_dynamic,
     fuse_layer_norm.fuse_layer_norm,  # before RMSNorm, a smaller pattern inside it
     fuse_rms_norm.fuse_rms_norm,
