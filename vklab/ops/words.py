@@ -20,7 +20,8 @@ from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
 __all__ = ["BYTES", "CODES", "WORD", "add_words", "dequantize_words", "max_pool_words",
-           "pack_words", "plane", "quantize_words", "sum_push", "unpack_words", "word_count"]  # fmt: skip
+           "pack_words", "plane", "quantize_words", "sum_push", "unpack_words",
+           "word_count"]  # fmt: skip
 
 BYTES = 4
 # Least code of each dtype, which int8 stores as -128.
@@ -110,7 +111,13 @@ def add_words(
 def sum_push(
     scales: Sequence[float], zeros: Sequence[float], limits: Sequence[float]
 ) -> tuple[tuple[str, float], ...]:
-    """Return the push constants of a kernel that adds words; bytes are joined."""
+    """Return the push constants of a kernel that adds words; bytes are joined.
+
+    Args:
+        scales: of both operands, in steps of the result.
+        zeros: zero points of the operands and of the result.
+        limits: the lowest and the highest code.
+    """
     joined = (sum((int(number) & 0xFF) << 8 * place for place, number in enumerate(numbers))
               for numbers in (zeros, limits))  # fmt: skip
     names = ("own_scale", "other_scale", "sum_zeros", "sum_limits")

@@ -97,7 +97,8 @@ def conv_words(
     X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None,
     other: TensorInfo | None = None, *, filters: int, depth: int, group: int = 1,
     kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0, codes: int = 1, sums: Sequence[float] = (),
+    pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0,
+    codes: int = 1, sums: Sequence[float] = (),
 ) -> Result:  # fmt: skip
     """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
 
@@ -162,7 +163,8 @@ def _product(
         *(words.sum_push(sums[:2], sums[2:5], sums[5:]) if other else ()),
     )  # fmt: skip
     chosen = (("ADDED", str(int(other is not None))), ("LAST", str(last)), ("ALONG", "0"),
-              ("DOT", "0"), ("LONG", str(long)), ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
+              ("DOT", "0"), ("LONG", str(long)), ("SUBGROUP", "0"),
+              ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
     defines = (("QUANTIZE", str(int(result.dtype == "uint32"))),
                ("DYNAMIC", str(int(scaling is not None))), *(() if each else chosen),
                *type_defines("Y", "float32")[::2])  # fmt: skip

@@ -20,8 +20,8 @@ from vklab.backends.models import texts
 from vklab.errors import SetupError
 
 __all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load_networks",
-           "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays", "resnet18", "seeded",
-           "text_classifier", "text_labels"]  # fmt: skip
+           "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays",
+           "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 IMAGE = (3, 64, 64)

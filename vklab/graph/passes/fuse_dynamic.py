@@ -25,7 +25,7 @@ PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
 
 
 class _End(NamedTuple):
-    """The last node of a scaled product, with the scale and the bias of each filter."""
+    """Last node of a scaled product, with the scale and the bias of each filter."""
 
     node: Node
     scales: np.ndarray

@@ -45,7 +45,13 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
 def on_matrix_units(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Multiply matrices of int8 by cooperative matrices.
+    """Multiply matrices of int8 by cooperative matrices; None if the device cannot.
+
+    Args:
+        dispatch: the product, by conv_words.
+        sizes: as from `sizes_of`.
+        info: the device.
+        pick: chooses one of the tiles that suit the device.
 
     Source: Vulkan specification, VK_KHR_cooperative_matrix.
     """
@@ -59,7 +65,13 @@ def on_matrix_units(
 def by_dots(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Multiply tiles in shared memory by dot products of four bytes.
+    """Multiply tiles in shared memory by dot products of four bytes; None if the device cannot.
+
+    Args:
+        dispatch: the product, by conv_words.
+        sizes: as from `sizes_of`.
+        info: the device.
+        pick: chooses one of the tiles that suit the device.
 
     Source: Vulkan specification, VK_KHR_shader_integer_dot_product.
     """
