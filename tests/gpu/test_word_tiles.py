@@ -47,7 +47,8 @@ def same(case, form, device, monkeypatch, rule, tile):
                                                "words": word_variants.RULES["words"]})
         patch.setattr(tiles, "WORDS" if rule == "matrix_words" else "DOTS", (tile,))
         made, kernels = run(proto, fed, device)
-    assert ("words_tiled" in kernels, "words_tiled" in plain) == (True, False), (case, kernels)
+    wanted = "matvec_words" if rule == "row_words" else "words_tiled"
+    assert wanted in kernels and "conv_words" in plain, (case, kernels)
     if made.dtype == np.float32:
         np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
     else:
@@ -70,6 +71,19 @@ def test_the_first_tile_by_dots(device, dots, monkeypatch):
     for number, case in enumerate(CASES):
         form = FORMS[number % len(FORMS)]
         same(case, form, device, monkeypatch, "dot_words", tiles.DOTS[0])
+
+
+FEW = [
+    ("Gemm", (1, 37), (37, 11), {}), ("Gemm", (7, 600), (600, 10), {}),
+    ("MatMul", (1, 2, 21), (21, 9), {}), ("Gemm", (1, 3000), (18, 3000), {"transB": 1}),
+    ("Conv", (2, 33, 4, 5), (10, 33, 3, 4), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
+]  # fmt: skip
+
+
+def test_few_columns_share_their_sums(device, dots, monkeypatch):
+    for number, case in enumerate(FEW):
+        for form in (FORMS[number % 4], FORMS[3]):
+            same(case, form, device, monkeypatch, "row_words", None)
 
 
 @pytest.mark.slow

@@ -105,23 +105,15 @@ def add_words(
     if A.dims != B.dims:
         raise ModelError(f"{A} and {B} differ in shape")
     return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)],
-                       sum_push(scales, zeros, limits), (), 3 * BYTES)  # fmt: skip
+                       sum_push((*scales, *zeros, *limits)), (), 3 * BYTES)  # fmt: skip
 
 
-def sum_push(
-    scales: Sequence[float], zeros: Sequence[float], limits: Sequence[float]
-) -> tuple[tuple[str, float], ...]:
-    """Return the push constants of a kernel that adds words; bytes are joined.
-
-    Args:
-        scales: of both operands, in steps of the result.
-        zeros: zero points of the operands and of the result.
-        limits: the lowest and the highest code.
-    """
-    joined = (sum((int(number) & 0xFF) << 8 * place for place, number in enumerate(numbers))
-              for numbers in (zeros, limits))  # fmt: skip
+def sum_push(sums: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    """Return push constants of kernels that add words: scales, joined zero points and limits."""
+    bits = [int(number) & 0xFF for number in sums[2:]]
+    joined = bits[0] | bits[1] << 8 | bits[2] << 16, bits[3] | bits[4] << 8
     names = ("own_scale", "other_scale", "sum_zeros", "sum_limits")
-    return tuple(zip(names, (*scales, *joined), strict=True))
+    return tuple(zip(names, (*sums[:2], *joined), strict=True))
 
 
 @operator("MaxPoolWords", domain="vklab")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -102,9 +101,8 @@ def conv_words(
 ) -> Result:  # fmt: skip
     """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
 
-    `depth` is a filter's number of channels; `zeros` are the zero points of X and of the result.
-    With `scaling`, from DynamicWords, scale and zero point of X are those of this run. The words of
-    `other` are added; `sums` has the scales, zero points and limits of AddWords.
+    `depth` is a filter's channels; `zeros` are the zero points of X and the result. `scaling` from
+    DynamicWords has those of X. `other` is added, with scales, zero points and limits in `sums`.
     """
     require(words.WORD, X, W, channels)
     if X.dims[1] != words.word_count(depth * group):
@@ -112,10 +110,8 @@ def conv_words(
     view = window.resolve(X.dims[2:], kernel_shape, strides, dilations, pads, "NOTSET")
     size = words.word_count(filters) if codes else filters
     result = output("uint32" if codes else "float32", (X.dims[0], size, *view.output))
-    shape = (filters, group, depth, *zeros)
-    operands = (X, W, channels, scaling, other)
-    view = view.lifted(2)
-    return _product(operands, result, view, shape, X.dims[0], (limits, sums), long, 0)
+    ends = ((filters, group, depth, *zeros), X.dims[0], limits, sums, long, 0)
+    return _product((X, W, channels, scaling, other), result, view.lifted(2), *ends)
 
 
 @operator("MatMulWords", domain="vklab")
@@ -132,52 +128,47 @@ def matmul_words(
     result = output("uint32" if codes else "float32", (*X.dims[:-1], size))
     rows = math.prod(X.dims[:-1])
     view = Window((1, rows), (1, rows), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
-    shape = (filters, 1, depth, *zeros)
-    operands = (X, W, channels, scaling, other)
-    return _product(operands, result, view, shape, 1, (limits, sums), long, 1)
+    ends = ((filters, 1, depth, *zeros), 1, limits, sums, long, 1)
+    return _product((X, W, channels, scaling, other), result, view, *ends)
 
 
 def _product(
     operands: Sequence[TensorInfo | None], result: TensorInfo, view: Window, shape: Sequence[int],
-    images: int, ends: Sequence[Any], long: int, last: int,
+    images: int, limits: Sequence[int], sums: Sequence[float], long: int, last: int,
 ) -> Result:  # fmt: skip
     """Return the dispatch of the kernel `conv_words`, or `depthwise_words`."""
     X, W, _, scaling, other = operands
-    (filters, group, depth, x_zero, y_zero), (limits, sums) = shape, ends
+    filters, group, depth, x_zero, y_zero = shape
     assert X is not None and W is not None
-    if other is not None and (other.dims != result.dims or other.dtype != result.dtype):
+    each = depth == 1 and group == filters
+    if other is not None and (each or other.dims != result.dims or result.dtype != "uint32"):
         raise ModelError(f"{other} cannot be added to {result}")
     if result.count == 0:
         return Result((result,))
-    rows, pixels = words.word_count(filters), view.output[0] * view.output[1]
-    each = depth == 1 and group == filters
-    if each and other is not None:
-        raise ModelError("a product of each channel by itself adds no other tensor")
-    span = 1 if each else W.dims[-2]
+    span, pixels = 1 if each else W.dims[-2], view.output[0] * view.output[1]
     more = (("x_words", words.word_count(depth * group)), ("group_filters", filters // group),
             ("depth", depth), ("span", span))  # fmt: skip
     bits = [number & 0xFF for number in (y_zero, *limits)]
     push = (
         ("filters", filters), *(() if each else more), *words.plane(view), ("taps", W.dims[1]),
         ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
-        *(words.sum_push(sums[:2], sums[2:5], sums[5:]) if other else ()),
+        *(words.sum_push(sums) if other else ()),
     )  # fmt: skip
-    chosen = (("ADDED", str(int(other is not None))), ("LAST", str(last)), ("ALONG", "0"),
-              ("DOT", "0"), ("LONG", str(long)), ("SUBGROUP", "0"),
-              ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
-    defines = (("QUANTIZE", str(int(result.dtype == "uint32"))),
-               ("DYNAMIC", str(int(scaling is not None))), *(() if each else chosen),
+    chosen = zip(("ADDED", "LAST", "LONG", "BYTES", "ALONG", "DOT", "SUBGROUP"), map(str, (
+        int(bool(other)), last, long, min(words.BYTES, depth * group), 0, 0, 0)), strict=True)
+    forms = str(int(result.dtype == "uint32")), str(int(bool(scaling)))
+    defines = (*zip(("QUANTIZE", "DYNAMIC"), forms, strict=True), *(() if each else chosen),
                *type_defines("Y", "float32")[::2])  # fmt: skip
-    constants = (("WORKGROUP", WORKGROUP), ("COLUMNS", 1))
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
         reads=tuple((f"{name}_buffer", info) for name, info in zip(
             ("x", "w", "c", "scaling", "other"), operands, strict=True) if info is not None),
         writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
-        workgroups=(-(-pixels // WORKGROUP), rows, images),
+        workgroups=(-(-pixels // WORKGROUP), words.word_count(filters), images),
         push=push,
         defines=defines,
-        constants=constants if each else (("LANES", 4), ("BLOCKS", 1), *constants),
+        constants=(*(() if each else (("LANES", 4), ("BLOCKS", 1))), ("WORKGROUP", WORKGROUP),
+                   ("COLUMNS", 1)),
         flops=2 * images * filters * pixels * depth * W.dims[1],
         iterations=W.dims[1] * (span + 1),
         stores=result.dtype != "uint32",

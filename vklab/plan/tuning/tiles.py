@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first",
-           "only", "parts", "soonest"]  # fmt: skip
+           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
+           "first", "only", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -41,6 +41,7 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
+        slices: the subgroups that share a block, each with a part of every step.
     """
 
     m: int
@@ -51,6 +52,7 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
+    slices: int = 1
 
     @property
     def blocks(self) -> int:
@@ -107,14 +109,14 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
 )
 # Kernel words_tiled: int8 on matrix units, and by dot products.
 WORDS: tuple[Tile, ...] = (
-    Tile(32, 32, 128, 16, 16, 370, 198),
-    Tile(32, 32, 256, 16, 16, 461, 399, 200),
-    Tile(32, 64, 128, 16, 32, 370, 254, 800),
-    Tile(64, 64, 128, 32, 32, 406, 384, 2000),
-    Tile(64, 64, 256, 32, 32, 600, 700, 2000),
-    Tile(128, 64, 128, 32, 32, 634, 680, 2300),
-    Tile(64, 128, 128, 32, 64, 668, 672, 4300),
-    Tile(128, 128, 128, 64, 64, 1578, 1075, 10200),
+    Tile(32, 32, 128, 16, 16, 950, 198, 4500),
+    Tile(32, 32, 256, 16, 16, 1000, 399, 4500, 2),
+    Tile(32, 32, 512, 16, 16, 1200, 399, 4500, 4),
+    Tile(32, 64, 256, 16, 32, 1400, 700, 4500, 2),
+    Tile(64, 64, 128, 16, 32, 1100, 600, 5000),
+    Tile(64, 64, 256, 32, 32, 1700, 1000, 5000, 2),
+    Tile(128, 64, 128, 32, 32, 1700, 1000, 5000),
+    Tile(128, 128, 128, 32, 64, 2600, 1800, 6000),
 )
 DOTS: tuple[Tile, ...] = (
     Tile(32, 32, 64, 4, 2, 500, 300),

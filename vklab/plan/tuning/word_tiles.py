@@ -14,10 +14,12 @@ from vklab.plan.tuning import prepack, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["by_dots", "matrix_shape", "on_matrix_units", "sizes_of"]
+__all__ = ["by_dots", "by_few_columns", "matrix_shape", "on_matrix_units", "sizes_of"]
 
 # Smaller products are left to conv_words: filters, and bytes of one sum.
 FEWEST_FILTERS, FEWEST_BYTES = 16, 64
+# Pixels up to which a workgroup shares the sums of a word of filters, and those of one workgroup.
+MOST_COLUMNS, EACH_COLUMNS = 8, 4
 # 32-bit sums that one invocation keeps in registers.
 MOST_SUMS = 128
 PIECE = 16
@@ -75,21 +77,55 @@ def by_dots(
 
     Source: Vulkan specification, VK_KHR_shader_integer_dot_product.
     """
-    if "shaderIntegerDotProduct" not in info.features:
+    if not _has_dots(info):
         return None
     fitting = [tile for tile in tiles.DOTS if _has_room(tile, tile.blocks, info)]
     return _in_tiles(dispatch, sizes, fitting, pick, None, 1)
 
 
+def by_few_columns(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Let a workgroup share the sums of four filters, where few pixels would leave a GPU idle.
+
+    Args:
+        dispatch: the product, by conv_words.
+        sizes: as from `sizes_of`.
+        info: the device.
+        pick: not used: there are no tiles.
+    """
+    del pick
+    push: dict[str, Any] = dict(dispatch.push)
+    if sizes[1] > MOST_COLUMNS or not _has_dots(info) or push["group_filters"] != push["filters"]:
+        return None
+    words, columns = sizes[2] // 4, min(sizes[1], EACH_COLUMNS)
+    workgroup = next((count for count in (32, 128) if words <= 4 * count), 256)
+    gone = {"x_words", "group_filters", "depth"}
+    changed = replace(
+        dispatch, kernel="matvec_words",
+        workgroups=(-(-sizes[0] // 4), -(-sizes[1] // columns), 1),
+        constants=(("WORKGROUP", workgroup), ("COLUMNS", columns)),
+        push=(("images", dispatch.workgroups[2]),
+              *(pair for pair in dispatch.push if pair[0] not in gone)),
+        defines=tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED),
+        iterations=words // workgroup + 1,
+    )  # fmt: skip
+    return changed, 1
+
+
+def _has_dots(info: DeviceInfo) -> bool:
+    return "shaderIntegerDotProduct" in info.features and not settings.get("DISABLE_INTEGER_DOT")
+
+
 def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
     """Tell whether a tile is made of the device's matrices and fits into its memory."""
     lanes = info.subgroup_size
-    stored = 4 * (one.m + 4) * tile.columns * tile.blocks  # sums pass through the tiles' memory
+    stored = 4 * (one.m + 4) * one.n * tile.blocks * tile.slices
     return (
-        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
         and tile.rows * tile.columns <= MOST_SUMS * lanes
         and stored <= (tile.k + PIECE) * (tile.m + tile.n)
-        and _has_room(tile, tile.blocks * lanes, info)
+        and _has_room(tile, tile.blocks * tile.slices * lanes, info)
     )
 
 
@@ -136,10 +172,11 @@ def _in_tiles(
     sides = (one.m, one.n, one.k) if one else (0, 1, 1)
     is_conv = dict(dispatch.defines)["LAST"] == "0"
     kept = tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED)
-    defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "TILE_K"), (*sides, tile.k), strict=True)
+    defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "SLICES", "TILE_K"),
+                  (*sides, tile.slices, tile.k), strict=True)  # fmt: skip
     constants = {
         "TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows // max(sides[0], 1),
-        "COLUMNS": tile.columns // sides[1], "WORKGROUP": tile.blocks * lanes,
+        "COLUMNS": tile.columns // sides[1], "WORKGROUP": tile.blocks * tile.slices * lanes,
         "SPAN": push["span"],
         **({"KERNEL_H": push["kernel_h"], "KERNEL_W": push["kernel_w"]} if is_conv else {}),
         **({"SUBGROUP": lanes} if one else {}),

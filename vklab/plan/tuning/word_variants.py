@@ -126,5 +126,6 @@ def _plain(
 
 # Rules for GPUs by name, the preferred ones first; the last always applies.
 RULES: dict[str, Callable[..., tuple[Dispatch, int] | None]] = {
-    "matrix_words": word_tiles.on_matrix_units, "dot_words": word_tiles.by_dots, "words": _plain,
-}
+    "row_words": word_tiles.by_few_columns, "matrix_words": word_tiles.on_matrix_units,
+    "dot_words": word_tiles.by_dots, "words": _plain,
+}  # fmt: skip
