@@ -27,7 +27,6 @@ BYTES = 4
 # Least code of each dtype, which int8 stores as -128.
 CODES = {"int8": -128, "uint8": 0}
 WORD = frozenset({"uint32"})
-DEFINES = (("BYTES", str(BYTES)),)
 
 
 def word_count(size: int) -> int:
@@ -130,7 +129,7 @@ def max_pool_words(
                           ceil_mode)  # fmt: skip
     flat = view.lifted(2)
     return per_element("pool_words", output("uint32", (*X.dims[:2], *view.output)), [("x", X)],
-                       plane(flat), DEFINES, BYTES * math.prod(view.kernel),
+                       plane(flat), (("BYTES", str(BYTES)),), BYTES * math.prod(view.kernel),
                        iterations=math.prod(view.kernel) + flat.kernel[0])  # fmt: skip
 
 
