@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
+import onnx
 import pytest
 from small_models import DATA
 
 import vklab
 from vklab import cli, settings
+from vklab.backends import models
+from vklab.quantization import quantize
 
 DIGITS = np.load(DATA / "digits.npz")
 HELD_OUT, MODEL = DIGITS["images"][DIGITS["held_out"]], DATA / "digits_cnn.onnx"
@@ -56,3 +60,37 @@ def test_digits_in_every_form(device, tmp_path, capsys, options):
     exact, _ = run(MODEL, device)
     classes, _ = run(path, device)
     assert (exact != classes).sum() <= MOST_FLIPS
+
+
+def exported(module, images, path):
+    """Write a torch module as ONNX with any batch."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter of TorchScript is deprecated
+        torch.onnx.export(module, (images[:2],), path, dynamo=False, opset_version=17,
+                          input_names=["image"], output_names=["logits"],
+                          dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}})  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_trained_mobilenet_keeps_its_classes(device, tmp_path):
+    module, (images,) = models.mobilenet_v2_half(None)
+    exported(module, images, tmp_path / "float.onnx")
+    proto, images = onnx.load(tmp_path / "float.onnx"), images.numpy()
+    data = {"image": models.digit_images(256, held_out=False)}
+
+    def classes(model):
+        with settings.settings(FALLBACK=False), vklab.load(model, device) as session:
+            made = [session.run(images[start : start + 64])["logits"].argmax(1)
+                    for start in range(0, len(images), 64)]  # fmt: skip
+            return np.concatenate(made), {each.kernel for each in session.plan.dispatches}
+
+    exact, _ = classes(proto)
+    assert (exact == DIGITS["labels"][DIGITS["held_out"]]).sum() >= 351
+    for chosen in (data, None):  # static codes, and those of each run
+        quantised = quantize.quantize(proto, data=chosen)
+        assert not any(layer.kept for layer in quantised.layers)
+        ours, kernels = classes(quantised.proto)
+        assert (ours != exact).sum() <= MOST_FLIPS
+        assert not kernels & {"conv", "conv_nd", "matmul", "matmul_integer"}, kernels
