@@ -18,6 +18,7 @@ from vklab.quantization import quantize
 DIGITS = np.load(DATA / "digits.npz")
 HELD_OUT, MODEL = DIGITS["images"][DIGITS["held_out"]], DATA / "digits_cnn.onnx"
 MOST_FLIPS = 3
+WORDS = {"conv_words", "depthwise_words", "matvec_words", "words_tiled"}
 
 
 def quantized(folder, capsys, *options):
@@ -42,8 +43,8 @@ def test_digits_in_codes(device_index, tmp_path, capsys):
     assert report["saved_bytes"] > 70_000 and report["drop"] <= 0.02
     assert all(layer["sqnr_db"] > 30 for layer in report["layers"])
     kernels = [dispatch.kernel for dispatch in ours.dispatches]
-    assert kernels == ["pack_words", "conv_words", "pool_words", "conv_words", "pool_words",
-                       "conv_words", "conv_words"]  # fmt: skip
+    assert len(kernels) == 7 and kernels[::2][:3] == ["pack_words", "pool_words", "pool_words"]
+    assert {*kernels} - {"pack_words", "pool_words"} <= WORDS
     # Weights stay in 8 bits; without the pass they are widened.
     bytes_of = [each.summary()["weights_bytes"] for each in (plan, ours)]
     assert bytes_of[1] < bytes_of[0] / 3.5

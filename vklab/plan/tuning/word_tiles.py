@@ -25,7 +25,7 @@ MOST_SUMS = 128
 PIECE = 16
 # Defines of conv_words, and its push constants that are constants of the tiled kernel.
 UNTILED = frozenset({"ALONG", "DOT", "LONG", "SUBGROUP", "BYTES"})
-CONSTANT = frozenset({"x_words", "group_filters", "depth", "span", "kernel_h", "kernel_w"})
+CONSTANT = frozenset({"x_words", "group_filters", "depth", "kernel_h", "kernel_w"})
 
 
 def sizes_of(dispatch: Dispatch) -> ProductSizes:
@@ -177,7 +177,7 @@ def _in_tiles(
     constants = {
         "TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows // max(sides[0], 1),
         "COLUMNS": tile.columns // sides[1], "WORKGROUP": tile.blocks * tile.slices * lanes,
-        "SPAN": push["span"],
+        "RUNS": 0 if push["span"] % 4 else 1 + (push["taps"] == 1),
         **({"KERNEL_H": push["kernel_h"], "KERNEL_W": push["kernel_w"]} if is_conv else {}),
         **({"SUBGROUP": lanes} if one else {}),
     }  # fmt: skip
