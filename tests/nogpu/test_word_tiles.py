@@ -56,15 +56,16 @@ def test_a_tile_suits_matrices_lanes_and_shared_memory(lanes, shared, shape):
         if made is None:
             continue
         found += 1
-        numbers = {**dict(made[0].constants), **{name: int(value) for name, value
-                                                 in made[0].defines if value.isdigit()}}  # fmt: skip
+        numbers = dict(made[0].constants)
+        numbers |= {name: int(value) for name, value in made[0].defines if value.isdigit()}
         down = numbers["TILE_M"] // (numbers["ROWS"] * numbers["MATRIX_M"])
         across = numbers["TILE_N"] // (numbers["COLUMNS"] * numbers["MATRIX_N"])
         workgroup, pieces = numbers["WORKGROUP"], numbers["TILE_K"] // 16
-        assert workgroup == down * across * numbers["SLICES"] * lanes <= 1024
+        slices = numbers["TILE_K"] // 128
+        assert workgroup == down * across * slices * lanes <= 1024
         assert not workgroup % numbers["TILE_N"] and not workgroup % pieces
         assert not numbers["TILE_M"] * pieces % workgroup
-        assert numbers["TILE_K"] % (numbers["SLICES"] * numbers["MATRIX_K"]) == 0
+        assert numbers["TILE_K"] % (slices * numbers["MATRIX_K"]) == 0
         used = (pieces + 1) * 16 * (numbers["TILE_M"] + numbers["TILE_N"])
         sums = 16 * numbers["MATRIX_N"] * (numbers["MATRIX_M"] // 4 + 1) * workgroup // lanes
         assert max(used, sums) <= max(shared, used) and sums <= used <= shared

@@ -41,7 +41,6 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
-        slices: the subgroups that share a block, each with a part of every step.
     """
 
     m: int
@@ -52,7 +51,6 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
-    slices: int = 1
 
     @property
     def blocks(self) -> int:
@@ -111,11 +109,11 @@ COOPERATIVE_CONV: tuple[Tile, ...] = (
 # MobileNetV2 and conv_many, of one and of 16 images.
 WORDS: tuple[Tile, ...] = (
     Tile(32, 32, 128, 16, 16, 896, 236, 5635),
-    Tile(32, 32, 256, 16, 16, 1002, 479, 5428, 2),
-    Tile(32, 32, 512, 16, 16, 1316, 1021, 5136, 4),
-    Tile(32, 64, 256, 16, 32, 1117, 974, 6494, 2),
+    Tile(32, 32, 256, 16, 16, 1002, 479, 5428),
+    Tile(32, 32, 512, 16, 16, 1316, 1021, 5136),
+    Tile(32, 64, 256, 16, 32, 1117, 974, 6494),
     Tile(64, 64, 128, 16, 32, 1007, 675, 6272),
-    Tile(64, 64, 256, 32, 32, 1446, 1431, 7388, 2),
+    Tile(64, 64, 256, 32, 32, 1446, 1431, 7388),
     Tile(128, 64, 128, 32, 32, 1220, 1121, 7671),
     Tile(128, 128, 128, 32, 64, 1215, 1528, 11186),
 )

@@ -22,7 +22,8 @@ FEWEST_FILTERS, FEWEST_BYTES = 16, 64
 MOST_COLUMNS, EACH_COLUMNS = 8, 4
 # 32-bit sums that one invocation keeps in registers.
 MOST_SUMS = 128
-PIECE = 16
+# Bytes that an invocation loads at once, and bytes of a step that one subgroup multiplies.
+PIECE, SLICE_BYTES = 16, 128
 # Defines of conv_words, and its push constants that are constants of the tiled kernel.
 UNTILED = frozenset({"ALONG", "DOT", "LONG", "SUBGROUP", "BYTES"})
 CONSTANT = frozenset({"x_words", "group_filters", "depth", "kernel_h", "kernel_w"})
@@ -120,13 +121,18 @@ def _has_dots(info: DeviceInfo) -> bool:
 def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
     """Tell whether a tile is made of the device's matrices and fits into its memory."""
     lanes = info.subgroup_size
-    stored = 4 * (one.m + 4) * one.n * tile.blocks * tile.slices
+    stored = 4 * (one.m + 4) * one.n * tile.blocks * _slices(tile)
     return (
-        not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * _slices(tile)))
         and tile.rows * tile.columns <= MOST_SUMS * lanes
         and stored <= (tile.k + PIECE) * (tile.m + tile.n)
-        and _has_room(tile, tile.blocks * tile.slices * lanes, info)
+        and _has_room(tile, tile.blocks * _slices(tile) * lanes, info)
     )
+
+
+def _slices(tile: Tile) -> int:
+    """Return the subgroups that share a block of a tile of matrices, each with part of a step."""
+    return max(1, tile.k // SLICE_BYTES)
 
 
 def _has_room(tile: Tile, workgroup: int, info: DeviceInfo) -> bool:
@@ -172,11 +178,11 @@ def _in_tiles(
     sides = (one.m, one.n, one.k) if one else (0, 1, 1)
     is_conv = dict(dispatch.defines)["LAST"] == "0"
     kept = tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED)
-    defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "SLICES", "TILE_K"),
-                  (*sides, tile.slices, tile.k), strict=True)  # fmt: skip
+    defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "TILE_K"), (*sides, tile.k), strict=True)
+    workgroup = tile.blocks * lanes * (_slices(tile) if one else 1)
     constants = {
         "TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows // max(sides[0], 1),
-        "COLUMNS": tile.columns // sides[1], "WORKGROUP": tile.blocks * tile.slices * lanes,
+        "COLUMNS": tile.columns // sides[1], "WORKGROUP": workgroup,
         "RUNS": 0 if push["span"] % 4 else 1 + (push["taps"] == 1),
         **({"KERNEL_H": push["kernel_h"], "KERNEL_W": push["kernel_w"]} if is_conv else {}),
         **({"SUBGROUP": lanes} if one else {}),
