@@ -7,13 +7,15 @@ import warnings
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+from onnxruntime import quantization
 from small_models import DATA
 
 import vklab
 from vklab import cli, settings
 from vklab.backends import models
-from vklab.quantization import quantize
+from vklab.quantization import codes, quantize
 
 DIGITS = np.load(DATA / "digits.npz")
 HELD_OUT, MODEL = DIGITS["images"][DIGITS["held_out"]], DATA / "digits_cnn.onnx"
@@ -95,3 +97,38 @@ def test_a_trained_mobilenet_keeps_its_classes(device, tmp_path):
         ours, kernels = classes(quantised.proto)
         assert (ours != exact).sum() <= MOST_FLIPS
         assert not kernels & {"conv", "conv_nd", "matmul", "matmul_integer"}, kernels
+
+
+class Samples(quantization.CalibrationDataReader):
+    """Give ONNX Runtime the calibration data, batch by batch."""
+
+    def __init__(self, images):
+        self.left = [{"image": images[start : start + 8]} for start in range(0, len(images), 8)]
+
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
+def test_random_networks_are_as_near_as_those_of_onnx_runtime(device, tmp_path, name):
+    module, (images,) = getattr(models, name)(16)
+    exported(module, images, tmp_path / "float.onnx")
+    proto, images = onnx.load(tmp_path / "float.onnx"), images.numpy()
+    ours = quantize.quantize(proto, data={"image": images}).proto
+    quantization.quantize_static(
+        tmp_path / "float.onnx", tmp_path / "theirs.onnx", Samples(images), per_channel=True,
+        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
+    )  # fmt: skip
+
+    def on_onnx_runtime(model):
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        return session.run(None, {"image": images})[0]
+
+    exact, theirs = (on_onnx_runtime(tmp_path / f"{each}.onnx") for each in ("float", "theirs"))
+    with settings.settings(FALLBACK=False), vklab.load(ours, device) as session:
+        made = session.run(images)["logits"]
+    # The same file differs by codes that lie half way; each then changes those that follow.
+    same = codes.sqnr_db(on_onnx_runtime(ours.SerializeToString()), made)
+    near, far = codes.sqnr_db(exact, made), codes.sqnr_db(exact, theirs)
+    assert near > far - 2 and same > near, (near, far, same)
