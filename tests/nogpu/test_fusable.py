@@ -106,8 +106,23 @@ PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((256, 256
                                  np.ones((64, 64, 3, 3), np.float16))])]  # fmt: skip
 
 
+def word_products() -> Iterator[Dispatch]:
+    """Yield products of int8 in words whose weights are known: for few rows, and for many."""
+    weights = TensorInfo("w", "uint32", (8, 1, 32, 4), np.ones((8, 1, 32, 4), np.uint32))
+    for rows in (1, 64):
+        yield from registry.apply(
+            "MatMulWords", [*infos((rows, 32), dtype="uint32"), weights,
+                            *infos((32, 4), dtype="uint32")],
+            {"filters": 32, "depth": 128, "zeros": (0, 0), "limits": (-128, 127), "codes": 0},
+            1, "vklab",
+        ).dispatches  # fmt: skip
+
+
 def built() -> Iterator[Dispatch]:
     """Yield the dispatches of all nodes above, and the variants of their products on a GPU."""
+    dots = fake_device(features=frozenset({"shaderIntegerDotProduct"}))
+    for product in word_products():
+        yield from variants.choose(product, dots)
     for op_type, inputs, attributes, domain in NODES:
         yield from registry.apply(op_type, inputs, attributes, 23, domain).dispatches
     matrices = CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32")
@@ -163,6 +178,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
               "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
+    others |= {"matvec_words", "words_tiled"}  # the device decides
     others |= {"matmul_blocks", "matvec_blocks"}  # the number of rows chooses
     others |= {"matvec_floats", "matvec_units", "unpack_units"}
     assert {name for name, _, _ in calls} | others == set(KERNELS)

@@ -182,6 +182,23 @@ def test_wrong_data_is_refused(data, words):
         quantize.quantize(proto, Choice(), data, Reference)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_inner_value_that_overflows_is_named():
+    proto, data = two_layers()
+    data["x"][3] = 3e38
+    with pytest.raises(ModelError, match=r"value '.+' of the model: a number is not finite"):
+        quantize.quantize(proto, Choice(), data, Reference)
+
+
+def test_a_layer_whose_input_is_always_zero_is_quantised():
+    proto, data = two_layers()
+    (weight,) = [each for each in proto.graph.initializer if each.name == "w"]
+    weight.CopyFrom(numpy_helper.from_array(-abs(numpy_helper.to_array(weight)), "w"))
+    made = quantize.quantize(proto, Choice(), {"x": abs(data["x"]) + 1}, Reference)
+    assert not any(each.kept for each in made.layers)
+    onnx.checker.check_model(made.proto)
+
+
 def test_wrong_models_and_choices_are_refused():
     proto, data = two_layers()
     relu = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [3])], [value("y", [3])])
@@ -205,6 +222,9 @@ def test_the_command_refuses_wrong_options(tmp_path, capsys):
     path, out = str(DATA / "digits_cnn.onnx"), str(tmp_path / "out.onnx")
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"PK nothing")
+    nan, narrow = (str(tmp_path / name) for name in ("nan.npz", "narrow.npz"))
+    np.savez(nan, image=np.full((4, 1, 28, 28), np.nan, np.float32))
+    np.savez(narrow, image=np.zeros((4, 1, 8, 8), np.float32))
     for line, words in (
         ([path, "-o", out], "either --int8 or --nbits"),
         ([path, "-o", path, "--int8"], "is the model itself"),
@@ -212,6 +232,8 @@ def test_the_command_refuses_wrong_options(tmp_path, capsys):
         ([path, "-o", out, "--int8", "--calibrate", "nix.npz"], "no calibration file"),
         ([path, "-o", out, "--int8", "--calibrate", str(broken)], "not a .npy or .npz"),
         ([path, "-o", out, "--int8", "--keep", "nix"], "there are conv1"),
+        ([path, "-o", out, "--int8", "--calibrate", nan], "not finite"),
+        ([path, "-o", out, "--int8", "--calibrate", narrow], "has shape (4, 1, 8, 8)"),
     ):
         assert cli.main(["quantize", *line]) != 0
         written = capsys.readouterr()

@@ -7,23 +7,27 @@ Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.body import Body, Expansion
 from vklab.ops.cast import BYTE_FLOATS, dtype_of
-from vklab.ops.dtypes import ELEMENT_TYPES, ELEMENTS, FLOATS
+from vklab.ops.dtypes import ELEMENTS, FLOATS, type_defines
 from vklab.ops.elementwise import dense_strides, strided
 from vklab.ops.inputs import normal_axis, require
-from vklab.ops.registry import Result, operator, output
+from vklab.ops.registry import WORKGROUP, Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear", "widens"]
+__all__ = ["dequantize_linear", "dynamic_quantize_linear", "dynamic_words", "quantize_linear",
+           "widens"]  # fmt: skip
 
 MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 SMALL_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16))
+# Numbers up to which each workgroup takes the range of all, which saves a dispatch; above them, the
+# numbers and the most workgroups of that dispatch. Then the results of an invocation.
+MOST_DIRECT, RANGE_NUMBERS, MOST_RANGES, RESULTS, MOST_WORKGROUPS = 4096, 2048, 256, 4, 4096
 SCALES = FLOATS | {"int32", "float8_e8m0fnu"}
 # Slang expressions that round a quotient to the type that ONNX computes it in.
 ROUNDED = {"float32": "{}", "float16": "narrow_half({})",
@@ -173,15 +177,38 @@ def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part
 
 
 @operator("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(x: TensorInfo) -> Expansion:
+def dynamic_quantize_linear(x: TensorInfo) -> Result:
     """Quantize x to uint8 by its range of values. Source: ONNX DynamicQuantizeLinear-11."""
+    return _by_range(x, {"y_buffer": output("uint8", x.dims), "scale_buffer": output("float32", ()),
+                         "zero_buffer": output("uint8", ())})  # fmt: skip
+
+
+@operator("DynamicWords", domain="vklab")
+def dynamic_words(X: TensorInfo, *, axis: int) -> Result:
+    """Quantize X by its range, in words; the scale and the int8 zero point follow. Source: own."""
+    size, after = X.dims[axis], X.dims[axis + 1 :]
+    made = {"words_buffer": output("uint32", (*X.dims[:axis], -(-size // 4), *after))}
+    return _by_range(X, made | {"scaling_buffer": output("float32", (2,))}, size, math.prod(after))
+
+
+def _by_range(x: TensorInfo, made: dict[str, TensorInfo], size: int = 1, inner: int = 1) -> Result:
     require(frozenset({"float32"}), x)
-    body = Body()
-    high = body("Max", body("ReduceMax", x, keepdims=0), 0.0)
-    low = body("Min", body("ReduceMin", x, keepdims=0), 0.0)
-    width = body("Sub", high, low)
-    scale = body("Div", body("Where", body("Equal", high, low), 1.0, width), 255.0)
-    zero = body("Clip", body("Round", body("Div", body("Neg", low), scale)), 0.0, 255.0)
-    zero_point = body("Cast", zero, to=ELEMENT_TYPES["uint8"])
-    y = body("QuantizeLinear", x, scale, zero_point)
-    return body.result(y, scale, zero_point)
+    count = next(iter(made.values())).count
+    ranges = min(-(-x.count // RANGE_NUMBERS), MOST_RANGES)
+    direct = x.count <= MOST_DIRECT
+    pairs = output("float32", (ranges, 2))
+    first = Dispatch("value_range", (("x_buffer", x),), (("pairs_buffer", pairs),), (ranges, 1, 1),
+                     (("count", x.count), ("workgroups", ranges)), flops=2 * x.count,
+                     iterations=x.count // (WORKGROUP * max(ranges, 1)) + 1)  # fmt: skip
+    groups = min(-(-count // (RESULTS * WORKGROUP)), MOST_WORKGROUPS) or 1
+    terms = x.count if direct else ranges
+    second = Dispatch(
+        "dynamic_codes", (("x_buffer", x), *(() if direct else (("pairs_buffer", pairs),))),
+        tuple(made.items()), (groups, 1, 1),
+        tuple(zip(("count", "workgroups", "size", "inner", "terms"),
+                  (count, groups, size, inner, terms), strict=True)),
+        (("DIRECT", str(int(direct))), ("WORDS", str(int("words_buffer" in made))),
+         *type_defines("Y", "uint8")[::2]),
+        flops=3 * x.count, iterations=terms // WORKGROUP + count // (WORKGROUP * groups) + 2,
+    )  # fmt: skip
+    return Result(tuple(made.values()), *(((second,),) if direct else ((first, second), (pairs,))))

@@ -20,13 +20,13 @@ from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
 __all__ = ["BYTES", "CODES", "WORD", "add_words", "dequantize_words", "max_pool_words",
-           "pack_words", "plane", "quantize_words", "unpack_words", "word_count"]  # fmt: skip
+           "pack_words", "plane", "quantize_words", "sum_push", "unpack_words",
+           "word_count"]  # fmt: skip
 
 BYTES = 4
 # Least code of each dtype, which int8 stores as -128.
 CODES = {"int8": -128, "uint8": 0}
 WORD = frozenset({"uint32"})
-DEFINES = (("BYTES", str(BYTES)),)
 
 
 def word_count(size: int) -> int:
@@ -103,10 +103,16 @@ def add_words(
     require(WORD, A, B)
     if A.dims != B.dims:
         raise ModelError(f"{A} and {B} differ in shape")
-    push = (("a_scale", scales[0]), ("b_scale", scales[1]), ("a_zero", zeros[0]),
-            ("b_zero", zeros[1]), ("zero", zeros[2]), ("low", limits[0]), ("high", limits[1]))
-    return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)], push, DEFINES,
-                       3 * BYTES)  # fmt: skip
+    return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)],
+                       sum_push((*scales, *zeros, *limits)), (), 3 * BYTES)  # fmt: skip
+
+
+def sum_push(sums: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    """Return push constants of kernels that add words: scales, joined zero points and limits."""
+    bits = [int(number) & 0xFF for number in sums[2:]]
+    joined = bits[0] | bits[1] << 8 | bits[2] << 16, bits[3] | bits[4] << 8
+    names = ("own_scale", "other_scale", "sum_zeros", "sum_limits")
+    return tuple(zip(names, (*sums[:2], *joined), strict=True))
 
 
 @operator("MaxPoolWords", domain="vklab")
@@ -123,7 +129,7 @@ def max_pool_words(
                           ceil_mode)  # fmt: skip
     flat = view.lifted(2)
     return per_element("pool_words", output("uint32", (*X.dims[:2], *view.output)), [("x", X)],
-                       plane(flat), DEFINES, BYTES * math.prod(view.kernel),
+                       plane(flat), (("BYTES", str(BYTES)),), BYTES * math.prod(view.kernel),
                        iterations=math.prod(view.kernel) + flat.kernel[0])  # fmt: skip
 
 

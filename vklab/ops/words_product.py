@@ -93,14 +93,16 @@ def filter_table(
 
 @operator("ConvWords", domain="vklab")
 def conv_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
-    group: int = 1, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None,
+    other: TensorInfo | None = None, *, filters: int, depth: int, group: int = 1,
+    kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int], zeros: Sequence[int], limits: Sequence[int], long: int = 0,
-    codes: int = 1,
+    codes: int = 1, sums: Sequence[float] = (),
 ) -> Result:  # fmt: skip
     """Convolve words [N,C/4,...]; round to words, or with codes=0 return float32. Source: own.
 
-    `depth` is a filter's number of channels; `zeros` are the zero points of X and of the result.
+    `depth` is a filter's channels; `zeros` are the zero points of X and the result. `scaling` from
+    DynamicWords has those of X. `other` is added, with scales, zero points and limits in `sums`.
     """
     require(words.WORD, X, W, channels)
     if X.dims[1] != words.word_count(depth * group):
@@ -108,14 +110,15 @@ def conv_words(
     view = window.resolve(X.dims[2:], kernel_shape, strides, dilations, pads, "NOTSET")
     size = words.word_count(filters) if codes else filters
     result = output("uint32" if codes else "float32", (X.dims[0], size, *view.output))
-    shape = (filters, group, depth, *zeros)
-    return _product((X, W, channels), result, view.lifted(2), shape, X.dims[0], limits, long, 0)
+    ends = ((filters, group, depth, *zeros), X.dims[0], limits, sums, long, 0)
+    return _product((X, W, channels, scaling, other), result, view.lifted(2), *ends)
 
 
 @operator("MatMulWords", domain="vklab")
 def matmul_words(
-    X: TensorInfo, W: TensorInfo, channels: TensorInfo, *, filters: int, depth: int,
-    zeros: Sequence[int], limits: Sequence[int], long: int = 0, codes: int = 1,
+    X: TensorInfo, W: TensorInfo, channels: TensorInfo, scaling: TensorInfo | None = None,
+    other: TensorInfo | None = None, *, filters: int, depth: int, zeros: Sequence[int],
+    limits: Sequence[int], long: int = 0, codes: int = 1, sums: Sequence[float] = (),
 ) -> Result:  # fmt: skip
     """Multiply words [...,M,K/4] by a matrix; round to words, or return float32. Source: own."""
     require(words.WORD, X, W, channels)
@@ -125,42 +128,46 @@ def matmul_words(
     result = output("uint32" if codes else "float32", (*X.dims[:-1], size))
     rows = math.prod(X.dims[:-1])
     view = Window((1, rows), (1, rows), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
-    shape = (filters, 1, depth, *zeros)
-    return _product((X, W, channels), result, view, shape, 1, limits, long, 1)
+    ends = ((filters, 1, depth, *zeros), 1, limits, sums, long, 1)
+    return _product((X, W, channels, scaling, other), result, view, *ends)
 
 
 def _product(
-    operands: Sequence[TensorInfo], result: TensorInfo, view: Window, shape: Sequence[int],
-    images: int, limits: Sequence[int], long: int, last: int,
+    operands: Sequence[TensorInfo | None], result: TensorInfo, view: Window, shape: Sequence[int],
+    images: int, limits: Sequence[int], sums: Sequence[float], long: int, last: int,
 ) -> Result:  # fmt: skip
     """Return the dispatch of the kernel `conv_words`, or `depthwise_words`."""
-    X, W, channels = operands
+    X, W, _, scaling, other = operands
     filters, group, depth, x_zero, y_zero = shape
+    assert X is not None and W is not None
+    each = depth == 1 and group == filters
+    if other is not None and (each or other.dims != result.dims or result.dtype != "uint32"):
+        raise ModelError(f"{other} cannot be added to {result}")
     if result.count == 0:
         return Result((result,))
-    rows, pixels = words.word_count(filters), view.output[0] * view.output[1]
-    each = depth == 1 and group == filters
-    span = 1 if each else W.dims[-2]
+    span, pixels = 1 if each else W.dims[-2], view.output[0] * view.output[1]
     more = (("x_words", words.word_count(depth * group)), ("group_filters", filters // group),
             ("depth", depth), ("span", span))  # fmt: skip
     bits = [number & 0xFF for number in (y_zero, *limits)]
     push = (
         ("filters", filters), *(() if each else more), *words.plane(view), ("taps", W.dims[1]),
         ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
+        *(words.sum_push(sums) if other else ()),
     )  # fmt: skip
-    chosen = (("LAST", str(last)), ("ALONG", "0"), ("DOT", "0"), ("LONG", str(long)),
-              ("SUBGROUP", "0"), ("BYTES", str(min(words.BYTES, depth * group))))  # fmt: skip
-    defines = (("QUANTIZE", str(int(result.dtype == "uint32"))), *(() if each else chosen),
+    chosen = zip(("ADDED", "LAST", "LONG", "BYTES", "ALONG", "DOT", "SUBGROUP"), map(str, (
+        int(bool(other)), last, long, min(words.BYTES, depth * group), 0, 0, 0)), strict=True)
+    forms = str(int(result.dtype == "uint32")), str(int(bool(scaling)))
+    defines = (*zip(("QUANTIZE", "DYNAMIC"), forms, strict=True), *(() if each else chosen),
                *type_defines("Y", "float32")[::2])  # fmt: skip
-    constants = (("WORKGROUP", WORKGROUP), ("COLUMNS", 1))
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
-        reads=(("x_buffer", X), ("w_buffer", W), ("c_buffer", channels)),
+        reads=tuple((f"{name}_buffer", info) for name, info in zip(
+            ("x", "w", "c", "scaling", "other"), operands, strict=True) if info is not None),
         writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
-        workgroups=(-(-pixels // WORKGROUP), rows, images),
-        push=push,
-        defines=defines,
-        constants=constants if each else (("LANES", 4), ("BLOCKS", 1), *constants),
+        workgroups=(-(-pixels // WORKGROUP), words.word_count(filters), images),
+        push=push, defines=defines,
+        constants=(("WORKGROUP", WORKGROUP), ("COLUMNS", 1),
+                   *(() if each else (("LANES", 4), ("BLOCKS", 1)))),
         flops=2 * images * filters * pixels * depth * W.dims[1],
         iterations=W.dims[1] * (span + 1),
         stores=result.dtype != "uint32",

@@ -67,7 +67,12 @@ class Histogram:
         return f"{self.counts.sum()} numbers from {self.low:.4g} to {self.high:.4g}"
 
     def _repr_html_(self) -> str:
-        bars = self.counts.reshape(DRAWN, -1).sum(axis=1)
+        used = np.flatnonzero(self.counts)
+        first, last = (used[0], used[-1] + 1) if used.size else (0, 1)
+        each = -(-(last - first) // DRAWN)
+        shown = np.zeros(DRAWN * each, np.int64)
+        shown[: last - first] = self.counts[first:last]
+        bars = shown.reshape(DRAWN, each).sum(axis=1)
         heights = np.log1p(bars) / max(np.log1p(bars.max(initial=0)), 1e-9) * HEIGHT
         step = WIDTH / DRAWN
         parts = [
@@ -75,10 +80,12 @@ class Histogram:
             f'height="{height:.1f}" fill="#3b6ea5"/>'
             for number, height in enumerate(heights) if height
         ]  # fmt: skip
-        ends = [(0, f"{-self.limit:.3g}", "start"), (WIDTH, f"{self.limit:.3g}", "end")]
+        title, unit = f"{self}, on a logarithmic scale", 2 * self.limit / BINS
+        ends = [(0, f"{first * unit - self.limit:.3g}", "start"), (WIDTH / 2, title, "middle"),
+                (WIDTH, f"{(first + DRAWN * each) * unit - self.limit:.3g}", "end")]  # fmt: skip
         parts += [svg.text(x, HEIGHT + 26, label, f'text-anchor="{anchor}"')
                   for x, label, anchor in ends]  # fmt: skip
-        return svg.svg(f"{self}, on a logarithmic scale", WIDTH, HEIGHT + 34, parts)
+        return svg.svg(title, WIDTH, HEIGHT + 34, parts)
 
 
 def min_max(histogram: Histogram) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from vklab.shader import compiler, source, stock
 
 __all__ = ["build", "expressions", "is_complete", "variants"]
 
-_LINE = re.compile(r"^// stock: (.*)$", re.M)
+_LINE = re.compile(r"^// stock:(.*)$", re.M)
 _FUNCTION = re.compile(r"^public (?:Real|float) (\w+)(?:<[^>]*>)?\(([^)]*)\)", re.M)
 
 

@@ -20,8 +20,8 @@ from vklab.backends.models import texts
 from vklab.errors import SetupError
 
 __all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load_networks",
-           "mini_classifier", "mobilenet_v3_small", "read_arrays", "resnet18", "seeded",
-           "text_classifier", "text_labels"]  # fmt: skip
+           "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays",
+           "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
 
 DATA = Path(__file__).resolve().parents[3] / "data"
 IMAGE = (3, 64, 64)
@@ -83,6 +83,13 @@ def mini_classifier(count: int | None = 1) -> Made:
 def resnet18(count: int = 1) -> Made:
     """Return ResNet-18 with He's weights and the statistics of one batch, and random images."""
     return _with_statistics("ResNet18", "resnet18"), _inputs(seeded(count, *IMAGE))
+
+
+def mobilenet_v2_half(count: int | None = 1) -> Made:
+    """Return MobileNetV2 of half width trained on the digits, and digits that are held out."""
+    networks = load_networks()
+    arrays = read_arrays("digits_mobilenet.npz")
+    return networks.load_weights(networks.MobileNetV2Half(), arrays), _inputs(digit_images(count))
 
 
 def mobilenet_v3_small(count: int = 1) -> Made:

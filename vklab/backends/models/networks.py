@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Encoder", "MiniClassifier", "MobileNetV3Small", "ResNet18", "TextClassifier",
-           "draw_weights", "load_weights", "measure_statistics"]  # fmt: skip
+__all__ = ["Encoder", "MiniClassifier", "MobileNetV2Half", "MobileNetV3Small", "ResNet18",
+           "TextClassifier", "draw_weights", "load_weights", "measure_statistics"]  # fmt: skip
 
 # Kernel, expanded channels, output channels, squeeze and excite, hard swish, stride.
 # Source: Howard et al., "Searching for MobileNetV3", 2019, table 2
@@ -26,6 +26,12 @@ _MOBILE_BLOCKS = (
     (5, 576, 96, True, True, 1), (5, 576, 96, True, True, 1),
 )  # fmt: skip
 _MOBILE_EPSILON = 1e-3
+# Expansion, output channels of half width, blocks, stride of the first.
+# Source: Sandler et al., "MobileNetV2", 2018, table 2
+_HALF_BLOCKS = (
+    (1, 8, 1, 1), (6, 16, 2, 2), (6, 16, 3, 2), (6, 32, 4, 2), (6, 48, 3, 1), (6, 80, 3, 2),
+    (6, 160, 1, 1),
+)  # fmt: skip
 
 
 class MiniClassifier(nn.Module):
@@ -160,6 +166,46 @@ class MobileNetV3Small(nn.Module):
         """Return the logits of `image`."""
         hidden = self.average(self.last(self.blocks(self.stem(image))))
         logits: torch.Tensor = self.linear2(self.swish(self.linear1(torch.flatten(hidden, 1))))
+        return logits
+
+
+class _Bottleneck(nn.Module):
+    """Expand the channels, filter each alone, and reduce them without an activation."""
+
+    def __init__(self, inputs: int, outputs: int, factor: int, stride: int) -> None:
+        super().__init__()
+        expanded = factor * inputs
+        layers: list[nn.Module] = []
+        if factor > 1:
+            layers += [_normed(inputs, expanded, 1, 1), nn.ReLU6()]
+        layers += [_normed(expanded, expanded, 3, stride, expanded), nn.ReLU6()]
+        self.layers = nn.Sequential(*layers, _normed(expanded, outputs, 1, 1))
+        self.adds = stride == 1 and inputs == outputs
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the block's output, plus its input where both have the same shape."""
+        hidden: torch.Tensor = self.layers(image)
+        return image + hidden if self.adds else hidden
+
+
+class MobileNetV2Half(nn.Module):
+    """MobileNetV2 of half width: maps float32 images [N, 3, H, W] to logits [N, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [_normed(3, 16, 3, 2), nn.ReLU6()]
+        inputs = 16
+        for factor, outputs, count, stride in _HALF_BLOCKS:
+            for number in range(count):
+                layers.append(_Bottleneck(inputs, outputs, factor, 1 if number else stride))
+                inputs = outputs
+        self.layers = nn.Sequential(*layers, _normed(inputs, 1280, 1, 1), nn.ReLU6())
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.linear = nn.Linear(1280, 10)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the logits of `image`."""
+        logits: torch.Tensor = self.linear(torch.flatten(self.average(self.layers(image)), 1))
         return logits
 
 

@@ -19,11 +19,13 @@ from vklab.graph.passes import (
     fold_batch_norm,
     fold_constants,
     fuse_attention,
+    fuse_dynamic,
     fuse_gelu,
     fuse_layer_norm,
     fuse_quantized,
     fuse_rms_norm,
     fuse_rotary,
+    fuse_sums,
     join_products,
     join_views,
     join_words,
@@ -52,6 +54,8 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     move_quantization.move_quantization,  # a product then finds the codes that it reads
     fuse_quantized.fuse_quantized,
     join_words.join_words,
+    fuse_sums.fuse_sums,
+    fuse_dynamic.fuse_dynamic,
     fuse_layer_norm.fuse_layer_norm,  # before RMSNorm, a smaller pattern inside it
     fuse_rms_norm.fuse_rms_norm,
     fuse_gelu.fuse_gelu,

@@ -20,7 +20,7 @@ from vklab.graph.passes.quantized import Codes, Rewrite
 from vklab.ops import window, words_product
 from vklab.types import TensorInfo
 
-__all__ = ["fuse_quantized"]
+__all__ = ["Form", "form_of", "fuse_quantized", "in_words"]
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 # An int32 holds every sum below this.
@@ -30,7 +30,7 @@ MOST_ELEMENTS, MOST_GROUPS = 1 << 25, 65535
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """Describe a product of words: the codes that it reads, its operator, its weights' shape."""
 
     source: str
@@ -57,30 +57,22 @@ def _replace(work: Rewrite, node: Node) -> None:
     """Replace the nodes from a product to its QuantizeLinear, if words can compute it."""
     x = quantized.codes_read(work.search, node.inputs[0])
     weights = quantized_weights.weights_of(work.search, node)
-    form = _form(work, node, x, len(weights.scales)) if x and weights else None
+    form = form_of(work, node, x.name, len(weights.scales)) if x and weights else None
     if x is None or weights is None or form is None:
         return
     last, y, limits = _end(work, node)
-    if not _is_bounded(work, form, last.outputs[0]):
-        return
     bias = quantized_weights.bias_of(work.search, node, form.shape[0])
     key = ("less zeros", weights.axis, weights.zeros.tobytes())
     wide = constant_cache.derive(key, weights.less_zeros, weights.codes).reshape(form.shape)
-    group = form.attributes.get("group", 1)
-    largest = 128 * int(np.abs(wide).reshape(len(wide), -1).sum(1, dtype=np.int64).max(initial=0))
-    if bias is None or largest >= (MOST if group == 1 else words_product.LONGEST):
-        return
-    lay_out = partial(words_product.lay_out, group=group)
     step, name = (y.scale if y else 1.0), last.outputs[0]
+    made = in_words(work, form, wide, name)
+    if bias is None or made is None:
+        return
     table = words_product.filter_table(wide, x.byte_zero, x.scale * weights.scales / step,
                                        bias / step)  # fmt: skip
-    constants = (rewriting.constant(f"{name}:words", _derived(group, lay_out, wide)),
-                 rewriting.constant(f"{name}:table", table))  # fmt: skip
-    attributes = {
-        **form.attributes, "filters": form.shape[0], "depth": form.shape[1], "limits": limits,
-        "zeros": (x.byte_zero, y.byte_zero if y else 0), "codes": int(y is not None),
-        "long": int(largest >= words_product.LONGEST),
-    }  # fmt: skip
+    constants = (made[0], rewriting.constant(f"{name}:table", table))
+    attributes = {**made[1], "limits": limits, "codes": int(y is not None),
+                  "zeros": (x.byte_zero, y.byte_zero if y else 0)}  # fmt: skip
     packed = quantized.own(f"{name}:pack", "PackWords", (form.source,), f"{name}:packed",
                            axis=form.axis)  # fmt: skip
     read = (f"{name}:packed", *(info.name for info in constants))
@@ -97,7 +89,31 @@ def _replace(work: Rewrite, node: Node) -> None:
     work.put(last, steps, constants)
 
 
-def _is_bounded(work: Rewrite, form: _Form, name: str) -> bool:
+def in_words(
+    work: Rewrite, form: Form, wide: np.ndarray, name: str
+) -> tuple[TensorInfo, dict[str, Any]] | None:
+    """Return the weights of a product in words and the attributes that follow from them.
+
+    Args:
+        work: the replacements.
+        form: the product.
+        wide: its weights less their zero points, in the shape of the form.
+        name: its result.
+
+    Returns None for a product beyond the limits of some device, or of an int32.
+    """
+    group = form.attributes.get("group", 1)
+    largest = 128 * int(np.abs(wide).reshape(len(wide), -1).sum(1, dtype=np.int64).max(initial=0))
+    too_large = largest >= (MOST if group == 1 else words_product.LONGEST)
+    if too_large or not _is_bounded(work, form, name):
+        return None
+    lay_out = partial(words_product.lay_out, group=group)
+    weights = rewriting.constant(f"{name}:words", _derived(group, lay_out, wide))
+    return weights, {**form.attributes, "filters": form.shape[0], "depth": form.shape[1],
+                     "long": int(largest >= words_product.LONGEST)}  # fmt: skip
+
+
+def _is_bounded(work: Rewrite, form: Form, name: str) -> bool:
     """Tell whether a product fits every device in one dispatch: bindings, loops and workgroups."""
     read, made = work.infos[form.source], work.infos[name]
     images = read.dims[0] if form.op_type == "ConvWords" else 1
@@ -109,14 +125,22 @@ def _derived(group: int, function: Any, wide: np.ndarray) -> np.ndarray:
     return constant_cache.derive(("words", group, wide.shape), function, wide)
 
 
-def _form(work: Rewrite, node: Node, x: Codes, filters: int) -> _Form | None:
-    info = work.infos[x.name]
-    if node.op_type == "Conv":
+def form_of(work: Rewrite, node: Node, x: str, filters: int) -> Form | None:
+    """Return how words compute a product; None if they do not.
+
+    Args:
+        work: the replacements.
+        node: the product, of floats or of integers.
+        x: the value whose codes it reads.
+        filters: the number of its filters.
+    """
+    info = work.infos[x]
+    if node.op_type in ("Conv", "ConvInteger"):
         return _convolution(work, node, info)
     known = {"alpha": 1.0, "beta": 1.0, "transA": 0}
     if any(node.attributes.get(name, value) != value for name, value in known.items()):
         return None
-    maker = work.search.makers.get(x.name)
+    maker = work.search.makers.get(x)
     if maker is not None and maker.op_type in ("Flatten", "Reshape") and info.rank == 2:
         before = work.infos[maker.inputs[0]]
         if before.rank > 2 and before.dims[0] == info.dims[0] and before.rank <= 4:
@@ -125,13 +149,13 @@ def _form(work: Rewrite, node: Node, x: Codes, filters: int) -> _Form | None:
             window_of = {"kernel_shape": space, "strides": (1,) * len(space),
                          "dilations": (1,) * len(space), "pads": (0,) * 2 * len(space)}  # fmt: skip
             shape = (filters, before.dims[1], math.prod(space))
-            return _Form(before.name, "ConvWords", 1, shape, window_of)
+            return Form(before.name, "ConvWords", 1, shape, window_of)
     if info.rank < 2:
         return None
-    return _Form(x.name, "MatMulWords", info.rank - 1, (filters, info.dims[-1], 1))
+    return Form(x, "MatMulWords", info.rank - 1, (filters, info.dims[-1], 1))
 
 
-def _convolution(work: Rewrite, node: Node, info: TensorInfo) -> _Form | None:
+def _convolution(work: Rewrite, node: Node, info: TensorInfo) -> Form | None:
     """Return the form of a Conv over one or two axes, with explicit pads."""
     weight = work.infos[node.inputs[1]].dims
     if info.rank not in (3, 4):
@@ -142,7 +166,7 @@ def _convolution(work: Rewrite, node: Node, info: TensorInfo) -> _Form | None:
     attributes = {"group": given.get("group", 1), "kernel_shape": view.kernel,
                   "strides": view.strides, "dilations": view.dilations,
                   "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
-    return _Form(info.name, "ConvWords", 1, (weight[0], weight[1], math.prod(weight[2:])),
+    return Form(info.name, "ConvWords", 1, (weight[0], weight[1], math.prod(weight[2:])),
                  attributes)  # fmt: skip
 
 

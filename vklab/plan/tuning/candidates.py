@@ -68,12 +68,13 @@ def _offered(problem: Problem, info: DeviceInfo) -> Iterator[tuple[float, Choice
         offered.extend(fitting)
         return tiles.first(offered, sizes)
 
-    for name, rule in variants.rules_for(info).items():
+    for name, rule in variants.rules_for(info, problem.dispatch.kernel).items():
         offered.clear()
         made = rule(problem.dispatch, problem.sizes, info, note)
         if made is None:
             continue
-        counts = [1] if info.is_cpu else tiles.counts(problem.sizes[2])
+        whole = info.is_cpu or problem.dispatch.kernel == "conv_words"
+        counts = [1] if whole else tiles.counts(problem.sizes[2])
         for tile in offered:
             for count in counts:
                 time = tiles.expected_ns(tile, count, problem.sizes)

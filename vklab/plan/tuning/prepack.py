@@ -17,7 +17,7 @@ from vklab import settings
 from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "turned"]
+__all__ = ["along_k", "as_given", "by_filter", "by_fours", "chunk", "fill", "in_chunks", "turned"]
 
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
@@ -35,6 +35,7 @@ LEAST_RANGE_BYTES = 1 << 27
 MOST_PADDING = 0.25
 
 _NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
+_BY_FILTER = re.compile(r"(.*):by filter", re.S)
 
 
 def turned(
@@ -66,6 +67,11 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
 
     Without padding the value is a view of the weight, so that the host stores no second copy.
     """
+    words = _BY_FILTER.fullmatch(read.name)
+    if words and read.constant is None and words[1] in constants:
+        source = constants[words[1]].constant
+        assert source is not None
+        return replace(read, constant=constant_cache.derive("by filter", _pieces, source))
     match = _NAME.fullmatch(read.name)
     source = constants[match[1]].constant if match and match[1] in constants else None
     if match is None or source is None or read.constant is not None:
@@ -83,6 +89,27 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
 
     array = constant_cache.derive(("turned", sizes), laid_out, source)
     return TensorInfo(read.name, read.dtype, read.shape, array)
+
+
+def by_filter(weight: TensorInfo) -> TensorInfo | None:
+    """Return weights in words [rows, taps, span, 4] as [pieces, filters, 4]: four words a filter.
+
+    Pieces go along k; the last is padded with zeros. Returns a tensor without value; None for
+    DISABLE_PREPACK, or a weight unknown before the run.
+    """
+    if weight.constant is None or settings.get("DISABLE_PREPACK"):
+        return None
+    rows, taps, span, each = weight.dims
+    shape = (-(-taps * span // 4), rows * each, 4)
+    return TensorInfo(f"{weight.name}:by filter", weight.dtype, shape)
+
+
+def _pieces(weights: np.ndarray) -> np.ndarray:
+    rows, taps, span, each = weights.shape
+    words = weights.reshape(rows, taps * span, each)
+    padded = np.pad(words, ((0, 0), (0, -words.shape[1] % 4), (0, 0)))
+    pieces = padded.reshape(rows, -1, 4, each).transpose(1, 0, 3, 2)
+    return np.ascontiguousarray(pieces.reshape(-1, rows * each, 4))
 
 
 def as_given(dispatch: Dispatch) -> Dispatch:

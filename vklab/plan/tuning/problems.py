@@ -34,9 +34,11 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
         dispatch: the product, with its weights in the layout that is read.
         sizes: m, n, k and the batch count.
     """
-    form = _conv_form(dispatch) if dispatch.kernel == "conv" else _product_form(dispatch)
+    forms = {"conv": _conv_form, "conv_words": _words_form}
+    form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
-    problem = Problem(f"{dispatch.kernel} {dict(dispatch.defines)['T']} {shape} {form}")
+    dtype = dict(dispatch.defines).get("T", "int8")
+    problem = Problem(f"{dispatch.kernel} {dtype} {shape} {form}")
     problem.dispatch, problem.sizes = dispatch, sizes
     return problem
 
@@ -66,3 +68,12 @@ def _conv_form(dispatch: Dispatch) -> str:
     window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
     packed = "packed" if prepack.in_chunks(dispatch) else "given"
     return f"{window} g{rounded(push['groups'])} {packed}"
+
+
+def _words_form(dispatch: Dispatch) -> str:
+    """Return the window, its stride, the groups, and what the result is."""
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
+    grouped = "" if push["group_filters"] == push["filters"] else " grouped"
+    result = "codes" if defines["QUANTIZE"] == "1" else "real"
+    return f"product {result}" if defines["LAST"] == "1" else f"{window}{grouped} {result}"

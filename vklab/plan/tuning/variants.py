@@ -66,7 +66,7 @@ def choose(
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
-            return (word_variants.choose(dispatch, info),)
+            return (word_variants.choose(dispatch, info, tuned),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
@@ -108,8 +108,10 @@ def _as_measured(
     return (made[0], count) if made else None
 
 
-def rules_for(info: DeviceInfo) -> dict[str, KernelRule]:
+def rules_for(info: DeviceInfo, kernel: str = "matmul") -> dict[str, KernelRule]:
     """Return the rules for a device by name, the preferred ones first; the last always applies."""
+    if kernel in word_variants.KERNELS:
+        return dict(word_variants.RULES)
     if info.is_cpu:
         return {"shared_rows": _shared_rows, "plain": _plain}
     return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,

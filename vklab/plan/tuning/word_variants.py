@@ -1,18 +1,21 @@
 """Choose how conv_words and depthwise_words sum int8 on one device.
 
-Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off. Visited by
-labs 08 and 14.
+Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off, and with them
+matrix units. Visited by labs 08 and 14.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.plan.tuning import problems, tiles, word_tiles
+from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "choose"]
+__all__ = ["KERNELS", "RULES", "choose"]
 
 KERNELS = frozenset({"conv_words", "depthwise_words"})
 # Pixels up to which invocations share a pixel, and each computes one word of channels.
@@ -25,8 +28,31 @@ GPU_COLUMNS = {"conv_words": 2, "depthwise_words": 1}
 GPU_BLOCKS = (4, 2, 1)
 
 
-def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
-    """Return the fastest equivalent of a dispatch of KERNELS on a device."""
+def choose(
+    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None = None
+) -> Dispatch:
+    """Return the fastest equivalent of a dispatch of KERNELS on a device.
+
+    Args:
+        dispatch: one dispatch of a plan.
+        info: the device.
+        tuned: the choices that were measured on this device, by `problems.Problem`.
+    """
+    if info.is_cpu or dispatch.kernel == "depthwise_words":
+        return _untiled(dispatch, info)
+    sizes = word_tiles.sizes_of(dispatch)
+    problem = problems.of(dispatch, sizes) if tuned else None
+    wanted = tuned.get(problem) if tuned and problem else None
+    rule = RULES.get(wanted[0]) if wanted else None
+    found = rule(dispatch, sizes, info, tiles.only(*wanted[1:])) if rule and wanted else None
+    expected = (each(dispatch, sizes, info, tiles.soonest) for each in RULES.values())
+    chosen, _ = found or next(filter(None, expected))
+    is_measured = found or (wanted and not wanted[0])
+    return replace(chosen, measured=str(problem)) if is_measured else chosen
+
+
+def _untiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+    """Return conv_words or depthwise_words with the sizes that suit a device."""
     push: dict[str, Any] = dict(dispatch.push)
     pixels = push["out_h"] * push["out_w"]
     columns = (CPU_COLUMNS if info.is_cpu else GPU_COLUMNS)[dispatch.kernel]
@@ -88,3 +114,18 @@ def _sized(dispatch: Dispatch, pixels: int, columns: int, rows: tuple[int, ...])
 def _with(dispatch: Dispatch, **values: str) -> Dispatch:
     defines = tuple((name, values.get(name, value)) for name, value in dispatch.defines)
     return replace(dispatch, defines=defines)
+
+
+def _plain(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int]:
+    """Keep the kernel without tiles."""
+    del sizes, pick
+    return _untiled(dispatch, info), 1
+
+
+# Rules for GPUs by name, the preferred ones first; the last always applies.
+RULES: dict[str, Callable[..., tuple[Dispatch, int] | None]] = {
+    "row_words": word_tiles.by_few_columns, "matrix_words": word_tiles.on_matrix_units,
+    "dot_words": word_tiles.by_dots, "words": _plain,
+}  # fmt: skip
