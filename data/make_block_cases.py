@@ -71,11 +71,8 @@ def main() -> int:
         for name, size in FORMATS.items():
             made[name] = np.zeros((len(given), size), np.uint8)
             quantize = getattr(library, f"quantize_row_{name[:2].lower()}_K_ref")
-            quantize(
-                given.ctypes.data_as(ctypes.c_void_p),
-                made[name].ctypes.data_as(ctypes.c_void_p),
-                ctypes.c_int64(given.size),
-            )
+            quantize(given.ctypes.data_as(ctypes.c_void_p),
+                     made[name].ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(given.size))
     np.savez_compressed(checksums.DATA / "block_cases.npz", values=given, **made)
     checksums.update("block_cases.npz")
     return 0

@@ -78,13 +78,8 @@ class Bert(nn.Module):
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         """Return a vector for each token."""
         tokens, kinds, positions, mask = given
-        return self.model(
-            tokens,
-            token_type_ids=kinds,
-            position_ids=positions,
-            attention_mask=mask,
-            use_cache=False,
-        ).last_hidden_state
+        return self.model(tokens, token_type_ids=kinds, position_ids=positions,
+                          attention_mask=mask, use_cache=False).last_hidden_state
 
 
 def networks() -> Iterable[tuple[str, nn.Module]]:

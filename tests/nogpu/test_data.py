@@ -17,7 +17,8 @@ from vklab.backends.report import recorded
 from vklab.course.labs import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx", "digits_mini_classifier.npz",
+FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",
+         "digits_mini_classifier.npz",
          *(f"graphs/{name}.onnx" for name in sorted(recorded_graphs.NAMES)),
          "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz", "novels.txt.xz",
          *(f"packages/{name}.mlpackage/{file}" for name in ("mini_classifier", "text_classifier")
