@@ -23,6 +23,8 @@ END, TURN_BEGINS, TURN_ENDS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT = 10  # every tenth chapter or section
 JUDGING = 31  # of the rest, every so many judge the training
 LONGEST_TURN = 400  # characters
+# So often and in these forms the model is told each definition: it cannot understand, but repeat.
+QUESTIONS = ("What is {article} {word}?", "What is {word}?", "What does {word} mean?") * 2
 DEFINITION = re.compile(r"^([^:\n]{2,40}): ([^\n]+)$", re.MULTILINE)
 _CHAPTER = re.compile(r"^(?:CHAPTER|Chapter) +[IVXL0-9]+\.?$", re.MULTILINE)
 _MARKS = re.compile(r"^(?:VOLUME|Volume) [IVX]+\.?$|^(?:THE END|FINIS|Finis)\.?$|"
@@ -92,11 +94,12 @@ def _dialogues(chapter: str) -> Iterable[tuple[str, ...]]:
 
 
 def _questions(section: str) -> Iterable[tuple[str, ...]]:
-    """Yield a question and an answer for each definition of a glossary."""
-    for word, meaning in DEFINITION.findall(section):
+    """Yield questions and an answer for each definition of a glossary, in several forms."""
+    for words, meaning in DEFINITION.findall(section):
+        word, answer = words.split(",")[0], f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."
         article = "an" if word[0] in "aeiou" else "a"
-        asked = f"What is {word}?" if word[0].isupper() else f"What is {article} {word}?"
-        yield asked, f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."
+        for form in QUESTIONS:
+            yield form.format(word=word, article=article), answer
 
 
 def course_prose() -> str:

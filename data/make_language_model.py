@@ -148,7 +148,7 @@ def train(shape: LlamaShape, tokens: torch.Tensor, judging: torch.Tensor, epochs
             model.train()
             print(
                 f"  step {step + 1} of {steps}, {time.monotonic() - started:.0f} s: loss "
-                f"{float(loss):.3f}, perplexity of judging text {judged:.2f}",
+                f"{loss.detach():.3f}, perplexity of judging text {judged:.2f}",
                 flush=True,
             )
     return model.eval()

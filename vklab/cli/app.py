@@ -35,6 +35,7 @@ MODULES = {
     "plan": "plan",
     "compile": "compile",
     "quantize": "quantize",
+    "perplexity": "perplexity",
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",
