@@ -24,7 +24,7 @@ HELD_OUT = 10  # every tenth chapter or section
 JUDGING = 31  # of the rest, every so many judge the training
 LONGEST_TURN = 400  # characters
 # So often and in these forms the model is told each definition: it cannot understand, but repeat.
-QUESTIONS = ("What is {article} {word}?", "What is {word}?", "What does {word} mean?") * 2
+QUESTIONS = ("What is {article} {word}?", "What is {word}?", "What does {word} mean?")
 DEFINITION = re.compile(r"^([^:\n]{2,40}): ([^\n]+)$", re.MULTILINE)
 _CHAPTER = re.compile(r"^(?:CHAPTER|Chapter) +[IVXL0-9]+\.?$", re.MULTILINE)
 _MARKS = re.compile(r"^(?:VOLUME|Volume) [IVX]+\.?$|^(?:THE END|FINIS|Finis)\.?$|"
