@@ -30,7 +30,7 @@ from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.models import model_graph
 from vklab.llm.tokenizer import Tokenizer
 
-__all__ = ["examine", "fuzz", "hurt", "whole"]
+__all__ = ["damaged", "examine", "fuzz", "hurt", "whole"]
 
 DEVICE = fake_device(features=frozenset({"shaderInt64"}))
 HANG_SECONDS, MEMORY_BYTES, STEPS = 60, 3 << 30, 5
@@ -126,7 +126,7 @@ def fuzz(folder: Path, first: int, count: int) -> dict[str, int]:
         assert examine(bases[-1]) == "planned"
     counts: collections.Counter[str] = collections.Counter()
     for seed in range(first, first + count):
-        data = _damaged(folder, seed, given[seed % 2], bases[seed % 2])
+        data = damaged(folder, seed, given[seed % 2], bases[seed % 2])
         (folder / "damaged.gguf").write_bytes(data)
         (folder / "seed.txt").write_text(str(seed))
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
@@ -135,7 +135,7 @@ def fuzz(folder: Path, first: int, count: int) -> dict[str, int]:
     return dict(counts)
 
 
-def _damaged(folder: Path, seed: int, file: GgufFile, data: bytes) -> bytes:
+def damaged(folder: Path, seed: int, file: GgufFile, data: bytes) -> bytes:
     """Return a file of a seed: half have wrong bytes, half wrong entries or tensors."""
     if seed % 4 < 2:
         return weight_files.damaged(data, seed, len(data) - file.size_bytes)
