@@ -20,7 +20,8 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",
          "digits_mini_classifier.npz",
          *(f"graphs/{name}.onnx" for name in sorted(recorded_graphs.NAMES)),
-         "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz", "novels.txt.xz",
+         "held_out.txt", "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz",
+         "novels.txt.xz", "novels_llama.gguf",
          *(f"packages/{name}.mlpackage/{file}" for name in ("mini_classifier", "text_classifier")
            for file in ("Data/com.apple.CoreML/model.mlmodel",
                         "Data/com.apple.CoreML/weights/weight.bin", "Manifest.json")),
@@ -48,7 +49,7 @@ def cnn() -> onnx.ModelProto:
 def test_checksums_match_and_cover_every_data_file():
     assert sorted(json.loads((DATA / "checksums.json").read_text())) == FILES
     packaged = (p for p in (DATA / "packages").rglob("*") if p.is_file())
-    found = [*(p for p in DATA.rglob("*") if p.suffix in {".npz", ".onnx", ".xz"}
+    found = [*(p for p in DATA.rglob("*") if p.suffix in {".gguf", ".npz", ".onnx", ".txt", ".xz"}
                and p.parent.name != "recorded"), *packaged]  # fmt: skip
     assert sorted(p.relative_to(DATA).as_posix() for p in found) == FILES
     finished = run_script(DATA, "checksums.py")

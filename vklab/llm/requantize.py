@@ -13,7 +13,7 @@ import numpy as np
 
 from vklab.llm.gguf import GgufFile
 from vklab.llm.stored import StoredTensor
-from vklab.ops.blocks import block_format
+from vklab.ops import blocks
 
 __all__ = ["requantized"]
 
@@ -38,7 +38,7 @@ def requantized(
 
     Raises ModelError for an unknown format, and for values that it cannot store.
     """
-    block_format(block_type)
+    blocks.block_format(block_type)
     made = {tensor.name: tensor for tensor in _tensors(file, block_type, dequantize, quantize)}
     known = {key: value for key, value in file.metadata.items() if key != FILE_TYPE}
     return replace(file, metadata=known, tensors=made)
@@ -50,7 +50,7 @@ def _tensors(
     for tensor in file.tensors.values():
         columns = tensor.shape[-1]
         kind = next(kind for kind in (block_type, *SHORTER)
-                    if not columns % block_format(kind).elements)  # fmt: skip
+                    if not columns % blocks.block_format(kind).elements)  # fmt: skip
         if len(tensor.shape) < 2 or kind == tensor.block_type:
             yield tensor
             continue

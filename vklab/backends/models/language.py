@@ -110,6 +110,7 @@ class Llama(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** (0.5 * last))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits after every token."""
         weight = self.token_embd.weight
         pairs = torch.arange(self.shape.head // 2, dtype=torch.float64, device=tokens.device)
         steps = torch.arange(tokens.shape[1], dtype=torch.float64, device=tokens.device)
