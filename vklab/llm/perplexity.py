@@ -31,7 +31,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The distance of a model from a reference on the same tokens.
+    """Distance of a model from a reference on the same tokens.
 
     `divergence` is the mean Kullback-Leibler divergence of the model from the reference, in nats;
     `agreement` the share of tokens for which both have the same first choice; `change` the
