@@ -22,8 +22,9 @@ PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_star
 # What llama.cpp makes of the prompt, and its likeliest answer: "The capital of France is Paris."
 PROMPT_TOKENS = [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
 ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
-# Perplexity of llama.cpp's CPU backend on the first chunks of the held-out text.
-CONTEXT, CHUNKS, PERPLEXITY = 128, 4, 45.3412
+# Perplexity of llama.cpp's CPU backend on the first chunks of the held-out text, with the weights
+# widened to float32: with Q4_1 it shortens activations to eight bits, which gives 45.3412.
+CONTEXT, CHUNKS, PERPLEXITY = 128, 4, 45.8507
 
 
 @functools.cache
@@ -58,4 +59,4 @@ def test_logits_are_those_of_float64(device):
 def test_perplexity_is_llama_cpps(device):
     found = measuring.perplexity(file(), trained_model.held_out(), CONTEXT, most_chunks=CHUNKS,
                                  device=device)  # fmt: skip
-    assert found.value == pytest.approx(PERPLEXITY, rel=0.003), found
+    assert found.value == pytest.approx(PERPLEXITY, rel=0.001), found

@@ -15,6 +15,7 @@ import pytest
 
 from vklab.backends.report import recorded
 from vklab.course.labs import recorded_graphs
+from vklab.llm import gguf
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",
@@ -167,3 +168,36 @@ def test_digits_are_made_again_byte_for_byte(tmp_path):
         # The arrays hold on every machine, the bytes only where zlib is the same.
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
     assert len(recorded) == pytest.approx(len(made[0][0]), rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_on_a_processor(tmp_path):
+    pytest.importorskip("torch")
+    finished = run_script(DATA, "make_language_model.py", "--folder", str(tmp_path), "--device",
+                          "cpu", "--epochs", "0.01", "--vocabulary", "512", "--context", "64",
+                          timeout_s=900)  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    assert "runs by PyTorch" in finished.stdout and "3279104 parameters" in finished.stdout
+    assert (tmp_path / "held_out.txt").read_bytes() == (DATA / "held_out.txt").read_bytes()
+    made, known = (gguf.read_gguf(folder / "novels_llama.gguf") for folder in (tmp_path, DATA))
+    assert made.metadata.keys() == known.metadata.keys()
+    assert made.tensors.keys() == known.tensors.keys()
+
+
+@pytest.mark.full
+def test_nothing_of_the_held_out_text_is_learnt():
+    held_out = (DATA / "held_out.txt").read_text("utf-8")
+    code = ("import json, language_text; texts = language_text.read(); print(json.dumps("
+            "[texts.training, texts.judging, texts.held_out, texts.conversations]))")
+    finished = run_script(DATA, "-c", code)
+    assert finished.returncode == 0, finished.stderr
+    training, judging, kept, conversations = json.loads(finished.stdout)
+    assert "\n\n".join(kept) == held_out
+    sizes = [sum(map(len, part)) for part in (training, judging, kept)]
+    assert 0.09 < sizes[2] / sum(sizes) < 0.11
+    learnt = "\n\n".join((*training, *judging))
+    chapters = [text for text in kept if len(text) > 3000]
+    assert len(chapters) == 27 and not any(text[500:700] in learnt for text in chapters)
+    spoken = [turn for turns in conversations for turn in turns if len(turn) > 60]
+    assert len(spoken) > 500
+    assert not any(turn in held_out for turn in spoken)
