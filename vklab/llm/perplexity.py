@@ -130,11 +130,9 @@ class Judged:
         file: the model.
         context: the tokens of a chunk.
         device: the device; default the fastest.
-        progress: called while kernels compile.
     """
 
-    def __init__(self, file: GgufFile, context: int, device: int | str | None = None,
-                 progress: Progress | None = None) -> None:  # fmt: skip
+    def __init__(self, file: GgufFile, context: int, device: int | str | None = None) -> None:
         graph = models.model_graph(file, context, every_logit=True)
         caches = [info for info in graph.inputs if info.name.startswith("past_")]
         self.context = context
@@ -142,7 +140,7 @@ class Judged:
         for info in caches:
             _, heads, _, size = info.shape
             self._fed[info.name] = np.zeros((1, int(heads), 0, int(size)), np.float32)
-        self._session = loading.load(graph, device, progress, outputs=["logits"])
+        self._session = loading.load(graph, device, outputs=["logits"])
 
     def logits(self, row: np.ndarray) -> np.ndarray:
         """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
