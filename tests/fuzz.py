@@ -31,7 +31,7 @@ from vklab.errors import TimeoutError as DeviceTimeout
 from vklab.runtime import host
 from vklab.runtime.observe import compare
 
-__all__ = ["Seed", "examine", "example", "feed", "fuzz", "seeds"]
+__all__ = ["Seed", "examine", "example", "feed", "fuzz", "limit_memory", "seeds"]
 
 Feed = dict[str, np.ndarray]
 Seed = tuple[str, onnx.ModelProto, Feed]
@@ -227,13 +227,14 @@ class _Runs:
         np.savez(self.folder / "inputs.npz", **numbers)
 
 
-def _limit_memory() -> None:
+def limit_memory(size_bytes: int) -> None:
+    """Make allocations of this process fail beyond a size, where the system can."""
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (size_bytes, size_bytes))
 
 
 if __name__ == "__main__":
-    _limit_memory()
+    limit_memory(MEMORY_BYTES)
     print(fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

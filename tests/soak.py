@@ -137,7 +137,7 @@ def attempt(data: bytes, known: fuzz.Feed) -> str:
 
 def batch(folder: Path, seed: int, count: int, pattern: str) -> None:
     """Attempt damaged models one after the other; a line of outcomes.jsonl tells of each."""
-    fuzz._limit_memory()
+    fuzz.limit_memory(fuzz.MEMORY_BYTES)
     warnings.simplefilter("ignore")
     given = _seeds(pattern)
 

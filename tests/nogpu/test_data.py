@@ -15,12 +15,14 @@ import pytest
 
 from vklab.backends.report import recorded
 from vklab.course.labs import recorded_graphs
+from vklab.llm import gguf
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FILES = ["block_cases.npz", "digits.npz", "digits_cnn.onnx", "digits_mini_classifier.npz",
-         "digits_mobilenet.npz",
+FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",
+         "digits_mini_classifier.npz", "digits_mobilenet.npz",
          *(f"graphs/{name}.onnx" for name in sorted(recorded_graphs.NAMES)),
-         "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz", "novels.txt.xz",
+         "held_out.txt", "mini_classifier.onnx", "mobilenet_v3_small_statistics.npz",
+         "novels.txt.xz", "novels_llama.gguf",
          *(f"packages/{name}.mlpackage/{file}" for name in ("mini_classifier", "text_classifier")
            for file in ("Data/com.apple.CoreML/model.mlmodel",
                         "Data/com.apple.CoreML/weights/weight.bin", "Manifest.json")),
@@ -48,7 +50,7 @@ def cnn() -> onnx.ModelProto:
 def test_checksums_match_and_cover_every_data_file():
     assert sorted(json.loads((DATA / "checksums.json").read_text())) == FILES
     packaged = (p for p in (DATA / "packages").rglob("*") if p.is_file())
-    found = [*(p for p in DATA.rglob("*") if p.suffix in {".npz", ".onnx", ".xz"}
+    found = [*(p for p in DATA.rglob("*") if p.suffix in {".gguf", ".npz", ".onnx", ".txt", ".xz"}
                and p.parent.name != "recorded"), *packaged]  # fmt: skip
     assert sorted(p.relative_to(DATA).as_posix() for p in found) == FILES
     finished = run_script(DATA, "checksums.py")
@@ -166,3 +168,36 @@ def test_digits_are_made_again_byte_for_byte(tmp_path):
         # The arrays hold on every machine, the bytes only where zlib is the same.
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
     assert len(recorded) == pytest.approx(len(made[0][0]), rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_on_a_processor(tmp_path):
+    pytest.importorskip("torch")
+    finished = run_script(DATA, "make_language_model.py", "--folder", str(tmp_path), "--device",
+                          "cpu", "--epochs", "0.01", "--vocabulary", "512", "--context", "64",
+                          timeout_s=900)  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    assert "runs by PyTorch" in finished.stdout and "3279104 parameters" in finished.stdout
+    assert (tmp_path / "held_out.txt").read_bytes() == (DATA / "held_out.txt").read_bytes()
+    made, known = (gguf.read_gguf(folder / "novels_llama.gguf") for folder in (tmp_path, DATA))
+    assert made.metadata.keys() == known.metadata.keys()
+    assert made.tensors.keys() == known.tensors.keys()
+
+
+@pytest.mark.full
+def test_nothing_of_the_held_out_text_is_learnt():
+    held_out = (DATA / "held_out.txt").read_text("utf-8")
+    code = ("import json, language_text; texts = language_text.read(); print(json.dumps("
+            "[texts.training, texts.judging, texts.held_out, texts.conversations]))")
+    finished = run_script(DATA, "-c", code)
+    assert finished.returncode == 0, finished.stderr
+    training, judging, kept, conversations = json.loads(finished.stdout)
+    assert "\n\n".join(kept) == held_out
+    sizes = [sum(map(len, part)) for part in (training, judging, kept)]
+    assert 0.09 < sizes[2] / sum(sizes) < 0.11
+    learnt = "\n\n".join((*training, *judging))
+    chapters = [text for text in kept if len(text) > 3000]
+    assert len(chapters) == 27 and not any(text[500:700] in learnt for text in chapters)
+    spoken = [turn for turns in conversations for turn in turns if len(turn) > 60]
+    assert len(spoken) > 500
+    assert not any(turn in held_out for turn in spoken)

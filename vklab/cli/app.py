@@ -38,6 +38,7 @@ MODULES = {
     "generate": "generate",
     "chat": "chat",
     "gguf": "gguf",
+    "perplexity": "perplexity",
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",

@@ -1,4 +1,4 @@
-"""Command `vklab quantize`: write a model in 8-bit codes, or with weights of 4 or 8 bits."""
+"""Command `vklab quantize`: write a model in 8-bit codes, or with weights in blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import typer
 from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import Device, Model, written_file
-from vklab.quantization import histogram, nbits
+from vklab.llm import gguf, gguf_writer, requantize
+from vklab.ops.blocks import FORMATS
+from vklab.quantization import blocks, histogram, nbits
 from vklab.quantization import model as models
 from vklab.quantization import quantize as quantizing
 from vklab.quantization.quantize import Choice, Quantized
@@ -54,16 +56,23 @@ def quantize(
     symmetric: Annotated[
         bool, typer.Option("--symmetric", help="Activations in int8 around 0, not in uint8.")
     ] = False,
+    block_type: Annotated[
+        str | None, typer.Option("--type", metavar="FORMAT", help="For a GGUF file: the format of "
+                                 f"its matrices, {', '.join(FORMATS)}.")
+    ] = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Quantise a float32 model, and report the error of each layer and the bytes saved."""
-    if int8 == (bits is not None):
-        raise typer.BadParameter("give either --int8 or --nbits")
-    if bits is not None and bits not in nbits.BITS:
-        raise typer.BadParameter(f"--nbits {bits}; choose 4 or 8")
     if output.resolve() == model.resolve():
         raise typer.BadParameter(f"{output} is the model itself; name another file with --output")
+    if block_type is not None:
+        _quantize_gguf(model, output, block_type, as_json)
+        return
+    if int8 == (bits is not None):
+        raise typer.BadParameter("give either --int8 or --nbits, or --type for a GGUF file")
+    if bits is not None and bits not in nbits.BITS:
+        raise typer.BadParameter(f"--nbits {bits}; choose 4 or 8")
     choice = Choice(bits or 0, method, tuple(keep or ()), max_drop, not per_tensor, symmetric)
     given = models.read(model)
     made = quantizing.quantize(
@@ -84,6 +93,22 @@ def quantize(
         right="dB",
     )  # fmt: skip
     console.say(f"{output}: {made}")
+
+
+def _quantize_gguf(model: Path, output: Path, block_type: str, as_json: bool) -> None:
+    """Write a GGUF file with matrices of another format."""
+    if block_type not in FORMATS:
+        raise typer.BadParameter(f"--type {block_type}; choose {', '.join(FORMATS)}")
+    given = gguf.read_gguf(model)
+    made = requantize.requantized(given, block_type, blocks.dequantize, blocks.quantize)
+    gguf_writer.write_gguf(output, made.metadata, made.tensors.values())
+    kinds = sorted({tensor.block_type for tensor in made.tensors.values()})
+    if as_json:
+        console.emit({"path": str(output), "before_bytes": given.size_bytes,
+                      "after_bytes": made.size_bytes, "types": kinds})  # fmt: skip
+        return
+    console.say(f"{output}: {draw.bytes_text(given.size_bytes)} -> "
+                f"{draw.bytes_text(made.size_bytes)}, {', '.join(kinds)}")  # fmt: skip
 
 
 def _read(path: Path, given: models.Model) -> dict[str, np.ndarray]:

@@ -1,0 +1,72 @@
+"""GGUF files in other block formats: values, formats of rows that do not fit, and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import gguf_fuzz
+import llama_models
+import numpy as np
+import pytest
+
+from vklab import cli
+from vklab.errors import ModelError
+from vklab.llm.gguf import read_gguf
+from vklab.llm.gguf_writer import write_gguf
+from vklab.llm.requantize import requantized
+from vklab.llm.stored import StoredTensor
+from vklab.quantization import blocks
+
+
+def converted(file, kind):
+    return requantized(file, kind, blocks.dequantize, blocks.quantize)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q4_0", "BF16", "F32"])
+def test_matrices_have_the_format_and_its_values(kind):
+    file = llama_models.tiny_model(width=256, hidden=512, kinds={"": "F32"})
+    made = converted(replace(file, metadata={**file.metadata, "general.file_type": 0}), kind)
+    assert made.metadata == file.metadata  # the type of the old mix is gone
+    for name, tensor in made.tensors.items():
+        given = file.tensors[name]
+        assert tensor.shape == given.shape
+        if len(tensor.shape) == 1 or kind == "F32":
+            assert tensor is given
+        else:
+            assert tensor.block_type == kind
+            values = given.data.view(np.float32)
+            assert (tensor.data == blocks.quantize(kind, values)).all()
+
+
+def test_rows_that_are_no_whole_blocks_get_another_format():
+    file = gguf_fuzz.whole("bpe")  # 64 wide
+    odd = StoredTensor("odd", "F32", (2, 5), blocks.quantize("F32", np.ones((2, 5), np.float32)))
+    made = converted(replace(file, tensors={**file.tensors, "odd": odd}), "Q4_K")
+    assert made.tensors["blk.0.ffn_up.weight"].block_type == "Q8_0"
+    assert made.tensors["odd"].block_type == "F16"
+
+
+def test_what_cannot_be_stored_is_refused():
+    file = gguf_fuzz.whole("bpe")
+    with pytest.raises(ModelError, match="Q9_9"):
+        converted(file, "Q9_9")
+    broken = np.full((2, 32), np.inf, np.float32)
+    tensor = StoredTensor("w", "F32", (2, 32), blocks.quantize("F32", broken))
+    with pytest.raises(ModelError, match="Q4_0 stores finite values"):
+        converted(replace(file, tensors={"w": tensor}), "Q4_0")
+
+
+def test_the_command_writes_a_file_and_names_what_is_wrong(tmp_path, capsys):
+    file, path = gguf_fuzz.whole("bpe"), tmp_path / "m.gguf"
+    write_gguf(path, file.metadata, file.tensors.values())
+    line = ["quantize", str(path), "--type", "Q4_0", "--json", "-o", str(tmp_path / "o.gguf")]
+    assert cli.main(line) == 0
+    facts = json.loads(capsys.readouterr().out)
+    made = read_gguf(tmp_path / "o.gguf")
+    assert facts["types"] == ["F32", "Q4_0"] and facts["after_bytes"] == made.size_bytes
+    assert facts["before_bytes"] == file.size_bytes > made.size_bytes
+    for changed, message in (([*line[:3], "Q9", *line[4:]], "--type Q9; choose F32, F16"),
+                             ([*line[:-1], str(path)], "is the model itself")):  # fmt: skip
+        assert cli.main(changed) == 2
+        assert message in json.loads(capsys.readouterr().out)["error"]["message"]
