@@ -69,7 +69,8 @@ def parity(
     ] = "",
     peers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
-                                  "build of ONNX Runtime, made by pip install --target.")
+                                  "build of ONNX Runtime, made by pip install --target. "
+                          "Default: what vklab bench --setup-peers made.")
     ] = None,
     device_id: Annotated[
         int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "

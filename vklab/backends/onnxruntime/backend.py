@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from vklab.backends import peers as environments
 from vklab.backends.backend import Availability, Dtypes, ModelSource
 from vklab.backends.onnxruntime import bound, models, nodes, providers, sessions
 from vklab.graph import onnx_import
@@ -114,13 +115,16 @@ class OnnxRuntime:
 
 
 def every(peers: Path | None = None) -> tuple[OnnxRuntime, ...]:
-    """Return the rows of all providers; `peers` has a folder for each full build."""
+    """Return the rows of all providers; `peers` has a folder for each full build.
+
+    Without it, that of vklab's cache is taken.
+    """
     made = []
     for row in providers.PROVIDERS:
         owned = [name for name in row.packages if providers.PACKAGES[name].kind == FULL_BUILD
                  and name != "onnxruntime"]  # fmt: skip
-        folders = [peers / name for name in owned] if peers else []
-        environment = next((folder for folder in folders if folder.is_dir()), None)
+        environment = next(filter(None, (environments.environment(name, peers)
+                                         for name in owned)), None)  # fmt: skip
         for variant in row.variants:
             name = f"onnxruntime-{row.key}-{variant.name}"
             made.append(OnnxRuntime(name, row, variant, environment))
