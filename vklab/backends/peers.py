@@ -20,6 +20,12 @@ from vklab.errors import SetupError
 
 __all__ = ["command", "conflicting", "environment", "folder", "set_up"]
 
+# Environments of several packages. Their dependencies are those of vklab; pnnx also asks for torch,
+# which its program does not use.
+REQUIREMENTS = {
+    "ncnn": ("--no-deps", "ncnn", "pnnx"),
+    "iree": ("--no-deps", "iree-base-compiler", "iree-base-runtime"),
+}
 SECONDS = 1800.0  # for one installation
 SHOWN = 300  # characters of pip's last line
 
@@ -52,7 +58,7 @@ def conflicting() -> tuple[str, ...]:
 def command(package: str, target: Path) -> list[str]:
     """Return the command that installs a package with its dependencies into a folder."""
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-            "--target", str(target), package]  # fmt: skip
+            "--target", str(target), *REQUIREMENTS.get(package, (package,))]  # fmt: skip
 
 
 def set_up(package: str, root: Path | None = None, seconds: float = SECONDS) -> Path:

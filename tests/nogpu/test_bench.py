@@ -1,0 +1,309 @@
+"""vklab bench: runners that fail are rows, turns alternate, records are gathered, tables, plots."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from fake_runners import Fake, case_in
+
+from vklab import cli, settings
+from vklab.backends import peers as environments
+from vklab.bench import (
+    ablations,
+    clocks,
+    markdown,
+    measure,
+    models,
+    peers,
+    plots,
+    products,
+    record,
+    roofs,
+    suites,
+    turns,
+    work,
+)
+from vklab.bench.measure import Row, Samples
+from vklab.errors import ModelError, SetupError
+from vklab.runtime import host
+
+PACE = turns.Pace(rounds=2, seconds=0.002, warm_seconds=0.0, limit=20.0)
+FAULTS = {
+    "crashes": ("crashed", "SIGABRT|Abort"),
+    "crashes later": ("crashed", "SIGABRT|Abort"),
+    "raises": ("failed", "ValueError: the fake is broken"),
+    "refuses": ("refused", "takes no such model"),
+    "NaN": ("wrong", "'y' has 1 of 4 elements not finite"),
+    "wrong": ("wrong", r"up to 3, more than float32 explains; first y\[1\]: 7.0, expected 4.0"),
+    "other name": ("wrong", "no output 'y'"),
+    "absent": ("absent", "fake library is not installed"),
+    "dies when asked": ("absent", "it cannot be asked"),
+}
+
+
+def test_each_fault_is_a_row_and_the_run_goes_on(tmp_path):
+    runners = [Fake("vklab"), *(Fake(f"f-{fault}", fault) for fault in FAULTS),
+               Fake("other", "not taken"), Fake("last")]  # fmt: skip
+    with turns.Turns(runners, PACE) as every:
+        answers = every.ask()
+        rows = {row.runner: row for row in every.measure(case_in(tmp_path))}
+        again = {row.runner: row for row in every.measure(case_in(tmp_path))}
+    assert list(rows) == [r.name for r in runners if r.fault != "not taken"]
+    for fault, (status, words) in FAULTS.items():
+        row = rows[f"f-{fault}"]
+        assert row.status == status and re.search(words, row.reason), row
+        assert row.median_us is None and row.ratio is None, row
+    assert rows["f-absent"].install == "pip install fake" and not answers["f-absent"]
+    for name in ("vklab", "last"):
+        row = rows[name]
+        assert row.status == "ran" and row.max_abs_error == 0 and row.variant == "a fake"
+        assert row.p05_us <= row.median_us <= row.p95_us and row.runs > 2
+        assert row.device_us == 0.5 and row.load_ms > 0 and row.first_ms > 0
+        assert row.host_bytes > 10 << 20 and row.over == "vklab" and row.ratio > 0
+    assert rows["vklab"].ratio == 1.0
+    # A child that crashed is started again for the next model.
+    assert {name: row.status for name, row in again.items()} == {
+        name: row.status for name, row in rows.items()}  # fmt: skip
+    assert every.versions == {"fake": "1.0"}
+
+
+def test_a_runner_that_hangs_is_stopped(tmp_path):
+    pace = replace(PACE, limit=0.5)
+    with turns.Turns([Fake("vklab"), Fake("slow", "hangs"), Fake("last")], pace) as every:
+        rows = every.measure(case_in(tmp_path))
+    assert [row.status for row in rows] == ["ran", "timeout", "ran"]
+    assert "0.5 s" in rows[1].reason
+
+
+def test_turns_alternate_and_rotate(tmp_path):
+    log, warmed = tmp_path / "log", []
+    runners = [Fake(name, log=log) for name in ("a", "b", "c")]
+    pace = replace(PACE, rounds=3, warm_seconds=0.25)
+    with turns.Turns(runners, pace, warm=warmed.append) as every:
+        every.measure(case_in(tmp_path))
+    order = re.sub(r"(\w )\1+", r"\1", log.read_text())
+    # The first run of each, then turns that begin with another runner each time.
+    assert order.split() == [*"abc", *"abc", *"bca", *"cab"] and warmed == [0.25] * 9
+
+
+def test_ratios_are_medians_of_turns_against_the_same_dtype():
+    rows = [Row("m", "vklab", median_us=1.0), Row("m", "vklab-fp16", dtype="float16", median_us=1),
+            Row("m", "peer-fp16", dtype="float16", median_us=1.0),
+            Row("m", "dead", status="crashed", median_us=1.0)]  # fmt: skip
+    made = {"vklab": [[100], [200], [1000]], "vklab-fp16": [[50], [100], [100]],
+            "peer-fp16": [[100], [300], [200]], "dead": [[1]]}  # fmt: skip
+    found = {row.runner: row for row in measure.compared(
+        rows, {name: Samples(turns=each) for name, each in made.items()})}  # fmt: skip
+    assert (found["vklab-fp16"].ratio, found["vklab-fp16"].over) == (0.5, "vklab")
+    assert (found["peer-fp16"].ratio, found["peer-fp16"].over) == (2.0, "vklab-fp16")
+    assert found["dead"].ratio is None
+
+
+def test_products_compare_by_device_time(tmp_path):
+    with turns.Turns([Fake("vklab")], PACE) as every:
+        [row] = every.measure(case_in(tmp_path, on_device=True))
+    assert row.compares == "device" and row.time_us == row.device_us == 0.5
+
+
+def test_a_floor_is_the_larger_of_bytes_and_operations():
+    known = roofs.Roofs(1e12, {"float32": 1e13, "float16": 1e14}, 7.0)
+    assert roofs.floor_us(known, (10**9, 4 * 10**6), "float32", False) == pytest.approx(107.0)
+    assert roofs.floor_us(known, (10**9, 4 * 10**8), "float32", True) == pytest.approx(400.0)
+    assert roofs.floor_us(known, (10**9, 4 * 10**8), "float16", True) == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize("name, flops, size", [
+    ("matmul_3x5x7", 2 * 3 * 5 * 7, 4 * (15 + 35 + 21)),
+    ("conv8_4x6x6", 8 * 2 * 36 * 36 * 4, 4 * (8 * (144 + 4) + 2 * 144)),
+    ("mlp", 2 * (784 * 256 + 256 * 128 + 1280), None),
+    ("chain_add_10", 0, 12),
+])  # fmt: skip
+def test_work_is_counted_on_the_graph(name, flops, size):
+    model = products.build(name) or models.build(name)
+    counted = work.counted(model)
+    assert counted[0] == flops and size in (None, counted[1])
+
+
+def test_suites_name_models_that_exist():
+    for suite, names in suites.SUITES.items():
+        for name in names:
+            is_known = name in models.MODELS or products.is_one(name) or suite == "real"
+            assert is_known, name
+    assert suites.chosen((), ()) == list(suites.DEFAULT)
+    assert suites.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
+    with pytest.raises(ModelError, match="unknown suite 'x'; choose among vkml"):
+        suites.chosen(["x"], ())
+
+
+def test_a_product_is_what_its_name_says():
+    model = products.build("matmul_3x5x7")
+    onnx.checker.check_model(model)
+    x = np.ones((3, 5), np.float32)
+    assert host.Reference(model).run({"x": x})["y"].shape == (3, 7)
+    assert products.build("matmul_3x5") is None
+    with pytest.raises(ModelError, match="at least 1"):
+        products.build("matmul_0x5x7")
+
+
+def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
+    every = peers.every(None, tmp_path)
+    names = [runner.name for runner in every]
+    assert len(set(names)) == len(names) and all(runner.environment is None for runner in every)
+    def chosen(*patterns):
+        return [runner.name for runner in peers.choose(every, patterns)]
+
+    assert chosen("vklab", "ncnn*") == ["vklab", "ncnn", "ncnn-fp16"]
+    assert chosen("torch") == [name for name in names if name.startswith("torch-")]
+    assert chosen() == names
+    with pytest.raises(SetupError, match="unknown runner 'tvm'; choose among vklab, vklab-fp16"):
+        chosen("tvm")
+    (tmp_path / "ncnn").mkdir()
+    found = {r.name: r.environment for r in peers.every(None, tmp_path)}
+    assert found["ncnn"] == found["ncnn-fp16"] == tmp_path / "ncnn" and found["iree"] is None
+
+
+def test_set_up_tells_each_peer_that_fails(tmp_path, monkeypatch):
+    def install(name, root):
+        if name == "iree":
+            raise SetupError("pip cannot install iree", "pip install iree")
+
+    monkeypatch.setattr(environments, "set_up", install)
+    told = []
+    done = dict(peers.set_up(["ncnn", "iree"], tmp_path, told.append))
+    assert told == ["ncnn", "iree"] and done["ncnn"] == "" and "cannot install" in done["iree"]
+
+
+def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):
+    words = environments.command("ncnn", tmp_path)
+    assert words[-3:] == ["--no-deps", "ncnn", "pnnx"]  # pnnx asks for torch and uses none of it
+    assert environments.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
+
+
+def test_ablations_switch_every_optimisation_off_alone():
+    runners = ablations.runners(0)
+    assert runners[0].name == "vklab" and not runners[0].variables
+    for runner, name in zip(runners[1:], ablations.switches(), strict=True):
+        [(variable, value)] = runner.variables.items()
+        assert variable == settings.SETTINGS[name].variable
+        assert settings.SETTINGS[name].parse(value) != settings.SETTINGS[name].default
+    assert {"DISABLE_FUSION", "DISABLE_VARIANTS", "DISABLE_REPLAY"} <= {*ablations.switches()}
+
+
+def test_clocks_settle_when_they_rise_no_more():
+    class Rising(clocks.Clocks):
+        def __init__(self) -> None:
+            self.now, self.steps = 300, 0
+
+        is_known = True
+
+        def read(self, kind=clocks.SM):
+            return 2619 if kind == clocks.MEMORY else self.now
+
+        def sampled(self, samples):
+            samples.append(self.now)
+            return super().sampled([])
+
+        _library = None
+
+    reader = Rising()
+
+    def occupy(seconds: float) -> None:
+        reader.steps += 1
+        reader.now = min(reader.now + 400, 1980)
+
+    assert clocks.settled(reader, occupy) == {"sm_mhz": 1980, "memory_mhz": 2619}
+    assert 5 < reader.steps < clocks.MOST_STEPS
+
+
+def recorded(device: str = "Device A", factor: float = 1.0) -> dict:
+    """Return a run with chains, a product, an absent peer and a crash."""
+    rows = []
+    for length in (1, 10, 100):
+        for runner, scale in (("vklab", 1.0), ("peer", 3.0)):
+            rows.append(Row(f"chain_add_{length}", runner, median_us=factor * scale * (20 + length),
+                            ratio=scale, over="vklab", floor_us=15.0, max_abs_error=0.0))
+    for runner, dtype in (("vklab", "float32"), ("vklab-fp16", "float16")):
+        rows.append(Row("matmul_64x64x64", runner, dtype=dtype, median_us=50.0 * factor,
+                        device_us=30.0 * factor, compares="device", ratio=1.0, over="vklab",
+                        floor_us=20.0, host_bytes=10**8, max_abs_error=1e-5))  # fmt: skip
+    rows.append(Row("matmul_64x64x64", "peer", status="crashed", reason="ended by SIGSEGV"))
+    rows.append(Row("matmul_64x64x64", "gone", status="absent", reason="no", install="pip x"))
+    return {
+        "machine": {"device": device, "driver": "1.2", "started": "2026-11-27T00:00:00",
+                    "clocks": {"sm_mhz": 1980, "memory_mhz": 2619}, "versions": {"peer": "3"}},
+        "settings": {"rounds": 5}, "peers": {"gone": {"reason": "no", "install": "pip x"}},
+        "roofs": {"bytes_per_s": 4e12, "flops_per_s": {"float32": 5e13, "float16": 4e14},
+                  "submission_us": 15.0},
+        "models": {"matmul_64x64x64": {"flops": 2 * 64**3, "bytes": 3 * 4 * 64**2}},
+        "rows": [row.summary() for row in rows],
+    }  # fmt: skip
+
+
+def test_gathered_runs_keep_their_ratios_and_their_machines(tmp_path):
+    one, two = recorded(), recorded("Device B", 2.0)
+    both = record.gather([one, two])
+    assert [run["machine"]["device"] for run in both["runs"]] == ["Device A", "Device B"]
+    assert len(both["rows"]) == 2 * len(one["rows"])
+    assert {row["run"] for row in both["rows"]} == {0, 1}
+    assert [row["ratio"] for row in both["rows"]] == [row["ratio"] for row in
+                                                      one["rows"] + two["rows"]]  # fmt: skip
+    assert record.gather([both, one])["rows"][-1]["run"] == 2
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(both))
+    assert record.rows_of(record.read(path))[0] == Row.read(both["rows"][0])
+    for text in ("", "[]", '{"machine": 1}', '{"machine": {}, "rows": [{}]}', "\udc00"):
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(ModelError, match=r"run.json is no file of `vklab bench --json`"):
+            record.read(path)
+
+
+def test_tables_tell_times_ratios_floors_and_what_is_missing():
+    text = markdown.document(recorded())
+    assert "| chain_add_10 | 30 | 90 (3.00) |" in text.replace("  |", " |")
+    assert "| matmul_64x64x64 (device) | 30 | crashed |" in text
+    assert "1980 MHz, memory 2619 MHz" in text and "peer 3" in text and "4,000 GB/s" in text
+    assert "* gone: no (pip x)" in text
+    assert re.search(r"\| matmul_64x64x64 \| vklab \| 50 \| 30 \| 20 \| 1\.50 \|", text)
+
+
+def test_ablations_are_a_table_with_a_column_a_model():
+    rows = [Row(model, runner, median_us=us, ratio=ratio, over="vklab")
+            for model in ("m", "n")
+            for runner, us, ratio in (("vklab", 1234.5, 1.0), ("without fusion", 2469.0, 2.0))]
+    rows[-1] = Row("n", "without fusion", status="timeout")
+    data = {**recorded(), "rows": [row.summary() for row in rows]}
+    text = markdown.document(data)
+    assert "| vklab, us | 1,234 | 1,234 |" in text and "| without fusion | 2.00 | timeout |" in text
+
+
+def test_plots_are_written_from_a_record(tmp_path):
+    written = plots.draw(record.gather([recorded(), recorded("Device B")]), tmp_path)
+    assert [path.name for path in written] == [
+        "ratios.png", "slope.png", "roofline.png", "ratios1.png", "slope1.png", "roofline1.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    assert plots.slope_us({1: 20.0, 10: 29.0, 100: 119.0}) == pytest.approx(1.0)
+    assert plots.slope_us({5: 1.0}) is None
+    bare = {**recorded(), "roofs": None, "rows": recorded()["rows"][:1]}
+    assert plots.draw(bare, tmp_path / "bare") == []
+
+
+def test_the_command_reads_gathers_and_writes(tmp_path, capsys):
+    files = [tmp_path / f"{name}.json" for name in "ab"]
+    for path in files:
+        path.write_text(json.dumps(recorded(path.stem)))
+    both, text = tmp_path / "both.json", tmp_path / "both.md"
+    words = ["bench", *(w for path in files for w in ("--gather", str(path)))]
+    assert cli.main([*words, "-o", str(both), "--markdown", str(text), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(both.read_text()) and len(printed["runs"]) == 2
+    assert text.read_text().count("1980 MHz") == 2
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "matmul_64x64x64, peer: crashed" in shown and "absent: gone" in shown
+    assert cli.main(["bench", "--gather", str(Path(tmp_path / "c.json"))]) == 2

@@ -1,0 +1,137 @@
+"""Recorded rows as Markdown: a table of times, a table of ratios to the floor, absent peers.
+
+Visited by lab 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vklab.bench import record as records
+from vklab.bench.measure import Row
+
+__all__ = ["ablations", "document", "floors", "machine", "number", "times"]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with some significant digits and with commas, "" for None."""
+    if value is None:
+        return ""
+    if value >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(headers)} |", f"|{'|'.join(['---', *['---:'] * (len(headers) - 1)])}|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _by_model(rows: Iterable[Row]) -> dict[tuple[int, str], dict[str, Row]]:
+    """Return rows by run and model, then by runner."""
+    grouped: dict[tuple[int, str], dict[str, Row]] = {}
+    for row in rows:
+        grouped.setdefault((row.run, row.model), {})[row.runner] = row
+    return grouped
+
+
+def times(rows: Sequence[Row]) -> str:
+    """Return a table of median microseconds, with each runner's ratio to vklab in brackets.
+
+    Runners without any time are left out; a model that a runner cannot run has its status.
+    """
+    shown = list(dict.fromkeys(row.runner for row in rows if row.time_us and row.status == "ran"))
+    lines = []
+    for (_, model), by_runner in _by_model(rows).items():
+        name = model + (" (device)" if any(r.compares == "device" for r in by_runner.values())
+                        else "")  # fmt: skip
+        lines.append([name, *(_time_cell(by_runner.get(runner)) for runner in shown)])
+    return _table(["us", *shown], lines)
+
+
+def _time_cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row.status != "ran":
+        return row.status
+    if row.time_us is None:
+        return "-"
+    is_base = row.ratio is None or row.over == row.runner
+    return number(row.time_us) + ("" if is_base else f" ({row.ratio:.2f})")
+
+
+def floors(rows: Sequence[Row], runners: Sequence[str] = ("vklab", "vklab-fp16")) -> str:
+    """Return a table of vklab's times, its device times and its floors.
+
+    Args:
+        rows: the rows.
+        runners: the runners to show.
+    """
+    headers = ["us", "runner", "run", "device", "floor", "times the floor", "load ms", "first ms",
+               "host MB", "error"]  # fmt: skip
+    lines = []
+    for row in rows:
+        if row.runner in runners and row.status == "ran" and row.time_us and row.floor_us:
+            megabytes = row.host_bytes / 1e6 if row.host_bytes else None
+            lines.append([row.model, row.runner, number(row.median_us), number(row.device_us),
+                          number(row.floor_us), f"{row.time_us / row.floor_us:.2f}",
+                          number(row.load_ms), number(row.first_ms), number(megabytes),
+                          f"{row.max_abs_error:.1e}" if row.max_abs_error is not None else ""])
+    return _table(headers, lines)
+
+
+def ablations(rows: Sequence[Row]) -> str:
+    """Return a table of the ratio of each switch to vklab, a column for each model."""
+    models = list(dict.fromkeys(row.model for row in rows))
+    switches = list(dict.fromkeys(row.runner for row in rows if row.runner.startswith("without ")))
+    found = {(row.model, row.runner): row for row in rows}
+    lines = [["vklab, us", *(number(found[model, "vklab"].time_us) if (model, "vklab") in found
+                             else "" for model in models)]]  # fmt: skip
+    for name in switches:
+        cells = []
+        for model in models:
+            row = found.get((model, name))
+            ratio = f"{row.ratio:.2f}" if row and row.ratio is not None else ""
+            cells.append(ratio or (row.status if row else ""))
+        lines.append([name, *cells])
+    return _table(["", *models], lines)
+
+
+def machine(run: Mapping[str, Any]) -> str:
+    """Return one paragraph: device, driver, date, clocks, versions, roofs."""
+    about, roofs = run["machine"], run.get("roofs") or {}
+    clocks = about.get("clocks") or {}
+    text = [f"{about['device']}, driver {about['driver']}, Vulkan {about.get('vulkan', '?')}, "
+            f"{about.get('system', '?')}, {str(about.get('started', '?'))[:10]}."]
+    if clocks.get("sm_mhz"):
+        text.append(f"Clocks: {clocks['sm_mhz']} MHz, memory {clocks['memory_mhz']} MHz.")
+    else:
+        text.append("The driver does not tell its clocks.")
+    versions = about.get("versions", {})
+    text.append("Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".")
+    if roofs:
+        rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {dtype}"
+                          for dtype, rate in roofs["flops_per_s"].items())
+        text.append(f"Roofs: {roofs['bytes_per_s'] / 1e9:,.0f} GB/s, {rates}, "
+                    f"{roofs['submission_us']:.3g} us for a submission.")  # fmt: skip
+    return " ".join(text)
+
+
+def document(record: Mapping[str, Any]) -> str:
+    """Return all tables of a recorded file; in ratios, above 1 means slower than vklab."""
+    parts = []
+    rows = records.rows_of(record)
+    runs = record.get("runs") or [record]
+    for index, run in enumerate(runs):
+        own = [row for row in rows if row.run == index]
+        parts.append(machine(run))
+        if any(row.runner.startswith("without ") for row in own):
+            parts.append(ablations(own))
+            continue
+        parts += [times(own), floors(own)]
+        absent = run.get("peers") or {}
+        if absent:
+            parts.append("\n".join(f"* {name}: {answer['reason']} ({answer['install']})"
+                                   for name, answer in absent.items()))  # fmt: skip
+    return "\n\n".join(parts)

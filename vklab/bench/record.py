@@ -1,0 +1,202 @@
+"""Benchmark runs as one JSON object: machine, roofs, models, rows; several in one file.
+
+Ratios are those of one run; `gather` puts rows side by side and computes none. Visited by lab 18.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import vklab
+from vklab.backends.children import process
+from vklab.backends.children.process import Failure
+from vklab.bench import cases, measure, roofs, turns
+from vklab.bench import clocks as clock_readers
+from vklab.bench.measure import Row
+from vklab.bench.roofs import Roofs
+from vklab.bench.runners.runner import Case, Runner
+from vklab.bench.turns import Pace
+from vklab.errors import ModelError
+from vklab.types import DeviceInfo
+
+__all__ = ["Tell", "gather", "measured", "read", "rows_of"]
+
+Tell = Callable[[str], object]
+CASE_S = 600.0  # for a model to be built
+
+
+def measured(
+    names: Sequence[str], runners: Sequence[Runner], pace: Pace, info: DeviceInfo,
+    tell: Tell = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure models on runners in turn, and return the run as one object.
+
+    Args:
+        names: names of models, or paths of .onnx files.
+        runners: the runners.
+        pace: how long to measure.
+        info: the device of vklab.
+        tell: called with a line about each step.
+    """
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    reader = clock_readers.Clocks(info)
+    with (
+        tempfile.TemporaryDirectory(prefix="vklab-bench-") as folder,
+        process.Worker() as heater,
+    ):
+        tell(f"building {len(names)} models")
+        made = dict(cases.make_all(names, Path(folder), CASE_S))
+
+        def warm(seconds: float) -> None:
+            heater.call(roofs.warm, info.index, seconds, seconds=pace.limit)
+
+        known, settled, problem = _roofs(heater, reader, warm, info, pace)
+        tell(problem or f"clocks settled: {_clock_text(settled)}")
+        with turns.Turns(runners, pace, reader, None if problem or info.is_cpu else warm) as all_:
+            answers = all_.ask()
+            rows = [row for name in names
+                    for row in _rows(all_, name, made[name], tell)]  # fmt: skip
+            versions = all_.versions
+    built = {case.name: case for case in made.values() if isinstance(case, Case)}
+    known = known and _raised(known, rows, built)
+    return {
+        "machine": _machine(info, started, versions, settled),
+        "settings": asdict(pace),
+        "roofs": known.summary() if known else None,
+        "peers": {name: asdict(answer) for name, answer in answers.items() if not answer},
+        "models": {name: {"flops": case.flops, "bytes": case.bytes}
+                   for name, case in built.items()},
+        "rows": [row.summary() for row in _floored(rows, built, known, runners, info)],
+    }  # fmt: skip
+
+
+def _rows(all_: turns.Turns, name: str, case: Case | Failure, tell: Tell) -> list[Row]:
+    """Return the rows of one model; a model that cannot be built has one for each runner."""
+    if isinstance(case, Failure):
+        tell(f"{name}: {case.reason}")
+        return [Row(name, lane, status="failed" if case.status == "absent" else case.status,
+                    reason=f"the model cannot be built: {case.reason}", install=case.install)
+                for lane in all_.lanes]  # fmt: skip
+    tell(f"measuring {case.name}")
+    return all_.measure(case)
+
+
+def _roofs(
+    heater: process.Worker, reader: clock_readers.Clocks, warm: turns.Warm, info: DeviceInfo,
+    pace: Pace,
+) -> tuple[Roofs | None, dict[str, int | None], str]:  # fmt: skip
+    """Settle the clocks, measure the roofs, and return both, or what failed.
+
+    Args:
+        heater: the child that occupies the device.
+        reader: reader of the clocks.
+        warm: occupies the device for some seconds.
+        info: the device.
+        pace: time limit.
+    """
+    settled: dict[str, int | None] = {}
+    try:
+        settled = clock_readers.settled(reader, warm)
+        return heater.call(roofs.measure, info.index, seconds=pace.limit), settled, ""
+    except Failure as failure:
+        return None, settled, f"the device's roofs cannot be measured: {failure.reason}"
+
+
+def _clock_text(settled: Mapping[str, int | None]) -> str:
+    if not settled.get("sm_mhz"):
+        return "the driver does not tell"
+    return f"{settled['sm_mhz']} MHz, memory {settled['memory_mhz']} MHz"
+
+
+def _raised(known: Roofs, rows: Sequence[Row], built: Mapping[str, Case]) -> Roofs:
+    """Return the roofs raised to the highest rate that a row of this run shows."""
+    rates = dict(known.flops_per_s)
+    for row in rows:
+        if row.status == "ran" and row.device_us and row.dtype in rates:
+            reached = built[row.model].flops / row.device_us * 1e6
+            rates[row.dtype] = max(rates[row.dtype], reached)
+    return replace(known, flops_per_s=rates)
+
+
+def _floored(
+    rows: Sequence[Row], built: Mapping[str, Case], known: Roofs | None,
+    runners: Sequence[Runner], info: DeviceInfo,
+) -> list[Row]:  # fmt: skip
+    """Return rows with the floors of this device; runners elsewhere have none.
+
+    Args:
+        rows: the rows.
+        built: the models by name.
+        known: the roofs.
+        runners: the runners.
+        info: the device.
+    """
+    here = {runner.name for runner in runners if runner.on_gpu or info.is_cpu}
+    floors = {
+        (row.model, row.runner): roofs.floor_us(
+            known, (built[row.model].flops, built[row.model].bytes), row.dtype,
+            row.compares == "device")
+        for row in rows if known and row.status == "ran" and row.runner in here
+    }  # fmt: skip
+    return measure.with_floors(rows, floors)
+
+
+def _machine(
+    info: DeviceInfo, started: str, versions: Mapping[str, str],
+    settled: Mapping[str, int | None],
+) -> dict[str, Any]:  # fmt: skip
+    """Return device, driver, system, versions, date and clocks.
+
+    Args:
+        info: the device.
+        started: when the run began.
+        versions: versions of the peers.
+        settled: clocks in MHz.
+    """
+    version = ".".join(map(str, info.api_version))
+    return {
+        "device": info.name, "driver": info.driver, "type": info.type, "vulkan": version,
+        "system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count(),
+        "started": started, "clocks": dict(settled),
+        "versions": {"vklab": vklab.__version__, "python": platform.python_version(),
+                     **dict(sorted(versions.items()))},
+    }  # fmt: skip
+
+
+def gather(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return several runs as one object; each row says which run it belongs to."""
+    runs: list[Any] = []
+    rows: list[dict[str, Any]] = []
+    models: dict[str, Any] = {}
+    for record in records:
+        first = len(runs)
+        runs += record.get("runs") or [{key: record.get(key) for key in
+                                        ("machine", "settings", "roofs", "peers")}]  # fmt: skip
+        rows += [{**row, "run": first + row.get("run", 0)} for row in record["rows"]]
+        models |= record.get("models", {})
+    return {"machine": runs[0]["machine"], "runs": runs, "models": models, "rows": rows}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a recorded run, or several; raise ModelError for another file."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if not isinstance(data, dict) or not {"machine", "rows"} <= data.keys():
+            raise ValueError("it has no machine and no rows")
+        rows_of(data)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path} is no file of `vklab bench --json`: {error}") from error
+    return data
+
+
+def rows_of(record: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a recorded run."""
+    return [Row.read(row) for row in record["rows"]]
