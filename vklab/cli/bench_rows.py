@@ -26,9 +26,12 @@ def show(data: Mapping[str, Any]) -> None:
         timed = [row for row in own if row.status == "ran"]
         console.table("", HEADERS, [cells(row) for row in timed], " ".join(HEADERS[2:]),
                       "model runner")  # fmt: skip
+        failed: dict[tuple[str, str, str], list[str]] = {}
         for row in own:
             if row.status not in ("ran", "absent"):
-                console.say_wrapped(f"{row.model}, {row.runner}: {row.status}: {row.reason}")
+                failed.setdefault((row.model, row.status, row.reason), []).append(row.runner)
+        for (model, status, reason), runners in failed.items():
+            console.say_wrapped(f"{model}, {', '.join(runners)}: {status}: {reason}")
         for name, answer in (run.get("peers") or {}).items():
             console.say_wrapped(f"absent: {name}: {answer['reason']}; {answer['install']}")
 
