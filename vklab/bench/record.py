@@ -27,15 +27,16 @@ from vklab.bench.turns import Pace
 from vklab.errors import ModelError
 from vklab.types import DeviceInfo
 
-__all__ = ["Tell", "gather", "measured", "read", "rows_of"]
+__all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of"]
 
 Tell = Callable[[str], object]
+Save = Callable[[dict[str, Any]], object]
 CASE_S = 600.0  # for a model to be built
 
 
 def measured(
     names: Sequence[str], runners: Sequence[Runner], pace: Pace, info: DeviceInfo,
-    tell: Tell = lambda text: None,
+    tell: Tell = lambda text: None, save: Save = lambda record: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure models on runners in turn, and return the run as one object.
 
@@ -45,6 +46,7 @@ def measured(
         pace: how long to measure.
         info: the device of vklab.
         tell: called with a line about each step.
+        save: called with what is known after each model, for runs that are interrupted.
     """
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     reader = clock_readers.Clocks(info)
@@ -62,20 +64,25 @@ def measured(
         tell(problem or f"clocks settled: {_clock_text(settled)}")
         with turns.Turns(runners, pace, reader, None if problem or info.is_cpu else warm) as all_:
             answers = all_.ask()
-            rows = [row for name in names
-                    for row in _rows(all_, name, made[name], tell)]  # fmt: skip
-            versions = all_.versions
-    built = {case.name: case for case in made.values() if isinstance(case, Case)}
-    known = known and _raised(known, rows, built)
-    return {
-        "machine": _machine(info, started, versions, settled),
-        "settings": asdict(pace),
-        "roofs": known.summary() if known else None,
-        "peers": {name: asdict(answer) for name, answer in answers.items() if not answer},
-        "models": {name: {"flops": case.flops, "bytes": case.bytes}
-                   for name, case in built.items()},
-        "rows": [row.summary() for row in _floored(rows, built, known, runners, info)],
-    }  # fmt: skip
+            built = {case.name: case for case in made.values() if isinstance(case, Case)}
+            record: dict[str, Any] = {}
+            rows: list[Row] = []
+            for name in names:
+                rows += _rows(all_, name, made[name], tell)
+                raised = known and _raised(known, rows, built)
+                floored = _floored(rows, built, raised, runners, info)
+                record = {
+                    "machine": _machine(info, started, all_.versions, settled),
+                    "settings": asdict(pace),
+                    "roofs": raised.summary() if raised else None,
+                    "peers": {name: asdict(answer) for name, answer in answers.items()
+                              if not answer},
+                    "models": {case.name: {"flops": case.flops, "bytes": case.bytes}
+                               for case in built.values()},
+                    "rows": [row.summary() for row in floored],
+                }  # fmt: skip
+                save(record)
+    return record
 
 
 def _rows(all_: turns.Turns, name: str, case: Case | Failure, tell: Tell) -> list[Row]:

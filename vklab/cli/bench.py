@@ -122,7 +122,7 @@ def bench(
     else:
         pace = turns.Pace(rounds, seconds, limit=limit)
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
-                         pace, root, ablated)  # fmt: skip
+                         pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
     if as_json:
         console.emit(data)
@@ -132,7 +132,7 @@ def bench(
 
 def _measured(
     names: Sequence[str], patterns: Sequence[str], device: int | str | None, dtype: str | None,
-    pace: turns.Pace, root: Path | None, ablated: bool,
+    pace: turns.Pace, root: Path | None, ablated: bool, output: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure models on the chosen runners, or on vklab without each optimisation.
 
@@ -144,6 +144,7 @@ def _measured(
         pace: how long to measure.
         root: folder above the environments of peers.
         ablated: whether to measure ablations.
+        output: file that receives the models that are done.
     """
     if dtype not in (None, "float32", "float16"):
         raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
@@ -154,7 +155,12 @@ def _measured(
     else:
         known = [each for each in peers.every(info, root) if dtype in (None, each.dtype)]
         runners = peers.choose(known, patterns)
-    return record.measured(names, runners, pace, info, console.warn)
+
+    def save(data: dict[str, Any]) -> None:
+        if output:
+            output.write_text(console.as_text(data), "utf-8")
+
+    return record.measured(names, runners, pace, info, console.warn, save)
 
 
 def _write(
