@@ -16,6 +16,7 @@ from vklab import cli, settings
 from vklab.backends import peers as environments
 from vklab.bench import (
     ablations,
+    cases,
     clocks,
     markdown,
     measure,
@@ -29,6 +30,7 @@ from vklab.bench import (
     turns,
     work,
 )
+from vklab.bench import recorded as recorded_graphs
 from vklab.bench.measure import Row, Samples
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
@@ -149,6 +151,16 @@ def test_a_product_is_what_its_name_says():
     assert products.build("matmul_3x5") is None
     with pytest.raises(ModelError, match="at least 1"):
         products.build("matmul_0x5x7")
+
+
+def test_a_recorded_graph_stands_in_for_torchvision():
+    model = cases.build("resnet50")
+    onnx.checker.check_model(model)
+    assert [value.name for value in model.graph.input] == ["image"]
+    assert work.counted(model)[0] == pytest.approx(8.18e9, rel=0.01)
+    assert recorded_graphs.build("bert_base") is None
+    with pytest.raises(ModelError, match="unknown benchmark model 'vit_b_16'"):
+        cases.build("vit_b_16")
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):

@@ -5,6 +5,7 @@ Source: https://github.com/Tencent/ncnn/wiki/use-ncnn-with-pytorch-or-onnx
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -30,11 +31,9 @@ HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_
 def load_ncnn() -> ModuleType:
     """Import ncnn, or raise SetupError with the command that installs it."""
     try:
-        import ncnn  # type: ignore[import-not-found]
+        return importlib.import_module("ncnn")
     except ImportError as error:
         raise SetupError(f"ncnn cannot be imported ({error})", INSTALL) from error
-    loaded: ModuleType = ncnn
-    return loaded
 
 
 @dataclass(frozen=True)
