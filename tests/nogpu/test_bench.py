@@ -14,6 +14,7 @@ from fake_runners import Fake, case_in
 
 from vklab import cli, settings
 from vklab.backends import peers as environments
+from vklab.backends.backend import Refused
 from vklab.bench import (
     ablations,
     cases,
@@ -31,6 +32,7 @@ from vklab.bench import (
     work,
 )
 from vklab.bench import recorded as recorded_graphs
+from vklab.bench.runners import on_torch
 from vklab.bench.measure import Row, Samples
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
@@ -161,6 +163,32 @@ def test_a_recorded_graph_stands_in_for_torchvision():
     assert recorded_graphs.build("bert_base") is None
     with pytest.raises(ModelError, match="unknown benchmark model 'vit_b_16'"):
         cases.build("vit_b_16")
+
+
+def test_names_are_checked_before_anything_is_measured():
+    cases.require_known(["mlp", "chain_add_7", "vit_b_16", "matmul_1x2x3"])
+    with pytest.raises(ModelError, match="unknown benchmark model 'x'; choose among chain_add_1"):
+        cases.require_known(["mlp", "x"])
+    with pytest.raises(FileNotFoundError, match="no model file a.onnx"):
+        cases.require_known(["a.onnx"])
+
+
+@pytest.mark.parametrize("name", ["mnist12", "mlp", "chain_add_10", "conv8_4x6x6"])
+def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
+    case = cases.make(name, tmp_path, 60.0)
+    loaded = on_torch.Torch("torch-eager").load(case)
+    with np.load(case.inputs) as inputs, np.load(case.expected) as expected:
+        made = loaded.run({key: inputs[key] for key in inputs.files})
+        for key in expected.files:
+            np.testing.assert_allclose(made[key], expected[key], rtol=1e-4, atol=1e-5)
+    assert loaded.device_ns({}, 1) == [] or "CPU" not in loaded.variant
+    loaded.close()
+
+
+def test_pytorch_refuses_an_operator_without_a_function():
+    modules = pytest.importorskip("vklab.bench.runners.torch_modules")
+    with pytest.raises(Refused, match="Neg has no PyTorch function"):
+        modules.OnnxModule(roofs._negation(8))
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):

@@ -6,7 +6,9 @@ The expected outputs are those of ONNX Runtime on the CPU in float32. Visited by
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,10 +22,11 @@ from vklab.backends.children import process
 from vklab.backends.children.process import Failure
 from vklab.bench import models, products, recorded, suites, work
 from vklab.bench.runners.runner import Case
-from vklab.errors import SetupError
+from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
-__all__ = ["build", "load_networks", "make", "make_all", "named"]
+__all__ = ["build", "load_networks", "make", "make_all", "named",
+           "require_known"]  # fmt: skip
 
 AT_ONCE = 4  # models that are built at the same time
 
@@ -43,6 +46,19 @@ def load_networks() -> ModuleType:
 def build(name: str) -> onnx.ModelProto:
     """Build a model in this process; of the real ones, those whose graph is recorded."""
     return products.build(name) or recorded.build(name) or models.build(name)
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Raise ModelError for a name of no model, FileNotFoundError for an .onnx file not there."""
+    for name in names:
+        if name.endswith(".onnx"):
+            if not Path(name).is_file():
+                raise FileNotFoundError(f"there is no model file {name}")
+        elif not (name in suites.REAL or name in models.MODELS or products.is_one(name)
+                  or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
+            known = ", ".join(dict.fromkeys([*itertools.chain(*suites.SUITES.values()),
+                                             *models.MODELS]))  # fmt: skip
+            raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
 
 
 def named(name: str) -> tuple[str, onnx.ModelProto]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import vklab
+from vklab.backends.backend import Availability
 from vklab.backends.children import process
 from vklab.backends.children.process import Failure
 from vklab.bench import cases, measure, roofs, turns
@@ -31,6 +32,7 @@ __all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of"]
 
 Tell = Callable[[str], object]
 Save = Callable[[dict[str, Any]], object]
+OF_A_RUN = ("machine", "settings", "roofs", "peers", "kernels")
 CASE_S = 600.0  # for a model to be built
 
 
@@ -48,8 +50,7 @@ def measured(
         tell: called with a line about each step.
         save: called with what is known after each model, for runs that are interrupted.
     """
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    reader = clock_readers.Clocks(info)
+    run = _Run(runners, pace, info)
     with (
         tempfile.TemporaryDirectory(prefix="vklab-bench-") as folder,
         process.Worker() as heater,
@@ -60,40 +61,72 @@ def measured(
         def warm(seconds: float) -> None:
             heater.call(roofs.warm, info.index, seconds, seconds=pace.limit)
 
-        known, settled, problem = _roofs(heater, reader, warm, info, pace)
-        tell(problem or f"clocks settled: {_clock_text(settled)}")
-        with turns.Turns(runners, pace, reader, None if problem or info.is_cpu else warm) as all_:
-            answers = all_.ask()
-            built = {case.name: case for case in made.values() if isinstance(case, Case)}
-            record: dict[str, Any] = {}
-            rows: list[Row] = []
+        reader = clock_readers.Clocks(info)
+        run.roofs, run.settled, problem = _roofs(heater, reader, warm, info, pace)
+        tell(problem or f"clocks settled: {_clock_text(run.settled)}")
+        is_warmed = not problem and not info.is_cpu
+        with turns.Turns(runners, pace, reader, warm if is_warmed else None) as every:
+            run.answers = every.ask()
             for name in names:
-                rows += _rows(all_, name, made[name], tell)
-                raised = known and _raised(known, rows, built)
-                floored = _floored(rows, built, raised, runners, info)
-                record = {
-                    "machine": _machine(info, started, all_.versions, settled),
-                    "settings": asdict(pace),
-                    "roofs": raised.summary() if raised else None,
-                    "peers": {name: asdict(answer) for name, answer in answers.items()
-                              if not answer},
-                    "models": {case.name: {"flops": case.flops, "bytes": case.bytes}
-                               for case in built.values()},
-                    "rows": [row.summary() for row in floored],
-                }  # fmt: skip
-                save(record)
-    return record
+                tell(f"measuring {name}")
+                run.add(name, made[name], every)
+                save(run.record())
+    return run.record()
 
 
-def _rows(all_: turns.Turns, name: str, case: Case | Failure, tell: Tell) -> list[Row]:
-    """Return the rows of one model; a model that cannot be built has one for each runner."""
-    if isinstance(case, Failure):
-        tell(f"{name}: {case.reason}")
-        return [Row(name, lane, status="failed" if case.status == "absent" else case.status,
-                    reason=f"the model cannot be built: {case.reason}", install=case.install)
-                for lane in all_.lanes]  # fmt: skip
-    tell(f"measuring {case.name}")
-    return all_.measure(case)
+class _Run:
+    """One run: what is known of the device, and the rows so far.
+
+    Args:
+        runners: the runners.
+        pace: how long they are measured.
+        info: the device of vklab.
+    """
+
+    def __init__(self, runners: Sequence[Runner], pace: Pace, info: DeviceInfo) -> None:
+        self._runners, self._pace, self._info = runners, pace, info
+        self._started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.roofs: Roofs | None = None
+        self.settled: dict[str, int | None] = {}
+        self.answers: dict[str, Availability] = {}
+        self._versions: dict[str, str] = {}
+        self._built: dict[str, Case] = {}
+        self._kernels: dict[str, Any] = {}
+        self._rows: list[Row] = []
+
+    def add(self, name: str, case: Case | Failure, every: turns.Turns) -> None:
+        """Measure one model; one that cannot be built has a row for each runner.
+
+        Args:
+            name: name of the model.
+            case: the model, or why it cannot be built.
+            every: the runners at work.
+        """
+        if isinstance(case, Failure):
+            status = "failed" if case.status == "absent" else case.status
+            self._rows += [Row(name, lane, status=status, install=case.install,
+                               reason=f"the model cannot be built: {case.reason}")
+                           for lane in every.lanes]  # fmt: skip
+            return
+        self._rows += every.measure(case)
+        self._built[case.name] = case
+        self._kernels[case.name] = {key: each for key, each in every.kernels.items() if each}
+        self._versions = every.versions
+
+    def record(self) -> dict[str, Any]:
+        """Return the run so far, ready for JSON."""
+        raised = self.roofs and _raised(self.roofs, self._rows, self._built)
+        rows = _floored(self._rows, self._built, raised, self._runners, self._info)
+        return {
+            "machine": _machine(self._info, self._started, self._versions, self.settled),
+            "settings": asdict(self._pace),
+            "roofs": raised.summary() if raised else None,
+            "peers": {n: asdict(answer) for n, answer in self.answers.items() if not answer},
+            "models": {name: {"flops": case.flops, "bytes": case.bytes}
+                       for name, case in self._built.items()},
+            "kernels": {name: each for name, each in self._kernels.items() if each},
+            "rows": [row.summary() for row in rows],
+        }  # fmt: skip
 
 
 def _roofs(
@@ -185,8 +218,7 @@ def gather(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     models: dict[str, Any] = {}
     for record in records:
         first = len(runs)
-        runs += record.get("runs") or [{key: record.get(key) for key in
-                                        ("machine", "settings", "roofs", "peers")}]  # fmt: skip
+        runs += record.get("runs") or [{key: record.get(key) for key in OF_A_RUN}]
         rows += [{**row, "run": first + row.get("run", 0)} for row in record["rows"]]
         models |= record.get("models", {})
     return {"machine": runs[0]["machine"], "runs": runs, "models": models, "rows": rows}

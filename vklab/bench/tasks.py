@@ -22,7 +22,7 @@ from vklab.bench.runners.runner import Case, Runner
 from vklab.runtime import tolerances
 from vklab.runtime.observe import compare
 
-__all__ = ["available", "close", "device", "load_psutil", "prepare", "resident_bytes",
+__all__ = ["available", "close", "device", "kernels", "load_psutil", "prepare", "resident_bytes",
            "time_runs"]  # fmt: skip
 
 
@@ -101,6 +101,12 @@ def time_runs(state: dict[str, Any], seconds: float, most: int) -> list[int]:
 def device(state: dict[str, Any], runs: int) -> list[float]:
     """Return the device's own nanoseconds of runs; [] if the runtime does not tell."""
     return list(state["loaded"].device_ns(state["inputs"], runs))
+
+
+def kernels(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the kernels of a run with their times; [] if the runtime does not tell."""
+    ask = getattr(state["loaded"], "kernels", None)
+    return list(ask(state["inputs"])) if ask else []
 
 
 def close(state: dict[str, Any]) -> None:

@@ -99,6 +99,7 @@ class Turns:
         self.pace, self._clocks, self._warm = pace, clocks, warm
         self.lanes = {runner.name: Lane(runner, pace.limit) for runner in runners}
         self.versions: dict[str, str] = {}
+        self.kernels: dict[str, list[dict[str, Any]]] = {}  # of the last model, by runner
 
     def ask(self) -> dict[str, Availability]:
         """Start all children at once, and return whether each runner can run here."""
@@ -127,10 +128,13 @@ class Turns:
                 if rows[name].status == "ran":
                     with _failing(rows, name):
                         self._turn(chosen[name], samples[name], number)
-        for name, lane in chosen.items():
-            if name in samples and rows[name].status == "ran":
+        self.kernels = {}
+        for name in alive:
+            if rows[name].status == "ran":
                 with _failing(rows, name):
-                    lane.call(tasks.close)
+                    # A profile of a chain of additions would only repeat one line.
+                    self.kernels[name] = chosen[name].call(tasks.kernels) if case.flops else []
+                    chosen[name].call(tasks.close)
         done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
                 for name, row in rows.items()]  # fmt: skip
         return measure.compared(done, samples)

@@ -10,6 +10,7 @@ import typer
 
 from vklab.bench import (
     ablations,
+    cases,
     growing,
     markdown,
     models,
@@ -148,6 +149,7 @@ def _measured(
     """
     if dtype not in (None, "float32", "float16"):
         raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
+    cases.require_known(names)
     info = open_devices.select(device)
     if ablated:
         runners: Sequence[Any] = ablations.runners(info.index, dtype or "float32")

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from vklab.runtime import loading, open_devices
 
 __all__ = ["Vulkan", "VulkanModel"]
 
+PROFILED, LONGEST = 5, 60  # runs of a profile; characters of a kernel's name
 INSTALL = "python3 -m vklab doctor says what is missing on this system"
 
 
@@ -83,6 +85,19 @@ class VulkanModel:
             return list(self._session.time(dict(inputs), repeats=runs).device_ns)
         rows = self._session.profile(dict(inputs), repeats=runs).rows
         return [sum(row.time_ns for row in rows if row.kernel != "copy")]
+
+    def kernels(self, inputs: Arrays) -> list[dict[str, Any]]:
+        """Return dispatches, time, operations and bytes of each kernel, the longest first."""
+        found: dict[str, dict[str, Any]] = {}
+        for row in self._session.profile(dict(inputs), repeats=PROFILED).rows:
+            name = row.kernel if len(row.kernel) < LONGEST else f"{row.kernel[:LONGEST]}..."
+            each = found.setdefault(name, {"kernel": name, "dispatches": 0, "time_us": 0.0,
+                                           "flops": 0, "bytes": 0})  # fmt: skip
+            each["dispatches"] += 1
+            each["time_us"] += row.time_ns / 1e3
+            each["flops"] += row.flops
+            each["bytes"] += row.size_bytes
+        return sorted(found.values(), key=lambda each: -float(each["time_us"]))
 
     def close(self) -> None:
         """Free the session."""
