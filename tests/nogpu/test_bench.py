@@ -32,8 +32,8 @@ from vklab.bench import (
     work,
 )
 from vklab.bench import recorded as recorded_graphs
-from vklab.bench.runners import on_torch
 from vklab.bench.measure import Row, Samples
+from vklab.bench.runners import on_torch
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -178,10 +178,11 @@ def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
     case = cases.make(name, tmp_path, 60.0)
     loaded = on_torch.Torch("torch-eager").load(case)
     with np.load(case.inputs) as inputs, np.load(case.expected) as expected:
-        made = loaded.run({key: inputs[key] for key in inputs.files})
+        given = {key: inputs[key] for key in inputs.files}
+        made = loaded.run(given)
         for key in expected.files:
             np.testing.assert_allclose(made[key], expected[key], rtol=1e-4, atol=1e-5)
-    assert loaded.device_ns({}, 1) == [] or "CPU" not in loaded.variant
+    assert bool(loaded.device_ns(given, 1)) == ("CPU" not in loaded.variant)
     loaded.close()
 
 

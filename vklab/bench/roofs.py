@@ -20,9 +20,9 @@ from vklab.runtime import loading, open_devices
 
 __all__ = ["Roofs", "floor_us", "measure", "warm"]
 
-GPU_SIZE, CPU_SIZE = 4096, 512  # of a square product
+GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_BYTES, CPU_BYTES = 256 << 20, 8 << 20  # more than a cache holds
-REPEATS = 10
+GPU_REPEATS, CPU_REPEATS = 10, 3
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,28 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
         device: index or part of a name.
     """
     info = open_devices.select(device)
-    size = CPU_SIZE if info.is_cpu else GPU_SIZE
+    size, repeats = (CPU_SIZE, CPU_REPEATS) if info.is_cpu else (GPU_SIZE, GPU_REPEATS)
     model = products.product(size, size, size)
     rates = {}
     for dtype in ("float32", "float16"):
         half = dtype if dtype == "float16" else None
         with loading.load(model, device, dtype=half) as session:
-            rates[dtype] = 2 * size**3 / _kernel_s(session, models.sample_inputs(model))
+            rates[dtype] = 2 * size**3 / _kernel_s(session, models.sample_inputs(model), repeats)
     with loading.load(_negation(CPU_BYTES if info.is_cpu else GPU_BYTES), device) as session:
         values = {"x": np.ones(session.inputs[0].dims, np.float32)}
-        moved = 2 * values["x"].nbytes / _kernel_s(session, values)
+        moved = 2 * values["x"].nbytes / _kernel_s(session, values, repeats)
     return Roofs(moved, rates, _submission_us(device))
 
 
-def _kernel_s(session: Any, values: dict[str, np.ndarray]) -> float:
-    rows = session.profile(values, repeats=REPEATS).rows
+def _kernel_s(session: Any, values: dict[str, np.ndarray], repeats: int) -> float:
+    """Return the median seconds of a model's kernels.
+
+    Args:
+        session: the session.
+        values: arrays by input name.
+        repeats: number of runs.
+    """
+    rows = session.profile(values, repeats=repeats).rows
     return sum(row.time_ns for row in rows if row.kernel != "copy") / 1e9
 
 
