@@ -18,7 +18,7 @@ KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_
 def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["bench", "chain_add_10", "matmul_8x16x24", "--device", str(device_index),
-             *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "torch-graph")
+             *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree")
                for word in ("--runner", name)),
              "--rounds", "2", "--seconds", "0.01", "-o", str(file), "--json"]  # fmt: skip
     assert cli.main(asked) == 0
@@ -36,8 +36,8 @@ def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tm
     assert data["models"]["matmul_8x16x24"]["flops"] == 2 * 8 * 16 * 24
     assert [each["kernel"] for each in data["kernels"]["matmul_8x16x24"]["vklab"]]
     assert data["roofs"]["bytes_per_s"] > 1e7 and data["roofs"]["flops_per_s"]["float32"] > 1e7
-    if rows["chain_add_10", "torch-graph"]["status"] == "absent":
-        assert data["peers"]["torch-graph"]["install"]
+    if rows["chain_add_10", "iree"]["status"] == "absent":
+        assert data["peers"]["iree"]["install"] == "vklab bench --setup-peers"
     assert len(record.rows_of(data)) == len(data["rows"])
 
 

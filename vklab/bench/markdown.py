@@ -11,7 +11,10 @@ from typing import Any
 from vklab.bench import record as records
 from vklab.bench.measure import Row
 
-__all__ = ["ablations", "document", "floors", "machine", "number", "times"]
+__all__ = ["ablations", "document", "floors", "kernels", "machine", "number", "slope_us",
+           "slopes", "times"]  # fmt: skip
+
+SHOWN = 8  # kernels of a model
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -98,6 +101,58 @@ def ablations(rows: Sequence[Row]) -> str:
     return _table(["", *models], lines)
 
 
+def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
+    """Return a table of the kernels of one model: time, share, and rates beside the roofs.
+
+    Args:
+        run: one run.
+        model: name of the model.
+        runner: the runner that told its kernels.
+    """
+    rows = (run.get("kernels") or {}).get(model, {}).get(runner, [])
+    roofs = run.get("roofs") or {}
+    dtype = "float16" if runner.endswith("fp16") else "float32"
+    most_flops = roofs.get("flops_per_s", {}).get(dtype)
+    most_bytes = roofs.get("bytes_per_s")
+    total = sum(row["time_us"] for row in rows) or 1.0
+    lines = []
+    for row in rows[:SHOWN]:
+        rate, moved = (row[key] / row["time_us"] * 1e6 for key in ("flops", "bytes"))
+        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), number(row["time_us"]),
+                      f"{row['time_us'] / total:.0%}", number(rate / 1e12),
+                      f"{rate / most_flops:.0%}" if most_flops else "", number(moved / 1e9),
+                      f"{moved / most_bytes:.0%}" if most_bytes else ""])  # fmt: skip
+    rest = rows[SHOWN:]
+    if rest:
+        time_us = sum(row["time_us"] for row in rest)
+        lines.append([f"{len(rest)} more", str(sum(row["dispatches"] for row in rest)),
+                      number(time_us), f"{time_us / total:.0%}", *[""] * 4])  # fmt: skip
+    return _table([f"{model}, {runner}", "dispatches", "us", "share", "TFLOP/s", "of roof",
+                   "GB/s", "of roof"], lines)  # fmt: skip
+
+
+def slopes(rows: Sequence[Row]) -> str:
+    """Return a table of the cost of one more node of a chain, by runner."""
+    chains: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.model.startswith("chain_add_") and row.status == "ran" and row.median_us:
+            chains.setdefault(row.runner, {})[int(row.model[10:])] = row.median_us
+    lines = []
+    for runner, points in chains.items():
+        slope, longest = slope_us(points), sorted(points)[-2:]
+        if slope is not None:
+            lines.append([runner, f"{slope:.3g}", f"{longest[0]} to {longest[1]}"])
+    return _table(["", "us a node", "between lengths"], lines)
+
+
+def slope_us(points: Mapping[int, float]) -> float | None:
+    """Return microseconds for one more node, between the two longest chains; None for fewer."""
+    longest = sorted(points)[-2:]
+    if len(longest) < 2:
+        return None
+    return (points[longest[1]] - points[longest[0]]) / (longest[1] - longest[0])
+
+
 def machine(run: Mapping[str, Any]) -> str:
     """Return one paragraph: device, driver, date, clocks, versions, roofs."""
     about, roofs = run["machine"], run.get("roofs") or {}
@@ -130,6 +185,9 @@ def document(record: Mapping[str, Any]) -> str:
             parts.append(ablations(own))
             continue
         parts += [times(own), floors(own)]
+        parts += [slopes(own)] if any(row.model.startswith("chain_add_") for row in own) else []
+        for model, by_runner in (run.get("kernels") or {}).items():
+            parts += [kernels(run, model, runner) for runner in by_runner]
         absent = run.get("peers") or {}
         if absent:
             parts.append("\n".join(f"* {name}: {answer['reason']} ({answer['install']})"

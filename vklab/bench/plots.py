@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from vklab.bench import markdown
 from vklab.bench import record as records
 from vklab.bench.measure import Row
 from vklab.errors import SetupError
 
-__all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot", "slope_us"]
+__all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vP*X"
@@ -99,14 +100,6 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     return figure
 
 
-def slope_us(points: Mapping[int, float]) -> float | None:
-    """Return microseconds for one more node, between the two longest chains; None for fewer."""
-    longest = sorted(points)[-2:]
-    if len(longest) < 2:
-        return None
-    return (points[longest[1]] - points[longest[0]]) / (longest[1] - longest[0])
-
-
 def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     """Return the time of chains of additions against their length."""
     chains: dict[str, dict[int, float]] = {}
@@ -120,7 +113,7 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     for name, (colour, marker, _) in _style(list(chains)).items():
         points = dict(sorted(chains[name].items()))
-        slope = slope_us(points)
+        slope = markdown.slope_us(points)
         axes.plot(list(points), list(points.values()), color=colour, marker=marker, linewidth=1.3,
                   label=f"{name}: {slope:.3g} us a node")  # fmt: skip
     axes.set_xscale("log")
