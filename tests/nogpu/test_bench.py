@@ -33,7 +33,7 @@ from vklab.bench import (
 )
 from vklab.bench import recorded as recorded_graphs
 from vklab.bench.measure import Row, Samples
-from vklab.bench.runners import on_torch
+from vklab.bench.runners import ncnn, on_torch
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -190,6 +190,13 @@ def test_pytorch_refuses_an_operator_without_a_function():
     modules = pytest.importorskip("vklab.bench.runners.torch_modules")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
         modules.OnnxModule(roofs._negation(8))
+
+
+def test_a_chain_for_ncnn_has_a_line_for_each_node():
+    lines = ncnn._chain(3).splitlines()
+    assert lines[:2] == ["7767517", "4 4"] and lines[2] == "Input in0 0 1 v0"
+    assert lines[-1].split()[:6] == ["BinaryOp", "add2", "1", "1", "v2", "out0"]
+    assert len(lines) == 6
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
