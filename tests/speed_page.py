@@ -1,8 +1,8 @@
 """Tables of docs/speed.md from the recorded runs: `python tests/speed_page.py --write`.
 
 A table stands between `<!-- FILE.json RUN TABLE -->` and `<!-- end -->`; the text around the tables
-is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. `--plots` draws the
-PNG files anew.
+is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. `--plots` draws
+the PNG files that the page shows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def main() -> int:
     if asked.plots:
         for path in sorted(FOLDER.glob("*.json")):
             for drawn in plots.draw(record.read(path), FOLDER / path.stem):
-                print(drawn)
+                if str(drawn.relative_to(FOLDER)) in PICTURE.findall(text):
+                    print(drawn)
+                else:
+                    drawn.unlink()
     return 0 if made == text or asked.write else 1
 
 

@@ -28,6 +28,7 @@ from vklab.bench import (
     record,
     roofs,
     suites,
+    tasks,
     turns,
     work,
 )
@@ -75,6 +76,14 @@ def test_each_fault_is_a_row_and_the_run_goes_on(tmp_path):
     assert {name: row.status for name, row in again.items()} == {
         name: row.status for name, row in rows.items()}  # fmt: skip
     assert every.versions == {"fake": "1.0"}
+
+
+def test_of_large_outputs_a_selection_is_compared(monkeypatch):
+    monkeypatch.setattr(tasks, "MOST_COMPARED", 10)
+    arrays = {"small": np.arange(10), "large": np.arange(64).reshape(8, 8)}
+    made = tasks._thinned(arrays)
+    assert made["small"] is arrays["small"] and made["large"].tolist() == [*range(0, 64, 7)]
+    assert {value % 8 for value in made["large"].tolist()} == {*range(8)}
 
 
 def test_a_runner_that_hangs_is_stopped(tmp_path):
@@ -189,7 +198,7 @@ def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
 def test_pytorch_refuses_an_operator_without_a_function():
     modules = pytest.importorskip("vklab.bench.runners.torch_modules")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
-        modules.OnnxModule(roofs._negation(8))
+        modules.OnnxModule(roofs._negations(8))
 
 
 def test_a_chain_for_ncnn_has_a_line_for_each_node():
