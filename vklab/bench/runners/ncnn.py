@@ -57,14 +57,12 @@ class Ncnn:
         return True
 
     def available(self) -> Availability:
-        """Tell whether ncnn, its converter and a device are here."""
+        """Tell whether ncnn and a device are here."""
         try:
             if not load_ncnn().get_gpu_count():
                 return Availability("ncnn finds no Vulkan device", INSTALL)
         except SetupError as error:
             return Availability(str(error).split(" to repair: ")[0], error.repair)
-        if not _converter():
-            return Availability("ncnn's converter pnnx is not installed", INSTALL)
         return Availability()
 
     def load(self, case: Case) -> NcnnModel:
@@ -155,6 +153,8 @@ def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path,
         param.write_text(_chain(int(chain[1])), "ascii")
         weights.touch()
         return param, weights
+    if not _converter():
+        raise Refused("ncnn's converter pnnx is not installed: vklab bench --setup-peers")
     link = folder / "model.onnx"
     link.symlink_to(case.onnx)
     texts = [f"[{','.join(map(str, shape))}]" for shape in shapes.values()]
