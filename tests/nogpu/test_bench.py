@@ -29,7 +29,7 @@ from vklab.bench import (
 )
 from vklab.bench import recorded as recorded_graphs
 from vklab.bench.measure import Row, Samples
-from vklab.bench.runners import ncnn, on_torch
+from vklab.bench.runners import ncnn_files, on_torch
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -196,11 +196,20 @@ def test_pytorch_refuses_an_operator_without_a_function():
         modules.OnnxModule(roofs._negations(8))
 
 
-def test_a_chain_for_ncnn_has_a_line_for_each_node():
-    lines = ncnn._chain(3).splitlines()
-    assert lines[:2] == ["7767517", "4 4"] and lines[2] == "Input in0 0 1 v0"
-    assert lines[-1].split()[:6] == ["BinaryOp", "add2", "1", "1", "v2", "out0"]
-    assert len(lines) == 6
+def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
+    param, weights = tmp_path / "param", tmp_path / "bin"
+    assert ncnn_files.write(models.build("chain_add_3"), param, weights)
+    lines = param.read_text().splitlines()
+    assert lines[:3] == ["7767517", "4 4", "Input in0 0 1 x"] and not weights.stat().st_size
+    assert lines[-1] == "BinaryOp add3 1 1 add2 out0 0=0 1=1 2=1.000000e-03" and len(lines) == 6
+    # A bias and a ReLU belong to the layer before; weights have four bytes in front.
+    assert ncnn_files.write(models.build("mlp"), param, weights)
+    kinds = [line.split()[0] for line in param.read_text().splitlines()[2:]]
+    assert kinds == ["Input", "Flatten", *["InnerProduct"] * 3, "Softmax"]
+    sizes = [(784, 256), (256, 128), (128, 10)]
+    assert weights.stat().st_size == sum(4 + 4 * (a * b + b) for a, b in sizes)
+    assert not ncnn_files.write(roofs._negations(8), param, weights)
+    assert not ncnn_files.write(products.build("matmul_3x5x7"), param, weights)
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):

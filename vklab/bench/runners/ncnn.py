@@ -1,4 +1,4 @@
-"""ncnn on Vulkan as a runner. Its converter, pnnx, makes its two files of the ONNX file.
+"""ncnn on Vulkan as a runner. Its two files are written here, or by its converter, pnnx.
 
 Source: https://github.com/Tencent/ncnn/wiki/use-ncnn-with-pytorch-or-onnx
 """
@@ -17,8 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 
 from vklab.backends.backend import Availability, Refused
+from vklab.bench.runners import ncnn_files
 from vklab.bench.runners.runner import Arrays, Case
 from vklab.errors import SetupError
 
@@ -140,7 +142,7 @@ def _converter() -> str:
 
 
 def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path, Path]:
-    """Return ncnn's two files of a model, written by pnnx into a folder.
+    """Return ncnn's two files of a model, written into a folder.
 
     Args:
         case: the model.
@@ -148,10 +150,7 @@ def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path,
         folder: folder for the files.
     """
     param, weights = folder / "model.ncnn.param", folder / "model.ncnn.bin"
-    chain = re.fullmatch(r"chain_add_(\d+)", case.name)
-    if chain:  # pnnx works on a thousand nodes for minutes
-        param.write_text(_chain(int(chain[1])), "ascii")
-        weights.touch()
+    if ncnn_files.write(onnx.load(case.onnx), param, weights):
         return param, weights
     if not _converter():
         raise Refused("ncnn's converter pnnx is not installed: vklab bench --setup-peers")
@@ -164,11 +163,3 @@ def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path,
     if done.returncode or not param.is_file():
         raise Refused(f"pnnx ends with {done.returncode}: {'; '.join(said)[:200]}")
     return param, weights
-
-
-def _chain(length: int) -> str:
-    """Return the text of a chain of additions of 0.001, as pnnx converts it."""
-    lines = ["Input in0 0 1 v0"]
-    lines += [f"BinaryOp add{n} 1 1 v{n} {'out0' if n + 1 == length else f'v{n + 1}'} "
-              "0=0 1=1 2=1.000000e-03" for n in range(length)]  # fmt: skip
-    return "\n".join(["7767517", f"{len(lines)} {len(lines)}", *lines, ""])
