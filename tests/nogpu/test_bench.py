@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import onnx
 import pytest
 from fake_runners import Fake, case_in
 
-from vklab import settings
+from vklab import cli, settings
 from vklab.backends import peers as environments
 from vklab.backends.backend import Refused
 from vklab.bench import (
@@ -238,6 +239,24 @@ def test_set_up_tells_each_peer_that_fails(tmp_path, monkeypatch):
     told = []
     done = dict(peers.set_up(["ncnn", "iree"], tmp_path, told.append))
     assert told == ["ncnn", "iree"] and done["ncnn"] == "" and "cannot install" in done["iree"]
+
+
+def test_the_command_sets_peers_up(monkeypatch, capsys):
+    asked = []
+
+    def install(name, root):
+        asked.append(name)
+        if name == "ncnn":
+            raise SetupError("pip cannot install ncnn", "pip install ncnn")
+
+    monkeypatch.setattr(environments, "set_up", install)
+    assert cli.main(["bench", "--setup-peers", "--json"]) == 1
+    told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["peers"]}
+    assert list(told) == asked and {"onnxruntime-webgpu", "ncnn", "iree"} <= {*asked}
+    assert not told["ncnn"]["ok"] and "cannot install ncnn" in told["ncnn"]["detail"]
+    assert told["iree"]["ok"]
+    monkeypatch.setattr(environments, "set_up", lambda name, root: None)
+    assert cli.main(["bench", "--setup-peers"]) == 0
 
 
 def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):

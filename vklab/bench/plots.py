@@ -91,6 +91,7 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
         axes.barh(at, [value - 1 for value in own.values()], height, left=1, color=colour,
                   hatch=hatch, edgecolor="white", linewidth=0.3, label=runner)  # fmt: skip
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(models)), models)
     axes.invert_yaxis()
