@@ -5,6 +5,7 @@ Ratios are those of one run; `gather` puts rows side by side and computes none. 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -64,8 +65,13 @@ def measured(
         reader = clock_readers.Clocks(info)
         run.roofs, run.settled, problem = _roofs(heater, reader, warm, info, pace)
         tell(problem or f"clocks settled: {_clock_text(run.settled)}")
-        is_warmed = not problem and not info.is_cpu
-        with turns.Turns(runners, pace, reader, warm if is_warmed else None) as every:
+
+        def warm_if_alive(seconds: float) -> None:
+            with contextlib.suppress(Failure):  # no row should fail for it
+                warm(seconds)
+
+        warmed = None if problem or info.is_cpu else warm_if_alive
+        with turns.Turns(runners, pace, reader, warmed) as every:
             run.answers = every.ask()
             for name in names:
                 tell(f"measuring {name}")

@@ -121,6 +121,8 @@ class Turns:
             with _failing(rows, name):
                 samples[name] = Samples(lane.call(tasks.prepare, lane.runner, case))
                 self.versions |= samples[name].facts["versions"]
+                if samples[name].facts["problem"]:  # its memory is wanted by others
+                    lane.call(tasks.close)
         # The times of wrong outputs count nothing.
         alive = [name for name in samples if not samples[name].facts["problem"]]
         for number in range(self.pace.rounds):
@@ -129,12 +131,11 @@ class Turns:
                     with _failing(rows, name):
                         self._turn(chosen[name], samples[name], number)
         self.kernels = {}
-        for name in alive:
-            if rows[name].status == "ran":
-                with _failing(rows, name):
-                    # A profile of a chain of additions would only repeat one line.
-                    self.kernels[name] = chosen[name].call(tasks.kernels) if case.flops else []
-                    chosen[name].call(tasks.close)
+        for name in (name for name in alive if rows[name].status == "ran"):
+            with contextlib.suppress(Failure):  # the row is measured already
+                # A profile of a chain of additions would only repeat one line.
+                self.kernels[name] = chosen[name].call(tasks.kernels) if case.flops else []
+                chosen[name].call(tasks.close)
         done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
                 for name, row in rows.items()]  # fmt: skip
         return measure.compared(done, samples)
