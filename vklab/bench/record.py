@@ -34,6 +34,7 @@ __all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of"]
 Tell = Callable[[str], object]
 Save = Callable[[dict[str, Any]], object]
 OF_A_RUN = ("machine", "settings", "roofs", "peers", "kernels")
+LARGE = 256 << 20
 CASE_S = 600.0  # for a model to be built
 
 
@@ -164,12 +165,14 @@ def _clock_text(settled: Mapping[str, int | None]) -> str:
 
 def _raised(known: Roofs, rows: Sequence[Row], built: Mapping[str, Case]) -> Roofs:
     """Return the roofs raised to the highest rate that a row of this run shows."""
-    rates = dict(known.flops_per_s)
+    rates, moved = dict(known.flops_per_s), known.bytes_per_s
     for row in rows:
         if row.status == "ran" and row.device_us and row.dtype in rates:
-            reached = built[row.model].flops / row.device_us * 1e6
-            rates[row.dtype] = max(rates[row.dtype], reached)
-    return replace(known, flops_per_s=rates)
+            case, seconds = built[row.model], row.device_us / 1e6
+            rates[row.dtype] = max(rates[row.dtype], case.flops / seconds)
+            if row.dtype == "float32" and case.bytes > LARGE:  # more than a cache holds
+                moved = max(moved, case.bytes / seconds)
+    return replace(known, flops_per_s=rates, bytes_per_s=moved)
 
 
 def _floored(

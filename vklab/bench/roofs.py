@@ -12,17 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
-from vklab import settings
 from vklab.bench import models, products
 from vklab.runtime import loading, open_devices
 
 __all__ = ["Roofs", "floor_us", "measure", "warm"]
 
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
-GPU_BYTES, CPU_BYTES = 256 << 20, 8 << 20  # more than a cache holds
+GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
 GPU_REPEATS, CPU_REPEATS = 10, 3
 RUNS = 200  # of the smallest model
 
@@ -32,7 +29,7 @@ class Roofs:
     """Best rates of a device, as far as vklab's own kernels show them.
 
     Attributes:
-        bytes_per_s: bytes that an element-wise kernel reads and writes in a second.
+        bytes_per_s: bytes of a weight that a product of one row reads in a second.
         flops_per_s: operations of a product in a second, by dtype.
         submission_us: a submission and a wait for it, without the work of the device.
     """
@@ -78,26 +75,12 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
         half = dtype if dtype == "float16" else None
         with loading.load(model, device, dtype=half) as session:
             rates[dtype] = 2 * size**3 / _kernel_s(session, models.sample_inputs(model), repeats)
-    moved = _moved(CPU_BYTES if info.is_cpu else GPU_BYTES, device, repeats)
+    # A product of one row reads its weight once, and little else.
+    side = CPU_SIDE if info.is_cpu else GPU_SIDE
+    model = products.product(1, side, side)
+    with loading.load(model, device) as session:
+        moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats)
     return Roofs(moved, rates, _submission_us(device))
-
-
-def _moved(size_bytes: int, device: int | str | None, repeats: int) -> float:
-    """Return the bytes a second of an element-wise kernel whose operands stay on the device.
-
-    Args:
-        size_bytes: size of what is read, and of what is written.
-        device: index or part of a name.
-        repeats: number of runs.
-    """
-    # Fused, three negations would be one kernel that reads what the host has written.
-    with (
-        settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True),
-        loading.load(_negations(size_bytes), device) as session,
-    ):
-        values = {"x": np.ones(session.inputs[0].dims, np.float32)}
-        rows = session.profile(values, repeats=repeats).rows
-    return 2 * size_bytes / min(row.time_ns for row in rows if row.kernel != "copy") * 1e9
 
 
 def _kernel_s(session: Any, values: dict[str, np.ndarray], repeats: int) -> float:
@@ -119,14 +102,6 @@ def _submission_us(device: int | str | None) -> float:
         timing = session.time(values, repeats=RUNS)
     rest = np.subtract(timing.host_ns, timing.device_ns)
     return max(float(np.percentile(rest, 5)), 0.0) / 1e3  # what other processes add is left out
-
-
-def _negations(size_bytes: int) -> onnx.ModelProto:
-    shape = (size_bytes // 4,)
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    nodes = [helper.make_node("Neg", [a], [b], f"neg {a}{b}") for a, b in ("xa", "ab", "by")]
-    graph = helper.make_graph(nodes, "negations", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> None:
