@@ -50,8 +50,8 @@ LAZY = {"__init__", "__main__", "cli"}
 # Too heavy to import with the module that needs them; one function of a module may load each.
 HEAVY = {
     "IPython", "coremltools", "dask", "ipywidgets", "jupyterlab", "matplotlib", "nbclient",
-    "nbconvert", "nbformat", "ncnn", "onnx", "onnxruntime", "onnxscript", "scipy", "sklearn",
-    "torch", "wgpu",
+    "iree", "nbconvert", "nbformat", "ncnn", "onnx", "onnxruntime", "onnxscript", "psutil",
+    "scipy", "sklearn", "torch", "torchvision", "transformers", "wgpu",
 }  # fmt: skip
 
 # Two catalogues grow entry by entry, bounded by the entry: operators, and graph passes. What a

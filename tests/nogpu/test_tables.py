@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vklab.bench import measure, throughput
-from vklab.cli import bench, console, plan, tables
+from vklab.cli import bench, bench_rows, console, plan, tables
 
 NAME = "/model/decoder/layers.12/self_attention/projection_of_queries/MatMul_output_0"
-ROWS = measure.Row(NAME, "onnxruntime", "float32", 123456.7, 98765.4, 234567.8, 1234.5, 345.6,
-                   1.5e-3, 12.0, 987654.3)  # fmt: skip
+ROWS = measure.Row(NAME, "onnxruntime-cuda-graph-tf32", median_us=123456.7, p05_us=98765.4,
+                   p95_us=234567.8, device_us=1234.5, overhead_us=345.6, max_abs_error=1.5e-3,
+                   load_ms=12.5, first_ms=987654.3, host_bytes=87654321098, floor_us=0.321,
+                   ratio=4321.987, clock_mhz=1980)  # fmt: skip
 PLANNED = [
     (NAME, "matmul + add + gelu", "65535x1x1", f"{NAME}: float32[1,12,1024,1024]"),
     (NAME, "ai.onnx.ml.TreeEnsembleClassifier", "host", "a kernel of no device runs it; " * 9),
@@ -30,9 +32,9 @@ def printed(capsys, monkeypatch, width, *arguments, **more) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_bench_cuts_no_figure(capsys, monkeypatch, width):
-    cells = bench._cells(ROWS)
-    shown = printed(capsys, monkeypatch, width, "", bench.HEADERS, [cells, cells],
-                    " ".join(bench.HEADERS[2:]), "model runner")  # fmt: skip
+    cells = bench_rows.cells(ROWS)
+    shown = printed(capsys, monkeypatch, width, "", bench_rows.HEADERS, [cells, cells],
+                    " ".join(bench_rows.HEADERS[2:]), "model runner")  # fmt: skip
     assert max(map(len, shown.splitlines())) <= width
     for cell in cells[2:]:
         assert len(re.findall(rf"(?<![\w.]){re.escape(cell)}(?![\w.])", shown)) == 2, (cell, shown)

@@ -1,145 +1,159 @@
-"""Measurement of a model by a runner: load, first run, steady runs, error against the reference.
+"""Rows of the benchmark: what became of one model on one runner, and how it compares.
 
-Every row of one report comes from one process on one machine, so that rows can be compared.
-Visited by lab 18.
+Ratios are taken within one run, between rows whose turns alternate. Visited by lab 18.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import quantiles
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
-import onnx
 
-from vklab.bench import models
-from vklab.runtime import host, loading
-from vklab.runtime.observe import compare
+__all__ = ["BASE", "STATUSES", "Row", "Samples", "compared", "row_of", "with_floors"]
 
-__all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "named",
-           "percentiles_us"]  # fmt: skip
-
-# The default models; the others of `models.MODELS` take long to build.
-FIVE = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
-LEAST_RUNS, PATIENCE_S = 10, 2.0
-Arrays = dict[str, np.ndarray]
-Target = tuple[int | str | None, str | None]  # device and dtype
+STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed")
+# The row that another one is compared with, by its dtype.
+BASE = {"float32": "vklab", "tfloat32": "vklab", "float16": "vklab-fp16"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one runner. Times are of whole runs, host arrays in and out.
+    """One model on one runner; times are of whole runs, host arrays in and out.
 
-    `device_us` is the device's own time and `overhead_us` the rest of a run's time; both are None
-    for a runner that does not report them. `max_abs_error` is against the reference.
+    Attributes:
+        model: name of the model.
+        runner: name of the runner.
+        variant: device and mode in words.
+        dtype: dtype of products.
+        status: one of STATUSES; "wrong" for outputs out of tolerance, whose times count nothing.
+        reason: why there are no times, or what is wrong.
+        install: what would bring an absent runner.
+        median_us: median of all runs, and their 5th and 95th percentile.
+        device_us: the device's own time, if the runtime tells.
+        overhead_us: the rest of a run's time.
+        max_abs_error: against the expected outputs.
+        load_ms: time of loading, conversion and compilation included.
+        first_ms: time of the first run.
+        host_bytes: resident memory of the runner's process after the first run.
+        floor_us: the least time that the device's roofs allow.
+        ratio: time over that of `over`, the median of the turns; device times for products.
+        over: the row that `ratio` compares with.
+        compares: "run" or "device": the times that ratio and floor are about.
+        clock_mhz: median clock of the GPU while the row was measured.
+        runs: number of runs.
+        run: which run of a gathered file the row belongs to.
     """
 
     model: str
     runner: str
-    variant: str
-    median_us: float
-    p05_us: float
-    p95_us: float
-    device_us: float | None
-    overhead_us: float | None
-    max_abs_error: float
-    load_ms: float
-    first_ms: float
+    variant: str = ""
+    dtype: str = "float32"
+    status: str = "ran"
+    reason: str = ""
+    install: str = ""
+    median_us: float | None = None
+    p05_us: float | None = None
+    p95_us: float | None = None
+    device_us: float | None = None
+    overhead_us: float | None = None
+    max_abs_error: float | None = None
+    load_ms: float | None = None
+    first_ms: float | None = None
+    host_bytes: int | None = None
+    floor_us: float | None = None
+    ratio: float | None = None
+    over: str = ""
+    compares: str = "run"
+    clock_mhz: int | None = None
+    runs: int = 0
+    run: int = 0
+
+    @property
+    def time_us(self) -> float | None:
+        """Return the time that ratio and floor are about."""
+        return self.device_us if self.compares == "device" else self.median_us
 
     def summary(self) -> dict[str, Any]:
         """Return the row ready for JSON."""
         return asdict(self)
 
-
-def percentiles_us(run: Callable[[], object]) -> tuple[float, float, float]:
-    """Run for PATIENCE_S and return the 5th, 50th and 95th percentile in microseconds."""
-    samples: list[float] = []
-    begun = time.perf_counter()
-    while len(samples) < LEAST_RUNS or (
-        time.perf_counter() - begun < PATIENCE_S and len(samples) < 1000
-    ):
-        start = time.perf_counter_ns()
-        run()
-        samples.append((time.perf_counter_ns() - start) / 1e3)
-    cuts = quantiles(samples, n=20)
-    return cuts[0], cuts[9], cuts[18]
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Row:
+        """Return the row of a recorded file; keys of other versions are left out."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
 
 
-def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) -> Row:
-    device, dtype = target
-    begun = time.perf_counter()
-    with loading.load(model, device, dtype=dtype) as loaded:
-        load_ms = (time.perf_counter() - begun) * 1e3
-        begun = time.perf_counter()
-        outputs = loaded.run(inputs)
-        first_ms = (time.perf_counter() - begun) * 1e3
-        p05, median, p95 = percentiles_us(lambda: loaded.run(inputs))
-        timing = loaded.time(inputs)
-        error = compare.compare(outputs, loaded.reference(inputs)).max_abs_error
-        device_us = float(np.median(timing.device_ns)) / 1e3
-        variant = " ".join(filter(None, (loaded.device.name, dtype)))
-        return Row(name, "vklab", variant, median, p05, p95, device_us,
-                   timing.overhead_ns / 1e3, error, load_ms, first_ms)  # fmt: skip
+@dataclass
+class Samples:
+    """Measurements of one model on one runner.
+
+    Attributes:
+        facts: what `tasks.prepare` returned.
+        turns: nanoseconds of whole runs, a list for each turn.
+        device: nanoseconds on the device, a list for each turn.
+        clocks: clocks in MHz.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    turns: list[list[int]] = field(default_factory=list)
+    device: list[list[float]] = field(default_factory=list)
+    clocks: list[int] = field(default_factory=list)
 
 
-def _onnxruntime(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) -> Row:
-    del target
-    begun = time.perf_counter()
-    reference = host.Reference(model)
-    load_ms = (time.perf_counter() - begun) * 1e3
-    begun = time.perf_counter()
-    reference.run(inputs)
-    first_ms = (time.perf_counter() - begun) * 1e3
-    p05, median, p95 = percentiles_us(lambda: reference.run(inputs))
-    return Row(name, "onnxruntime", "CPU", median, p05, p95, None, None, 0.0, load_ms, first_ms)
+def row_of(row: Row, samples: Samples) -> Row:
+    """Return a row with the times of its samples; `row` says which row, and how it compares."""
+    known: dict[str, Any] = {
+        key: samples.facts.get(key)
+        for key in ("load_ms", "first_ms", "host_bytes", "max_abs_error")
+    }  # fmt: skip
+    row = replace(row, variant=samples.facts.get("variant", row.variant), **known)
+    if samples.facts.get("problem"):
+        row = replace(row, status="wrong", reason=samples.facts["problem"])
+    times = [ns / 1e3 for turn in samples.turns for ns in turn]
+    if not times:
+        return row
+    p05, middle, p95 = np.percentile(times, (5, 50, 95)).tolist()
+    device = [ns / 1e3 for turn in samples.device for ns in turn]
+    device_us = median(device) if device else None
+    return replace(
+        row, median_us=middle, p05_us=p05, p95_us=p95, runs=len(times), device_us=device_us,
+        overhead_us=None if device_us is None else max(middle - device_us, 0.0),
+        clock_mhz=int(median(samples.clocks)) if samples.clocks else None,
+    )  # fmt: skip
 
 
-RUNNERS: dict[str, Callable[[str, onnx.ModelProto, Arrays, Target], Row]] = {
-    "vklab": _vklab,
-    "onnxruntime": _onnxruntime,
-}
-
-
-def measure(
-    name: str, runner: str, device: int | str | None = None, dtype: str | None = None
-) -> Row:
-    """Measure one model by one runner. Raises ModelError for an unknown name.
+def compared(rows: Sequence[Row], samples: Mapping[str, Samples]) -> list[Row]:
+    """Return the rows of one model with their ratios.
 
     Args:
-        name: a key of `models.MODELS`, or the path of a .onnx file.
-        runner: a key of RUNNERS.
-        device: index or part of a name, for vklab; None for the fastest device.
-        dtype: "float16" for half precision, for vklab; None for the model's own.
+        rows: the rows of one run.
+        samples: the samples by runner.
     """
-    name, model = named(name)
-    return RUNNERS[runner](name, model, models.sample_inputs(model), (device, dtype))
+    ran = {row.runner: row for row in rows if row.status == "ran" and row.time_us}
+    made = []
+    for row in rows:
+        wanted = BASE.get(row.dtype, "vklab")
+        base = wanted if wanted in ran and wanted != row.runner else "vklab"
+        if row.runner not in ran or base not in ran:
+            made.append(row)
+            continue
+        own, other = (_of_turns(ran[name], samples[name]) for name in (row.runner, base))
+        ratios = [a / b for a, b in zip(own, other, strict=False) if b]
+        made.append(replace(row, ratio=median(ratios), over=base) if ratios else row)
+    return made
 
 
-def named(name: str) -> tuple[str, onnx.ModelProto]:
-    """Return the name and the model of a key of `models.MODELS`, or of a .onnx file."""
-    if name.endswith(".onnx"):
-        return Path(name).stem, onnx.load(name)
-    return name, models.build(name)
+def _of_turns(row: Row, samples: Samples) -> list[float]:
+    """Return the median of each turn."""
+    turns: Sequence[Sequence[float]]
+    turns = samples.device if row.compares == "device" else samples.turns
+    return [median(turn) for turn in turns if turn]
 
 
-def measure_all(
-    names: Iterable[str],
-    runners: Iterable[str],
-    device: int | str | None = None,
-    dtype: str | None = None,
-) -> Iterator[Row]:
-    """Measure every model by every runner; yield the rows as they are ready.
-
-    Args:
-        names: keys of `models.MODELS`, or paths of .onnx files.
-        runners: keys of RUNNERS.
-        device: as in `measure`.
-        dtype: as in `measure`.
-    """
-    for name in names:
-        for runner in runners:
-            yield measure(name, runner, device, dtype)
+def with_floors(rows: Sequence[Row], floors: Mapping[tuple[str, str], float]) -> list[Row]:
+    """Return rows with the floors by (model, runner)."""
+    return [replace(row, floor_us=floors.get((row.model, row.runner))) for row in rows]

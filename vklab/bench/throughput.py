@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.bench import measure, models
+from vklab.bench import cases, models
 from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
@@ -124,7 +124,7 @@ def measure_all(
     """
     infos = open_devices.select_all(devices)
     for name in names:
-        yield from _measure(*measure.named(name), infos, seconds or SECONDS)
+        yield from _measure(*cases.named(name), infos, seconds or SECONDS)
 
 
 def _measure(

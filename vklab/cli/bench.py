@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from vklab.bench import growing, language, measure, models, throughput
-from vklab.cli import bench_language, console
-from vklab.cli.inputs import Device, DType
+from vklab.bench import (
+    ablations,
+    cases,
+    growing,
+    language,
+    markdown,
+    models,
+    peers,
+    plots,
+    record,
+    suites,
+    throughput,
+    turns,
+)
+from vklab.cli import bench_language, bench_rows, console
+from vklab.cli.inputs import Device, DType, written_file
+from vklab.errors import SetupError
 from vklab.llm import synthetic
 from vklab.runtime import open_devices
 
@@ -16,24 +32,66 @@ __all__ = ["bench"]
 
 GROWTHS = ("model", "plans", "new", "slowest", "again")
 RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
-HEADERS = ("model", "runner", "median", "p05", "p95", "device", "overhead", "error", "first")
 
 
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="ONNX files, or names among "
-                       f"{', '.join(models.MODELS)}. Default: {' '.join(measure.FIVE)}; with "
-                       f"--throughput {' '.join(throughput.ON_GPUS)} on GPUs, "
+        typer.Argument(metavar="[MODEL]...", help="ONNX files, or names: models of the suites, "
+                       f"{', '.join(name for name in models.MODELS if 'chain' not in name)}, "
+                       "chain_add_N, matmul_MxKxN, conv8_CxHxW. Default: "
+                       f"{' '.join(suites.DEFAULT)}; with --throughput "
+                       f"{' '.join(throughput.ON_GPUS)} on GPUs, "
                        f"{' '.join(throughput.ON_CPUS)} on CPUs.", show_default=False),
+    ] = None,
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Models of a suite: {', '.join(suites.SUITES)}; repeatable.",
+                     show_default=False),
     ] = None,
     runner: Annotated[
         list[str] | None,
-        typer.Option(help=f"Runtime: {' or '.join(measure.RUNNERS)}; repeatable. Default: all.",
-                     show_default=False),
+        typer.Option(help="Runtime: a name, a pattern, or a beginning such as torch; repeatable. "
+                     "Default: every runtime that is installed.", show_default=False),
     ] = None,
     device: Device = None,
     dtype: DType = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each runtime.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Seconds of each turn.")] = 0.2,
+    limit: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a runtime that loads or runs is "
+                            "stopped.")
+    ] = 120.0,
+    root: Annotated[
+        Path | None, typer.Option("--peers", metavar="FOLDER", help="Folder with a folder for "
+                                  "each peer that cannot stand beside the others. Default: one "
+                                  "in the cache folder.", show_default=False)
+    ] = None,
+    setup: Annotated[
+        bool, typer.Option("--setup-peers", help="Install the peers that conflict, each into a "
+                           "folder of its own, and measure nothing.")
+    ] = False,
+    ablated: Annotated[
+        bool, typer.Option("--ablations", help="Measure vklab without each of its optimisations "
+                           "instead of the peers.")
+    ] = False,
+    gathered: Annotated[
+        list[Path] | None,
+        typer.Option("--gather", metavar="FILE.json", help="Read recorded runs instead of "
+                     "measuring; repeatable: several become one.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, written_file("--output", "-o", metavar="FILE.json", help="Write the JSON "
+                                  "object there, too.")
+    ] = None,
+    tables: Annotated[
+        Path | None, written_file("--markdown", metavar="FILE.md", help="Write the tables in "
+                                  "Markdown.")
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option("--plots", metavar="FOLDER", help="Write PNG plots: ratios, "
+                                  "cost of a dispatch, roofline.", show_default=False)
+    ] = None,
     rates: Annotated[
         bool, typer.Option("--throughput", help="Measure frames per second instead: repeated "
                            "runs, frames in flight, replicas, a split model.")
@@ -71,7 +129,11 @@ def bench(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Measure the benchmark models in whole runs, with inputs and outputs in host arrays."""
+    """Measure the benchmark models in whole runs, with inputs and outputs in host arrays.
+
+    Every runtime works in a process of its own, and they take turns; one that crashes or hangs is a
+    row of the table.
+    """
     if rates:
         _throughput(names, devices, as_json)
         return
@@ -82,20 +144,98 @@ def bench(
         bench_language.measure(shape, kind, language.Lengths(prompt, generate, depth), device,
                                llama, as_json)  # fmt: skip
         return
-    unknown = [name for name in runner or () if name not in measure.RUNNERS]
-    if unknown:
-        known = ", ".join(measure.RUNNERS)
-        raise typer.BadParameter(f"unknown runner {unknown[0]!r}; choose among {known}")
-    info = open_devices.select(device)
-    runners = runner or measure.RUNNERS
-    rows = list(measure.measure_all(names or measure.FIVE, runners, device, dtype))
-    if as_json:
-        machine = {"device": info.name, "driver": info.driver, "type": info.type}
-        console.emit({"machine": machine, "rows": [row.summary() for row in rows]})
+    if setup:
+        _set_up(device, root, as_json)
         return
-    console.say(str(info), "bold")
-    console.say("whole runs with host arrays; times in us, `first` (the first run) in ms", "dim")
-    console.table("", HEADERS, [_cells(row) for row in rows], " ".join(HEADERS[2:]), "model runner")
+    if gathered:
+        data = record.gather([record.read(path) for path in gathered])
+    else:
+        pace = turns.Pace(rounds, seconds, limit=limit)
+        data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
+                         pace, root, ablated, output)  # fmt: skip
+    _write(data, output, tables, pictures)
+    if as_json:
+        console.emit(data)
+    else:
+        bench_rows.show(data)
+
+
+def _measured(
+    names: Sequence[str], patterns: Sequence[str], device: int | str | None, dtype: str | None,
+    pace: turns.Pace, root: Path | None, ablated: bool, output: Path | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure models on the chosen runners, or on vklab without each optimisation.
+
+    Args:
+        names: the models.
+        patterns: of the names of runners.
+        device: index or part of a name.
+        dtype: of the runners; None for all.
+        pace: how long to measure.
+        root: folder above the environments of peers.
+        ablated: whether to measure ablations.
+        output: file that receives the models that are done.
+    """
+    if dtype not in (None, "float32", "float16"):
+        raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
+    cases.require_known(names)
+    info = open_devices.select(device)
+    if ablated:
+        runners: Sequence[Any] = ablations.runners(info.index, dtype or "float32")
+        runners = peers.choose(runners, patterns)
+    else:
+        known = [each for each in peers.every(info, root) if dtype in (None, each.dtype)]
+        runners = peers.choose(known, patterns)
+
+    def save(data: dict[str, Any]) -> None:
+        if output:
+            output.write_text(console.as_text(data), "utf-8")
+
+    return record.measured(names, runners, pace, info, console.warn, save)
+
+
+def _write(
+    data: dict[str, Any], output: Path | None, tables: Path | None, pictures: Path | None
+) -> None:
+    """Write the files that were asked for.
+
+    Args:
+        data: the run.
+        output: file for JSON.
+        tables: file for Markdown.
+        pictures: folder for plots.
+    """
+    if output:
+        output.write_text(console.as_text(data), "utf-8")
+    if tables:
+        tables.write_text(markdown.document(data) + "\n", "utf-8")
+    if pictures:
+        for path in plots.draw(data, pictures):
+            console.warn(f"wrote {path}")
+
+
+def _set_up(device: int | str | None, root: Path | None, as_json: bool) -> None:
+    """Install the peers that conflict; exit 1 if one cannot be installed.
+
+    Args:
+        device: index or part of a name.
+        root: folder above the environments.
+        as_json: whether to print JSON.
+    """
+    try:
+        info = open_devices.select(device)
+    except SetupError:  # peers without Vulkan can still be installed
+        info = None
+    wanted = peers.needed(info)
+    done = dict(peers.set_up(wanted, root, lambda name: console.warn(f"installing {name}")))
+    if as_json:
+        console.emit({"peers": [{"name": name, "ok": not problem, "detail": problem}
+                                for name, problem in done.items()]})  # fmt: skip
+    else:
+        for name, problem in done.items():
+            console.say_wrapped(f"{name}: {problem or 'installed'}")
+    if any(done.values()):
+        raise typer.Exit(1)
 
 
 def _throughput(names: list[str] | None, devices: str, as_json: bool) -> None:
@@ -134,12 +274,3 @@ def _rate_cells(row: throughput.Row) -> tuple[str, ...]:
         return (row.model, row.way, where, "", "", "", row.error)
     return (row.model, row.way, where, f"{row.frames_per_s:.4g}", f"{row.ratio:.2f}", row.over,
             f"{row.max_abs_error:.1e}")  # fmt: skip
-
-
-def _cells(row: measure.Row) -> tuple[str, ...]:
-    def number(value: float | None) -> str:
-        return "" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
-
-    return (row.model, row.runner, number(row.median_us), number(row.p05_us),
-            number(row.p95_us), number(row.device_us), number(row.overhead_us),
-            f"{row.max_abs_error:.1e}", number(row.first_ms))  # fmt: skip

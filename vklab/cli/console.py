@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "bar", "compiling", "emit", "flush", "say", "say_wrapped", "spinner",
-           "table", "warn", "width", "write"]  # fmt: skip
+__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "say", "say_wrapped",
+           "spinner", "table", "warn", "width", "write"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -59,9 +59,14 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+def as_text(data: Mapping[str, Any]) -> str:
+    """Return one JSON object as text."""
+    return json.dumps(_plain(data), indent=1, allow_nan=False) + "\n"
+
+
 def emit(data: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    sys.stdout.write(json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+    sys.stdout.write(as_text(data))
 
 
 def flush() -> None:

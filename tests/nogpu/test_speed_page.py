@@ -1,0 +1,58 @@
+"""docs/speed.md holds the recorded runs: its tables are theirs, its commands and pictures exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+import speed_page
+import typer.main
+
+from vklab.bench import record, suites
+from vklab.cli import app
+
+TEXT = speed_page.PAGE.read_text("utf-8")
+FILES = sorted(speed_page.FOLDER.glob("*.json"))
+
+
+def test_the_tables_are_those_of_the_files():
+    assert speed_page.written(TEXT) == TEXT, "python tests/speed_page.py --write"
+    changed = re.sub(r"(?m)^\| (\w+) \| (\S+)", r"| \1 | 12345", TEXT, count=1)
+    assert changed != TEXT and speed_page.written(changed) == TEXT
+
+
+def test_every_file_is_in_the_page_and_every_picture_exists():
+    assert FILES and {path.name for path in FILES} == {m[1] for m in
+                                                      speed_page.BLOCK.finditer(TEXT)}  # fmt: skip
+    named = speed_page.PICTURE.findall(TEXT)
+    drawn = {str(path.relative_to(speed_page.FOLDER)) for path in
+             speed_page.FOLDER.rglob("*.png")}  # fmt: skip
+    assert named and {*named} == drawn
+    assert all(len(words) > 20 for words in re.findall(r"!\[(.*?)\]", TEXT)), "alternative text"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_names_machine_driver_date_versions_and_clocks(path):
+    data = record.read(path)
+    for run in data.get("runs") or [data]:
+        about = run["machine"]
+        assert about["device"] and about["driver"] and re.match(r"2\d{3}-\d\d-\d\d",
+                                                                about["started"])  # fmt: skip
+        assert {"vklab", "python"} <= about["versions"].keys() and "sm_mhz" in about["clocks"]
+    for row in record.rows_of(data):
+        assert (row.status == "ran") == (row.median_us is not None), row
+        assert row.status == "ran" or row.reason, row
+
+
+def test_the_commands_of_the_page_have_these_options():
+    bench = typer.main.get_command(app.build("bench")).commands["bench"]
+    options = {name for parameter in bench.params for name in parameter.opts}
+    lines = [line.split("#")[0] for line in TEXT.splitlines() if line.startswith("vklab bench")]
+    assert len(lines) > 3
+    for line in lines:
+        words = shlex.split(line)
+        assert {word for word in words if word.startswith("-")} <= options, line
+        chosen = [word for before, word in zip(words, words[1:], strict=False)
+                  if before == "--suite"]  # fmt: skip
+        assert {*chosen} <= {*suites.SUITES}, line

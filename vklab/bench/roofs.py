@@ -1,0 +1,123 @@
+"""Roofs of a device, measured by vklab: bytes and operations a second, time of a submission.
+
+The same child keeps the device at work between turns, so that its clocks stay up. Visited by
+lab 18.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from vklab.bench import models, products
+from vklab.runtime import loading, open_devices
+
+__all__ = ["Roofs", "floor_us", "measure", "warm"]
+
+GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
+GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
+GPU_REPEATS, CPU_REPEATS = 10, 3
+RUNS = 200  # of the smallest model
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Best rates of a device, as far as vklab's own kernels show them.
+
+    Attributes:
+        bytes_per_s: bytes of a weight that a product of one row reads in a second.
+        flops_per_s: operations of a product in a second, by dtype.
+        submission_us: a submission and a wait for it, without the work of the device.
+    """
+
+    bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    submission_us: float
+
+    def summary(self) -> dict[str, Any]:
+        """Return the roofs ready for JSON."""
+        return asdict(self)
+
+
+def floor_us(roofs: Roofs, work: tuple[int, int], dtype: str, on_device: bool) -> float:
+    """Return the least time of a run: bytes or operations, whichever takes longer.
+
+    Args:
+        roofs: the roofs of the device.
+        work: operations, and bytes in float32.
+        dtype: dtype of the run; half of the bytes move in float16.
+        on_device: whether the time is that of the device, without a submission.
+    """
+    flops, size = work
+    half = dtype == "float16"
+    rate = roofs.flops_per_s.get("float16" if half else "float32", 0.0)
+    moving = size / (2 if half else 1) / roofs.bytes_per_s if roofs.bytes_per_s else 0.0
+    seconds = max(moving, flops / rate if rate else 0.0)
+    return seconds * 1e6 + (0.0 if on_device else roofs.submission_us)
+
+
+def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
+    """Measure the roofs, and keep the product loaded for `warm`.
+
+    Args:
+        state: the child's dict.
+        device: index or part of a name.
+    """
+    info = open_devices.select(device)
+    size, repeats = (CPU_SIZE, CPU_REPEATS) if info.is_cpu else (GPU_SIZE, GPU_REPEATS)
+    model = products.product(size, size, size)
+    rates = {}
+    for dtype in ("float32", "float16"):
+        half = dtype if dtype == "float16" else None
+        with loading.load(model, device, dtype=half) as session:
+            rates[dtype] = 2 * size**3 / _kernel_s(session, models.sample_inputs(model), repeats)
+    # A product of one row reads its weight once, and little else.
+    side = CPU_SIDE if info.is_cpu else GPU_SIDE
+    model = products.product(1, side, side)
+    with loading.load(model, device) as session:
+        moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats)
+    return Roofs(moved, rates, _submission_us(device))
+
+
+def _kernel_s(session: Any, values: dict[str, np.ndarray], repeats: int) -> float:
+    """Return the median seconds of a model's kernels.
+
+    Args:
+        session: the session.
+        values: arrays by input name.
+        repeats: number of runs.
+    """
+    rows = session.profile(values, repeats=repeats).rows
+    return sum(row.time_ns for row in rows if row.kernel != "copy") / 1e9
+
+
+def _submission_us(device: int | str | None) -> float:
+    model = models.chain_add(1)
+    values = models.sample_inputs(model)
+    with loading.load(model, device) as session:
+        timing = session.time(values, repeats=RUNS)
+    rest = np.subtract(timing.host_ns, timing.device_ns)
+    return max(float(np.percentile(rest, 5)), 0.0) / 1e3  # what other processes add is left out
+
+
+def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> None:
+    """Keep the device at work: repeated products of two matrices that stay on it.
+
+    Args:
+        state: the child's dict.
+        device: index or part of a name.
+        seconds: how long.
+    """
+    if "warm" not in state:
+        # Eight equal layers on a small image: much arithmetic, nearly no copies.
+        model = products.convolutions(256, 28, 28)
+        session = loading.load(model, device)
+        state["warm"] = session, models.sample_inputs(model)
+    session, values = state["warm"]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        session.run(values)
