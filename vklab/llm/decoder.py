@@ -112,11 +112,6 @@ class Decoder:
         return tuple(map(len, self._tokens))
 
     @property
-    def tokens(self) -> tuple[tuple[int, ...], ...]:
-        """Return the tokens in the cache, of each sequence."""
-        return tuple(map(tuple, self._tokens))
-
-    @property
     def logits(self) -> np.ndarray:
         """Return the logits after the last token of each sequence, float32 [batch, vocabulary].
 
