@@ -15,7 +15,6 @@ from vklab import settings
 from vklab.ops import linear, registry
 from vklab.plan.tuning import (
     block_rows,
-    cache_groups,
     matrix_attention,
     prepack,
     problems,
@@ -54,12 +53,10 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if dispatch.kernel == "attention":
+        if dispatch.kernel in matrix_attention.KERNELS:
             return (matrix_attention.choose(dispatch, info),)
         if dispatch.kernel in block_rows.KERNELS:
             return (block_rows.choose(dispatch, info),)
-        if dispatch.kernel in cache_groups.KERNELS:
-            return (cache_groups.choose(dispatch, info),)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
