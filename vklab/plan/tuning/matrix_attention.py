@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.plan.tuning import tiles
+from vklab.plan.tuning import cache_groups, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["choose", "matrix_shape"]
+__all__ = ["KERNELS", "choose", "matrix_shape"]
 
+KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 
@@ -20,8 +21,11 @@ MOST_VALUES = 128
 def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """Return attention of halves by cooperative matrices, where heads divide into them.
 
+    Attention over a cache has smaller workgroups on a CPU device.
     Source: Dao et al. 2022, "FlashAttention"
     """
+    if dispatch.kernel in cache_groups.KERNELS:
+        return cache_groups.choose(dispatch, info)
     one, lanes = matrix_shape(info), info.subgroup_size
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
         return dispatch

@@ -16,7 +16,6 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
-    cache_groups,
     matrix_attention,
     prepack,
     problems,
@@ -59,10 +58,8 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if dispatch.kernel == "attention":
+        if dispatch.kernel in matrix_attention.KERNELS:
             return (matrix_attention.choose(dispatch, info),)
-        if dispatch.kernel in cache_groups.KERNELS:
-            return (cache_groups.choose(dispatch, info),)
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
