@@ -168,7 +168,8 @@ def machine(run: Mapping[str, Any]) -> str:
     if roofs:
         rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {dtype}"
                           for dtype, rate in roofs["flops_per_s"].items())
-        text.append(f"Roofs: {roofs['bytes_per_s'] / 1e9:,.0f} GB/s, {rates}, "
+        moved = roofs.get("bytes_per_s")
+        text.append(f"Roofs: {f'{number(moved / 1e9)} GB/s, ' if moved else ''}{rates}, "
                     f"{roofs['submission_us']:.3g} us for a submission.")  # fmt: skip
     return " ".join(text)
 

@@ -142,7 +142,7 @@ def _roofline(
     """
     shown = [row for row in rows if row.runner in ("vklab", "vklab-fp16") and row.device_us
              and models.get(row.model, {}).get("flops")]  # fmt: skip
-    if not shown or not roofs:
+    if not shown or not roofs or not roofs.get("bytes_per_s"):
         return None
     figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
     moved = roofs["bytes_per_s"]
