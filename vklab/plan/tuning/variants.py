@@ -256,7 +256,8 @@ def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
         and tile.rows * tile.columns <= MOST_SUMS * lanes
         and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
         and stored <= 2 * tile.k * (tile.m + tile.n)
-        and 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) <= _shared_bytes(info)
+        and 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k)
+        <= info.limit("maxComputeSharedMemorySize")
     )
 
 
@@ -278,7 +279,8 @@ def _tiled(
         if loads is None:
             return None
     fitting = [each for each in choices
-               if 4 * each.k * (each.m + each.n + 8) <= _shared_bytes(info)]  # fmt: skip
+               if 4 * each.k * (each.m + each.n + 8)
+               <= info.limit("maxComputeSharedMemorySize")]  # fmt: skip
     picked = pick(fitting, sizes)
     if picked is None:
         return None
@@ -341,10 +343,6 @@ def _operands(
 def _aligned(tile: Tile, sizes: ProductSizes) -> tuple[str, int]:
     sides = zip(sizes[:3], (tile.m, tile.n, tile.k), strict=True)
     return "ALIGNED", int(not any(side % step for side, step in sides))
-
-
-def _shared_bytes(info: DeviceInfo) -> int:
-    return info.limit("maxComputeSharedMemorySize")
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
