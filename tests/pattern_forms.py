@@ -106,6 +106,12 @@ ATTENTION: Forms = {
                         "y = Reshape(Transpose(MatMul(p, v4), perm=(0, 2, 1, 3)), (2, 5, 12))"),
     "turned flat": ("Attention", "t = Transpose(Reshape(k, (8, 7, 3)), perm=(0, 2, 1));"
                     "y = MatMul(Softmax(MatMul(q, Mul(Reshape(t, (2, 4, 3, 7)), 0.5))), v)"),
+    "joined before": ("Reshape Mul Reshape Attention", "j = Mul(Reshape(k, (8, 7, 3)), 1.5);"
+                      "y = MatMul(Softmax(MatMul(q, Reshape(Transpose(j, perm=(0, 2, 1)),"
+                      "(2, 4, 3, 7)))), v)"),
+    "rows before heads": ("Reshape Mul Transpose Reshape Attention",
+                          "j = Mul(Reshape(k, (7, 8, 3)), 1.5); y = MatMul(Softmax(MatMul(q,"
+                          "Reshape(Transpose(j, perm=(1, 2, 0)), (2, 4, 3, 7)))), v)"),
     "grouped": ("Attention", "k4 = Reshape(Expand(Unsqueeze(g, (2,)), (2, 2, 2, 7, 3)),"
                 "(2, 4, 7, 3)); v4 = Reshape(Expand(Unsqueeze(h, (2,)), (2, 2, 2, 7, 6)),"
                 "(2, 4, 7, 6));"

@@ -8,12 +8,15 @@ Visited by labs 10 and 19.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes import matching
+from vklab.graph.passes import matching, rewriting
 from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Match, Pattern, PatternStep
+from vklab.types import TensorInfo
 
 __all__ = ["fuse_attention"]
 
@@ -32,9 +35,10 @@ def _repeated(name: str) -> Pattern:
 
 
 def _transposed(x: Pattern) -> Pattern:
-    """Return a pattern for the transpose of x; PyTorch may first join batch and heads."""
+    """Return a pattern for the transpose of x; PyTorch may have joined batch and heads before."""
+    turn = PatternStep("Transpose", (x,), "turn")
     flat = PatternStep("Transpose", (PatternStep("Reshape", (x,)),), "turn")
-    return Either((PatternStep("Transpose", (x,), "turn"), PatternStep("Reshape", (flat,), "flat")))
+    return Either((turn, *(PatternStep("Reshape", (each,), "flat") for each in (flat, turn))))
 
 
 KEYS = Either((
@@ -50,6 +54,8 @@ WEIGHTS = PatternStep("Softmax", (MASKED,), "softmax")
 GUARD = PatternStep("IsNaN", (WEIGHTS,), "guard")
 GUARDED = PatternStep("Where", (GUARD, KnownNumber(0.0), WEIGHTS))
 FORM = PatternStep("MatMul", (Either((GUARDED, WEIGHTS)), _repeated("v")))
+# Axes of a Transpose of [rows, heads, columns] to [heads, columns, rows].
+ROWS_FIRST = (1, 2, 0)
 # An Attention node whose exporter has repeated the keys and values.
 GROUPED = PatternStep("Attention", (AnyValue("q"), _repeated("k"), _repeated("v")), more=True)
 
@@ -65,9 +71,9 @@ def fuse_attention(graph: Graph) -> Graph:
 def _build(search: matching.PatternSearch, root: Node) -> Iterator[tuple[Match, matching.Built]]:
     if root.op_type == "MatMul" and search.info(root.outputs[0]).rank == 4:
         for match in search.find(FORM, root.outputs[0]):
-            nodes = _attention(search, match, root) if _is_attention(search, match) else ()
-            if nodes:
-                yield match, (nodes, {})
+            nodes, made = _attention(search, match, root)
+            if nodes and _is_attention(search, match):
+                yield match, (nodes, made)
     if root.op_type == "Attention" and not root.domain:
         yield from _regrouped(search, root)
 
@@ -98,19 +104,21 @@ def _repeats(search: matching.PatternSearch, match: Match) -> bool:
     return True
 
 
-def _attention(search: matching.PatternSearch, match: Match, root: Node) -> tuple[Node, ...]:
+def _attention(search: matching.PatternSearch, match: Match, root: Node) -> matching.Built:
     """Return the nodes that replace a match; none if its keys have another axis order."""
-    nodes: list[Node] = []
+    nodes, made = _separated(search, match, root)
     values, guarded = match.values, "guard" in match.named
     k, turn = values["k"], match.named["turn"].attributes.get("perm", ())
     if "flat" in match.named:
-        turn = (0, 1, 3, 2) if turn == (0, 2, 1) and _is_flat(search, match) else ()
+        turn = (0, 1, 3, 2) if _is_flat(search, match, turn) else ()
+    if nodes:
+        k = nodes[-1].outputs[0]
     if turn == (0, 2, 3, 1) and "many k" not in match.named:
         k = f"{root.name}/k"
         nodes.append(Node(f"{root.name}/turn", "Transpose", (values["k"],), (k,),
                           {"perm": (0, 2, 1, 3)}))  # fmt: skip
     elif turn != (0, 1, 3, 2):
-        return ()
+        return (), {}
     mask = values.get("mask") or values.get("open") or ""
     if "closed" in values:
         mask = f"{root.name}/open"
@@ -128,15 +136,41 @@ def _attention(search: matching.PatternSearch, match: Match, root: Node) -> tupl
              root.outputs, {"scale": scale, **({} if plain else own)}, "" if plain else "vklab",
              23 if plain else 1)
     )  # fmt: skip
-    return tuple(nodes)
+    return nodes, made
 
 
-def _is_flat(search: matching.PatternSearch, match: Match) -> bool:
-    """Tell whether a rank-3 Transpose is one of heads, with batch and heads joined to one axis."""
+def _separated(
+    search: matching.PatternSearch, match: Match, root: Node
+) -> tuple[list[Node], dict[str, TensorInfo]]:
+    """Return the nodes that separate batch and heads of keys of rank 3, and their constants."""
+    k = match.values["k"]
+    if "flat" not in match.named or search.info(k).rank != 3:
+        return [], {}
+    nodes = []
+    if match.named["turn"].attributes.get("perm") == ROWS_FIRST:
+        nodes.append(Node(f"{root.name}/heads", "Transpose", (k,), (f"{root.name}/heads",),
+                          {"perm": (1, 0, 2)}))  # fmt: skip
+        k = nodes[-1].outputs[0]
+    *outer, columns, rows = search.dims(match.named["flat"].outputs[0])
+    shape = rewriting.constant(f"{root.name}/shape", np.array((*outer, rows, columns), np.int64))
+    nodes.append(Node(f"{root.name}/apart", "Reshape", (k, shape.name), (f"{root.name}/apart",)))
+    return nodes, {shape.name: shape}
+
+
+def _is_flat(search: matching.PatternSearch, match: Match, turn: Sequence[int]) -> bool:
+    """Tell whether a rank-3 Transpose is one of heads, with batch and heads joined to one axis.
+
+    Args:
+        search: the graph.
+        match: a match with a Reshape behind the Transpose.
+        turn: the axes of the Transpose.
+    """
     before = search.dims(match.named["turn"].inputs[0])
     after = search.dims(match.named["flat"].outputs[0])
     batch, heads, columns, rows = after if len(after) == 4 else (0, 0, 0, 0)
-    return before == (batch * heads, rows, columns)
+    if turn == ROWS_FIRST:
+        return before == (rows, batch * heads, columns) and before == search.dims(match.values["k"])
+    return turn == (0, 2, 1) and before == (batch * heads, rows, columns)
 
 
 def _regrouped(
