@@ -75,6 +75,11 @@ def test_nothing_is_left_of_a_measurement(fresh):
     assert api.live_handles() == {}
 
 
+def test_a_measurement_of_a_benchmark_is_not_kept(fresh):
+    assert calibration.measure(keep=False).is_measured
+    assert speeds.kept(open_devices.open_device().info) is None
+
+
 def test_a_device_without_timestamps_is_refused(fresh, monkeypatch):
     opened = open_devices.open_device()
     queue = opened.device.compute_queue

@@ -84,7 +84,7 @@ def test_a_staging_area_that_cannot_be_had_leaves_nothing(opened, monkeypatch):
     with Hidden(opened.allocator, 64) as buffer:
         monkeypatch.setattr(upload, "STAGING_BYTES", 1 << 62)
         with pytest.raises(Exception, match="a buffer of"):
-            upload.upload(opened, buffer, [(0, np.zeros(4, np.float32))])
+            upload.upload(opened, buffer, iter([(0, np.zeros(4, np.float32))]))
 
 
 def test_a_recording_may_be_submitted_again_and_made_again(opened):

@@ -17,6 +17,7 @@ import vklab
 from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph.graph import Graph, Node
+from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 
 # Odd lengths, groups of one to nine heads, heads of sizes that end in the middle of 16 bytes.
@@ -76,7 +77,8 @@ for case in CASES.values():
 """, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
 
 
-def test_a_state_stays_where_it_is_in_several_bindings(opened):
+def test_a_state_stays_where_it_is_in_several_bindings(device):
+    opened = open_devices.open_device(device)
     case = CASES["steps"]
     given, states = case.inputs(), {"past_key": "key", "past_value": "value"}
     index = opened.info.index

@@ -101,7 +101,7 @@ def measure(
         device: index or part of a name; None for the fastest device.
         llama: the program llama-bench; None to leave llama.cpp out.
     """
-    bytes_per_ns = calibration.measure(device).bytes_per_ns
+    bytes_per_ns = calibration.measure(device, keep=False).bytes_per_ns
     for shape in shapes:
         for kind in kinds:
             with tempfile.TemporaryDirectory() as folder:

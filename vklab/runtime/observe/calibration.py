@@ -41,13 +41,14 @@ LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # product sizes, doubled until o
 _Trial = Callable[[int], tuple[Graph, int]]
 
 
-def measure(device: int | str | None = None) -> DeviceCosts:
+def measure(device: int | str | None = None, *, keep: bool = True) -> DeviceCosts:
     """Measure the speeds of a device, and keep them for placement.
 
     Takes a second or two. Other work on the device at that time falsifies the result.
 
     Args:
         device: index or part of a name, as in `load`.
+        keep: whether placement shall use the speeds.
 
     Raises SetupError for a device without timestamps.
     """
@@ -59,7 +60,8 @@ def measure(device: int | str | None = None) -> DeviceCosts:
     # Each node must stay a step of its own: fusion would merge the chain.
     with settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True):
         measured = _measure(opened)
-    speeds.keep(info, measured)
+    if keep:
+        speeds.keep(info, measured)
     return measured
 
 

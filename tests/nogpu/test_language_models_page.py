@@ -1,0 +1,25 @@
+"""docs/language_models.md shows the recorded rates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_page_has_the_recorded_rates():
+    page = (DOCS / "language_models.md").read_text("utf-8")
+    runs = json.loads((DOCS / "language_models.json").read_text("utf-8"))["runs"]
+    ours, theirs = runs[0]["rows"]
+    deep, small = runs[1]["rows"][0], runs[2]["rows"][0]
+    shown = [f"| vklab | {ours['prompt_per_s']:,.0f} | {ours['decode_per_s']:.0f} | "
+             f"{deep['decode_per_s']:.0f} |",
+             f"{theirs['runner']}, Vulkan | {theirs['prompt_per_s']:,.0f} | "
+             f"{theirs['decode_per_s']:.0f} |",
+             f"| {ours['prompt_per_s'] / theirs['prompt_per_s']:.2f} | "
+             f"{ours['decode_per_s'] / theirs['decode_per_s']:.2f} |",
+             f"made {small['decode_per_s']:.0f} tokens", f"{ours['dispatches']} dispatches",
+             f"{ours['bytes_per_token'] / 1e9:.1f} GB", f"{100 * ours['roof_share']:.0f} %",
+             f"of the {ours['device_us']:,.0f} us"]  # fmt: skip
+    assert [text for text in shown if text not in " ".join(page.split())] == []
