@@ -8,6 +8,7 @@ Source: Okabe and Ito, "Color Universal Design", 2008; Williams, Waterman, Patte
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vP*X"
 DPI = 110
+# Of the roofline: points in a decade of the vertical axis, and decades that a label takes up.
+POINTS, LABEL = 100, (0.75, 0.06)
 
 
 def load_pyplot() -> ModuleType:
@@ -92,6 +95,7 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
                   hatch=hatch, edgecolor="white", linewidth=0.3, label=runner)  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:.0e}"[0] in "246" else "")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(models)), models)
     axes.invert_yaxis()
@@ -127,6 +131,23 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     return figure
 
 
+def _free(taken: list[tuple[float, float]], across: float, up: float) -> int:
+    """Return how many points above a mark its label stands clear of the others, and note it there.
+
+    Args:
+        taken: decimal logarithms of the places of the labels so far.
+        across: the place of the mark on the horizontal axis.
+        up: its place on the vertical axis.
+    """
+    offsets = [4, -8, 12, -16, 20, -24, 28, -32, 36, -40]
+    places = [(math.log10(across), math.log10(up) + offset / POINTS) for offset in offsets]
+    clear = [all(abs(x - a) > LABEL[0] or abs(y - b) > LABEL[1] for a, b in taken)
+             for x, y in places]  # fmt: skip
+    best = clear.index(True) if True in clear else 0
+    taken.append(places[best])
+    return offsets[best]
+
+
 def _roofline(
     pyplot: Any, rows: Sequence[Row], roofs: Mapping[str, Any] | None,
     models: Mapping[str, Mapping[str, int]], title: str,
@@ -147,6 +168,7 @@ def _roofline(
     figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
     moved = roofs["bytes_per_s"]
     across = np.logspace(-1, 4, 200)
+    taken: list[tuple[float, float]] = []
     for name, (colour, marker, _) in _style(["vklab", "vklab-fp16"]).items():
         dtype = "float16" if name.endswith("fp16") else "float32"
         roof = roofs["flops_per_s"].get(dtype)
@@ -160,8 +182,8 @@ def _roofline(
             intensity = work["flops"] / (work["bytes"] / (2 if dtype == "float16" else 1))
             rate = work["flops"] / (row.device_us or 1.0) * 1e6
             axes.plot(intensity, rate / 1e12, marker, color=colour)
-            axes.annotate(row.model, (intensity, rate / 1e12), fontsize=6,
-                          xytext=(4, -7 if dtype == "float16" else 4),
+            axes.annotate(row.model.removeprefix("matmul_"), (intensity, rate / 1e12), fontsize=6,
+                          color=colour, xytext=(4, _free(taken, intensity, rate / 1e12)),
                           textcoords="offset points")  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
