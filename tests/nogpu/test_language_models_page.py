@@ -20,6 +20,6 @@ def test_the_page_has_the_recorded_rates():
              f"| {ours['prompt_per_s'] / theirs['prompt_per_s']:.2f} | "
              f"{ours['decode_per_s'] / theirs['decode_per_s']:.2f} |",
              f"made {small['decode_per_s']:.0f} tokens", f"{ours['dispatches']} dispatches",
-             f"{ours['bytes_per_token'] / 1e9:.1f} GB", f"{100 * ours['roof_share']:.0f} %",
-             f"of the {ours['device_us']:,.0f} us"]  # fmt: skip
+             f"{ours['bytes_per_token'] / 1e9:.1f} GB", f"in {ours['device_us']:,.0f} us: "
+             f"{ours['bytes_per_token'] / ours['device_us'] / 1e3:,.0f} GB/s"]  # fmt: skip
     assert [text for text in shown if text not in " ".join(page.split())] == []
