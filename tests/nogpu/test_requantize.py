@@ -41,10 +41,10 @@ def test_matrices_have_the_format_and_its_values(kind):
 
 def test_rows_that_are_no_whole_blocks_get_another_format():
     file = gguf_fuzz.whole("bpe")  # 64 wide
-    odd = StoredTensor("odd", "F32", (2, 5), blocks.quantize("F32", np.ones((2, 5), np.float32)))
-    made = converted(replace(file, tensors={**file.tensors, "odd": odd}), "Q4_K")
+    odd = StoredTensor("odd.weight", "F32", (2, 5), blocks.quantize("F32", np.ones((2, 5), np.float32)))
+    made = converted(replace(file, tensors={**file.tensors, "odd.weight": odd}), "Q4_K")
     assert made.tensors["blk.0.ffn_up.weight"].block_type == "Q8_0"
-    assert made.tensors["odd"].block_type == "F16"
+    assert made.tensors["odd.weight"].block_type == "F16"
 
 
 def test_what_cannot_be_stored_is_refused():
@@ -52,9 +52,9 @@ def test_what_cannot_be_stored_is_refused():
     with pytest.raises(ModelError, match="Q9_9"):
         converted(file, "Q9_9")
     broken = np.full((2, 32), np.inf, np.float32)
-    tensor = StoredTensor("w", "F32", (2, 32), blocks.quantize("F32", broken))
+    tensor = StoredTensor("w.weight", "F32", (2, 32), blocks.quantize("F32", broken))
     with pytest.raises(ModelError, match="Q4_0 stores finite values"):
-        converted(replace(file, tensors={"w": tensor}), "Q4_0")
+        converted(replace(file, tensors={"w.weight": tensor}), "Q4_0")
 
 
 def test_the_command_writes_a_file_and_names_what_is_wrong(tmp_path, capsys):

@@ -13,7 +13,6 @@ from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import Device, Model, written_file
 from vklab.llm import gguf, gguf_writer, requantize
-from vklab.ops.blocks import FORMATS
 from vklab.quantization import blocks, histogram, nbits
 from vklab.quantization import model as models
 from vklab.quantization import quantize as quantizing
@@ -58,7 +57,8 @@ def quantize(
     ] = False,
     block_type: Annotated[
         str | None, typer.Option("--type", metavar="FORMAT", help="For a GGUF file: the format of "
-                                 f"its matrices, {', '.join(FORMATS)}.")
+                                 "its matrices, or llama.cpp's mix of formats: "
+                                 f"{', '.join(requantize.TYPES)}.")
     ] = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
@@ -97,8 +97,8 @@ def quantize(
 
 def _quantize_gguf(model: Path, output: Path, block_type: str, as_json: bool) -> None:
     """Write a GGUF file with matrices of another format."""
-    if block_type not in FORMATS:
-        raise typer.BadParameter(f"--type {block_type}; choose {', '.join(FORMATS)}")
+    if block_type not in requantize.TYPES:
+        raise typer.BadParameter(f"--type {block_type}; choose {', '.join(requantize.TYPES)}")
     given = gguf.read_gguf(model)
     made = requantize.requantized(given, block_type, blocks.dequantize, blocks.quantize)
     gguf_writer.write_gguf(output, made.metadata, made.tensors.values())

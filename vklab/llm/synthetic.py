@@ -1,8 +1,7 @@
 """Write GGUF files of real shapes with random weights, for measurements of speed.
 
-One random tensor for each shape and format serves all layers. The mix Q4_K_M follows llama-quantize
-(llama.cpp, src/llama-quant.cpp, llama_tensor_get_type): Q6_K for the logits, and for attn_v and
-ffn_down in the layers of `_has_more_bits`; Q4_K for every other matrix. The other types are pure.
+One random tensor for each shape and format serves all layers. The mix Q4_K_M is that of `mixes`;
+the other types are pure.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.llm import mixes
 from vklab.llm.gguf import Value
 from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.stored import StoredTensor
@@ -24,7 +24,7 @@ MIX = "Q4_K_M"
 TYPES = ("F16", "Q8_0", "Q4_K", "Q6_K", MIX)
 EPSILON = 1e-5
 # Numbers of llama.cpp's enum llama_ftype, which it prints.
-FILE_TYPES = {"F16": 1, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18, MIX: 15}
+FILE_TYPES = {"F16": 1, "Q8_0": 7, "Q4_K": 14, "Q6_K": 18, MIX: mixes.MIXES[MIX].file_type}
 # A block's scale times this is the standard deviation of its weights; of minima, times the scale.
 SPREADS = {"Q8_0": 73.6, "Q4_K": 207.0, "Q6_K": 1370.0}
 MINIMUM = 7.5
@@ -79,9 +79,14 @@ def write(path: str | os.PathLike[str], shape: str, kind: str) -> None:
     known: dict[tuple[str, tuple[int, int]], np.ndarray] = {}
     norm = np.ones(sizes.width, "<f4").view(np.uint8)
     tensors: list[StoredTensor] = []
+    matrices = {"token_embd.weight": sizes.width, "output.weight": sizes.width} | {
+        f"blk.{layer}.{part}.weight": dims[1]
+        for layer in range(sizes.layers) for part, dims in sizes.matrices().items()
+    }  # fmt: skip
+    kinds = mixes.of_names(matrices, kind, sizes.layers) if kind == MIX else {}
 
-    def add(name: str, dims: tuple[int, int], layer: int = 0) -> None:
-        block = _block(kind, name, layer, sizes.layers)
+    def add(name: str, dims: tuple[int, int]) -> None:
+        block = kinds.get(f"{name}.weight", kind)
         if (block, dims) not in known:
             known[block, dims] = _random(block, dims, len(known))
         tensors.append(StoredTensor(f"{name}.weight", block, dims, known[block, dims]))
@@ -89,7 +94,7 @@ def write(path: str | os.PathLike[str], shape: str, kind: str) -> None:
     add("token_embd", (sizes.words, sizes.width))
     for layer in range(sizes.layers):
         for part, dims in sizes.matrices().items():
-            add(f"blk.{layer}.{part}", dims, layer)
+            add(f"blk.{layer}.{part}", dims)
         tensors += [StoredTensor(f"blk.{layer}.{part}_norm.weight", "F32", (sizes.width,), norm)
                     for part in ("attn", "ffn")]  # fmt: skip
     tensors.append(StoredTensor("output_norm.weight", "F32", (sizes.width,), norm))
@@ -110,23 +115,6 @@ def _metadata(sizes: Shape, kind: str) -> dict[str, Value]:
         "llama.rope.dimension_count": sizes.width // sizes.heads,
         "llama.vocab_size": sizes.words, "tokenizer.ggml.model": "none",
     }  # fmt: skip
-
-
-def _block(kind: str, name: str, layer: int, layers: int) -> str:
-    """Return the block format of one matrix of a file."""
-    if kind != MIX:
-        return kind
-    mixed = name.endswith(("attn_v", "ffn_down")) and _has_more_bits(layer, layers)
-    return "Q6_K" if name == "output" or mixed else "Q4_K"
-
-
-def _has_more_bits(layer: int, layers: int) -> bool:
-    """Tell whether a layer is among those that llama-quantize stores in Q6_K.
-
-    The first eighth, the last eighth, and every third between. Source: llama.cpp, use_more_bits.
-    """
-    eighth = layers // 8
-    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
 
 
 def _random(block: str, dims: tuple[int, int], seed: int) -> np.ndarray:
