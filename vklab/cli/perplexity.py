@@ -28,6 +28,10 @@ def perplexity(
     chunks: Annotated[
         int | None, typer.Option(min=1, help="The most chunks to count; default all.")
     ] = None,
+    by_steps: Annotated[
+        bool, typer.Option("--steps", help="Read the judged tokens one at a time, as a chat "
+                           "generates, not a chunk at once.")
+    ] = False,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
@@ -35,7 +39,7 @@ def perplexity(
     with console.bar("judging", " chunks") as progress:
         found = measuring.perplexity(
             gguf.read_gguf(model), _read(text), context,
-            None if against is None else gguf.read_gguf(against), chunks, device, progress,
+            None if against is None else gguf.read_gguf(against), chunks, device, progress, by_steps,
         )  # fmt: skip
     if as_json:
         console.emit(_facts(found))

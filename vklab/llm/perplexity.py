@@ -12,17 +12,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from vklab import draw
 from vklab.errors import ModelError
 from vklab.llm import models
+from vklab.llm.decoder import Decoder
 from vklab.llm.gguf import GgufFile
 from vklab.llm.tokenizer import Tokenizer
 from vklab.runtime import loading
 
-__all__ = ["CONTEXT", "HEADERS", "Comparison", "Judged", "Perplexity", "chunks", "perplexity"]
+__all__ = ["CONTEXT", "HEADERS", "Comparison", "Judged", "Perplexity", "Stepped", "chunks",
+           "perplexity"]  # fmt: skip
 
 CONTEXT = 512
 HEADERS = ("model", "perplexity", "+-", "change", "mean KL", "same top-1")
@@ -140,7 +143,7 @@ class Judged:
         for info in caches:
             _, heads, _, size = info.shape
             self._fed[info.name] = np.zeros((1, int(heads), 0, int(size)), np.float32)
-        self._session = loading.load(graph, device, outputs=["logits"])
+        self._session: Any = loading.load(graph, device, outputs=["logits"])
 
     def logits(self, row: np.ndarray) -> np.ndarray:
         """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
@@ -154,6 +157,30 @@ class Judged:
         self._session.close()
 
 
+class Stepped(Judged):
+    """A loaded model that reads the second half of a chunk token by token, as a chat generates.
+
+    Args:
+        file: the model.
+        context: the tokens of a chunk.
+        device: the device; default the fastest.
+    """
+
+    def __init__(self, file: GgufFile, context: int, device: int | str | None = None) -> None:
+        self.context = context
+        self._session = self._decoder = Decoder(file, device, context)
+
+    def logits(self, row: np.ndarray) -> np.ndarray:
+        """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
+        half, found = self.context // 2, []
+        self._decoder.rewind()
+        self._decoder.prompt(row[:half])
+        for token in row[half:-1]:
+            self._decoder.step(int(token))
+            found.append(self._decoder.logits[0])
+        return np.stack(found)
+
+
 def perplexity(
     file: GgufFile,
     text: str,
@@ -162,6 +189,7 @@ def perplexity(
     most_chunks: int | None = None,
     device: int | str | None = None,
     progress: Progress | None = None,
+    by_steps: bool = False,
 ) -> Perplexity:
     """Return the perplexity of a model on a text, compared with a reference if one is given.
 
@@ -173,6 +201,8 @@ def perplexity(
         most_chunks: the most chunks to count; default all.
         device: the device; default the fastest.
         progress: called as (done, of, name) after each chunk.
+        by_steps: let the model, not the reference, read the judged tokens one at a time, with the
+            kernels of one row and the cache that a chat has.
 
     Raises ModelError for a text that is too short, a context beyond the model's, and for two
     vocabularies.
@@ -187,8 +217,9 @@ def perplexity(
     if not len(rows):
         raise ModelError(f"at most {most_chunks} chunks are wanted; the least is 1")
     with contextlib.ExitStack() as stack:
-        given = [one for one in (file, against) if one is not None]
-        judged = [stack.enter_context(Judged(one, context, device)) for one in given]
+        judged = [stack.enter_context((Stepped if by_steps else Judged)(file, context, device))]
+        if against is not None:
+            judged.append(stack.enter_context(Judged(against, context, device)))
         sums, divergence, same = _count(judged, rows, progress)
     shape = (len(rows), context)
     if against is None:
