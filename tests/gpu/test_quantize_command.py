@@ -15,7 +15,7 @@ from small_models import DATA
 import vklab
 from vklab import cli, settings
 from vklab.backends import models
-from vklab.quantization import codes, quantize
+from vklab.quantization import codes, histogram, quantize
 
 DIGITS = np.load(DATA / "digits.npz")
 HELD_OUT, MODEL = DIGITS["images"][DIGITS["held_out"]], DATA / "digits_cnn.onnx"
@@ -91,11 +91,12 @@ def test_a_trained_mobilenet_keeps_its_classes(device, tmp_path):
 
     exact, _ = classes(proto)
     assert (exact == DIGITS["labels"][DIGITS["held_out"]]).sum() >= 351
-    for chosen in (data, None):  # static codes, and those of each run
-        quantised = quantize.quantize(proto, data=chosen)
+    methods = [quantize.Choice(method=method) for method in histogram.METHODS]
+    for choice, chosen in (*((each, data) for each in methods), (None, None)):  # None: of each run
+        quantised = quantize.quantize(proto, choice, chosen)
         assert not any(layer.kept for layer in quantised.layers)
         ours, kernels = classes(quantised.proto)
-        assert (ours != exact).sum() <= MOST_FLIPS
+        assert (ours != exact).sum() <= MOST_FLIPS, choice
         assert not kernels & {"conv", "conv_nd", "matmul", "matmul_integer"}, kernels
 
 

@@ -91,6 +91,20 @@ def test_every_method_leaves_a_far_number_out_but_the_first():
     assert {method(empty) for method in histogram.METHODS.values()} == {(0.0, 0.0)}
 
 
+def test_numbers_that_come_back_do_not_shrink_the_range_of_entropy():
+    # What a convolution makes of images with a background: a number of each channel, many times.
+    random = np.random.default_rng(0)
+    drawn = abs(random.normal(size=200_000))
+    spikes = np.repeat(random.uniform(0, 2, 24), 12_000)
+    plain, spiky = Histogram(), Histogram()
+    plain.add(drawn)
+    for part in (drawn, spikes, np.zeros(100_000), np.full(5_000, drawn.max())):
+        spiky.add(part)
+    assert spiky.counts[spiky.counts.size // 2] > 100_000
+    (_, alone), (low, high) = histogram.entropy(plain), histogram.entropy(spiky)
+    assert low == 0 and 0.8 * alone < high <= drawn.max() and alone > 2.5
+
+
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_model_in_codes_is_near_the_model(symmetric, per_channel):

@@ -18,6 +18,8 @@ __all__ = ["METHODS", "Histogram", "entropy", "min_max", "percentile"]
 BINS = 2048
 # Numbers of int8 on one side of zero.
 LEVELS = 128
+# Bins between two candidates of `entropy`, and bins on each side that tell a spike.
+STRIDE, NEAR = 8, 8
 # Share of the numbers that `percentile` keeps, in percent.
 KEPT = 99.99
 RARE = 1e-6
@@ -112,20 +114,33 @@ def entropy(histogram: Histogram) -> tuple[float, float]:
     Each candidate cuts off the largest sizes. The best has the least Kullback-Leibler divergence
     between the distribution that it keeps and the same distribution in 128 levels.
 
+    A spike is one number that comes back often: the zeros of a Relu, the limit of a Clip, what a
+    channel makes of an empty background. Any scale has a code near it, but a level that spreads it
+    over its neighbours diverges, and the more so the wider the range. TensorRT takes the spike at
+    zero out for that reason; here all spikes are.
+
     Source: Migacz 2017, "8-bit Inference with TensorRT"
     """
     half = BINS // 2
-    sizes = histogram.counts[half:] + histogram.counts[:half][::-1]
-    sizes[0] = 0  # every scale has a code for 0, of which a Relu makes many
-    best, cut = np.inf, half
-    for end in range(LEVELS, half + 1, 8):
-        given = sizes[:end].astype(np.float64)
+    sizes = (histogram.counts[half:] + histogram.counts[:half][::-1]).astype(np.float64)
+    used = int(np.flatnonzero(sizes)[-1]) + 1 if sizes.any() else half
+    smooth = _without_spikes(sizes)
+    best, cut = np.inf, used
+    for end in (*range(LEVELS, used, STRIDE), used):
+        given = smooth[:end].copy()
         given[-1] += sizes[end:].sum()
-        divergence = _divergence(given, _in_levels(sizes[:end].astype(np.float64)))
+        divergence = _divergence(given, _in_levels(smooth[:end]))
         if divergence < best:
             best, cut = divergence, end
     limit = histogram.limit * cut / half
     return max(float(histogram.low), -limit), min(float(histogram.high), limit)
+
+
+def _without_spikes(counts: np.ndarray) -> np.ndarray:
+    """Return counts of which none is above the median of its neighbourhood."""
+    around = np.pad(counts, NEAR, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(around, 2 * NEAR + 1)
+    return np.minimum(counts, np.median(windows, axis=-1))
 
 
 def _in_levels(counts: np.ndarray) -> np.ndarray:
