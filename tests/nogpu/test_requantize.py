@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import gguf_fuzz
 import llama_models
+import mix_cases
 import numpy as np
 import pytest
 
 from vklab import cli
 from vklab.errors import ModelError
+from vklab.llm import mixes, synthetic
 from vklab.llm.gguf import read_gguf
 from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.requantize import requantized
@@ -45,6 +47,33 @@ def test_rows_that_are_no_whole_blocks_get_another_format():
     made = converted(replace(file, tensors={**file.tensors, "odd.weight": odd}), "Q4_K")
     assert made.tensors["blk.0.ffn_up.weight"].block_type == "Q8_0"
     assert made.tensors["odd.weight"].block_type == "F16"
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.full if name == "novels_llama" else ())
+    for name in mix_cases.CASES])  # fmt: skip
+def test_mixes_are_byte_for_byte_those_of_llama_quantize(name):
+    file, known = mix_cases.CASES[name](), json.loads(mix_cases.FACTS.read_text("utf-8"))[name]
+    cache: dict[tuple[str, bytes], np.ndarray] = {}
+
+    def quantize(kind, values):  # layers of most cases are copies
+        key = (kind, values.tobytes())
+        if key not in cache:
+            cache[key] = blocks.quantize(kind, values)
+        return cache[key]
+
+    for mix, expected in known.items():
+        made = requantized(file, mix, blocks.dequantize, quantize)
+        assert mix_cases.facts(made) == expected, mix
+        assert made.metadata["general.file_type"] == mixes.MIXES[mix].file_type
+
+
+def test_synthetic_files_have_the_mix_of_llama_quantize(tmp_path):
+    # Layers, width and mix of the shape decide; the words do not.
+    synthetic.write(tmp_path / "tiny.gguf", "tiny", synthetic.MIX)
+    found = mix_cases.facts(read_gguf(tmp_path / "tiny.gguf"))["formats"]
+    known = json.loads(mix_cases.FACTS.read_text("utf-8"))["2 layers"][synthetic.MIX]["formats"]
+    assert found == known
 
 
 def test_what_cannot_be_stored_is_refused():
