@@ -19,7 +19,7 @@ __all__ = ["gguf"]
 
 def gguf(
     folder: Annotated[
-        Path, typer.Argument(help="A folder with config.json, tokenizer.json and SafeTensors.",
+        Path, typer.Argument(help="A folder with config.json, SafeTensors, and tokenizer.json or tokenizer.model.",
                              show_default=False)
     ],
     output: Annotated[Path, written_file("--output", "-o", help="GGUF file to write.")],

@@ -45,7 +45,7 @@ def convert(
     """Write a folder's model as a GGUF file, and return what is different from what was asked.
 
     Args:
-        folder: config.json, tokenizer.json and model.safetensors, or its parts and their index.
+        folder: config.json, tokenizer.json or tokenizer.model, and model.safetensors or its parts.
         path: the GGUF file.
         block_type: format of the matrices; a matrix whose rows are no whole blocks becomes Q8_0
             or F16, vectors stay F32.

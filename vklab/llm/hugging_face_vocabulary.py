@@ -1,4 +1,4 @@
-"""Convert tokenizer.json, as Hugging Face stores it, to the metadata of a vocabulary in GGUF.
+"""Convert tokenizer.json or tokenizer.model of a folder to the metadata of a vocabulary in GGUF.
 
 Visited by lab 19. Source: llama.cpp, conversion/base.py and gguf-py/gguf/vocab.py (MIT).
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.llm import sentencepiece
 from vklab.llm.gguf import Value
 from vklab.llm.json_files import read_json
 from vklab.llm.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
@@ -46,53 +47,120 @@ def vocabulary_metadata(folder: Path, config: Mapping[str, Any]) -> dict[str, Va
 
     Raises FileNotFoundError, and ModelError for a tokenizer of an unknown kind.
     """
-    path = folder / "tokenizer.json"
-    given = read_json(path)
-    model = given.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
-        kind = model.get("type") if isinstance(model, dict) else model
-        raise ModelError(f"{path} has a tokenizer of the kind {kind!r:.40}; BPE can be converted")
-    merges = _merges(model.get("merges"), path)
-    is_spm = bool(model.get("byte_fallback"))
-    tokens, types = _tokens(given, model, config, path)
-    found: dict[str, Value] = {f"{KEY}.model": "llama" if is_spm else "gpt2"}
-    if is_spm:
-        found |= _sentencepiece(given, tokens, types, merges, path)
-    else:
-        found[f"{KEY}.pre"] = _split_name(given, path)
-        found[f"{KEY}.merges"] = tuple(f"{left} {right}" for left, right in merges)
-    found[f"{KEY}.tokens"] = tuple(tokens)
-    found[f"{KEY}.token_type"] = np.array(types, np.int32)
     more = folder / "tokenizer_config.json"
     settings = read_json(more) if more.exists() else {}
-    found |= _special(given, settings, config, folder, tokens)
+    path = folder / "tokenizer.json"
+    if not path.exists() and (folder / "tokenizer.model").exists():
+        found, tokens = _of_pieces(folder, settings, config)
+        begins: bool | None = settings.get("add_bos_token", True) is not False
+    else:
+        given = read_json(path)
+        found, tokens = _of_json(given, config, path)
+        begins = _begins(given)
+        begins = settings.get("add_bos_token") is True if begins is None else begins
+    found |= _special(settings, config, folder, tokens)
+    found[f"{KEY}.add_bos_token"] = begins and f"{KEY}.bos_token_id" in found
+    found[f"{KEY}.add_eos_token"] = False
     template = _template(folder, settings)
     if template:
         found["tokenizer.chat_template"] = template
     return found
 
 
-def _tokens(
-    given: Mapping[str, Any], model: Mapping[str, Any], config: Mapping[str, Any], path: Path
-) -> tuple[list[str], list[int]]:
-    """Return the texts and types of all tokens; numbers that no token has are unused.
+def _of_json(
+    given: Mapping[str, Any], config: Mapping[str, Any], path: Path
+) -> tuple[dict[str, Value], list[str]]:
+    """Return the metadata of tokenizer.json, and the texts of all tokens.
 
     Args:
-        given: the object of tokenizer.json.
-        model: its part with the vocabulary.
-        config: the object of config.json, which has the number of tokens.
+        given: its object.
+        config: the object of config.json.
         path: the file, for errors.
     """
+    model = given.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise ModelError(f"{path} has a tokenizer of the kind {kind!r:.40}; BPE can be converted")
+    merges = _merges(model.get("merges"), path)
+    is_spm = bool(model.get("byte_fallback"))
     vocabulary, added = model.get("vocab"), given.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
         raise ModelError(f"{path} has no vocabulary, or added tokens that are no list")
     entries = [(text, number, NORMAL) for text, number in vocabulary.items()]
-    for token in added:
+    tokens, types = _tokens([*entries, *_added(added, path)], config, path)
+    found: dict[str, Value] = {f"{KEY}.model": "llama" if is_spm else "gpt2"}
+    if is_spm:
+        found |= _sentencepiece(given, tokens, types, merges, path)
+    else:
+        found[f"{KEY}.pre"] = _split_name(given, path)
+        found[f"{KEY}.merges"] = tuple(f"{left} {right}" for left, right in merges)
+    return found | _stored(tokens, types), tokens
+
+
+def _of_pieces(
+    folder: Path, settings: Mapping[str, Any], config: Mapping[str, Any]
+) -> tuple[dict[str, Value], list[str]]:
+    """Return the metadata of tokenizer.model, and the texts of all tokens.
+
+    Args:
+        folder: the folder, which may have added_tokens.json, too.
+        settings: the object of tokenizer_config.json.
+        config: the object of config.json.
+    """
+    path = folder / "tokenizer.model"
+    pieces = sentencepiece.read_pieces(path)
+    more = folder / "added_tokens.json"
+    added = [{"content": text, "id": number}
+             for text, number in (read_json(more) if more.exists() else {}).items()]  # fmt: skip
+    known = settings.get("added_tokens_decoder")
+    for number, token in (known if isinstance(known, dict) else {}).items():
+        if number.isdecimal() and int(number) >= len(pieces.texts) and isinstance(token, dict):
+            added.append({**token, "id": int(number)})
+    entries = [(text, number, kind)
+               for number, (text, kind) in enumerate(zip(pieces.texts, pieces.types, strict=True))]
+    tokens, types = _tokens([*entries, *_added(added, path)], config, path)
+    scores = np.zeros(len(tokens), np.float32)
+    scores[: len(pieces.scores)] = pieces.scores
+    return {
+        f"{KEY}.model": "llama", f"{KEY}.pre": "default", f"{KEY}.scores": scores,
+        f"{KEY}.add_space_prefix": pieces.adds_space, **_stored(tokens, types),
+    }, tokens  # fmt: skip
+
+
+def _stored(tokens: list[str], types: list[int]) -> dict[str, Value]:
+    return {f"{KEY}.tokens": tuple(tokens), f"{KEY}.token_type": np.array(types, np.int32)}
+
+
+Entry = tuple[str, Any, int]  # text, number and type
+
+
+def _added(tokens: list[Any], path: Path) -> list[Entry]:
+    """Return the tokens that a folder adds to a vocabulary.
+
+    Args:
+        tokens: objects with content, id, and perhaps special.
+        path: the file, for errors.
+    """
+    entries: list[Entry] = []
+    for token in tokens:
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             raise ModelError(f"{path} has the added token {token!r:.60}, which has no text")
         text, is_special = token["content"], token.get("special")
         kind = CONTROL if is_special or _LOOKS_SPECIAL.fullmatch(text) else USER
         entries.append((text, token.get("id"), kind))
+    return entries
+
+
+def _tokens(
+    entries: list[Entry], config: Mapping[str, Any], path: Path
+) -> tuple[list[str], list[int]]:
+    """Return the texts and types of all tokens; numbers that no token has are unused.
+
+    Args:
+        entries: text, number and type of each token, added tokens last.
+        config: the object of config.json, which has the number of tokens.
+        path: the file, for errors.
+    """
     if not all(type(number) is int and 0 <= number < MOST_TOKENS for _, number, _ in entries):
         raise ModelError(f"{path} has tokens whose numbers are not from 0 to {MOST_TOKENS}")
     count = max((number + 1 for _, number, _ in entries), default=0)
@@ -199,13 +267,11 @@ def _split_name(given: Mapping[str, Any], path: Path) -> str:
 
 
 def _special(
-    given: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any], folder: Path,
-    tokens: list[str],
-) -> dict[str, Value]:  # fmt: skip
-    """Return the numbers of special tokens, and which of them begin and end a text.
+    settings: Mapping[str, Any], config: Mapping[str, Any], folder: Path, tokens: list[str]
+) -> dict[str, Value]:
+    """Return the numbers of special tokens.
 
     Args:
-        given: the object of tokenizer.json.
         settings: the object of tokenizer_config.json.
         config: the object of config.json.
         folder: the folder, whose generation_config.json may name more ends of a turn.
@@ -228,11 +294,6 @@ def _special(
         if name == "eos":
             found |= {f"{KEY}.{end}_token_id": number
                       for end, number in zip(("eot", "eom"), good[1:], strict=False)}  # fmt: skip
-    begins = _begins(given)
-    if begins is None:
-        begins = settings.get("add_bos_token") is True
-    found[f"{KEY}.add_bos_token"] = begins and f"{KEY}.bos_token_id" in found
-    found[f"{KEY}.add_eos_token"] = False
     return found
 
 
