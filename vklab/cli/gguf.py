@@ -1,4 +1,4 @@
-"""Command `vklab gguf`: convert a folder as Hugging Face stores models to a GGUF file."""
+"""Command `vklab gguf`: convert a folder of Hugging Face to a GGUF file, or that to ONNX."""
 
 from __future__ import annotations
 
@@ -11,27 +11,37 @@ from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import written_file
 from vklab.llm import gguf as files
-from vklab.llm import hugging_face
+from vklab.llm import hugging_face, onnx_export
 from vklab.quantization import blocks
 
 __all__ = ["gguf"]
 
 
 def gguf(
-    folder: Annotated[
-        Path, typer.Argument(help="A folder with config.json, SafeTensors, and tokenizer.json or tokenizer.model.",
-                             show_default=False)
+    source: Annotated[
+        Path, typer.Argument(help="A folder with config.json, SafeTensors, and tokenizer.json or "
+                             "tokenizer.model; or a GGUF file.", show_default=False)
     ],
-    output: Annotated[Path, written_file("--output", "-o", help="GGUF file to write.")],
+    output: Annotated[
+        Path, written_file("--output", "-o", help="GGUF file to write; for a GGUF file, an ONNX "
+                           "file.")
+    ],
     block_type: Annotated[
         str, typer.Option("--type", metavar="FORMAT", help="Format of the matrices: "
-                          f"{', '.join(hugging_face.FILE_TYPES)}.")
+                          f"{', '.join(hugging_face.FILE_TYPES)}; in ONNX "
+                          f"{' or '.join(onnx_export.FLOATS)}.")
     ] = "F16",
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Convert a Llama, Qwen2, Qwen3 or GPT-2 model of Hugging Face to GGUF, with its tokenizer."""
+    """Convert a Llama, Qwen2, Qwen3 or GPT-2 model of Hugging Face to GGUF, or one of GGUF to ONNX.
+
+    GGUF has the tokenizer, too. ONNX has the standard operators alone, and a cache that grows.
+    """
+    if source.is_file():
+        _to_onnx(source, output, block_type, as_json)
+        return
     with console.bar("writing", " tensors") as progress:
-        notes = hugging_face.convert(folder, output, block_type, blocks.quantize, progress)
+        notes = hugging_face.convert(source, output, block_type, blocks.quantize, progress)
     made = files.read_gguf(output)
     if as_json:
         console.emit({"path": str(output), "tensors": len(made.tensors), "type": block_type,
@@ -41,3 +51,18 @@ def gguf(
         console.warn(note)
     console.say(f"{output}: {made.text('general.architecture')}, {len(made.tensors)} tensors, "
                 f"{draw.bytes_text(output.stat().st_size)}")  # fmt: skip
+
+
+def _to_onnx(source: Path, output: Path, block_type: str, as_json: bool) -> None:
+    """Write a GGUF file's model as ONNX."""
+    if output.suffix != ".onnx":
+        raise typer.BadParameter(f"{source} is a file: it becomes ONNX, so the name {output.name} "
+                                 "must end in .onnx; `vklab quantize` changes formats")
+    if block_type not in onnx_export.FLOATS:
+        raise typer.BadParameter(f"--type {block_type}; in ONNX choose "
+                                 f"{', '.join(onnx_export.FLOATS)}")  # fmt: skip
+    size = onnx_export.export(files.read_gguf(source), output, blocks.dequantize, block_type)
+    if as_json:
+        console.emit({"path": str(output), "type": block_type, "size_bytes": size, "notes": []})
+        return
+    console.say(f"{output}: ONNX, opset {onnx_export.OPSET}, weights of {draw.bytes_text(size)}")
