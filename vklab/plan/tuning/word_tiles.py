@@ -5,6 +5,7 @@ Both are variants of conv_words for GPUs, with the same integer sums. Visited by
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from vklab.plan.tuning import prepack, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["by_dots", "by_few_columns", "matrix_shape", "on_matrix_units", "sizes_of"]
+__all__ = ["by_dots", "by_few_columns", "in_tiles", "matrix_shape", "on_matrix_units",
+           "sizes_of"]  # fmt: skip
 
 # Smaller products are left to conv_words: filters, and bytes of one sum.
 FEWEST_FILTERS, FEWEST_BYTES = 16, 64
@@ -45,43 +47,32 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
-def on_matrix_units(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+def in_tiles(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick, on_units: bool
 ) -> tuple[Dispatch, int] | None:
-    """Multiply matrices of int8 by cooperative matrices; None if the device cannot.
+    """Multiply tiles from shared memory; None if the device cannot, or the product is too small.
 
     Args:
         dispatch: the product, by conv_words.
         sizes: as from `sizes_of`.
         info: the device.
         pick: chooses one of the tiles that suit the device.
+        on_units: by matrices of int8 on matrix units, and not by dot products of four bytes.
 
-    Source: Vulkan specification, VK_KHR_cooperative_matrix.
+    Source: Vulkan specification, VK_KHR_cooperative_matrix, VK_KHR_shader_integer_dot_product.
     """
-    one = matrix_shape(info) if "shaderInt8" in info.features else None
-    if one is None:
+    one = matrix_shape(info) if on_units and "shaderInt8" in info.features else None
+    if settings.get("DISABLE_INTEGER_DOT") or not (one if on_units else _has_dots(info)):
         return None
-    fitting = [tile for tile in tiles.WORDS if _suits(tile, one, info)]
-    return _in_tiles(dispatch, sizes, fitting, pick, one, info.subgroup_size)
-
-
-def by_dots(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Multiply tiles in shared memory by dot products of four bytes; None if the device cannot.
-
-    Args:
-        dispatch: the product, by conv_words.
-        sizes: as from `sizes_of`.
-        info: the device.
-        pick: chooses one of the tiles that suit the device.
-
-    Source: Vulkan specification, VK_KHR_shader_integer_dot_product.
-    """
-    if not _has_dots(info):
-        return None
+    if one:
+        fitting = [tile for tile in tiles.WORDS if _suits(tile, one, info)]
+        return _in_tiles(dispatch, sizes, fitting, pick, one, info.subgroup_size)
     fitting = [tile for tile in tiles.DOTS if _has_room(tile, tile.blocks, info)]
     return _in_tiles(dispatch, sizes, fitting, pick, None, 1)
+
+
+on_matrix_units = functools.partial(in_tiles, on_units=True)
+by_dots = functools.partial(in_tiles, on_units=False)
 
 
 def by_few_columns(
@@ -164,9 +155,7 @@ def _in_tiles(
     weights = prepack.by_filter(dict(dispatch.reads)["w_buffer"])
     if push["group_filters"] != push["filters"] or weights is None:
         return None
-    if settings.get("DISABLE_INTEGER_DOT") or not fitting:
-        return None
-    if sizes[0] < FEWEST_FILTERS or sizes[2] < FEWEST_BYTES:
+    if not fitting or sizes[0] < FEWEST_FILTERS or sizes[2] < FEWEST_BYTES:
         return None
     picked = pick(fitting, sizes)
     if picked is None:
