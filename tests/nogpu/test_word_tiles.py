@@ -85,6 +85,20 @@ def test_devices_without_matrices_or_dots_keep_their_kernels():
             assert kernel(full) == "conv_words", switch
 
 
+@pytest.mark.parametrize("sizes", [
+    {"filters": 512, "channels": 512, "size": 7, "window": 7},  # a sum of 25,088 terms
+    {"filters": 2048, "channels": 512, "size": 7, "window": 7, "images": 16},
+    {"filters": 64, "channels": 64, "size": 56}, {"filters": 512, "channels": 2048, "size": 7,
+                                                  "window": 1},
+], ids=str)  # fmt: skip
+def test_the_tile_is_the_fastest_for_sums_that_are_not_cut(sizes):
+    (chosen,) = variants.choose(convolution(**sizes), device((16, 16, 32)))
+    shape = word_tiles.sizes_of(convolution(**sizes))
+    numbers = dict(chosen.constants) | {key: int(n) for key, n in chosen.defines if n.isdigit()}
+    time = {(tile.m, tile.n, tile.k): tiles.expected_ns(tile, 1, shape) for tile in tiles.WORDS}
+    assert time[numbers["TILE_M"], numbers["TILE_N"], numbers["TILE_K"]] == min(time.values())
+
+
 def test_small_and_grouped_products_are_not_tiled():
     info = device((16, 16, 32))
     assert kernel(info, filters=8) == "conv_words"

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
            "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest"]  # fmt: skip
+           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -135,6 +135,11 @@ def soonest(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
     """Return the tile, and the number of parts to cut the sums into, that take the least time."""
     pairs = [(tile, count) for tile in tiles for count in counts(sizes[2])]
     return min(pairs, key=lambda pair: expected_ns(pair[0], pair[1], sizes))
+
+
+def whole(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:
+    """Return the tile that takes the least time with whole sums, for kernels that cut none."""
+    return min(tiles, key=lambda tile: expected_ns(tile, 1, sizes)), 1
 
 
 def first(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None:

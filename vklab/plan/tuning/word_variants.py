@@ -45,7 +45,7 @@ def choose(
     wanted = tuned.get(problem) if tuned and problem else None
     rule = RULES.get(wanted[0]) if wanted else None
     found = rule(dispatch, sizes, info, tiles.only(*wanted[1:])) if rule and wanted else None
-    expected = (each(dispatch, sizes, info, tiles.soonest) for each in RULES.values())
+    expected = (each(dispatch, sizes, info, tiles.whole) for each in RULES.values())
     chosen, _ = found or next(filter(None, expected))
     is_measured = found or (wanted and not wanted[0])
     return replace(chosen, measured=str(problem)) if is_measured else chosen
