@@ -70,6 +70,17 @@ def test_perplexity_and_divergence_are_those_of_float64(device):
     assert "same top-1" in found._repr_html_()
 
 
+def test_steps_of_one_row_judge_the_same_tokens(device):
+    # The cache holds halves, and on GPUs a single row is rounded to eight bits.
+    file = soft("bpe")
+    logs, targets = by_hand(file)
+    found = measuring.perplexity(file, TEXT, CONTEXT, file, device=device, by_steps=True)
+    assert found.tokens == len(targets)
+    assert found.value == pytest.approx(value_of(logs, targets), rel=0.01)
+    assert found.against.reference.value == pytest.approx(value_of(logs, targets), rel=1e-4)
+    assert 0 < found.against.divergence < 1e-3
+
+
 def test_a_model_that_wants_a_first_token_gets_it_in_each_chunk(device):
     file = soft("spm")
     logs, targets = by_hand(file, begin=1)
@@ -93,6 +104,10 @@ def test_the_command_prints_a_table_and_json(tmp_path, device_index, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["chunks"] == 3 and facts["against"]["model"] == "m.gguf"
     assert abs(facts["change"]) < 0.1 and 0 < facts["mean_kl_divergence"] < 0.01
+    assert cli.main([*line, "--json", "--steps"]) == 0
+    by_steps = json.loads(capsys.readouterr().out)
+    assert by_steps["perplexity"] == pytest.approx(facts["perplexity"], rel=0.01)
+    assert by_steps["perplexity"] != facts["perplexity"]
 
 
 def test_what_cannot_be_judged_is_refused(tmp_path, capsys):

@@ -19,10 +19,11 @@ STEPS, FEW, ALL = 48, 2, 227  # tokens of a row of logits; chunks of the held-ou
 LOGITS = {"F32": ("F32", None, 1e-6), "F16": ("F16", None, 1e-6),
           "halves": ("F16", "float16", 2e-3)}  # fmt: skip
 # The most that the perplexity may differ from the same weights in float32.
-CHANGE = {"F32": 1e-6, "Q8_0": 0.002, "Q4_K": 0.025}
+CHANGE = {"F32": 1e-6, "Q8_0": 0.002, "Q4_K": 0.025, "Q4_K_M": 0.025}
 # Perplexity by llama.cpp's CPU backend, which shortens activations to eight bits, by chunks.
 LLAMA_CPP = {"F16": {FEW: 34.1263, ALL: 28.9526}, "Q8_0": {FEW: 34.1431, ALL: 28.9505},
-             "Q4_K": {FEW: 34.5008, ALL: 29.2357}}  # fmt: skip
+             "Q4_K": {FEW: 34.5008, ALL: 29.2357},
+             "Q4_K_M": {FEW: 34.3271, ALL: 29.0814}}  # fmt: skip
 # sha256 of llama.cpp's tokens of the held-out text, as uint16.
 TOKENS = "4d39f28fbe83a737d07240d52b3544c13f3aaed16e084e9b5cf88da285720216"
 
@@ -62,18 +63,29 @@ def check(kind, chunks, device):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", seeds("Q8_0", "Q4_K", "F32"))
+@pytest.mark.parametrize("kind", seeds("Q8_0", "Q4_K_M", "Q4_K", "F32"))
 def test_perplexity_of_some_chunks(kind, device):
     found = check(kind, FEW, device)
     assert found.tokens == FEW * 255
-    most, least = {"F32": (1e-9, 1.0), "Q8_0": (1e-3, 0.97), "Q4_K": (0.05, 0.85)}[kind]
+    most, least = {"F32": (1e-9, 1.0), "Q8_0": (1e-3, 0.97), "Q4_K": (0.05, 0.85),
+                   "Q4_K_M": (0.02, 0.9)}[kind]  # fmt: skip
     assert found.against.divergence < most and found.against.agreement >= least
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M"])
+def test_perplexity_by_steps(kind, device):
+    file = trained_model.in_format(kind)
+    found = measuring.perplexity(file, trained_model.held_out(), most_chunks=FEW, device=device,
+                                 against=trained_model.in_format("F32"), by_steps=True)  # fmt: skip
+    assert abs(found.against.change) < CHANGE[kind], found
+    assert found.value == pytest.approx(LLAMA_CPP[kind][FEW], rel=0.003), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q4_K_M"])
 def test_perplexity_of_the_whole_text(kind, device):
     found = check(kind, None, device)
     assert found.chunks == ALL
-    most, least = {"Q8_0": (1e-4, 0.99), "Q4_K": (0.015, 0.91)}[kind]
+    most, least = {"Q8_0": (1e-4, 0.99), "Q4_K": (0.015, 0.91), "Q4_K_M": (0.01, 0.94)}[kind]
     assert found.against.divergence < most and found.against.agreement >= least
