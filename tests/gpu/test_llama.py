@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import gpt2_models
 import llama_models
 import numpy as np
@@ -10,9 +12,11 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
+from vklab.llm.decoder import Decoder
 from vklab.llm.gguf import read_gguf
 from vklab.llm.gguf_writer import write_gguf
 from vklab.llm.models import model_graph
+from vklab.llm.stored import StoredTensor
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",
@@ -86,3 +90,18 @@ def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
     tables = 2 * 16 * 8 * 4  # cosines and sines of 16 positions, 8 pairs each
     assert file.size_bytes + tables <= weights < file.size_bytes + tables + 1024
     assert {"matvec_blocks", "gather_blocks"} <= kernels
+
+
+def test_loading_copies_no_weights_on_the_host(tmp_path, device):
+    made, rows = llama_models.tiny_model(width=256, hidden=256, layers=1), 60_000
+    table = StoredTensor("token_embd.weight", "F16", (rows, 256), np.zeros((rows, 512), np.uint8))
+    write_gguf(tmp_path / "m.gguf", made.metadata,
+               {**made.tensors, table.name: table}.values())  # fmt: skip
+    assert table.size_bytes > 30_000_000
+    tracemalloc.start()  # NumPy's arrays count; pages of a mapped file do not
+    with Decoder(tmp_path / "m.gguf", device, context=16) as decoder:
+        decoder.prompt([3, 1, 4])
+        assert decoder.logits.shape == (1, rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < table.size_bytes / 2
