@@ -83,9 +83,13 @@ def facts(file: GgufFile) -> dict[str, Any]:
         if len(tensor.shape) > 1:
             layer, part = _order(name)
             kinds.setdefault(tensor.block_type, {}).setdefault(part, []).append(layer)
-    texts = {kind: [" ".join([part, *(str(each) for each in layers if each >= 0)])
-                    for part, layers in parts.items()] for kind, parts in kinds.items()}  # fmt: skip
+    texts = {kind: [_text(*entry) for entry in parts.items()] for kind, parts in kinds.items()}
     return {"formats": texts, "sha256": digest(file)}
+
+
+def _text(part: str, layers: list[int]) -> str:
+    """Return a name and the layers that have it; -1 is none."""
+    return " ".join([part, *(str(layer) for layer in layers if layer >= 0)])
 
 
 def digest(file: GgufFile) -> str:
@@ -113,7 +117,8 @@ def main() -> int:
                      "tokenizer.ggml.model": "none"}  # fmt: skip
             write_gguf(given, {**words, **file.metadata}, file.tensors.values())
             for mix in MIXES:
-                ran = subprocess.run([sys.argv[1], given, made, mix], capture_output=True, text=True)
+                line = [sys.argv[1], str(given), str(made), mix]
+                ran = subprocess.run(line, capture_output=True, text=True)
                 if ran.returncode:
                     raise SystemExit(f"{name}, {mix}: {ran.stderr[-2000:]}{ran.stdout[-2000:]}")
                 recorded.setdefault(name, {})[mix] = facts(read_gguf(made))

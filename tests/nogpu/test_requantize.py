@@ -43,8 +43,9 @@ def test_matrices_have_the_format_and_its_values(kind):
 
 def test_rows_that_are_no_whole_blocks_get_another_format():
     file = gguf_fuzz.whole("bpe")  # 64 wide
-    odd = StoredTensor("odd.weight", "F32", (2, 5), blocks.quantize("F32", np.ones((2, 5), np.float32)))
-    made = converted(replace(file, tensors={**file.tensors, "odd.weight": odd}), "Q4_K")
+    ones = blocks.quantize("F32", np.ones((2, 5), np.float32))
+    odd = StoredTensor("odd.weight", "F32", (2, 5), ones)
+    made = converted(replace(file, tensors={**file.tensors, odd.name: odd}), "Q4_K")
     assert made.tensors["blk.0.ffn_up.weight"].block_type == "Q8_0"
     assert made.tensors["odd.weight"].block_type == "F16"
 

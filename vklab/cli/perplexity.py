@@ -39,7 +39,8 @@ def perplexity(
     with console.bar("judging", " chunks") as progress:
         found = measuring.perplexity(
             gguf.read_gguf(model), _read(text), context,
-            None if against is None else gguf.read_gguf(against), chunks, device, progress, by_steps,
+            None if against is None else gguf.read_gguf(against), chunks, device, progress,
+            by_steps,
         )  # fmt: skip
     if as_json:
         console.emit(_facts(found))

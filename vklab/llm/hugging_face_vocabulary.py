@@ -59,7 +59,7 @@ def vocabulary_metadata(folder: Path, config: Mapping[str, Any]) -> dict[str, Va
         begins = _begins(given)
         begins = settings.get("add_bos_token") is True if begins is None else begins
     found |= _special(settings, config, folder, tokens)
-    found[f"{KEY}.add_bos_token"] = begins and f"{KEY}.bos_token_id" in found
+    found[f"{KEY}.add_bos_token"] = bool(begins) and f"{KEY}.bos_token_id" in found
     found[f"{KEY}.add_eos_token"] = False
     template = _template(folder, settings)
     if template:
