@@ -101,10 +101,13 @@ def test_the_tile_is_the_fastest_for_sums_that_are_not_cut(sizes):
 
 def test_small_and_grouped_products_are_not_tiled():
     info = device((16, 16, 32))
-    assert kernel(info, filters=8) == "conv_words"
+    assert kernel(info, filters=8, size=28) == "conv_words"
     assert kernel(info, channels=4, window=1) == "conv_words"
     assert kernel(info, group=2) == "conv_words"
     assert kernel(info, size=2, window=1) == "matvec_words"
+    assert kernel(info, filters=10, channels=512, size=5, images=2) == "matvec_words"
+    assert kernel(info, filters=10, channels=16, size=5, images=2, window=1) == "conv_words"
+    assert kernel(info, filters=10, channels=512, size=17) == "conv_words"
     assert kernel(info, filters=64, channels=64, group=64) == "depthwise_words"
 
 

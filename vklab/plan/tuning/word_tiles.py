@@ -22,6 +22,8 @@ __all__ = ["by_dots", "by_few_columns", "in_tiles", "matrix_shape", "on_matrix_u
 FEWEST_FILTERS, FEWEST_BYTES = 16, 64
 # Pixels up to which a workgroup shares the sums of a word of filters, and those of one workgroup.
 MOST_COLUMNS, EACH_COLUMNS = 8, 4
+# As many share them if filters are too few for tiles, and a sum has so many words.
+COLUMNS_OF_FEW_FILTERS, LONG_SUM = 256, 64
 # 32-bit sums that one invocation keeps in registers.
 MOST_SUMS = 128
 # Bytes that an invocation loads at once, and bytes of a step that one subgroup multiplies.
@@ -78,7 +80,7 @@ by_dots = functools.partial(in_tiles, on_units=False)
 def by_few_columns(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Let a workgroup share the sums of four filters, where few pixels would leave a GPU idle.
+    """Let a workgroup share the sums of four filters, where few sums would leave a GPU idle.
 
     Args:
         dispatch: the product, by conv_words.
@@ -88,9 +90,11 @@ def by_few_columns(
     """
     del pick
     push: dict[str, Any] = dict(dispatch.push)
-    if sizes[1] > MOST_COLUMNS or not _has_dots(info) or push["group_filters"] != push["filters"]:
-        return None
     words, columns = sizes[2] // 4, min(sizes[1], EACH_COLUMNS)
+    is_long = sizes[0] < FEWEST_FILTERS and words >= LONG_SUM
+    most = COLUMNS_OF_FEW_FILTERS if is_long else MOST_COLUMNS
+    if sizes[1] > most or not _has_dots(info) or push["group_filters"] != push["filters"]:
+        return None
     workgroup = next((count for count in (32, 128) if words <= 4 * count), 256)
     gone = {"x_words", "group_filters", "depth"}
     changed = replace(
