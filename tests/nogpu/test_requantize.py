@@ -81,6 +81,10 @@ def test_what_cannot_be_stored_is_refused():
     file = gguf_fuzz.whole("bpe")
     with pytest.raises(ModelError, match="Q9_9"):
         converted(file, "Q9_9")
+    for changed in ({"general.architecture": "falcon"}, {"llama.expert_count": 8}):
+        other = replace(file, metadata={**file.metadata, **changed})
+        with pytest.raises(ModelError, match="Q4_K_M is known for llama, qwen2, qwen3, gpt2"):
+            converted(other, "Q4_K_M")
     broken = np.full((2, 32), np.inf, np.float32)
     tensor = StoredTensor("w.weight", "F32", (2, 32), blocks.quantize("F32", broken))
     with pytest.raises(ModelError, match="Q4_0 stores finite values"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vklab.errors import ModelError
-from vklab.llm import synthetic
+from vklab.llm import mixes, synthetic
 from vklab.llm.gguf import read_gguf
 from vklab.llm.llama import LlamaSizes
 from vklab.quantization import blocks
@@ -27,16 +27,15 @@ def test_values_have_the_spread_of_weights(kind, tmp_path):
 
 def test_the_mix_is_that_of_llama_quantize():
     sizes = synthetic.SHAPES["1.1B"]
-    made = {(name, layer): synthetic._block("Q4_K_M", f"blk.{layer}.{name}", layer, sizes.layers)
-            for name in sizes.matrices() for layer in range(sizes.layers)}  # fmt: skip
-    more = {layer for (name, layer), block in made.items() if block == "Q6_K"}
+    columns = {f"blk.{layer}.{name}.weight": dims[1] for name, dims in sizes.matrices().items()
+               for layer in range(sizes.layers)}  # fmt: skip
+    tables = {"output.weight": sizes.width, "token_embd.weight": sizes.width}
+    made = mixes.of_names({**columns, **tables}, "Q4_K_M", sizes.layers)
     # llama.cpp's use_more_bits for 22 layers: the first 2, the last 3, every third between
-    assert more == {0, 1, 4, 7, 10, 13, 16, 19, 20, 21}
-    assert all((block == "Q6_K") == (layer in more and name in ("attn_v", "ffn_down"))
-               for (name, layer), block in made.items())  # fmt: skip
-    assert synthetic._block("Q4_K_M", "output", 0, 22) == "Q6_K"
-    assert synthetic._block("Q4_K_M", "token_embd", 0, 22) == "Q4_K"
-    assert synthetic._block("Q8_0", "output", 0, 22) == "Q8_0"
+    more = (0, 1, 4, 7, 10, 13, 16, 19, 20, 21)
+    longer = {f"blk.{layer}.{name}.weight" for name in ("attn_v", "ffn_down") for layer in more}
+    assert {name for name, block in made.items() if block == "Q6_K"} == {*longer, "output.weight"}
+    assert {*made.values()} == {"Q4_K", "Q6_K"}
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("1.1B", 1.1e9), ("8B", 8.03e9)])

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from vklab.errors import ModelError
+from vklab.llm import models
 from vklab.llm.gguf import GgufFile
 from vklab.ops import blocks
 
@@ -87,8 +89,13 @@ def of_file(file: GgufFile, mix: str) -> dict[str, str]:
     Args:
         file: a model of one of the supported families.
         mix: a key of MIXES.
+
+    Raises ModelError for another family, for which llama.cpp has other rules.
     """
-    family = file.text("general.architecture", "")
+    family = file.text("general.architecture")
+    if family not in models.BUILDERS or file.metadata.get(f"{family}.expert_count", 0):
+        raise ModelError(f"{file.name} holds a {family!r} model, perhaps with experts; {mix} is "
+                         f"known for {', '.join(models.BUILDERS)} without experts")  # fmt: skip
     layers = int(file.number(f"{family}.block_count", 0))
     heads = file.metadata.get(f"{family}.attention.head_count", 0)
     is_shared = layers == SHARED_LAYERS and (
