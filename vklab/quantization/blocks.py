@@ -17,6 +17,8 @@ from vklab.quantization.bits import group_scales, nibbles, pack_nibbles
 
 __all__ = ["dequantize", "quantize"]
 
+PART = 1 << 18  # numbers that are quantised at once: the arrays in between are many times as large
+
 
 def dequantize(block_type: str, data: np.ndarray) -> np.ndarray:
     """Return the values of rows of blocks as float32.
@@ -55,9 +57,14 @@ def quantize(block_type: str, values: np.ndarray) -> np.ndarray:
     exact = np.ascontiguousarray(values, np.float32)
     if block.elements > 1 and not np.isfinite(exact).all():
         raise ModelError(f"{block_type} stores finite values; the array has NaN or infinities")
+    rows = exact.reshape(-1, block.elements)
+    made = np.empty(len(rows), block.fields)
+    step = max(1, PART // block.elements)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        fields = _WRITERS[block_type](exact.reshape(-1, block.elements))
-    return fields.view(np.uint8).reshape(shape)
+        for start in range(0, len(rows), step):
+            fields = _WRITERS[block_type](rows[start : start + step])
+            made[start : start + step] = fields.view(block.fields).reshape(-1)
+    return made.view(np.uint8).reshape(shape)
 
 
 def _column(field: np.ndarray) -> np.ndarray:
