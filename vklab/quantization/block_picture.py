@@ -83,7 +83,8 @@ class BlockPicture:
                 parts.append(svg.text(at + wide / 2, GAP + BAR - 8, name, 'text-anchor="middle"'))
             at += wide
         shown = ", ".join(f"{name} {size}" for name, size in self.fields)
-        parts += [svg.text(0, GAP - 8, f"{self}; bytes: {shown} (dots: given, lines: stored)"), *self._chart(2 * GAP + BAR)]
+        heading = f"{self}; bytes: {shown} (dots: given, lines: stored)"
+        parts += [svg.text(0, GAP - 8, heading), *self._chart(2 * GAP + BAR)]
         return svg.svg(str(self), WIDTH, 2 * GAP + BAR + CHART + 8, parts)
 
     def _chart(self, top: int) -> list[str]:
