@@ -68,7 +68,7 @@ def placement(
 
     Raises SetupError for a device that is not there, and PlanError for impossible layers.
     """
-    given = (layers,) if isinstance(layers, int) else None if layers is None else tuple(layers)
+    given = None if layers is None else tuple(layers) if isinstance(layers, Sequence) else (layers,)
     if given is not None and any(not isinstance(n, int) or n < 0 for n in given):
         raise PlanError(f"layers={layers!r}: choose 0 or more for each device but the last")
     if devices is not None:

@@ -141,9 +141,10 @@ class StagedModel:
         return binding
 
     def settle(self) -> None:
-        """Wait until no device works on this model."""
+        """Wait until no device works on this model, apart from devices that are lost."""
         for model in self.models:
-            model.settle()
+            if not model.session.states[0].opened.lost:
+                model.settle()
 
     def loop(self, recent: int) -> StagedLoop:
         """Return a loop whose results are its next inputs.
