@@ -105,8 +105,8 @@ def bench(
                            "sequence grows by one at each run.")
     ] = False,
     language_models: Annotated[
-        bool, typer.Option("--llm", help="Measure language models with random weights instead, "
-                           "and llama.cpp in turn if llama-bench is installed.")
+        bool, typer.Option("--llm", help="Measure language models instead: GGUF files, or random "
+                           "weights. llama.cpp takes turns if llama-bench is installed.")
     ] = False,
     shape: Annotated[
         list[str] | None,
@@ -121,8 +121,10 @@ def bench(
     prompt: Annotated[int, typer.Option(min=1, help="With --llm: tokens of the prompt.")] = 512,
     generate: Annotated[int, typer.Option(min=1, help="With --llm: tokens to generate.")] = 128,
     depth: Annotated[
-        int, typer.Option(min=0, help="With --llm: tokens in the cache before them.")
-    ] = 0,
+        list[int] | None,
+        typer.Option(min=0, help="With --llm: tokens in the cache before them; repeatable. "
+                     "Default: 0.", show_default=False),
+    ] = None,
     llama: Annotated[
         str | None, typer.Option("--llama-bench", metavar="PATH", show_default=False,
                                  help="With --llm: llama.cpp's llama-bench. Default: on PATH.")
@@ -141,8 +143,8 @@ def bench(
         _growing(device, as_json)
         return
     if language_models:
-        bench_language.measure(shape, kind, language.Lengths(prompt, generate, depth), device,
-                               llama, as_json)  # fmt: skip
+        lengths = language.Lengths(prompt, generate, tuple(depth or (0,)))
+        bench_language.measure(names or (), shape, kind, lengths, device, llama, output, as_json)
         return
     if setup:
         _set_up(device, root, as_json)

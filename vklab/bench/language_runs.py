@@ -1,0 +1,161 @@
+"""vklab's turns on a language model: prompts, generated tokens, time of loading and of first use.
+
+Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from vklab.bench import loading_memory
+from vklab.bench.language_peer import Rates
+from vklab.llm.decoder import Decoder
+from vklab.llm.generating import Loop
+from vklab.llm.gguf import GgufFile
+from vklab.llm.sampling import SamplingOptions
+from vklab.runtime import open_devices
+from vklab.runtime.observe import timestamps
+
+__all__ = ["Runs", "first_use"]
+
+GREEDY, EVERY = SamplingOptions(temperature=0), SamplingOptions(repeat_penalty=1.1)
+# Clocks of an idle GPU are slow: prompts are run for a moment before anything is timed.
+SETTLE_S = 0.4
+# A turn has this many repetitions, and fewer where one takes seconds.
+REPEATS, SLOW_S = 4, 4.0
+
+
+def first_use(file: GgufFile, device: int | str | None, context: int, prompt: int) -> dict:
+    """Load a model twice; return the times, and the host memory of the second load.
+
+    Args:
+        file: the model.
+        device: index or part of a name.
+        context: positions of the cache.
+        prompt: tokens of the first prompt.
+
+    The first load compiles kernels that the cache folder lacks; at the second one the device has
+    them all.
+    """
+    tokens = [int(i) for i in np.random.default_rng(1).integers(0, 256, prompt)]
+    opened = open_devices.open_device(device)
+    begun = time.perf_counter()
+    with Decoder(file, device, context=context) as decoder:
+        loaded = time.perf_counter()
+        decoder.prompt(tokens)
+        next(decoder.generate(limit=1))
+        first = time.perf_counter()
+    with loading_memory.watched(opened) as memory:
+        again = time.perf_counter()
+        with Decoder(file, device, context=context):
+            reloaded = time.perf_counter()
+    return {"load_s": loaded - begun, "first_token_s": first - loaded,
+            "reload_s": reloaded - again, "load_anonymous_bytes": memory.anonymous,
+            "load_staging_bytes": memory.staging}  # fmt: skip
+
+
+class Runs:
+    """A loaded model, and the samples of its turns so far.
+
+    Attributes:
+        rates: tokens a second of prompts and of generated tokens, by depth.
+        sampled: tokens a second with every sampler, by depth.
+
+    Args:
+        decoder: the model on a device.
+        prompt: tokens of a prompt.
+        generate: tokens to generate.
+        depths: tokens in the cache before them.
+    """
+
+    def __init__(
+        self, decoder: Decoder, prompt: int, generate: int, depths: Sequence[int]
+    ) -> None:
+        self._decoder, self._depths = decoder, depths
+        self._prompt, self._generate = prompt, generate
+        self.rates: Rates = {}
+        self.sampled: dict[int, list[float]] = {}
+        self._random = np.random.default_rng(0)
+        self._settles = not open_devices.select(decoder.model.session.device.index).is_cpu
+
+    def _tokens(self, count: int) -> list[int]:
+        return [int(token) for token in self._random.integers(0, self._decoder.vocabulary, count)]
+
+    def _begin(self, depth: int) -> None:
+        """Keep `depth` tokens of the cache, or fill it with so many."""
+        if self._decoder.lengths[0] < depth:
+            self._decoder.rewind(0)
+            self._decoder.prompt(self._tokens(depth))
+        self._decoder.rewind(depth)
+
+    def turn(self) -> None:
+        """Measure prompts and generated tokens at each depth."""
+        for depth in self._depths:
+            self._begin(depth)
+            self._sample(self.rates.setdefault(("prompt", depth), []), depth, self._prompt,
+                         lambda: self._decoder.prompt(self._tokens(self._prompt)))  # fmt: skip
+            for options, samples in (
+                (GREEDY, self.rates.setdefault(("decode", depth), [])),
+                (EVERY, self.sampled.setdefault(depth, [])),
+            ):
+                self._sample(samples, depth, self._generate, self._generation(options), begins=True)
+
+    def _generation(self, options: SamplingOptions) -> Callable[[], None]:
+        def run() -> None:
+            for _ in self._decoder.generate(options, limit=self._generate):
+                pass
+
+        return run
+
+    def _sample(
+        self, samples: list[float], depth: int, count: int, run: Callable[[], None],
+        begins: bool = False,
+    ) -> None:  # fmt: skip
+        """Add the rates of some runs, after the clocks have settled.
+
+        Args:
+            samples: receives tokens a second.
+            depth: tokens in the cache before each run.
+            count: tokens of a run.
+            run: what is timed.
+            begins: whether a run needs a token in the cache that it continues.
+        """
+        begun, taken = time.perf_counter(), list[float]()
+        while len(taken) < REPEATS and sum(taken) < SLOW_S:
+            self._begin(depth)
+            if begins:
+                self._decoder.prompt(self._tokens(1))
+            start = time.perf_counter()
+            run()
+            end = time.perf_counter()
+            if not self._settles or start - begun >= SETTLE_S:
+                taken.append(end - start)
+        samples += [count / seconds for seconds in taken]
+
+    def step(self, depth: int, is_greedy: bool) -> tuple[float, int]:
+        """Return the device's time of one more token, in ns, and its dispatches.
+
+        Args:
+            depth: tokens in the cache.
+            is_greedy: whether the likeliest token is chosen, else by every sampler.
+        """
+        self._begin(depth)
+        self._decoder.prompt(self._tokens(1))
+        options = GREEDY if is_greedy else EVERY
+        loop = Loop(self._decoder.model, self._decoder.tokens, options)
+        program: Any = loop.binding.program
+        samples = list[float]()
+        with timestamps.timed(program, whole=True) as work:
+            begun = time.perf_counter()
+            while len(samples) < REPEATS or self._settles and time.perf_counter() < begun + (
+                SETTLE_S
+            ):
+                program.submit(work.submission)
+                program.wait()
+                samples.append(work.sample().step_ns[0])
+        return median(samples[len(samples) // 2 :]), len(program.chunk.dispatches)
