@@ -31,11 +31,15 @@ PEER_REPEATS, CPU_PEER_REPEATS = 3, 1
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of a measurement: of the prompt, generated, and in the cache before them."""
+    """Tokens of a measurement: of the prompt, generated, and in the cache before them.
+
+    `cache` is the format of vklab's cache.
+    """
 
     prompt: int = 512
     generate: int = 128
     depths: tuple[int, ...] = (0,)
+    cache: str = "F16"
 
     def __post_init__(self) -> None:
         if min(self.prompt, self.generate) < 1 or min(self.depths, default=-1) < 0:
@@ -66,7 +70,8 @@ class Row:
     Attributes:
         kind: the formats of its matrices.
         device_us: the device's time for one token.
-        host_us: the rest of a token's time; `sampled_host_us` with every sampler.
+        host_us: the rest of a token's time.
+        samplers: both with each of `language_runs.SAMPLERS`, at the first depth.
         bytes_per_token: bytes of weights that one token reads.
         roof_share: the time to read these bytes as fast as the device streams, as a share of a
             token's time.
@@ -82,10 +87,9 @@ class Row:
     depth: int
     prompt_per_s: float | None = None
     decode_per_s: float | None = None
-    sampled_per_s: float | None = None
     device_us: float | None = None
     host_us: float | None = None
-    sampled_host_us: float | None = None
+    samplers: dict[str, dict[str, float]] | None = None
     bytes_per_token: int | None = None
     roof_share: float | None = None
     dispatches: int | None = None
@@ -158,9 +162,9 @@ def measure(
     others = {peer: dict[tuple[str, int], list[float]]()
               for peer in language_peer.peers(llama, on_cpu, repeats)}  # fmt: skip
     errors: dict[Peer, str] = {}
-    first = language_runs.first_use(file, device, lengths.context, lengths.prompt)
-    with Decoder(file, device, context=lengths.context) as decoder:
-        runs = Runs(decoder, lengths.prompt, lengths.generate, lengths.depths)
+    first = language_runs.first_use(file, device, lengths.context, lengths.prompt, lengths.cache)
+    with Decoder(file, device, lengths.context, cache=lengths.cache) as decoder:
+        runs = Runs(decoder, lengths.prompt, lengths.generate, lengths.depths, not on_cpu)
         for _ in range(ROUNDS):
             runs.turn()
             for peer in others:
@@ -169,8 +173,9 @@ def measure(
                                                  lengths.depths))  # fmt: skip
                 except ModelError as error:
                     errors[peer] = str(error)
-        ours = [_row(Row(name, kind, "vklab", depth, **first), runs, file, known)
+        ours = [_row(Row(name, kind, "vklab", depth), runs, file, known)
                 for depth in lengths.depths]  # fmt: skip
+        ours[0] = replace(ours[0], samplers=runs.samplers(), **first)
     return ours + [
         Row(name, kind, peer.name, depth, _rate(found.get(("prompt", depth))),
             _rate(found.get(("decode", depth))), error=errors.get(peer, ""))
@@ -201,13 +206,10 @@ def _row(row: Row, runs: Runs, file: GgufFile, known: Machine) -> Row:
     size = sum(tensor.size_bytes for name, tensor in file.tensors.items()
                if is_tied or "token_embd" not in name)  # fmt: skip
     decode = _rate(runs.rates["decode", row.depth]) or 0.0
-    sampled = _rate(runs.sampled[row.depth]) or 0.0
-    device_ns, dispatches = runs.step(row.depth, True)
-    sampled_ns, _ = runs.step(row.depth, False)
+    device_ns, dispatches = runs.step(row.depth)
     return replace(
         row, prompt_per_s=_rate(runs.rates["prompt", row.depth]), decode_per_s=decode,
-        sampled_per_s=sampled, device_us=device_ns / 1e3, host_us=1e6 / decode - device_ns / 1e3,
-        sampled_host_us=1e6 / sampled - sampled_ns / 1e3, bytes_per_token=size,
+        device_us=device_ns / 1e3, host_us=1e6 / decode - device_ns / 1e3, bytes_per_token=size,
         roof_share=size / known.bytes_per_s * decode if known.bytes_per_s else None,
         dispatches=dispatches,
     )  # fmt: skip

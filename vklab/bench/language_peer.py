@@ -67,7 +67,7 @@ class Peer:
             generate: tokens to generate.
             depths: tokens in the cache before them.
         """
-        prompts = f"{WARMING},{prompt}" if self.warms and WARMING != prompt else str(prompt)
+        prompts = f"{WARMING},{prompt}" if self.warms and prompt != WARMING else str(prompt)
         command = [self.program, "-m", str(path), "-p", prompts, "-n", str(generate),
                    "-d", ",".join(map(str, depths)), "-ngl", self.layers, "-fa", "1",
                    "-r", str(self.repeats), "-o", "json"]  # fmt: skip

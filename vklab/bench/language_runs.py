@@ -21,16 +21,26 @@ from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import open_devices
 from vklab.runtime.observe import timestamps
 
-__all__ = ["Runs", "first_use"]
+__all__ = ["SAMPLERS", "Runs", "first_use"]
 
-GREEDY, EVERY = SamplingOptions(temperature=0), SamplingOptions(repeat_penalty=1.1)
+# Ways to choose a token, by what they ask of the device. The first one is that of the rates.
+SAMPLERS = {
+    "greedy": SamplingOptions(temperature=0),
+    "usual": SamplingOptions(),
+    "penalties": SamplingOptions(repeat_penalty=1.1, presence_penalty=0.1, frequency_penalty=0.1),
+    "top_k 1000": SamplingOptions(top_k=1000, top_p=1, min_p=0),
+    "top_p alone": SamplingOptions(top_k=0, min_p=0),
+}
 # Clocks of an idle GPU are slow: prompts are run for a moment before anything is timed.
 SETTLE_S = 0.4
 # A turn has this many repetitions, and fewer where one takes seconds.
 REPEATS, SLOW_S = 4, 4.0
+GREEDY = "greedy"
 
 
-def first_use(file: GgufFile, device: int | str | None, context: int, prompt: int) -> dict:
+def first_use(
+    file: GgufFile, device: int | str | None, context: int, prompt: int, cache: str
+) -> dict[str, Any]:
     """Load a model twice; return the times, and the host memory of the second load.
 
     Args:
@@ -38,6 +48,7 @@ def first_use(file: GgufFile, device: int | str | None, context: int, prompt: in
         device: index or part of a name.
         context: positions of the cache.
         prompt: tokens of the first prompt.
+        cache: format of the cache.
 
     The first load compiles kernels that the cache folder lacks; at the second one the device has
     them all.
@@ -45,14 +56,14 @@ def first_use(file: GgufFile, device: int | str | None, context: int, prompt: in
     tokens = [int(i) for i in np.random.default_rng(1).integers(0, 256, prompt)]
     opened = open_devices.open_device(device)
     begun = time.perf_counter()
-    with Decoder(file, device, context=context) as decoder:
+    with Decoder(file, device, context, cache=cache) as decoder:
         loaded = time.perf_counter()
         decoder.prompt(tokens)
         next(decoder.generate(limit=1))
         first = time.perf_counter()
     with loading_memory.watched(opened) as memory:
         again = time.perf_counter()
-        with Decoder(file, device, context=context):
+        with Decoder(file, device, context, cache=cache):
             reloaded = time.perf_counter()
     return {"load_s": loaded - begun, "first_token_s": first - loaded,
             "reload_s": reloaded - again, "load_anonymous_bytes": memory.anonymous,
@@ -64,24 +75,23 @@ class Runs:
 
     Attributes:
         rates: tokens a second of prompts and of generated tokens, by depth.
-        sampled: tokens a second with every sampler, by depth.
 
     Args:
         decoder: the model on a device.
         prompt: tokens of a prompt.
         generate: tokens to generate.
         depths: tokens in the cache before them.
+        settles: whether the device has clocks that rise with work.
     """
 
     def __init__(
-        self, decoder: Decoder, prompt: int, generate: int, depths: Sequence[int]
+        self, decoder: Decoder, prompt: int, generate: int, depths: Sequence[int], settles: bool
     ) -> None:
         self._decoder, self._depths = decoder, depths
         self._prompt, self._generate = prompt, generate
         self.rates: Rates = {}
-        self.sampled: dict[int, list[float]] = {}
         self._random = np.random.default_rng(0)
-        self._settles = not open_devices.select(decoder.model.session.device.index).is_cpu
+        self._settles = settles
 
     def _tokens(self, count: int) -> list[int]:
         return [int(token) for token in self._random.integers(0, self._decoder.vocabulary, count)]
@@ -99,18 +109,24 @@ class Runs:
             self._begin(depth)
             self._sample(self.rates.setdefault(("prompt", depth), []), depth, self._prompt,
                          lambda: self._decoder.prompt(self._tokens(self._prompt)))  # fmt: skip
-            for options, samples in (
-                (GREEDY, self.rates.setdefault(("decode", depth), [])),
-                (EVERY, self.sampled.setdefault(depth, [])),
-            ):
-                self._sample(samples, depth, self._generate, self._generation(options), begins=True)
+            self._generated(self.rates.setdefault(("decode", depth), []), depth, GREEDY)
 
-    def _generation(self, options: SamplingOptions) -> Callable[[], None]:
+    def samplers(self) -> dict[str, dict[str, float]]:
+        """Return for each sampler the time of a token, in us: the device's, and the host's rest."""
+        found, depth = {}, self._depths[0]
+        for name in SAMPLERS:
+            samples = list[float]()
+            self._generated(samples, depth, name)
+            device_us = self.step(depth, name)[0] / 1e3
+            found[name] = {"device_us": device_us, "host_us": 1e6 / max(samples) - device_us}
+        return found
+
+    def _generated(self, samples: list[float], depth: int, sampler: str) -> None:
         def run() -> None:
-            for _ in self._decoder.generate(options, limit=self._generate):
+            for _ in self._decoder.generate(SAMPLERS[sampler], limit=self._generate):
                 pass
 
-        return run
+        self._sample(samples, depth, self._generate, run, begins=True)
 
     def _sample(
         self, samples: list[float], depth: int, count: int, run: Callable[[], None],
@@ -137,17 +153,16 @@ class Runs:
                 taken.append(end - start)
         samples += [count / seconds for seconds in taken]
 
-    def step(self, depth: int, is_greedy: bool) -> tuple[float, int]:
+    def step(self, depth: int, sampler: str = GREEDY) -> tuple[float, int]:
         """Return the device's time of one more token, in ns, and its dispatches.
 
         Args:
             depth: tokens in the cache.
-            is_greedy: whether the likeliest token is chosen, else by every sampler.
+            sampler: a key of SAMPLERS.
         """
         self._begin(depth)
         self._decoder.prompt(self._tokens(1))
-        options = GREEDY if is_greedy else EVERY
-        loop = Loop(self._decoder.model, self._decoder.tokens, options)
+        loop = Loop(self._decoder.model, self._decoder.tokens, SAMPLERS[sampler])
         program: Any = loop.binding.program
         samples = list[float]()
         with timestamps.timed(program, whole=True) as work:

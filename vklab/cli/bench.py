@@ -125,6 +125,7 @@ def bench(
         typer.Option(min=0, help="With --llm: tokens in the cache before them; repeatable. "
                      "Default: 0.", show_default=False),
     ] = None,
+    cache: Annotated[str, typer.Option(help="With --llm: format of vklab's cache.")] = "F16",
     llama: Annotated[
         str | None, typer.Option("--llama-bench", metavar="PATH", show_default=False,
                                  help="With --llm: llama.cpp's llama-bench. Default: on PATH.")
@@ -143,7 +144,7 @@ def bench(
         _growing(device, as_json)
         return
     if language_models:
-        lengths = language.Lengths(prompt, generate, tuple(depth or (0,)))
+        lengths = language.Lengths(prompt, generate, tuple(depth or (0,)), cache)
         bench_language.measure(names or (), shape, kind, lengths, device, llama, output, as_json)
         return
     if setup:

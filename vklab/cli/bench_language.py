@@ -66,7 +66,7 @@ def measure(
     console.say(str(info), "bold")
     roof = f"; roof: share of {known.bytes_per_s / 1e9:,.0f} GB/s" if known.bytes_per_s else ""
     console.say(f"a prompt of {lengths.prompt}, then {lengths.generate} tokens, after as many as "
-                f"depth says{roof}; host us: with the likeliest token / with every sampler; load: "
+                f"depth says{roof}; host us: with the likeliest token / the slowest sampler; load: "
                 "first / with all kernels there, then the host's memory for that", "dim")
     console.table("", HEADERS, list(map(_cells, rows)), " ".join(HEADERS[3:]), "model type runner")
 
@@ -89,10 +89,12 @@ def _cells(row: language.Row) -> tuple[str, ...]:
     def pair(one: float | None, other: float | None, form: str = ".0f") -> str:
         return " / ".join(number(value, form) for value in (one, other) if value is not None)
 
+    slowest = max((each["host_us"] for each in row.samplers.values()), default=None) if (
+        row.samplers) else None  # fmt: skip
     taken = [value for value in (row.load_anonymous_bytes, row.load_staging_bytes)
              if value is not None]  # fmt: skip
     return (*named, number(row.prompt_per_s, ".4g"), number(row.decode_per_s, ".4g"),
-            number(row.device_us), pair(row.host_us, row.sampled_host_us),
+            number(row.device_us), pair(row.host_us, slowest),
             number(row.roof_share, ".0%"), pair(row.load_s, row.reload_s, ".2f"),
             number(row.first_token_s, ".2f"),
             " + ".join(map(draw.bytes_text, taken)))  # fmt: skip

@@ -17,9 +17,9 @@ from vklab.llm.language_model import LanguageModel
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
 
-__all__ = ["Cache", "Context", "Device", "Devices", "Layers", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
-           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end",
-           "stdin_lines"]  # fmt: skip
+__all__ = ["Cache", "Context", "Device", "Devices", "Layers", "MaxTokens", "MinP", "Model",
+           "RepeatPenalty", "Seed", "Stop", "Temperature", "TopK", "TopP", "as_facts", "load",
+           "say_end", "stdin_lines"]  # fmt: skip
 
 USUAL = SamplingOptions()
 Places = tuple[str | None, str | None, str | None]

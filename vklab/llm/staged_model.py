@@ -87,10 +87,14 @@ class StagedModel:
     def _sizes(self) -> StagedSizes:
         parts = tuple(replace(model.sizes, layers=text)
                       for text, model in zip(self._layers, self.models, strict=True))  # fmt: skip
-        fields = ("weights_bytes", "cache_bytes", "scratch_bytes", "free_bytes")
-        sums = (sum(getattr(part, field) for part in parts) for field in fields)
-        return StagedSizes(self.context, *sums, ", ".join(part.device for part in parts),
-                           stages=parts)  # fmt: skip
+
+        def total(field: str) -> int:
+            return sum(getattr(part, field) for part in parts)
+
+        return StagedSizes(
+            self.context, total("weights_bytes"), total("cache_bytes"), total("scratch_bytes"),
+            total("free_bytes"), ", ".join(part.device for part in parts), stages=parts,
+        )  # fmt: skip
 
     def load(self) -> None:
         """Load all weights; PlanError, before any is loaded, if a device has no room for its."""

@@ -80,14 +80,11 @@ def _cuts(graph: Graph) -> list[tuple[int, str]]:
 
     A layer begins at the last place before its attention where a single value is still needed.
     """
-    made, last_read = {}, dict[str, int]()
-    for number, node in enumerate(graph.nodes):
-        made |= dict.fromkeys(node.outputs, number)
-        last_read |= dict.fromkeys(node.reads, number)
+    last_read = {name: number for number, node in enumerate(graph.nodes) for name in node.reads}
     cuts, single, needed = list[tuple[int, str]](), (0, ""), set[str]()
     for number, node in enumerate(graph.nodes):
         if len(needed) == 1 and number:
-            single = number, *needed
+            single = number, next(iter(needed))
         if node.op_type == ATTENTION:
             cuts.append(single)
         needed |= {name for name in node.outputs if last_read.get(name, -1) > number}
