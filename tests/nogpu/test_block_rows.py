@@ -50,6 +50,23 @@ def test_other_devices_keep_the_dispatch(changes):
         assert chosen(given, **changes) is given
 
 
+@pytest.mark.parametrize("block_type", ["Q4_1", "F32"])
+def test_a_cpu_multiplies_many_rows_as_floats(block_type):
+    given = product(16, block_type)
+    info = fake_device({"minSubgroupSize": 8}, type="cpu", subgroup_size=8)
+    *floats, made = variants.choose(given, info)
+    assert made.kernel == "matmul" and made.writes == given.writes and made.flops == given.flops
+    assert [each.kernel for each in floats] == ["gather_blocks"] * (block_type != "F32")
+    weights = dict(made.reads)["b_buffer"]
+    assert (weights.dtype, weights.shape) == ("float32", (70, 64))
+    assert all(each.writes == (("y_buffer", weights),) for each in floats)
+    for smaller in (product(15, block_type), product(16, block_type, count=31)):
+        assert [each.kernel for each in variants.choose(smaller, info)] == ["matvec_blocks"]
+    small = fake_device({"minSubgroupSize": 8, "maxStorageBufferRange": 4 * 70 * 64 - 1},
+                        type="cpu", subgroup_size=8)  # fmt: skip
+    assert [each.kernel for each in variants.choose(given, small)] == ["matvec_blocks"]
+
+
 def test_rows_that_end_within_a_step_keep_the_dispatch():
     given = product(2, "F16", 40)
     assert chosen(given) is given
