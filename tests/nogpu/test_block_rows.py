@@ -50,6 +50,16 @@ def test_other_devices_keep_the_dispatch(changes):
         assert chosen(given, **changes) is given
 
 
+@pytest.mark.parametrize(("rows", "blocks_"), [(1, 1), (9, 2)])
+@pytest.mark.parametrize("block_type", ["F16", "BF16", "F32"])
+def test_a_cpu_loads_floats_in_pairs(block_type, rows, blocks_):
+    made = chosen(product(rows, block_type), features=frozenset({"shaderInt64"}))
+    assert made.kernel == "matvec_pairs" and dict(made.defines)["FORMAT"] == block_type
+    assert dict(made.constants) == {"ROWS": min(rows, 8), "WORKGROUP": 32}
+    assert made.workgroups == (3, 1, blocks_)
+    assert chosen(product(rows, block_type)).kernel == "matvec_blocks"
+
+
 @pytest.mark.parametrize("block_type", ["Q4_1", "F32"])
 def test_a_cpu_multiplies_many_rows_as_floats(block_type):
     given = product(16, block_type)
