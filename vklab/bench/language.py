@@ -54,7 +54,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of the device: its clocks in MHz, once they have settled, and its roof.
+    """Facts of a device: its clocks in MHz, once they have settled, and its roof of bytes.
 
     A CPU's driver has no roof of bytes: there, arithmetic limits products.
     """

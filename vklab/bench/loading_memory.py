@@ -21,7 +21,7 @@ PERIOD_S = 0.002
 
 @dataclass
 class HostMemory:
-    """The most bytes that were added while something ran.
+    """Bytes that were added, at most, while something ran.
 
     Attributes:
         anonymous: the process's memory that is no file; None where the system does not tell.

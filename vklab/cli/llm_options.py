@@ -22,7 +22,7 @@ __all__ = ["Cache", "Context", "Device", "Devices", "Layers", "MaxTokens", "MinP
            "say_end", "stdin_lines"]  # fmt: skip
 
 USUAL = SamplingOptions()
-Places = tuple[str | None, str | None, str | None]
+Where = tuple[str | None, str | None, str | None]
 
 Model = Annotated[Path, typer.Argument(help="A GGUF file.", show_default=False)]
 MaxTokens = Annotated[
@@ -69,18 +69,18 @@ Layers = Annotated[
 
 
 def load(
-    path: Path, places: Places, context: int | None, cache: str, is_quiet: bool = False
+    path: Path, placed: Where, context: int | None, cache: str, is_quiet: bool = False
 ) -> LanguageModel:
     """Load a model, and show its progress; its sizes are printed before the weights are loaded.
 
     Args:
         path: the GGUF file.
-        places: values of --device, --devices and --layers.
+        placed: values of --device, --devices and --layers.
         context: value of --context.
         cache: value of --cache.
         is_quiet: print no sizes.
     """
-    device, devices, layers = places
+    device, devices, layers = placed
     if layers is not None and not all(number.strip().isdigit() for number in layers.split(",")):
         raise typer.BadParameter(f"--layers {layers}: write a number, or several as in 8,12")
 

@@ -165,7 +165,7 @@ class StagedModel:
 
 
 class StagedLoop:
-    """Runs that choose tokens on the last device; the first device gets them from the host.
+    """Generation on several devices: the last one chooses tokens, the first gets them by the host.
 
     It has the methods of a `DeviceBinding` that `generating.Loop` uses. A submitted run waits for
     `collect`, since its token is the result of the run before it.

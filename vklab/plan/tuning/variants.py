@@ -23,7 +23,6 @@ from vklab.plan.tuning import (
     split_blocks,
     split_sums,
     tiles,
-    wide_blocks,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
@@ -88,8 +87,7 @@ def _blocks(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str], tuned: Tuned
 ) -> tuple[Dispatch, ...]:
     """Return a product with weights in blocks by the fastest kernels of a device."""
-    wide = wide_blocks.choose(dispatch, info) or float_blocks.choose(dispatch, info)
-    *halves, product = wide or (dispatch,)
+    *halves, product = float_blocks.choose(dispatch, info) or (dispatch,)
     if product.kernel == "matmul":
         split = (split_blocks.apply(each, info, resident) for each in halves)
         return (*split, *choose(product, info, resident, tuned))

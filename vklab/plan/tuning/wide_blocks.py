@@ -14,7 +14,7 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan.tuning import matrix_attention
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["choose"]
+__all__ = ["choose", "computed"]
 
 # Rows from which on matrix units pay; and bytes of dequantised weights.
 FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
