@@ -51,13 +51,17 @@ def test_other_devices_keep_the_dispatch(changes):
 
 
 @pytest.mark.parametrize(("rows", "blocks_"), [(1, 1), (9, 2)])
-@pytest.mark.parametrize("block_type", ["F16", "BF16", "F32"])
-def test_a_cpu_loads_floats_in_pairs(block_type, rows, blocks_):
+@pytest.mark.parametrize("block_type", ["F16", "BF16", "F32", "Q8_0", "Q4_1"])
+def test_a_cpu_loads_words_in_pairs(block_type, rows, blocks_):
     made = chosen(product(rows, block_type), features=frozenset({"shaderInt64"}))
     assert made.kernel == "matvec_pairs" and dict(made.defines)["FORMAT"] == block_type
+    assert dict(made.defines)["FLOATS"] == str(int("F" in block_type))
     assert dict(made.constants) == {"ROWS": min(rows, 8), "WORKGROUP": 32}
     assert made.workgroups == (3, 1, blocks_)
     assert chosen(product(rows, block_type)).kernel == "matvec_blocks"
+    for other in (product(rows, "Q5_0"), product(rows, "Q8_0", count=69)):  # 4 bytes are left
+        found = chosen(other, features=frozenset({"shaderInt64"}))
+        assert found.kernel == "matvec_blocks"
 
 
 @pytest.mark.parametrize("block_type", ["Q4_1", "F32"])
