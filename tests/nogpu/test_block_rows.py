@@ -109,7 +109,8 @@ def test_the_operator_chooses_by_the_rows_of_a(rows, kernel):
 
 
 def test_a_machine_without_a_compiler_has_the_kernels():
-    stock = {variant for name in ("matvec_blocks", "matmul_blocks", "gather_blocks") for variant in
+    names = ("matvec_blocks", "matvec_pairs", "matmul_blocks", "gather_blocks")
+    stock = {variant for name in names for variant in
              stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")}  # fmt: skip
 
     def is_stock(dispatch):
@@ -118,6 +119,7 @@ def test_a_machine_without_a_compiler_has_the_kernels():
     for name in blocks.FORMATS:
         assert is_stock(product(1, name, 256)) and is_stock(product(9, name, 256))
         assert is_stock(chosen(product(1, name, 256)))
+        assert is_stock(chosen(product(1, name, 256), features=frozenset({"shaderInt64"})))
         size = 4 * blocks.FORMATS[name].row_bytes(256)
         made = registry.apply(
             "GatherBlocks", (TensorInfo("b", "uint32", (-(-size // 4),)),
