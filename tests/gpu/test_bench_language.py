@@ -17,13 +17,13 @@ from vklab.errors import ModelError
 SAYS = """#!{python}
 import json, os, pathlib, sys
 assert {{"-p", "-n", "3", "-d", "0,2", "-ngl"}} <= set(sys.argv), sys.argv
-assert {{"9", "4096,9"}} & set(sys.argv), sys.argv
+assert {{"9", "2048,9"}} & set(sys.argv), sys.argv
 turns = pathlib.Path(__file__).with_suffix(".turns")
 turns.write_text(turns.read_text() + "." if turns.exists() else ".")
 on_cpu = os.environ.get("GGML_VK_VISIBLE_DEVICES") == ""
 rate = (1000 if on_cpu else 0) + len(turns.read_text())
 print(json.dumps([each for depth in (0, 2) for each in (
-    {{"n_prompt": 4096, "n_gen": 0, "n_depth": depth, "avg_ts": 1e9}},
+    {{"n_prompt": 2048, "n_gen": 0, "n_depth": depth, "avg_ts": 1e9}},
     {{"n_prompt": 9, "n_gen": 0, "n_depth": depth, "avg_ts": 7, "samples_ts": [rate, 1]}},
     {{"n_prompt": 0, "n_gen": 3, "n_depth": depth, "avg_ts": depth + 0.5}})]))
 """
@@ -82,12 +82,12 @@ def test_both_runners_have_rows(tmp_path, device_index, capsys):
 def test_a_failing_llama_bench_is_a_row_with_its_reason(tmp_path, device_index):
     model = next(language.models(["data/novels_llama.gguf"], (), ()))
     assert model[:2] == ("novels_llama", "F16")
-    rows = language.attempt(model, language.Lengths(9, 3), device_index,
-                            language.Machine({}, None), program(tmp_path, FAILS))  # fmt: skip
-    assert rows[0].decode_per_s > 0
+    one, rows = language.measure(model, language.Lengths(9, 3), device_index,
+                                 language.Machine({}, None), program(tmp_path, FAILS))  # fmt: skip
+    assert rows[0].decode_per_s > 0 and one[0].samplers == rows[0].samplers
     assert rows[1].error == "no such model" and rows[1].decode_per_s is None
-    [row] = language.attempt(model, language.Lengths(9, 3, (5000,)), device_index,
-                             language.Machine({}, None))  # fmt: skip
+    [[row]] = language.measure(model, language.Lengths(9, 3, (5000,)), device_index,
+                               language.Machine({}, None))  # fmt: skip
     assert "5009 is not among 1 to" in row.error
 
 

@@ -8,13 +8,14 @@ one token on its own clock. Visited by lab 19.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vklab.bench import clocks, language_peer, language_runs, roofs
+from vklab.bench import clocks, language_peer, language_runs, loading_memory, roofs
 from vklab.bench.language_peer import Peer, Rates
 from vklab.bench.language_runs import Runs
 from vklab.errors import ModelError, VklabError
@@ -23,7 +24,7 @@ from vklab.llm.decoder import Decoder
 from vklab.llm.gguf import GgufFile
 from vklab.runtime import open_devices
 
-__all__ = ["Lengths", "Machine", "Row", "attempt", "machine", "measure", "models"]
+__all__ = ["Lengths", "Machine", "Row", "machine", "measure", "models"]
 
 ROUNDS = 2
 PEER_REPEATS, CPU_PEER_REPEATS = 3, 1
@@ -144,9 +145,11 @@ def models(
 
 def measure(
     model: tuple[str, str, Path], lengths: Lengths, device: int | str | None, known: Machine,
-    llama: str | None = None,
-) -> list[Row]:  # fmt: skip
-    """Return the rows of one model: vklab's, then llama.cpp's, which took turns.
+    llama: str | None = None, rounds: int = ROUNDS,
+) -> Iterator[list[Row]]:  # fmt: skip
+    """Yield the rows of one model after each round: vklab's, then llama.cpp's of the same file.
+
+    A model that cannot run has one row with the reason.
 
     Args:
         model: its name, formats and path.
@@ -154,38 +157,72 @@ def measure(
         device: index or part of a name; None for the fastest device.
         known: the device's roof.
         llama: the program llama-bench; None to leave llama.cpp out.
+        rounds: the turns of each runner.
     """
+    try:
+        yield from _measured(model, lengths, device, known, llama, rounds)
+    except VklabError as error:
+        yield [Row(model[0], model[1], "vklab", lengths.depths[0], error=str(error))]
+
+
+def _measured(
+    model: tuple[str, str, Path], lengths: Lengths, device: int | str | None, known: Machine,
+    llama: str | None, rounds: int,
+) -> Iterator[list[Row]]:  # fmt: skip
     name, kind, path = model
     file = gguf.read_gguf(path)
-    on_cpu = open_devices.select(device).is_cpu
+    opened = open_devices.open_device(device)
+    on_cpu = opened.info.is_cpu
     repeats = CPU_PEER_REPEATS if on_cpu else PEER_REPEATS
-    others = {peer: dict[tuple[str, int], list[float]]()
-              for peer in language_peer.peers(llama, on_cpu, repeats)}  # fmt: skip
-    errors: dict[Peer, str] = {}
-    first = language_runs.first_use(file, device, lengths.context, lengths.prompt, lengths.cache)
-    with Decoder(file, device, lengths.context, cache=lengths.cache) as decoder:
+    others = [_Other(peer) for peer in language_peer.peers(llama, on_cpu, repeats)]
+    facts = language_runs.first_use(file, device, lengths.context, lengths.prompt, lengths.cache)
+    begun = time.perf_counter()
+    with loading_memory.watched(opened) as memory:
+        decoder = Decoder(file, device, lengths.context, cache=lengths.cache)
+    facts |= {"reload_s": time.perf_counter() - begun, "load_anonymous_bytes": memory.anonymous,
+              "load_staging_bytes": memory.staging}  # fmt: skip
+    with decoder:
         runs = Runs(decoder, lengths.prompt, lengths.generate, lengths.depths, not on_cpu)
-        for _ in range(ROUNDS):
+        steps: dict[int, tuple[float, int]] = {}
+        for _ in range(rounds):
             runs.turn()
-            for peer in others:
-                try:
-                    _add(others[peer], peer.turn(path, lengths.prompt, lengths.generate,
-                                                 lengths.depths))  # fmt: skip
-                except ModelError as error:
-                    errors[peer] = str(error)
-        ours = [_row(Row(name, kind, "vklab", depth), runs, file, known)
-                for depth in lengths.depths]  # fmt: skip
-        ours[0] = replace(ours[0], samplers=runs.samplers(), **first)
-    return ours + [
-        Row(name, kind, peer.name, depth, _rate(found.get(("prompt", depth))),
-            _rate(found.get(("decode", depth))), error=errors.get(peer, ""))
-        for peer, found in others.items() for depth in lengths.depths
-    ]  # fmt: skip
+            for other in others:
+                other.turn(path, lengths)
+            steps = steps or {depth: runs.step(depth) for depth in lengths.depths}
+            facts["samplers"] = facts.get("samplers") or runs.samplers()
+            ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
+                    for depth in lengths.depths]  # fmt: skip
+            ours[0] = replace(ours[0], **facts)
+            yield ours + [other.row(name, kind, depth) for other in others
+                          for depth in lengths.depths]  # fmt: skip
 
 
-def _add(rates: Rates, more: Rates) -> None:
-    for key, samples in more.items():
-        rates.setdefault(key, []).extend(samples)
+class _Other:
+    """Rates of llama.cpp on one backend so far."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer, self.error = peer, ""
+        self.rates: Rates = {}
+
+    def turn(self, path: Path, lengths: Lengths) -> None:
+        """Add the samples of one turn; a failure is kept for the rows."""
+        try:
+            more = self.peer.turn(path, lengths.prompt, lengths.generate, lengths.depths)
+            for key, samples in more.items():
+                self.rates.setdefault(key, []).extend(samples)
+        except ModelError as error:
+            self.error = str(error)
+
+    def row(self, name: str, kind: str, depth: int) -> Row:
+        """Return the row of a depth.
+
+        Args:
+            name: the model.
+            kind: its formats.
+            depth: the tokens in the cache.
+        """
+        prompt, decode = (_rate(self.rates.get((what, depth))) for what in ("prompt", "decode"))
+        return Row(name, kind, self.peer.name, depth, prompt, decode, error=self.error)
 
 
 def _rate(samples: Sequence[float] | None) -> float | None:
@@ -193,7 +230,9 @@ def _rate(samples: Sequence[float] | None) -> float | None:
     return median(sorted(samples)[len(samples) // 2 :]) if samples else None
 
 
-def _row(row: Row, runs: Runs, file: GgufFile, known: Machine) -> Row:
+def _row(
+    row: Row, runs: Runs, file: GgufFile, known: Machine, step: tuple[float, int]
+) -> Row:
     """Return vklab's row with its numbers.
 
     Args:
@@ -201,34 +240,16 @@ def _row(row: Row, runs: Runs, file: GgufFile, known: Machine) -> Row:
         runs: the samples.
         file: the model.
         known: the device's roof.
+        step: the device's time of a token, in ns, and its dispatches.
     """
     is_tied = "output.weight" not in file.tensors  # then each token reads the embedding, too
     size = sum(tensor.size_bytes for name, tensor in file.tensors.items()
                if is_tied or "token_embd" not in name)  # fmt: skip
     decode = _rate(runs.rates["decode", row.depth]) or 0.0
-    device_ns, dispatches = runs.step(row.depth)
+    device_ns, dispatches = step
     return replace(
         row, prompt_per_s=_rate(runs.rates["prompt", row.depth]), decode_per_s=decode,
         device_us=device_ns / 1e3, host_us=1e6 / decode - device_ns / 1e3, bytes_per_token=size,
         roof_share=size / known.bytes_per_s * decode if known.bytes_per_s else None,
         dispatches=dispatches,
     )  # fmt: skip
-
-
-def attempt(
-    model: tuple[str, str, Path], lengths: Lengths, device: int | str | None, known: Machine,
-    llama: str | None = None,
-) -> list[Row]:  # fmt: skip
-    """Return the rows of one model, or one row with the reason why there are none.
-
-    Args:
-        model: as in `measure`.
-        lengths: as in `measure`.
-        device: as in `measure`.
-        known: as in `measure`.
-        llama: as in `measure`.
-    """
-    try:
-        return measure(model, lengths, device, known, llama)
-    except VklabError as error:
-        return [Row(model[0], model[1], "vklab", lengths.depths[0], error=str(error))]

@@ -21,7 +21,7 @@ LIMIT_S = 900.0
 # Layers that llama-bench puts on the device: all of any model.
 ALL_LAYERS = "999"
 # A prompt that comes first, so that the clocks of a GPU are up when the others are timed.
-WARMING = 4096
+WARMING = 2048
 
 # Samples of tokens a second: of prompts and of generated tokens, by depth.
 Rates = dict[tuple[str, int], list[float]]

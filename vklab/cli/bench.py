@@ -30,6 +30,7 @@ from vklab.runtime import open_devices
 
 __all__ = ["bench"]
 
+ROUNDS = 5
 GROWTHS = ("model", "plans", "new", "slowest", "again")
 RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 
@@ -56,7 +57,10 @@ def bench(
     ] = None,
     device: Device = None,
     dtype: DType = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each runtime.")] = 5,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Turns of each runtime. Default: 5, with --llm 2.",
+                                 show_default=False)
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.001, help="Seconds of each turn.")] = 0.2,
     limit: Annotated[
         float, typer.Option(min=1, help="Seconds after which a runtime that loads or runs is "
@@ -145,7 +149,8 @@ def bench(
         return
     if language_models:
         lengths = language.Lengths(prompt, generate, tuple(depth or (0,)), cache)
-        bench_language.measure(names or (), shape, kind, lengths, device, llama, output, as_json)
+        bench_language.measure(names or (), shape, kind, lengths, device, llama, rounds,
+                               output, as_json)  # fmt: skip
         return
     if setup:
         _set_up(device, root, as_json)
@@ -153,7 +158,7 @@ def bench(
     if gathered:
         data = record.gather([record.read(path) for path in gathered])
     else:
-        pace = turns.Pace(rounds, seconds, limit=limit)
+        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
                          pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)

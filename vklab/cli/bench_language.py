@@ -23,10 +23,10 @@ HEADERS = ("model", "type", "runner", "depth", "prompt t/s", "decode t/s", "devi
 
 def measure(
     files: Sequence[str], shapes: Sequence[str] | None, kinds: Sequence[str] | None,
-    lengths: language.Lengths, device: int | str | None, llama: str | None, output: Path | None,
-    as_json: bool,
+    lengths: language.Lengths, device: int | str | None, llama: str | None, rounds: int | None,
+    output: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure language models and print their rows; a file has the rows of every finished model.
+    """Measure language models and print their rows; a file has those of every finished round.
 
     Args:
         files: GGUF files.
@@ -36,7 +36,8 @@ def measure(
         lengths: the tokens to run.
         device: index or part of a name.
         llama: the path of llama-bench; None for the one on PATH, if there is one.
-        output: the file that receives the JSON object after each model.
+        rounds: the turns of each runner.
+        output: the file that receives the JSON object after each round.
         as_json: print one JSON object.
     """
     info = open_devices.select(device)
@@ -56,10 +57,13 @@ def measure(
     rows: list[language.Row] = []
     for model in language.models(files, shapes, kinds):
         console.warn(f"measuring {model[0]} {model[1]}")
-        rows += language.attempt(model, lengths, device, known, program)
-        data["rows"] = [row.summary() for row in rows]
-        if output:
-            store.write_whole(output, console.as_text(data).encode())
+        before = list(rows)
+        for found in language.measure(model, lengths, device, known, program,
+                                      rounds or language.ROUNDS):  # fmt: skip
+            rows = before + found
+            data["rows"] = [row.summary() for row in rows]
+            if output:
+                store.write_whole(output, console.as_text(data).encode())
     if as_json:
         console.emit(data)
         return
