@@ -23,3 +23,19 @@ def test_the_page_has_the_recorded_rates():
              f"{ours['bytes_per_token'] / 1e9:.1f} GB", f"in {ours['device_us']:,.0f} us: "
              f"{ours['bytes_per_token'] / ours['device_us'] / 1e3:,.0f} GB/s"]  # fmt: skip
     assert [text for text in shown if text not in " ".join(page.split())] == []
+
+
+def test_the_page_has_the_rates_on_a_cpu():
+    page = (DOCS / "language_models.md").read_text("utf-8")
+    rows = json.loads((DOCS / "language_models.json").read_text("utf-8"))["lavapipe"]["rows"]
+    shown = []
+    for ours, theirs, on_cpu in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        assert [row["runner"] for row in (ours, theirs, on_cpu)] == [
+            "vklab", "llama.cpp", "llama.cpp CPU"]  # fmt: skip
+        for what, key in (("prompt", "prompt_per_s"), ("next tokens", "decode_per_s")):
+            numbers = [f"{row[key]:,.{0 if row[key] >= 100 else 1}f}"
+                       for row in (ours, theirs, on_cpu)]  # fmt: skip
+            shown.append(f"| {ours['model']} | {what} | {numbers[0]} | {numbers[1]} | "
+                         f"{ours[key] / theirs[key]:.1f} | {numbers[2]} |")  # fmt: skip
+            assert ours[key] > theirs[key]
+    assert len(shown) >= 6 and [line for line in shown if line not in page] == []
