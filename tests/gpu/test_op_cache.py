@@ -32,6 +32,14 @@ CASES = {
     "chunk": Case([128, 0, 40], [9, 33, 0], heads=6, kv_heads=2, size=32, context=300,
                   kind="F16", turned=32),
     "tail": Case([6], [2], heads=3, kv_heads=1, size=20, context=60, kind="F16", turned=20),
+    "eighths": Case([129, 3], [1, 1], heads=9, kv_heads=3, size=64, context=301, kind="Q8_0",
+                    turned=64),
+    "blocks": Case([7, 127], [3, 1], heads=4, kv_heads=2, size=96, context=201, kind="Q8_0",
+                   turned=32, neighbours=True),
+    "part of 8": Case([1031], [1], heads=4, kv_heads=1, size=128, context=1101, kind="Q8_0",
+                      turned=128),
+    "chunk of 8": Case([128, 0, 40], [9, 33, 0], heads=6, kv_heads=2, size=32, context=300,
+                       kind="Q8_0", turned=32),
     "singles": Case([63, 64], [1, 1], heads=5, kv_heads=5, size=12, context=65),
 }  # fmt: skip
 
@@ -57,11 +65,11 @@ def check(case, found):
     keys, values, results = case.expected()
     for made, expected in ((found["key"], keys), (found["value"], values)):
         rows = cache_graphs.rows_of(made, case.size, case.kind)
-        unit = 2.0**-10 if case.kind == "F16" else 2.0**-22
+        unit = {"F16": 2.0**-10, "F32": 2.0**-22, "Q8_0": 2.0**-5}[case.kind]  # int8: one step
         assert (abs(rows - expected) <= unit * abs(expected) + unit).all()
     assert np.isfinite(found["y"]).all()
     # A key that is rounded to the other neighbour moves a score by 2^-11 of itself.
-    bound = 2e-3 if case.kind == "F16" else 2e-6
+    bound = {"F16": 2e-3, "F32": 2e-6, "Q8_0": 1e-2}[case.kind]
     assert abs(case.valid(found["y"]) - case.valid(results)).max() < bound
 
 

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.llm import generation, memory
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
-from vklab.runtime import kernels, loading
+from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
 
-__all__ = ["STEPS", "CachedModel", "chunk_of"]
+__all__ = ["STEPS", "CachedModel", "can_count_parts", "chunk_of"]
 
 # The numbers of steps that are recorded. A prompt goes through in chunks of these sizes.
 STEPS = (1, 8, 32, 128, 512)
@@ -28,6 +29,16 @@ STEPS = (1, 8, 32, 128, 512)
 FEW = 8
 # Logits of every step of a chunk take no more than this.
 MOST_OUTPUT_BYTES = 64 << 20
+
+
+def can_count_parts(device: int | str | None) -> bool:
+    """Return whether the last workgroup of an attention may add up what others have written.
+
+    Metal has no barrier for the memory of other workgroups. DISABLE_COUNTED_PARTS switches it off.
+    """
+    info = open_devices.select(device)
+    return ("VK_KHR_portability_subset" not in info.extensions
+            and not settings.get("DISABLE_COUNTED_PARTS"))  # fmt: skip
 
 
 def chunk_of(left: int) -> int:

@@ -45,7 +45,7 @@ class Decoder:
         context: the most tokens of a sequence; default the model's own, at most 4,096, and less
             where the device has no memory for the cache.
         batch: as the attribute.
-        cache: the format of the cache, F16 or F32.
+        cache: the format of the cache: F16, F32, or Q8_0 for half the bytes of F16.
         every_logit: keep the logits after every token of a call, not after the last only; such a
             decoder does not generate.
         progress: as `vklab.load` takes it.
@@ -70,7 +70,7 @@ class Decoder:
             raise ModelError(f"batch={batch!r} sequences; choose 1 to {MOST_BATCH}")
         self.file = file if isinstance(file, GgufFile) else read_gguf(file)
         self.batch = batch
-        form = BoundedCache(cache, batch)
+        form = BoundedCache(cache, batch, cached_model.can_count_parts(device))
         length = self._default_context(form, device) if context is None else context
         graph = models.model_graph(self.file, length, every_logit, form)
         self._keeps_all = every_logit

@@ -1,12 +1,14 @@
 """Dispatch a cache of keys and values of bounded size: rows are written in place, read by length.
 
-A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes.
-`lengths` [batch] counts the rows of earlier runs, `counts` [batch] the steps of this run that are
-no padding. Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023.
+A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes,
+or int8 (Q8_0) with the scales of 32 elements each, float16, behind all rows. `lengths` [batch]
+counts the rows of earlier runs, `counts` [batch] the steps of this run that are no padding.
+Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023; ggml's Q8_0.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vklab.errors import ModelError
@@ -15,21 +17,49 @@ from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, Operands, TensorInfo
 
-__all__ = ["cache_attention", "cache_last", "cache_positions", "cache_update", "row_words"]
+__all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions", "cache_update",
+           "row_words"]  # fmt: skip
 
-FORMATS = {"F16": 8, "F32": 4}  # elements in 16 bytes of a row
+ELEMENTS = {"F16": 8, "F32": 4, "Q8_0": 16}  # in 16 bytes of a row
+BLOCK = 32  # elements of Q8_0 that share a scale
 LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED = 1024  # elements of queries for which shared memory has room
+MOST_NEW = 512  # elements of a new row, as above
+MOST_PARTS = 64  # that one workgroup combines
+COUNTS = ("lengths_buffer", "counts_buffer")
 
 
 def row_words(size: int, kind: str) -> int:
-    """Return the 32-bit words of a row of `size` elements; ModelError for an unknown format."""
-    if kind not in FORMATS:
-        raise ModelError(f"unknown format {kind!r} of a cache; choose {' or '.join(FORMATS)}")
-    return -(-size // FORMATS[kind]) * 4
+    """Return the 32-bit words of a row of `size` elements, with its scales.
+
+    ModelError for an unknown format, and for a size of which Q8_0 has no whole blocks.
+    """
+    if kind not in ELEMENTS:
+        *most, last = ELEMENTS
+        raise ModelError(f"unknown format {kind!r} of a cache; choose {', '.join(most)} or {last}")
+    if kind == "Q8_0":
+        if size % BLOCK:
+            raise ModelError(f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, "
+                             f"not of {size}; choose F16 or F32")  # fmt: skip
+        return size // 4 + _pairs(size)
+    return -(-size // ELEMENTS[kind]) * 4
+
+
+def _pairs(size: int) -> int:
+    """Return the words of the scales of a row of Q8_0."""
+    return -(-size // (2 * BLOCK))
+
+
+def _kind(cache: TensorInfo, size: int) -> str:
+    """Return the format of a cache of rows of `size` elements."""
+    kinds = [kind for kind in ELEMENTS if (kind != "Q8_0" or size % BLOCK == 0)
+             and cache.shape[-1] == row_words(size, kind)]  # fmt: skip
+    if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
+        raise ModelError(f"{cache} is no cache of rows of {size} elements")
+    return kinds[0]
 
 
 def _parts(
@@ -37,9 +67,7 @@ def _parts(
     tables: tuple[TensorInfo | None, TensorInfo | None], turned: int, interleaved: int,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Return buffers, push constants and defines that writers and readers of a cache share."""
-    kinds = [kind for kind in FORMATS if cache.shape[-1] == row_words(size, kind)]
-    if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
-        raise ModelError(f"{cache} is no cache of rows of {size} elements")
+    bits = {"F16": "16", "F32": "32", "Q8_0": "8"}[_kind(cache, size)]
     for info in counts:
         if info.dtype != "int32" or info.dims != cache.dims[:1]:
             raise ModelError(f"{info} must be int32[{cache.dims[0]}], one number a sequence")
@@ -49,12 +77,12 @@ def _parts(
             turned > size or table.dims[0] < cache.dims[2]
         ):
             raise ModelError(f"{table} has no {turned} / 2 angles for {cache.dims[2]} rows")
-    names = ("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer")
-    named = zip(names, (*counts, *tables), strict=True)
+    named = zip((*COUNTS, "cos_buffer", "sin_buffer"), (*counts, *tables), strict=True)
     push = (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
-            ("turned", turned), ("interleaved", interleaved))  # fmt: skip
+            ("turned", turned), ("interleaved", interleaved),
+            ("cached", math.prod(cache.dims[:3])))  # fmt: skip
     return (tuple((name, info) for name, info in named if info is not None), push,
-            (("FORMAT", kinds[0][1:]), ("ROTARY", str(int(None not in tables)))))  # fmt: skip
+            (("FORMAT", bits), ("ROTARY", str(int(None not in tables)))))  # fmt: skip
 
 
 @operator("CacheUpdate", domain="vklab")
@@ -67,6 +95,8 @@ def cache_update(
     require(FLOATS, X)
     given, push, defines = _parts(cache, size, (lengths, counts), (cos, sin), turned, interleaved)
     batch, heads, _, words = cache.dims
+    if dict(defines)["FORMAT"] == "8":
+        words = 16 * _pairs(size)
     if X.rank != 3 or X.dims[0] != batch or X.dims[2] != heads * size:
         raise ModelError(f"{X} does not hold rows of {heads} heads of {size} for {cache}")
     result, count = output("uint32", cache.dims), batch * X.dims[1] * heads * words
@@ -81,15 +111,20 @@ def cache_update(
 def cache_attention(
     Q: TensorInfo, key: TensorInfo, value: TensorInfo, lengths: TensorInfo, counts: TensorInfo,
     cos: TensorInfo | None = None, sin: TensorInfo | None = None, new_key: TensorInfo | None = None,
-    new_value: TensorInfo | None = None, *, num_heads: int, interleaved: int = 0, turned: int = 0,
+    new_value: TensorInfo | None = None, counters: TensorInfo | None = None, *, num_heads: int,
+    interleaved: int = 0, turned: int = 0,
 ) -> Result:  # fmt: skip
-    """Attend to the rows up to each step's own, after writing those that are given. Source: own."""
+    """Attend to the rows up to each step's own, after writing those that are given. Source: own.
+
+    With `counters`, zeros before and after, one dispatch does what otherwise takes a second.
+    """
     require(FLOATS, Q)
     q, result = Heads.of(Q, num_heads), output(Q.dtype, Q.dims)
     given, shared, defines = _parts(key, q.size, (lengths, counts), (cos, sin), turned, interleaved)
-    batch, heads, context, words = key.dims
+    batch, heads, _, words = key.dims
     fits = value.dims == key.dims and value.dtype == key.dtype and q.batch == batch
-    if not fits or num_heads % heads or words > 4 * LANES:
+    fits = fits and (counters is None or counters.dims == (ENOUGH_GROUPS,))
+    if not fits or num_heads % heads or words > 4 * LANES or q.size > 8 * LANES:
         raise ModelError(f"{Q}, {key} and {value} do not fit")
     updates: list[Any] = []
     caches: Any = [("k_buffer", key), ("v_buffer", value)]
@@ -98,38 +133,88 @@ def cache_attention(
         updates = [cache_update(key, new_key, lengths, counts, cos, sin, **turn),
                    cache_update(value, new_value, lengths, counts, size=q.size)]  # fmt: skip
         caches = [("k_buffer", updates[0].outputs[0]), ("v_buffer", updates[1].outputs[0])]
-    outputs = (result, *(each.outputs[0] for each in updates))
+    outputs, views = (result, *(each.outputs[0] for each in updates)), [(1, 1), (2, 2)]
+    views = views[: len(updates)]
+    if counters is not None:
+        views.append((len(outputs), 9))
+        outputs = (*outputs, output(counters.dtype, counters.dims))
     if not result.count:
-        return Result(outputs, views=((1, 1), (2, 2))[: len(updates)])
+        return Result(outputs, views=tuple(views))
     new: Any = [("key_buffer", new_key), ("value_buffer", new_value)]
-    appends = bool(updates) and q.length == 1  # the attention itself writes the row
-    queries, most = q.length * num_heads // heads, TILE if q.length > 1 else FEW
+    appends = bool(updates) and q.length == 1 and q.size <= MOST_NEW  # attention writes the row
+    made = _attention(
+        q, outputs[-1] if counters is not None else None,
+        (("q_buffer", Q), *(new if appends else caches), *given),
+        (("y_buffer", result), *caches * appends), shared, (*defines, ("APPENDS", str(int(appends)))),
+    )  # fmt: skip
+    before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
+    return Result(outputs, (*before, *made.dispatches), made.scratch, tuple(views))
+
+
+def _attention(
+    q: Heads, counters: TensorInfo | None, reads: Operands, writes: Operands,
+    shared: tuple[Any, ...], defines: tuple[Any, ...],
+) -> Result:  # fmt: skip
+    """Return the dispatches of an attention over a cache, and its scratch.
+
+    Args:
+        q: the queries.
+        counters: zeros, one for each workgroup that would combine parts; None to combine them by
+            a second dispatch.
+        reads: what the first dispatch reads.
+        writes: the result, and the caches if it appends to them.
+        shared: push constants of all that read a cache.
+        defines: defines of the first dispatch.
+    """
+    push, bits = dict(shared), int(dict(defines)["FORMAT"])
+    heads, context, result = push["heads"], push["context"], writes[0][1]
+    group, typed = q.count // heads, type_defines("Y", result.dtype)[::2]
+    queries, most = q.length * group, TILE if q.length > 1 else FEW
     tiles = -(-queries // min(most, max(1, SHARED // q.size)))
-    tile, rows = -(-queries // tiles), batch * q.length * num_heads
-    parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
-    sums = output("float32", (batch * heads, queries, parts, q.size))
-    largest = output("float32", (batch * heads, queries, parts, 2))
-    sizes = (("steps", q.length), ("group", num_heads // heads), *shared[:3], ("parts", parts),
+    tile, rows = -(-queries // tiles), q.batch * q.length * q.count
+    parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * q.batch * heads)))
+    is_one = counters is not None and parts > 1
+    if counters is not None:
+        parts = min(parts, MOST_PARTS)
+    sums = output("float32", (q.batch * heads, queries, parts, q.size))
+    largest = output("float32", (q.batch * heads, queries, parts, 2))
+    part: Any = (("sums_buffer", sums), ("heads_buffer", largest)) if parts > 1 else ()
+    if is_one:
+        part = (*part, ("counters_buffer", counters))
+    sizes = (("steps", q.length), ("group", group), *shared[:3], ("parts", parts),
              ("least", LEAST_KEYS))  # fmt: skip
-    typed = type_defines("Y", Q.dtype)[::2]
-    fold = max(KEYS * LANES_OF_KEY * tile, LANES * 128 // int(dict(defines)["FORMAT"]))
-    part: Any = [("sums_buffer", sums), ("heads_buffer", largest)]
+    form, lanes = {8: "Q8_0", 16: "F16", 32: "F32"}[bits], LANES
+    fold = max(KEYS * LANES_OF_KEY * tile, lanes * min(8, ELEMENTS[form]))
     first = Dispatch(
-        "cache_attention", (("q_buffer", Q), *(new if appends else caches), *given),
-        (*(part if parts > 1 else [("y_buffer", result)]), *caches * appends),
-        (parts, tiles, batch * heads), (*sizes, *shared[3:], ("scale", q.size**-0.5)),
-        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("PARTS", str(int(parts > 1))),
-         ("APPENDS", str(int(appends)))),
-        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", LANES_OF_KEY),
-         ("KEYS", KEYS), ("FOLD", fold)), flops=4 * result.count * context, iterations=context)
+        "cache_attention", reads, (*part, *writes[parts > 1 and not is_one :]),
+        (parts, tiles, q.batch * heads),
+        (*sizes, ("tiles", tiles), *shared[3:], ("scale", q.size**-0.5)),
+        (*type_defines("T", reads[0][1].dtype)[:2], *typed, *defines,
+         ("PARTS", str((parts > 1) * (1 + is_one)))),
+        (("WORKGROUP", lanes), ("ROWS", tile), ("FOURS", -(-q.size // ELEMENTS[form])),
+         ("LANES", LANES_OF_KEY), ("KEYS", KEYS), ("FOLD", fold),
+         *((("MOST_PARTS", parts),) if is_one else ())),
+        flops=4 * result.count * context, iterations=context)  # fmt: skip
     second = Dispatch(
-        "cache_combine", (*part, *given[:2]), (("y_buffer", result),), grid(rows),
+        "cache_combine", (*part, *(each for each in reads if each[0] in COUNTS)), writes[:1], grid(rows),
         (("count", rows), *sizes, ("tile", tile)), typed,
         (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
         iterations=3 * parts, stores=True)  # fmt: skip
-    before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
-    return Result(outputs, (*before, first, *(second,) * (parts > 1)),
-                  (sums, largest) * (parts > 1), ((1, 1), (2, 2))[: len(updates)])  # fmt: skip
+    return Result((result,), (first, *(second,) * (parts > 1 and not is_one)),
+                  (sums, largest) * (parts > 1))  # fmt: skip
+
+
+@operator("CacheCounters", domain="vklab")
+def cache_counters(lengths: TensorInfo) -> Result:
+    """Return zeros, int32 [256], with which attentions count their parts. Source: own.
+
+    A dispatch with more than one part has no more workgroups for each part.
+    """
+    result = output("int32", (ENOUGH_GROUPS,))
+    push = (("count", result.count), ("steps", result.count), ("context", 1))
+    return Result((result,), (Dispatch(
+        "cache_positions", (("lengths_buffer", lengths),), (("y_buffer", result),),
+        grid(-(-result.count // WORKGROUP)), push, type_defines("Y", "int32")[::2]),))
 
 
 @operator("CachePositions", domain="vklab")

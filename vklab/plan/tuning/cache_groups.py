@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from vklab.ops import cache
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNELS", "choose"]
@@ -31,10 +32,14 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     tile = queries if queries <= MOST_QUERIES else QUERIES
     if dispatch.kernel == "cache_combine":
         return replace(dispatch, push=tuple((push | {"tile": tile}).items()))
-    lanes = max(LANES, 1 << (int(constants["FOURS"]) - 1).bit_length())
-    fold = max(KEYS * int(constants["LANES"]) * tile,
-               lanes * 128 // int(dict(dispatch.defines)["FORMAT"]))  # fmt: skip
+    parts, tiles, heads = dispatch.workgroups
+    if "MOST_PARTS" in constants and -(-queries // tile) * heads > cache.ENOUGH_GROUPS:
+        tile = int(constants["ROWS"])  # there are no more counters
+    tiles = -(-queries // tile)
+    bits = int(dict(dispatch.defines)["FORMAT"])
+    pieces = int(constants["FOURS"]) * (2 if bits == 8 else 1)
+    lanes = max(LANES, 1 << (pieces - 1).bit_length())
+    fold = max(KEYS * int(constants["LANES"]) * tile, lanes * min(8, 128 // bits))
     constants |= {"WORKGROUP": lanes, "ROWS": tile, "KEYS": KEYS, "FOLD": fold}
-    parts, _, heads = dispatch.workgroups
-    return replace(dispatch, constants=tuple(constants.items()),
-                   workgroups=(parts, -(-queries // tile), heads))  # fmt: skip
+    return replace(dispatch, constants=tuple(constants.items()), workgroups=(parts, tiles, heads),
+                   push=tuple((push | {"tiles": tiles}).items()))  # fmt: skip
