@@ -86,15 +86,25 @@ class Case:
 
     def expected(self):
         """Return keys and values as the cache holds them, and the results of all valid steps."""
+        keys, values = self.rows()
+        return keys, values, self.results(keys, values)
+
+    def rows(self):
+        """Return keys and values as the cache holds them after the run."""
         rounded = {"F16": np.float16, "F32": np.float32, "Q8_0": eighths}[self.kind]
         keys, values = (rounded(old).astype(np.float64) for old in self.old)
-        results = np.zeros(self.q.shape)
-        group = self.heads // self.kv_heads
         for number, (length, count) in enumerate(zip(self.lengths, self.counts, strict=True)):
             for step in range(count):
                 new = self.rotated(self.k[number, step], length + step)
                 keys[number, :, length + step] = rounded(new)
                 values[number, :, length + step] = rounded(self.v[number, step])
+        return keys, values
+
+    def results(self, keys, values):
+        """Return the results of all valid steps, from rows that a cache holds."""
+        results = np.zeros(self.q.shape)
+        group = self.heads // self.kv_heads
+        for number, (length, count) in enumerate(zip(self.lengths, self.counts, strict=True)):
             for step in range(count):
                 end = length + step + 1
                 q = self.rotated(self.q[number, step], length + step)
@@ -103,7 +113,7 @@ class Case:
                     weights = np.exp(scores - scores.max())
                     results[number, step, head] = (weights / weights.sum()
                                                    @ values[number, head // group, :end])
-        return keys, values, results
+        return results
 
     def valid(self, array):
         """Return the steps that are no padding, of [batch, steps, ...]."""

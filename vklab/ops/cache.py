@@ -24,7 +24,7 @@ __all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions",
 
 ELEMENTS = {"F16": 8, "F32": 4, "Q8_0": 16}  # in 16 bytes of a row
 BLOCK = 32  # elements of Q8_0 that share a scale
-LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
+LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 2  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED = 1024  # elements of queries for which shared memory has room
 MOST_NEW = 512  # elements of a new row, as above
@@ -173,25 +173,26 @@ def _attention(
     tiles = -(-queries // min(most, max(1, SHARED // q.size)))
     tile, rows = -(-queries // tiles), q.batch * q.length * q.count
     parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * q.batch * heads)))
-    is_one = counters is not None and parts > 1
-    if counters is not None:
+    is_one = counters is not None and parts > 1 and q.size <= MOST_NEW
+    if is_one:
         parts = min(parts, MOST_PARTS)
-    sums = output("float32", (q.batch * heads, queries, parts, q.size))
+    four = 128 // bits
+    width = -(-q.size // four) * four if is_one else q.size
+    sums = output("float32", (q.batch * heads, queries, parts, width))
     largest = output("float32", (q.batch * heads, queries, parts, 2))
     part: Any = (("sums_buffer", sums), ("heads_buffer", largest)) if parts > 1 else ()
     if is_one:
         part = (*part, ("counters_buffer", counters))
     sizes = (("steps", q.length), ("group", group), *shared[:3], ("parts", parts),
              ("least", LEAST_KEYS))  # fmt: skip
-    form, lanes = {8: "Q8_0", 16: "F16", 32: "F32"}[bits], LANES
-    fold = max(KEYS * LANES_OF_KEY * tile, lanes * min(8, ELEMENTS[form]))
+    fold = max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four))
     first = Dispatch(
         "cache_attention", reads, (*part, *writes[parts > 1 and not is_one :]),
         (parts, tiles, q.batch * heads),
         (*sizes, ("tiles", tiles), *shared[3:], ("scale", q.size**-0.5)),
         (*type_defines("T", reads[0][1].dtype)[:2], *typed, *defines,
          ("PARTS", str((parts > 1) * (1 + is_one)))),
-        (("WORKGROUP", lanes), ("ROWS", tile), ("FOURS", -(-q.size // ELEMENTS[form])),
+        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", -(-q.size // four)),
          ("LANES", LANES_OF_KEY), ("KEYS", KEYS), ("FOLD", fold),
          *((("MOST_PARTS", parts),) if is_one else ())),
         flops=4 * result.count * context, iterations=context)  # fmt: skip

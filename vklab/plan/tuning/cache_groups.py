@@ -38,6 +38,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     tiles = -(-queries // tile)
     bits = int(dict(dispatch.defines)["FORMAT"])
     pieces = int(constants["FOURS"]) * (2 if bits == 8 else 1)
+    if "MOST_PARTS" in constants:  # the last workgroup adds up four elements an invocation
+        pieces = max(pieces, int(constants["FOURS"]) * 32 // bits)
     lanes = max(LANES, 1 << (pieces - 1).bit_length())
     fold = max(KEYS * int(constants["LANES"]) * tile, lanes * min(8, 128 // bits))
     constants |= {"WORKGROUP": lanes, "ROWS": tile, "KEYS": KEYS, "FOLD": fold}
