@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gpt2_models
 import llama_models
 import numpy as np
@@ -12,6 +14,8 @@ from vklab import settings
 from vklab.errors import ModelError, PlanError, VklabError
 from vklab.llm import cached_model, memory
 from vklab.llm.decoder import Decoder
+from vklab.llm.llama import LlamaSizes
+from vklab.llm.preparation import Preparation
 from vklab.llm.sampling import SamplingOptions, random_word, sample
 from vklab.runtime import open_devices
 from vklab.runtime.bound import programs
@@ -48,10 +52,14 @@ def error(found, expected):
     return abs(found - expected).max() / abs(expected).max()
 
 
-@pytest.mark.parametrize("cache", ["F32", "F16"])
+@pytest.mark.parametrize("cache", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize("name", seeds(*MODELS))
 def test_logits_are_those_of_float64(name, cache, device):
     file = llama_models.tiny_model(**MODELS[name])
+    if cache == "Q8_0" and LlamaSizes.of(file).head % 32:
+        with pytest.raises(ModelError, match="heads of whole blocks of 32 elements, not of 16"):
+            Decoder(file, device, cache=cache)
+        return
     expected = llama_models.logits(file, TOKENS)
     with settings.settings(FALLBACK=False), Decoder(file, device, cache=cache) as decoder:
         found = {}
@@ -174,6 +182,64 @@ def test_one_recording_is_replayed_for_each_token(tiny, device, monkeypatch):
         assert len(recorded) == 4  # two that swap the token, while one is in flight
         list(decoder.generate(limit=20))
         assert len(recorded) == 4
+
+
+def test_what_is_prepared_is_not_recorded_again(tiny, device, monkeypatch):
+    recorded = []
+    record = programs.Program.record
+    monkeypatch.setattr(programs.Program, "record", lambda self, *more: (
+        recorded.append(self), record(self, *more))[1])  # fmt: skip
+    with Decoder(tiny, device, context=40) as decoder:
+        decoder.prepare(lambda: len(decoder.model._bindings) < 2)  # that for one step is there
+        assert sorted(decoder.model._bindings) == [1, 8] and not decoder.model._loops
+        preparation = Preparation(decoder.prepare)
+        preparation._thread.join()
+        preparation.end()
+        count = len(recorded)
+        assert sorted(decoder.model._bindings) == [1, 8, 32] and count == 4
+        decoder.prompt([1] * 33)
+        for token in decoder.generate(limit=3):
+            assert 0 <= token < 45
+        assert len(recorded) == count + 1  # the other turn of the loop
+
+
+def test_a_preparation_stops_and_hides_no_error():
+    order = []
+
+    def prepare(is_wanted):
+        order.append(is_wanted())
+        while is_wanted():
+            pass
+        raise PlanError("no room")
+
+    preparation = Preparation(prepare)
+    preparation.end()
+    preparation.end()
+    assert order in ([True], [False])
+
+
+@pytest.mark.parametrize("cache", ["F16", "Q8_0"])
+def test_matrices_beyond_a_binding_are_cut_between_rows(cache, device, monkeypatch):
+    file = llama_models.tiny_model(width=256, hidden=512, tied=False, kinds={"": "Q8_0"})
+    expected = llama_models.logits(file, TOKENS)[-1]
+    opened = open_devices.open_device(device)
+
+    def narrow(size):
+        limits = {**opened.info.limits, "maxStorageBufferRange": size}
+        monkeypatch.setattr(opened, "info", replace(opened.info, limits=limits))
+
+    narrow(64 << 10)  # a matrix of 512 x 256 takes 136 KiB
+    with settings.settings(FALLBACK=False), Decoder(file, device, cache=cache) as decoder:
+        decoder.prompt(TOKENS)
+        assert error(decoder.logits[0], expected) < BOUNDS[cache]
+        [*found] = decoder.generate(limit=2)
+        dispatches = decoder.model.binding(1).program.chunk.dispatches
+    bound = [info.size_bytes for d in dispatches for _, info in d.reads + d.writes]
+    assert len(found) == 2 and 32 << 10 < max(bound) <= 64 << 10
+    narrow(1 << 10)
+    with pytest.raises(PlanError, match=r"the cache past_key.0: .* takes \d+ bytes; a kernel on "
+                                        r".* reads 1024 at most: choose a smaller context"):
+        Decoder(file, device, cache=cache)
 
 
 def test_a_decoder_has_one_cache_and_leaves_nothing(tiny, opened):

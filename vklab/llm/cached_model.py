@@ -98,13 +98,17 @@ class CachedModel:
 
     def _scratch_bytes(self) -> int:
         """Return the bytes of activations and outputs of one step and of the largest chunk."""
+        memory.require_bindable(self.graph, self.session.states[0].opened.info)
         total = 0
         for steps in {1, self.most_steps}:
             values = self.session.arrays((self._first_values(steps),))
             entry = planning.planned(self.session.roots[0], values)
             reason = planning.refusal(self.session.roots[0], entry, self._caches)
             if reason:
-                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}")
+                because = "; ".join(dict.fromkeys(
+                    why for each in entry.chunks for why in each.reasons.values()))  # fmt: skip
+                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}"
+                                 f"{because and f' ({because})'}")  # fmt: skip
             [chunk] = entry.chunks
             total += chunk.memory.arena_bytes
         return total
@@ -127,6 +131,18 @@ class CachedModel:
         if steps not in self._bindings:
             self._bindings[steps] = self._bound(self._first_values(steps), dict(self._caches))
         return self._bindings[steps]
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        """Make the bindings that are made at their first use otherwise.
+
+        Args:
+            is_wanted: asked before each; False ends the preparation.
+        """
+        for steps in STEPS:
+            if steps <= self.most_steps and is_wanted():
+                self.binding(steps)
+        if self.can_choose and is_wanted():
+            self.loop(generation.RECENT)
 
     def loop(self, recent: int) -> DeviceBinding:
         """Return the binding whose results are its next inputs, made at its first use.

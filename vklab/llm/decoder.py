@@ -213,6 +213,14 @@ class Decoder:
                 new = binding.outputs["logits"].numpy()[number, : len(part)]
                 self._values[number] = np.concatenate([self._values[number], new])
 
+    def prepare(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Record chunks of all sizes now, each of which its first prompt would wait for.
+
+        Args:
+            is_wanted: asked before each recording; False ends the preparation.
+        """
+        self._require_model().prepare(is_wanted)
+
     def rewind(self, length: int | Sequence[int] = 0) -> None:
         """Keep the first tokens only; a longer text with the same beginning continues from there.
 

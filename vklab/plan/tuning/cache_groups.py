@@ -1,4 +1,4 @@
-"""Cut attention over a cache into small workgroups, on a CPU device.
+"""Choose sizes of a language model's small kernels on a CPU device.
 
 There a barrier saves and restores the registers of every invocation. Visited by lab 19.
 """
@@ -13,7 +13,7 @@ from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNELS", "choose"]
 
-KERNELS = ("cache_attention", "cache_combine")
+KERNELS = ("cache_attention", "cache_combine", "sample_draw")
 # The fewest invocations of a workgroup, the keys of a tile, and the queries of a workgroup if they
 # are many, and at most.
 LANES, KEYS, QUERIES, MOST_QUERIES = 8, 8, 2, 3
@@ -27,6 +27,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """
     if not info.is_cpu:
         return dispatch
+    if dispatch.kernel == "sample_draw":  # whose loops it compiles for seconds
+        return replace(dispatch, constants=(*dispatch.constants, ("AHEAD", 1)))
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
     queries = push["steps"] * push["group"]
     tile = queries if queries <= MOST_QUERIES else QUERIES
