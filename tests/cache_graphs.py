@@ -126,7 +126,8 @@ def blocks_of(rows):
     parts = rows.astype(np.float32).reshape(*rows.shape[:-1], -1, 32)
     scales = (abs(parts).max(-1, keepdims=True) / 127).astype(np.float16)
     inverse = np.where(scales > 0, 1 / np.maximum(scales.astype(np.float32), 1e-30), 0)
-    return np.rint(parts * inverse).clip(-127, 127).astype(np.int8).reshape(rows.shape), scales[..., 0]
+    numbers = np.rint(parts * inverse).clip(-127, 127).astype(np.int8)
+    return numbers.reshape(rows.shape), scales[..., 0]
 
 
 def eighths(rows):

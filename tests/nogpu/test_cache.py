@@ -43,12 +43,12 @@ def test_rows_have_whole_words(size, kind, words):
 
 def test_few_queries_are_cut_along_the_keys():
     few, combined = attention()
-    assert few.workgroups == (16, 2, 8) and dict(few.constants)["ROWS"] == 2
+    assert few.workgroups == (32, 1, 8) and dict(few.constants)["ROWS"] == 4
     assert combined.workgroups == (32, 1, 1)
     [many] = attention(steps=512)
     assert many.workgroups == (1, 256, 8) and dict(many.constants)["ROWS"] == 8
     [short] = attention(context=64)
-    assert short.workgroups == (1, 2, 8)
+    assert short.workgroups == (1, 1, 8)
 
 
 @pytest.mark.parametrize("kind", ["F16", "F32", "Q8_0"])
@@ -62,7 +62,7 @@ def test_shared_memory_is_that_of_every_device(kind, heads, size):
             assert first.kernel == "cache_attention"
             row = constants["FOURS"] * elements
             words = (row + constants["KEYS"] + 1) * constants["ROWS"] + constants["FOLD"] + 128
-            words += 2 * constants["ROWS"] * constants.get("MOST_PARTS", 0)
+            words += 2 * constants["FOLD"] // row * counted  # of the parts' shares
             if steps == 1:  # the new row, as words and, before it is rounded, as floats
                 words += 2 * row * {"F16": 16, "F32": 32, "Q8_0": 8}[kind] // 32
                 words += (2 * row + row // 16) * (kind == "Q8_0")
@@ -77,8 +77,6 @@ def test_the_last_workgroup_combines_parts_that_are_counted():
     assert [name for name, _ in one.writes][:3] == ["sums_buffer", "heads_buffer",
                                                     "counters_buffer"]
     assert one.workgroups[1] * one.workgroups[2] <= cache.ENOUGH_GROUPS
-    [wide] = attention(kv_heads=1, heads=1, is_counted=True, context=1 << 16)
-    assert wide.workgroups[0] == dict(wide.constants)["MOST_PARTS"] == cache.MOST_PARTS
     [whole] = attention(context=64, is_counted=True)  # one part needs no counter
     assert dict(whole.defines)["PARTS"] == "0"
     with pytest.raises(ModelError, match="do not fit"):
@@ -147,7 +145,7 @@ def test_a_cache_that_no_kernel_can_read_is_refused_with_the_numbers():
 
 
 def test_unknown_formats_and_sizes_are_refused():
-    with pytest.raises(ModelError, match="unknown format 'Q4_0' of a cache; choose F16, F32 or Q8"):
+    with pytest.raises(ModelError, match="unknown format 'Q4_0' of a cache; choose F16, F32, Q8_0"):
         cache.row_words(64, "Q4_0")
     with pytest.raises(ModelError, match="Q8_0 holds heads of whole blocks of 32 .*, not of 80; "):
         cache.row_words(80, "Q8_0")

@@ -8,58 +8,35 @@ Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023; ggml's Q8_0.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from vklab.errors import ModelError
 from vklab.ops.attention import Heads
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import require
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, Operands, TensorInfo
+from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions", "cache_update",
            "row_words"]  # fmt: skip
 
-ELEMENTS = {"F16": 8, "F32": 4, "Q8_0": 16}  # in 16 bytes of a row
+FORMATS = {"F16": 8, "F32": 4, "Q8_0": 16}  # elements in 16 bytes of a row
 BLOCK = 32  # elements of Q8_0 that share a scale
-LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 2  # FEW: the most queries of one step in a workgroup
+LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
-SHARED = 1024  # elements of queries for which shared memory has room
-MOST_NEW = 512  # elements of a new row, as above
-MOST_PARTS = 64  # that one workgroup combines
-COUNTS = ("lengths_buffer", "counts_buffer")
+SHARED, MOST_NEW = 1024, 512  # elements of queries, of a new row, that fit in shared memory
 
 
 def row_words(size: int, kind: str) -> int:
-    """Return the 32-bit words of a row of `size` elements, with its scales.
-
-    ModelError for an unknown format, and for a size of which Q8_0 has no whole blocks.
-    """
-    if kind not in ELEMENTS:
-        *most, last = ELEMENTS
-        raise ModelError(f"unknown format {kind!r} of a cache; choose {', '.join(most)} or {last}")
-    if kind == "Q8_0":
-        if size % BLOCK:
-            raise ModelError(f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, "
-                             f"not of {size}; choose F16 or F32")  # fmt: skip
-        return size // 4 + _pairs(size)
-    return -(-size // ELEMENTS[kind]) * 4
-
-
-def _pairs(size: int) -> int:
-    """Return the words of the scales of a row of Q8_0."""
-    return -(-size // (2 * BLOCK))
-
-
-def _kind(cache: TensorInfo, size: int) -> str:
-    """Return the format of a cache of rows of `size` elements."""
-    kinds = [kind for kind in ELEMENTS if (kind != "Q8_0" or size % BLOCK == 0)
-             and cache.shape[-1] == row_words(size, kind)]  # fmt: skip
-    if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
-        raise ModelError(f"{cache} is no cache of rows of {size} elements")
-    return kinds[0]
+    """Return the 32-bit words of a row of `size` elements; ModelError if there are none."""
+    if kind not in FORMATS:
+        raise ModelError(f"unknown format {kind!r} of a cache; choose {', '.join(FORMATS)}")
+    if kind == "Q8_0" and size % BLOCK:
+        raise ModelError(f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, not "
+                         f"of {size}; choose F16 or F32")  # fmt: skip
+    scales = -(-size // (2 * BLOCK))
+    return size // 4 + scales if kind == "Q8_0" else -(-size // FORMATS[kind]) * 4
 
 
 def _parts(
@@ -67,7 +44,10 @@ def _parts(
     tables: tuple[TensorInfo | None, TensorInfo | None], turned: int, interleaved: int,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Return buffers, push constants and defines that writers and readers of a cache share."""
-    bits = {"F16": "16", "F32": "32", "Q8_0": "8"}[_kind(cache, size)]
+    kinds = [kind for kind in FORMATS if (kind != "Q8_0" or size % BLOCK == 0)
+             and cache.shape[-1] == row_words(size, kind)]  # fmt: skip
+    if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
+        raise ModelError(f"{cache} is no cache of rows of {size} elements")
     for info in counts:
         if info.dtype != "int32" or info.dims != cache.dims[:1]:
             raise ModelError(f"{info} must be int32[{cache.dims[0]}], one number a sequence")
@@ -77,12 +57,14 @@ def _parts(
             turned > size or table.dims[0] < cache.dims[2]
         ):
             raise ModelError(f"{table} has no {turned} / 2 angles for {cache.dims[2]} rows")
-    named = zip((*COUNTS, "cos_buffer", "sin_buffer"), (*counts, *tables), strict=True)
+    names = ("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer")
+    named = zip(names, (*counts, *tables), strict=True)
     push = (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
             ("turned", turned), ("interleaved", interleaved),
-            ("cached", math.prod(cache.dims[:3])))  # fmt: skip
+            ("cached", cache.count // max(cache.dims[3], 1)))  # fmt: skip
     return (tuple((name, info) for name, info in named if info is not None), push,
-            (("FORMAT", bits), ("ROTARY", str(int(None not in tables)))))  # fmt: skip
+            (("FORMAT", str(128 // FORMATS[kinds[0]])),
+             ("ROTARY", str(int(None not in tables)))))  # fmt: skip
 
 
 @operator("CacheUpdate", domain="vklab")
@@ -95,8 +77,8 @@ def cache_update(
     require(FLOATS, X)
     given, push, defines = _parts(cache, size, (lengths, counts), (cos, sin), turned, interleaved)
     batch, heads, _, words = cache.dims
-    if dict(defines)["FORMAT"] == "8":
-        words = 16 * _pairs(size)
+    if dict(defines)["FORMAT"] == "8":  # whole pairs of blocks
+        words = -(-size // (2 * BLOCK)) * 16
     if X.rank != 3 or X.dims[0] != batch or X.dims[2] != heads * size:
         raise ModelError(f"{X} does not hold rows of {heads} heads of {size} for {cache}")
     result, count = output("uint32", cache.dims), batch * X.dims[1] * heads * words
@@ -114,17 +96,14 @@ def cache_attention(
     new_value: TensorInfo | None = None, counters: TensorInfo | None = None, *, num_heads: int,
     interleaved: int = 0, turned: int = 0,
 ) -> Result:  # fmt: skip
-    """Attend to the rows up to each step's own, after writing those that are given. Source: own.
-
-    With `counters`, zeros before and after, one dispatch does what otherwise takes a second.
-    """
+    """Attend to the rows up to each step's own, after writing those that are given. Source: own."""
     require(FLOATS, Q)
     q, result = Heads.of(Q, num_heads), output(Q.dtype, Q.dims)
     given, shared, defines = _parts(key, q.size, (lengths, counts), (cos, sin), turned, interleaved)
-    batch, heads, _, words = key.dims
+    batch, heads, context, words = key.dims
     fits = value.dims == key.dims and value.dtype == key.dtype and q.batch == batch
-    fits = fits and (counters is None or counters.dims == (ENOUGH_GROUPS,))
-    if not fits or num_heads % heads or words > 4 * LANES or q.size > 8 * LANES:
+    short = counters is not None and counters.count < ENOUGH_GROUPS
+    if not fits or short or num_heads % heads or words > 4 * LANES or q.size > 8 * LANES:
         raise ModelError(f"{Q}, {key} and {value} do not fit")
     updates: list[Any] = []
     caches: Any = [("k_buffer", key), ("v_buffer", value)]
@@ -133,89 +112,53 @@ def cache_attention(
         updates = [cache_update(key, new_key, lengths, counts, cos, sin, **turn),
                    cache_update(value, new_value, lengths, counts, size=q.size)]  # fmt: skip
         caches = [("k_buffer", updates[0].outputs[0]), ("v_buffer", updates[1].outputs[0])]
-    outputs, views = (result, *(each.outputs[0] for each in updates)), [(1, 1), (2, 2)]
-    views = views[: len(updates)]
-    if counters is not None:
-        views.append((len(outputs), 9))
-        outputs = (*outputs, output(counters.dtype, counters.dims))
+    zeros = [] if counters is None else [output(counters.dtype, counters.dims)]
+    outputs = (result, *(each.outputs[0] for each in updates), *zeros)
+    views = (*[(1, 1), (2, 2)][: len(updates)], *((len(outputs) - 1, 9) for _ in zeros))
     if not result.count:
-        return Result(outputs, views=tuple(views))
+        return Result(outputs, views=views)
     new: Any = [("key_buffer", new_key), ("value_buffer", new_value)]
     appends = bool(updates) and q.length == 1 and q.size <= MOST_NEW  # attention writes the row
-    made = _attention(
-        q, outputs[-1] if counters is not None else None,
-        (("q_buffer", Q), *(new if appends else caches), *given),
-        (("y_buffer", result), *caches * appends), shared, (*defines, ("APPENDS", str(int(appends)))),
-    )  # fmt: skip
-    before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
-    return Result(outputs, (*before, *made.dispatches), made.scratch, tuple(views))
-
-
-def _attention(
-    q: Heads, counters: TensorInfo | None, reads: Operands, writes: Operands,
-    shared: tuple[Any, ...], defines: tuple[Any, ...],
-) -> Result:  # fmt: skip
-    """Return the dispatches of an attention over a cache, and its scratch.
-
-    Args:
-        q: the queries.
-        counters: zeros, one for each workgroup that would combine parts; None to combine them by
-            a second dispatch.
-        reads: what the first dispatch reads.
-        writes: the result, and the caches if it appends to them.
-        shared: push constants of all that read a cache.
-        defines: defines of the first dispatch.
-    """
-    push, bits = dict(shared), int(dict(defines)["FORMAT"])
-    heads, context, result = push["heads"], push["context"], writes[0][1]
-    group, typed = q.count // heads, type_defines("Y", result.dtype)[::2]
-    queries, most = q.length * group, TILE if q.length > 1 else FEW
+    queries, most = q.length * num_heads // heads, TILE if q.length > 1 else FEW
     tiles = -(-queries // min(most, max(1, SHARED // q.size)))
-    tile, rows = -(-queries // tiles), q.batch * q.length * q.count
-    parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * q.batch * heads)))
-    is_one = counters is not None and parts > 1 and q.size <= MOST_NEW
-    if is_one:
-        parts = min(parts, MOST_PARTS)
-    four = 128 // bits
-    width = -(-q.size // four) * four if is_one else q.size
-    sums = output("float32", (q.batch * heads, queries, parts, width))
-    largest = output("float32", (q.batch * heads, queries, parts, 2))
-    part: Any = (("sums_buffer", sums), ("heads_buffer", largest)) if parts > 1 else ()
-    if is_one:
-        part = (*part, ("counters_buffer", counters))
-    sizes = (("steps", q.length), ("group", group), *shared[:3], ("parts", parts),
+    tile, rows = -(-queries // tiles), batch * q.length * num_heads
+    parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
+    counts_parts = bool(zeros) and parts > 1 and q.size <= MOST_NEW  # in one dispatch, not in two
+    four, folds = 128 // int(dict(defines)["FORMAT"]), 1 + (q.size <= SHARED // 8 and tile > 1)
+    width = -(-q.size // four) * four if counts_parts else q.size
+    sums = output("float32", (batch * heads, queries, parts, width))
+    largest = output("float32", (batch * heads, queries, parts, 2))
+    sizes = (("steps", q.length), ("group", num_heads // heads), *shared[:3], ("parts", parts),
              ("least", LEAST_KEYS))  # fmt: skip
-    fold = max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four))
+    typed = type_defines("Y", Q.dtype)[::2]
+    part: Any = [("sums_buffer", sums), ("heads_buffer", largest)] * (parts > 1)
+    done: Any = [("counters_buffer", each) for each in zeros if counts_parts]
     first = Dispatch(
-        "cache_attention", reads, (*part, *writes[parts > 1 and not is_one :]),
-        (parts, tiles, q.batch * heads),
+        "cache_attention", (("q_buffer", Q), *(new if appends else caches), *given),
+        (*part, *done, *([("y_buffer", result)] * (counts_parts or parts == 1)), *caches * appends),
+        (parts, tiles, batch * heads),
         (*sizes, ("tiles", tiles), *shared[3:], ("scale", q.size**-0.5)),
-        (*type_defines("T", reads[0][1].dtype)[:2], *typed, *defines,
-         ("PARTS", str((parts > 1) * (1 + is_one)))),
+        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("APPENDS", str(int(appends))),
+         ("PARTS", str((parts > 1) * (1 + counts_parts)))),
         (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", -(-q.size // four)),
-         ("LANES", LANES_OF_KEY), ("KEYS", KEYS), ("FOLD", fold),
-         *((("MOST_PARTS", parts),) if is_one else ())),
+         ("LANES", LANES_OF_KEY), ("KEYS", KEYS),
+         ("FOLD", max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four) * folds))),
         flops=4 * result.count * context, iterations=context)  # fmt: skip
     second = Dispatch(
-        "cache_combine", (*part, *(each for each in reads if each[0] in COUNTS)), writes[:1], grid(rows),
+        "cache_combine", (*part, *given[:2]), (("y_buffer", result),), grid(rows),
         (("count", rows), *sizes, ("tile", tile)), typed,
         (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
         iterations=3 * parts, stores=True)  # fmt: skip
-    return Result((result,), (first, *(second,) * (parts > 1 and not is_one)),
-                  (sums, largest) * (parts > 1))  # fmt: skip
+    before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
+    return Result(outputs, (*before, first, *(second,) * (parts > 1 and not counts_parts)),
+                  (sums, largest) * (parts > 1), views)  # fmt: skip
 
 
 @operator("CacheCounters", domain="vklab")
-def cache_counters(lengths: TensorInfo) -> Result:
-    """Return zeros, int32 [256], with which attentions count their parts. Source: own.
-
-    A dispatch with more than one part has no more workgroups for each part.
-    """
-    result = output("int32", (ENOUGH_GROUPS,))
-    push = (("count", result.count), ("steps", result.count), ("context", 1))
-    return Result((result,), (Dispatch(
-        "cache_positions", (("lengths_buffer", lengths),), (("y_buffer", result),),
-        grid(-(-result.count // WORKGROUP)), push, type_defines("Y", "int32")[::2]),))
+def cache_counters(lengths: TensorInfo) -> Answer:
+    """Return zeros, enough for an attention to count the parts of each tile. Source: own."""
+    zeros = output("int32", (lengths.dims[0], ENOUGH_GROUPS))
+    return cache_positions(zeros, lengths, context=1)
 
 
 @operator("CachePositions", domain="vklab")

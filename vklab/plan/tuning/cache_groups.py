@@ -35,12 +35,13 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if dispatch.kernel == "cache_combine":
         return replace(dispatch, push=tuple((push | {"tile": tile}).items()))
     parts, tiles, heads = dispatch.workgroups
-    if "MOST_PARTS" in constants and -(-queries // tile) * heads > cache.ENOUGH_GROUPS:
+    counts_parts = dict(dispatch.defines)["PARTS"] == "2"
+    if counts_parts and -(-queries // tile) * heads > cache.ENOUGH_GROUPS:
         tile = int(constants["ROWS"])  # there are no more counters
     tiles = -(-queries // tile)
     bits = int(dict(dispatch.defines)["FORMAT"])
     pieces = int(constants["FOURS"]) * (2 if bits == 8 else 1)
-    if "MOST_PARTS" in constants:  # the last workgroup adds up four elements an invocation
+    if counts_parts:  # the last workgroup adds up four elements an invocation
         pieces = max(pieces, int(constants["FOURS"]) * 32 // bits)
     lanes = max(LANES, 1 << (pieces - 1).bit_length())
     fold = max(KEYS * int(constants["LANES"]) * tile, lanes * min(8, 128 // bits))
