@@ -43,12 +43,12 @@ def test_rows_have_whole_words(size, kind, words):
 
 def test_few_queries_are_cut_along_the_keys():
     few, combined = attention()
-    assert few.workgroups == (32, 1, 8) and dict(few.constants)["ROWS"] == 4
+    assert few.workgroups == (16, 2, 8) and dict(few.constants)["ROWS"] == 2
     assert combined.workgroups == (32, 1, 1)
     [many] = attention(steps=512)
     assert many.workgroups == (1, 256, 8) and dict(many.constants)["ROWS"] == 8
     [short] = attention(context=64)
-    assert short.workgroups == (1, 1, 8)
+    assert short.workgroups == (1, 2, 8)
 
 
 @pytest.mark.parametrize("kind", ["F16", "F32", "Q8_0"])

@@ -23,7 +23,7 @@ __all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions",
 
 FORMATS = {"F16": 8, "F32": 4, "Q8_0": 16}  # elements in 16 bytes of a row
 BLOCK = 32  # elements of Q8_0 that share a scale
-LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
+LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 2  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
 SHARED, MOST_NEW = 1024, 512  # elements of queries, of a new row, that fit in shared memory
 
