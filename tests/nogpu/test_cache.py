@@ -8,6 +8,7 @@ import pytest
 from cache_graphs import Case
 from fake_device import fake_device
 
+from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Node
@@ -104,6 +105,22 @@ def test_a_cpu_has_small_workgroups(size, kind, lanes):
     assert first.workgroups == (dispatches[0].workgroups[0], 6, 8)
     gpu = fake_device(type="discrete_gpu")
     assert [variants.choose(each, gpu) for each in dispatches] == [(each,) for each in dispatches]
+
+
+def test_one_workgroup_samples_where_memory_is_not_shared():
+    inputs = [TensorInfo("logits", "float32", (2, 5000)), TensorInfo("recent", "int32", (2, 64)),
+              TensorInfo("step", "int32", (2,)), TensorInfo("options", "uint32", (1, 12))]
+    made = registry.apply("SampleToken", inputs, {}, 1, "vklab")
+    assert isinstance(made, registry.Result)
+    draw, gpu = made.dispatches[1], fake_device(type="discrete_gpu")
+    [many] = variants.choose(draw, gpu)
+    assert many.workgroups == (10, 1, 1) and dict(many.push)["slices"] == 5  # of 1,024 tokens
+    metal = replace(gpu, extensions=frozenset({"VK_KHR_portability_subset"}))
+    with settings.settings(DISABLE_COUNTED_PARTS=True):
+        [alone] = variants.choose(draw, gpu)
+    assert variants.choose(draw, metal) == (alone,)
+    assert alone == draw and draw.workgroups == (2, 1, 1) and dict(draw.push)["slices"] == 1
+    assert not cache_groups.can_share(metal) and cache_groups.can_share(gpu)
 
 
 def changed(graph, *nodes):

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.llm import generation, memory
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
+from vklab.plan.tuning import cache_groups
 from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
@@ -32,13 +32,8 @@ MOST_OUTPUT_BYTES = 64 << 20
 
 
 def can_count_parts(device: int | str | None) -> bool:
-    """Return whether the last workgroup of an attention may add up what others have written.
-
-    Metal has no barrier for the memory of other workgroups. DISABLE_COUNTED_PARTS switches it off.
-    """
-    info = open_devices.select(device)
-    return ("VK_KHR_portability_subset" not in info.extensions
-            and not settings.get("DISABLE_COUNTED_PARTS"))  # fmt: skip
+    """Return whether the last workgroup of an attention may add up what others have written."""
+    return cache_groups.can_share(open_devices.select(device))
 
 
 def chunk_of(left: int) -> int:
