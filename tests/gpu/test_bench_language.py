@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
+import numpy as np
 import pytest
 
 from vklab import cli
-from vklab.bench import language
+from vklab.bench import language, language_peer, language_runs, loading_memory
 from vklab.errors import ModelError
 
+# Two turns: of each rate, the median of the faster half counts.
 SAYS = """#!{python}
-import json, sys
-assert {{"-p", "9", "-n", "3", "-d", "2"}} <= set(sys.argv), sys.argv
-print(json.dumps([{{"n_prompt": 9, "n_gen": 0, "avg_ts": 12.5}},
-                  {{"n_prompt": 0, "n_gen": 3, "avg_ts": 2.5}}]))
+import json, os, pathlib, sys
+assert {{"-p", "-n", "3", "-d", "0,2", "-ngl"}} <= set(sys.argv), sys.argv
+assert {{"9", "2048,9"}} & set(sys.argv), sys.argv
+turns = pathlib.Path(__file__).with_suffix(".turns")
+turns.write_text(turns.read_text() + "." if turns.exists() else ".")
+on_cpu = os.environ.get("GGML_VK_VISIBLE_DEVICES") == ""
+rate = (1000 if on_cpu else 0) + len(turns.read_text())
+print(json.dumps([each for depth in (0, 2) for each in (
+    {{"n_prompt": 2048, "n_gen": 0, "n_depth": depth, "avg_ts": 1e9}},
+    {{"n_prompt": 9, "n_gen": 0, "n_depth": depth, "avg_ts": 7, "samples_ts": [rate, 1]}},
+    {{"n_prompt": 0, "n_gen": 3, "n_depth": depth, "avg_ts": depth + 0.5}})]))
 """
 FAILS = "#!{python}\nimport sys\nsys.exit('no such model')\n"
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(language, "SETTLE_S", 0.0)
-    monkeypatch.setattr(language, "WARM_S", 0.0)
-    monkeypatch.setattr(language, "REPEATS", 1)
+    monkeypatch.setattr(language_runs, "SETTLE_S", 0.0)
+    monkeypatch.setattr(language_runs, "REPEATS", 1)
 
 
 def program(tmp_path, text):
@@ -35,31 +44,59 @@ def program(tmp_path, text):
     return str(path)
 
 
-def test_both_runners_have_a_row(tmp_path, device_index, capsys):
-    llama = program(tmp_path, SAYS)
+def test_both_runners_have_rows(tmp_path, device_index, capsys):
+    llama, output = program(tmp_path, SAYS), tmp_path / "rows.json"
     asked = ["bench", "--llm", "--shape", "tiny", "--type", "Q4_K_M", "--prompt", "9", "--generate",
-             "3", "--depth", "2", "--device", str(device_index)]  # fmt: skip
+             "3", "--depth", "0", "--depth", "2", "--device", str(device_index),
+             "-o", str(output)]  # fmt: skip
     assert cli.main([*asked, "--llama-bench", llama, "--json"]) == 0
-    ours, theirs = json.loads(capsys.readouterr().out)["rows"]
-    assert (ours["model"], ours["kind"], ours["runner"], ours["depth"]) == (
-        "tiny", "Q4_K_M", "vklab", 2)  # fmt: skip
-    assert ours["prompt_per_s"] > 0 and ours["decode_per_s"] > 0 and ours["device_us"] > 0
-    # 2 layers of 256 x 256, 256 x 128 twice, 256 x 512 thrice, and 512 x 256 for the logits
-    assert 600_000 < ours["bytes_per_token"] < 900_000 and ours["dispatches"] > 10
-    assert ours["roof_share"] > 0
-    assert (theirs["runner"], theirs["prompt_per_s"], theirs["decode_per_s"]) == (
-        "llama.cpp", 12.5, 2.5)  # fmt: skip
-    assert cli.main(asked) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(output.read_text("utf-8"))
+    assert [path.name for path in tmp_path.iterdir() if "writing" in path.name] == []
+    on_cpu = told["machine"]["type"] == "cpu"
+    assert (told["machine"]["bytes_per_s"] is None) == on_cpu
+    runners = ["vklab", "llama.cpp", *["llama.cpp CPU"] * on_cpu]
+    rows = told["rows"]
+    assert [(row["runner"], row["depth"]) for row in rows] == [
+        (runner, depth) for runner in runners for depth in (0, 2)]  # fmt: skip
+    for ours in rows[:2]:
+        assert (ours["model"], ours["kind"], ours["error"]) == ("tiny", "Q4_K_M", "")
+        assert ours["prompt_per_s"] > 0 and ours["decode_per_s"] > 0 and ours["device_us"] > 0
+        # 2 layers of 256 x 256, 256 x 128 twice, 256 x 512 thrice, and 512 x 256 for the logits
+        assert 600_000 < ours["bytes_per_token"] < 900_000 and ours["dispatches"] > 10
+        assert (ours["roof_share"] is None) if on_cpu else 0 < ours["roof_share"] < 1
+    first = rows[0]
+    assert set(first["samplers"]) == set(language_runs.SAMPLERS)
+    assert first["load_s"] > 0 and first["first_token_s"] > 0 and first["reload_s"] > 0
+    assert first["load_staging_bytes"] < 64 << 20
+    turns = (1, 3, 1002, 1004) if on_cpu else (1, 2)
+    assert rows[2]["prompt_per_s"] == sum(turns[:2]) / 2
+    assert [row["decode_per_s"] for row in rows[2:4]] == [0.5, 2.5]
+    assert not on_cpu or rows[4]["prompt_per_s"] == 1003
+    assert cli.main([*asked[:-2], "--cache", "F32"]) == 0
     shown = capsys.readouterr().out
     assert "decode t/s" in shown and "Q4_K_M" in shown
 
 
 @pytest.mark.full
 def test_a_failing_llama_bench_is_a_row_with_its_reason(tmp_path, device_index):
-    lengths = language.Lengths(9, 3, 2)
-    rows = list(language.measure(["tiny"], ["Q8_0"], lengths, device_index,
-                                 program(tmp_path, FAILS)))  # fmt: skip
+    model = next(language.models(["data/novels_llama.gguf"], (), ()))
+    assert model[:2] == ("novels_llama", "F16")
+    one, rows = language.measure(model, language.Lengths(9, 3), device_index,
+                                 language.Machine({}, None), program(tmp_path, FAILS))  # fmt: skip
+    assert rows[0].decode_per_s > 0 and one[0].samplers == rows[0].samplers
     assert rows[1].error == "no such model" and rows[1].decode_per_s is None
+    [[row]] = language.measure(model, language.Lengths(9, 3, (5000,)), device_index,
+                               language.Machine({}, None))  # fmt: skip
+    assert "5009 is not among 1 to" in row.error
+
+
+def test_host_memory_is_watched(opened):
+    with loading_memory.watched(opened) as found:
+        kept = np.ones(40 << 20, np.uint8)
+        time.sleep(0.05)
+    assert found.anonymous is None or kept.nbytes <= found.anonymous < 2 * kept.nbytes
+    assert found.staging == 0
 
 
 @pytest.mark.parametrize(("given", "message"), [
@@ -73,4 +110,4 @@ def test_lengths_and_programs_that_are_none():
     with pytest.raises(ModelError, match="choose 1 or more tokens"):
         language.Lengths(0)
     with pytest.raises(ModelError, match="/nowhere/llama-bench is no program"):
-        language.llama_bench("/nowhere/llama-bench")
+        language_peer.program("/nowhere/llama-bench")

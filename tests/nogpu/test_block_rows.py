@@ -50,6 +50,37 @@ def test_other_devices_keep_the_dispatch(changes):
         assert chosen(given, **changes) is given
 
 
+@pytest.mark.parametrize(("rows", "blocks_"), [(1, 1), (9, 2)])
+@pytest.mark.parametrize("block_type", ["F16", "BF16", "F32", "Q8_0", "Q4_1"])
+def test_a_cpu_loads_words_in_pairs(block_type, rows, blocks_):
+    made = chosen(product(rows, block_type), features=frozenset({"shaderInt64"}))
+    assert made.kernel == "matvec_pairs" and dict(made.defines)["FORMAT"] == block_type
+    assert dict(made.defines)["FLOATS"] == str(int("F" in block_type))
+    assert dict(made.constants) == {"ROWS": min(rows, 8), "WORKGROUP": 32}
+    assert made.workgroups == (3, 1, blocks_)
+    assert chosen(product(rows, block_type)).kernel == "matvec_blocks"
+    for other in (product(rows, "Q5_0"), product(rows, "Q8_0", count=69)):  # 4 bytes are left
+        found = chosen(other, features=frozenset({"shaderInt64"}))
+        assert found.kernel == "matvec_blocks"
+
+
+@pytest.mark.parametrize("block_type", ["Q4_1", "F32"])
+def test_a_cpu_multiplies_many_rows_as_floats(block_type):
+    given = product(16, block_type)
+    info = fake_device({"minSubgroupSize": 8}, type="cpu", subgroup_size=8)
+    *floats, made = variants.choose(given, info)
+    assert made.kernel == "matmul" and made.writes == given.writes and made.flops == given.flops
+    assert [each.kernel for each in floats] == ["gather_blocks"] * (block_type != "F32")
+    weights = dict(made.reads)["b_buffer"]
+    assert (weights.dtype, weights.shape) == ("float32", (70, 64))
+    assert all(each.writes == (("y_buffer", weights),) for each in floats)
+    for smaller in (product(15, block_type), product(16, block_type, count=31)):
+        assert [each.kernel for each in variants.choose(smaller, info)] == ["matvec_blocks"]
+    small = fake_device({"minSubgroupSize": 8, "maxStorageBufferRange": 4 * 70 * 64 - 1},
+                        type="cpu", subgroup_size=8)  # fmt: skip
+    assert [each.kernel for each in variants.choose(given, small)] == ["matvec_blocks"]
+
+
 def test_rows_that_end_within_a_step_keep_the_dispatch():
     given = product(2, "F16", 40)
     assert chosen(given) is given
@@ -78,7 +109,8 @@ def test_the_operator_chooses_by_the_rows_of_a(rows, kernel):
 
 
 def test_a_machine_without_a_compiler_has_the_kernels():
-    stock = {variant for name in ("matvec_blocks", "matmul_blocks", "gather_blocks") for variant in
+    names = ("matvec_blocks", "matvec_pairs", "matmul_blocks", "gather_blocks")
+    stock = {variant for name in names for variant in
              stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")}  # fmt: skip
 
     def is_stock(dispatch):
@@ -87,6 +119,7 @@ def test_a_machine_without_a_compiler_has_the_kernels():
     for name in blocks.FORMATS:
         assert is_stock(product(1, name, 256)) and is_stock(product(9, name, 256))
         assert is_stock(chosen(product(1, name, 256)))
+        assert is_stock(chosen(product(1, name, 256), features=frozenset({"shaderInt64"})))
         size = 4 * blocks.FORMATS[name].row_bytes(256)
         made = registry.apply(
             "GatherBlocks", (TensorInfo("b", "uint32", (-(-size // 4),)),

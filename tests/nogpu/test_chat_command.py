@@ -21,10 +21,11 @@ def command(monkeypatch, capsys, tmp_path):
     """Return a function that runs a command on scripted answers: (code, stdout, stderr)."""
 
     def run(line, answers, stdin="", context=256):
-        def load(path, device, context_, cache, progress, report):
+        def load(path, device, context_, cache, progress, report, devices, layers):
             model = scripted(answers, context)
             report(model.decoder.sizes)
             run.asked = (device, context_, cache)
+            run.placed = (devices, layers)
             run.model = model
             return model
 
@@ -64,10 +65,15 @@ def test_options_reach_the_model(command):
             "--cache", "F32", "-n", "2", "--stop", "x", "--stop", "rl"]  # fmt: skip
     code, out, err = command(line, ["hello world"] * 2, "hi\nhi\n")
     assert code == 0 and out == "hello wo\n" * 2 and "a stop string appeared" in err
-    assert command.asked == ("cpu", 99, "F32")
+    assert command.asked == ("cpu", 99, "F32") and command.placed == (None, None)
     options, limit = command.model.decoder.calls[0]
     assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.5, 3, 0.7, 0.1)
     assert (options.repeat_penalty, options.seed, limit) == (1.2, 9, 2)
+    for line, placed in ((["--devices", "all"], ("all", None)),
+                         (["--devices", "0, lava", "--layers", "3"], (["0", "lava"], [3])),
+                         (["--layers", "3,4"], (None, [3, 4]))):  # fmt: skip
+        assert command(["generate", "-p", "hi", *line], [f"a{END}"])[0] == 0
+        assert command.placed == placed
 
 
 def test_an_interrupt_stops_the_answer_not_the_chat(command):
@@ -162,6 +168,7 @@ def test_generate_continues_a_text(command):
     (["generate", "-p", "a" * 300], 2, "a context of 256 has no room"),
     (["generate", "-p", "a", "--top-p", "7"], 2, "top_p"),
     (["generate", "-p", "a", "-n", "0"], 2, "--max-tokens"),
+    (["generate", "-p", "a", "--layers", "1.5"], 2, "write a number, or several"),
     (["generate", "-p", "a", "--temperature", "-1"], 2, "--temperature"),
     (["generate", "-p", "a", "--stop", ""], 2, "stop strings"),
     (["generate"], 2, "--prompt"),

@@ -119,7 +119,7 @@ def word_products() -> Iterator[Dispatch]:
 
 
 def built() -> Iterator[Dispatch]:
-    """Yield the dispatches of all nodes above, and the variants of their products on a GPU."""
+    """Yield the dispatches of all nodes above, and the variants of their products."""
     dots = fake_device(features=frozenset({"shaderIntegerDotProduct"}))
     for product in word_products():
         yield from variants.choose(product, dots)
@@ -138,6 +138,8 @@ def built() -> Iterator[Dispatch]:
         made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
                               "vklab")  # fmt: skip
         yield from variants.choose(*made.dispatches, gpu)
+        yield from variants.choose(*made.dispatches, replace(gpu, type="cpu", features=frozenset({
+            "shaderInt64"})))  # fmt: skip
     for dtype in ("float32", "float16"):
         three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
@@ -180,7 +182,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides
     others |= {"matmul_blocks", "matvec_blocks"}  # the number of rows chooses
-    others |= {"matvec_floats", "matvec_units", "unpack_units"}
+    others |= {"matvec_floats", "matvec_pairs", "matvec_units", "unpack_units"}
     assert {name for name, _, _ in calls} | others == set(KERNELS)
 
 

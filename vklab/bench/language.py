@@ -1,69 +1,84 @@
-"""Speed of language models: random weights of real shapes, llama.cpp's llama-bench in turn.
+"""Speed of language models: files or random weights of real shapes, llama.cpp in turn beside them.
 
-Rates are of whole runs on the host's clock, each the median of some; the device's time is of one
-token on its own clock. Every row of one report comes from one process on one machine.
-Visited by lab 19. Source: llama.cpp, tools/llama-bench.
+Every rate is the median of the faster half of its samples, of either runner: what a GPU does while
+its clocks are still rising, or another process holds a core, is left out. The device's time is of
+one token on its own clock. Visited by lab 19.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from vklab.errors import ModelError
+from vklab.bench import clocks, language_peer, language_runs, loading_memory, roofs
+from vklab.bench.language_peer import Peer, Rates
+from vklab.bench.language_runs import Runs
+from vklab.errors import ModelError, VklabError
 from vklab.llm import gguf, synthetic
 from vklab.llm.decoder import Decoder
-from vklab.llm.generating import Loop
 from vklab.llm.gguf import GgufFile
-from vklab.llm.sampling import SamplingOptions
 from vklab.runtime import open_devices
-from vklab.runtime.observe import calibration, timestamps
 
-__all__ = ["Lengths", "Row", "llama_bench", "measure"]
+__all__ = ["Lengths", "Machine", "Row", "machine", "measure", "models"]
 
-# Clocks of an idle GPU are slow: it multiplies matrices for some seconds before anything is timed,
-# and does what is timed for a moment.
-WARM_S, SETTLE_S, REPEATS, SLOW_S = 2.5, 0.4, 5, 5.0
-LLAMA_SECONDS = 900
-# Layers that llama-bench puts on the device: all of any model.
-ALL_LAYERS = "999"
+ROUNDS = 2
+PEER_REPEATS, CPU_PEER_REPEATS = 3, 1
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of a measurement: of the prompt, generated, and in the cache before them."""
+    """Tokens of a measurement: of the prompt, generated, and in the cache before them.
+
+    `cache` is the format of vklab's cache.
+    """
 
     prompt: int = 512
     generate: int = 128
-    depth: int = 0
+    depths: tuple[int, ...] = (0,)
+    cache: str = "F16"
 
     def __post_init__(self) -> None:
-        if min(self.prompt, self.generate) < 1 or self.depth < 0:
-            raise ModelError(f"{self} cannot be measured: choose 1 or more tokens, a depth of 0 "
+        if min(self.prompt, self.generate) < 1 or min(self.depths, default=-1) < 0:
+            raise ModelError(f"{self} cannot be measured: choose 1 or more tokens, depths of 0 "
                              "or more")  # fmt: skip
+
+    @property
+    def context(self) -> int:
+        """Return the positions that the cache needs."""
+        return max(self.depths) + max(self.prompt, self.generate + 1)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Facts of a device: its clocks in MHz, once they have settled, and its roof of bytes.
+
+    A CPU's driver has no roof of bytes: there, arithmetic limits products.
+    """
+
+    settled: dict[str, int | None]
+    bytes_per_s: float | None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one runner; None for what a runner does not report.
+    """One model on one runner at one depth; None for what a runner does not report.
 
     Attributes:
-        kind: the formats of its matrices, one of `synthetic.TYPES`.
-        device_us: the device's time for one token; `host_us` is the rest of a token's time.
+        kind: the formats of its matrices.
+        device_us: the device's time for one token.
+        host_us: the rest of a token's time.
+        samplers: both with each of `language_runs.SAMPLERS`, at the first depth.
         bytes_per_token: bytes of weights that one token reads.
         roof_share: the time to read these bytes as fast as the device streams, as a share of a
             token's time.
+        load_s: the first load; `first_token_s` from there to the first token after a prompt.
+        reload_s: a load when the device has all kernels; `load_anonymous_bytes` and
+            `load_staging_bytes` are the host memory that it takes.
         error: the reason why there are no numbers.
     """
 
@@ -75,9 +90,15 @@ class Row:
     decode_per_s: float | None = None
     device_us: float | None = None
     host_us: float | None = None
+    samplers: dict[str, dict[str, float]] | None = None
     bytes_per_token: int | None = None
     roof_share: float | None = None
     dispatches: int | None = None
+    load_s: float | None = None
+    first_token_s: float | None = None
+    reload_s: float | None = None
+    load_anonymous_bytes: int | None = None
+    load_staging_bytes: int | None = None
     error: str = ""
 
     def summary(self) -> dict[str, Any]:
@@ -85,150 +106,150 @@ class Row:
         return asdict(self)
 
 
-def measure(
-    shapes: Sequence[str],
-    kinds: Sequence[str],
-    lengths: Lengths,
-    device: int | str | None = None,
-    llama: str | None = None,
-) -> Iterator[Row]:
-    """Yield the rows of every shape and type: vklab's, then llama.cpp's of the same file.
+def machine(device: int | str | None) -> Machine:
+    """Settle a device's clocks, and measure the roof of its memory there."""
+    info = open_devices.select(device)
+    if info.is_cpu:
+        return Machine({}, None)
+    state: dict[str, Any] = {}
+    try:
+        settled = clocks.settled(clocks.Clocks(info),
+                                 lambda seconds: roofs.warm(state, info.index, seconds))
+        return Machine(settled, roofs.bytes_per_s(info.index))
+    finally:
+        for session, _ in state.values():
+            session.close()
+
+
+def models(
+    files: Sequence[str | Path], shapes: Sequence[str], kinds: Sequence[str]
+) -> Iterator[tuple[str, str, Path]]:
+    """Yield name, formats and path of every model; files of random weights exist for their turn.
 
     Args:
+        files: GGUF files.
         shapes: keys of `synthetic.SHAPES`.
         kinds: among `synthetic.TYPES`.
-        lengths: the tokens to run.
-        device: index or part of a name; None for the fastest device.
-        llama: the program llama-bench; None to leave llama.cpp out.
     """
-    bytes_per_ns = calibration.measure(device, keep=False).bytes_per_ns
+    for path in map(Path, files):
+        file = gguf.read_gguf(path)
+        known = {tensor.block_type for tensor in file.tensors.values() if len(tensor.shape) == 2}
+        yield path.stem, " ".join(sorted(known)), path
     for shape in shapes:
         for kind in kinds:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{shape}-{kind}.gguf"
                 synthetic.write(path, shape, kind)
-                yield _vklab(gguf.read_gguf(path), (shape, kind), lengths, device, bytes_per_ns)
-                if llama:
-                    info = open_devices.select(device)
-                    yield _llama(llama, path, (shape, kind), lengths, info.is_cpu)
+                yield shape, kind, path
 
 
-def _vklab(
-    file: GgufFile, name: tuple[str, str], lengths: Lengths, device: int | str | None,
-    bytes_per_ns: float,
-) -> Row:  # fmt: skip
-    """Return the row of a model run by the decoder.
+def measure(
+    model: tuple[str, str, Path], lengths: Lengths, device: int | str | None, known: Machine,
+    llama: str | None = None, rounds: int = ROUNDS,
+) -> Iterator[list[Row]]:  # fmt: skip
+    """Yield the rows of one model after each round: vklab's, then llama.cpp's of the same file.
+
+    A model that cannot run has one row with the reason.
 
     Args:
-        file: the model.
-        name: its shape and type.
+        model: its name, formats and path.
         lengths: the tokens to run.
-        device: as in `measure`.
-        bytes_per_ns: the speed at which the device streams.
+        device: index or part of a name; None for the fastest device.
+        known: the device's roof.
+        llama: the program llama-bench; None to leave llama.cpp out.
+        rounds: the turns of each runner.
     """
-    more = lengths.depth + max(lengths.prompt, lengths.generate + 1)
-    size = sum(tensor.size_bytes for key, tensor in file.tensors.items() if "token_embd" not in key)
-    rng = np.random.default_rng(0)
-    with Decoder(file, device, context=more) as decoder:
-
-        def tokens(count: int) -> list[int]:
-            return [int(token) for token in rng.integers(0, decoder.vocabulary, count)]
-
-        def begin() -> None:
-            decoder.rewind(lengths.depth)
-            decoder.prompt(tokens(1))
-
-        def generate() -> None:
-            for _ in decoder.generate(limit=lengths.generate):
-                pass
-
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < WARM_S * (not open_devices.select(device).is_cpu):
-            decoder.rewind()
-            decoder.prompt(tokens(more - 1))
-        decoder.rewind()
-        if lengths.depth:
-            decoder.prompt(tokens(lengths.depth))
-        prompt_s = _seconds(lambda: decoder.rewind(lengths.depth),
-                            lambda: decoder.prompt(tokens(lengths.prompt)))  # fmt: skip
-        decode_s = _seconds(begin, generate)
-        begin()
-        device_ns, dispatches = _step(decoder)
-    token_us = decode_s / lengths.generate * 1e6
-    return Row(
-        *name, "vklab", lengths.depth, lengths.prompt / prompt_s, lengths.generate / decode_s,
-        device_ns / 1e3, token_us - device_ns / 1e3, size, size / bytes_per_ns / 1e3 / token_us,
-        dispatches,
-    )  # fmt: skip
-
-
-def _seconds(prepare: Callable[[], None], run: Callable[[], None]) -> float:
-    """Return the median time of some runs, after the clocks have settled.
-
-    Args:
-        prepare: called before each run, and not timed.
-        run: what is timed.
-    """
-    begun = time.perf_counter()
-    samples: list[float] = []
-    settled = 0
-    while len(samples) - settled < REPEATS and sum(samples[settled:]) < SLOW_S:
-        prepare()
-        start = time.perf_counter()
-        run()
-        samples.append(time.perf_counter() - start)
-        if start - begun < SETTLE_S:
-            settled = min(len(samples), 1 + settled)
-    return median(samples[settled:] or samples)
-
-
-def _step(decoder: Decoder) -> tuple[float, int]:
-    """Return the device's time of one more token, in ns, and its dispatches; none is appended."""
-    loop = Loop(decoder.model, decoder.tokens, SamplingOptions(temperature=0))
-    program, samples = loop.binding.program, list[float]()
-    with timestamps.timed(program, whole=True) as work:
-        begun = time.perf_counter()
-        while len(samples) < REPEATS or time.perf_counter() - begun < SETTLE_S:
-            program.submit(work.submission)
-            program.wait()
-            samples.append(work.sample().step_ns[0])
-    return median(samples[len(samples) // 2 :]), len(program.chunk.dispatches)
-
-
-def llama_bench(given: str | None) -> str | None:
-    """Return the program llama-bench: the given one, or that on PATH; None if there is none.
-
-    Raises ModelError for a path that is no program.
-    """
-    found = shutil.which(given or "llama-bench")
-    if given and not found:
-        raise ModelError(f"{given} is no program; give the path of llama-bench")
-    return found
-
-
-def _llama(
-    program: str, path: Path, name: tuple[str, str], lengths: Lengths, on_cpu: bool
-) -> Row:
-    """Return the row of a model run by llama.cpp.
-
-    Args:
-        program: llama-bench.
-        path: the model's file.
-        name: its shape and type.
-        lengths: the tokens to run.
-        on_cpu: whether the device is a CPU, which llama.cpp takes only if it is named.
-    """
-    command = [program, "-m", str(path), "-p", str(lengths.prompt), "-n", str(lengths.generate),
-               "-d", str(lengths.depth), "-ngl", ALL_LAYERS, "-fa", "1", "-r", str(REPEATS),
-               "-o", "json"]  # fmt: skip
-    variables = {**os.environ, **({"GGML_VK_VISIBLE_DEVICES": "0"} if on_cpu else {})}
     try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True,
-                              timeout=LLAMA_SECONDS, check=True)  # fmt: skip
-        results = json.loads(done.stdout)
-        rates = {"prompt" if each["n_prompt"] else "decode": float(each["avg_ts"])
-                 for each in results}  # fmt: skip
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return Row(*name, "llama.cpp", lengths.depth, error=said[-1] if said else repr(error))
-    return Row(*name, "llama.cpp", lengths.depth, rates.get("prompt"), rates.get("decode"))
+        yield from _measured(model, lengths, device, known, llama, rounds)
+    except VklabError as error:
+        yield [Row(model[0], model[1], "vklab", lengths.depths[0], error=str(error))]
+
+
+def _measured(
+    model: tuple[str, str, Path], lengths: Lengths, device: int | str | None, known: Machine,
+    llama: str | None, rounds: int,
+) -> Iterator[list[Row]]:  # fmt: skip
+    name, kind, path = model
+    file = gguf.read_gguf(path)
+    opened = open_devices.open_device(device)
+    on_cpu = opened.info.is_cpu
+    repeats = CPU_PEER_REPEATS if on_cpu else PEER_REPEATS
+    others = [_Other(peer) for peer in language_peer.peers(llama, on_cpu, repeats)]
+    facts = language_runs.first_use(file, device, lengths.context, lengths.prompt, lengths.cache)
+    begun = time.perf_counter()
+    with loading_memory.watched(opened) as memory:
+        decoder = Decoder(file, device, lengths.context, cache=lengths.cache)
+    facts |= {"reload_s": time.perf_counter() - begun, "load_anonymous_bytes": memory.anonymous,
+              "load_staging_bytes": memory.staging}  # fmt: skip
+    with decoder:
+        runs = Runs(decoder, lengths.prompt, lengths.generate, lengths.depths, not on_cpu)
+        steps: dict[int, tuple[float, int]] = {}
+        for _ in range(rounds):
+            runs.turn()
+            for other in others:
+                other.turn(path, lengths)
+            steps = steps or {depth: runs.step(depth) for depth in lengths.depths}
+            facts["samplers"] = facts.get("samplers") or runs.samplers()
+            ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
+                    for depth in lengths.depths]  # fmt: skip
+            ours[0] = replace(ours[0], **facts)
+            yield ours + [other.row(name, kind, depth) for other in others
+                          for depth in lengths.depths]  # fmt: skip
+
+
+class _Other:
+    """Rates of llama.cpp on one backend so far."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer, self.error = peer, ""
+        self.rates: Rates = {}
+
+    def turn(self, path: Path, lengths: Lengths) -> None:
+        """Add the samples of one turn; a failure is kept for the rows."""
+        try:
+            more = self.peer.turn(path, lengths.prompt, lengths.generate, lengths.depths)
+            for key, samples in more.items():
+                self.rates.setdefault(key, []).extend(samples)
+        except ModelError as error:
+            self.error = str(error)
+
+    def row(self, name: str, kind: str, depth: int) -> Row:
+        """Return the row of a depth.
+
+        Args:
+            name: the model.
+            kind: its formats.
+            depth: the tokens in the cache.
+        """
+        prompt, decode = (_rate(self.rates.get((what, depth))) for what in ("prompt", "decode"))
+        return Row(name, kind, self.peer.name, depth, prompt, decode, error=self.error)
+
+
+def _rate(samples: Sequence[float] | None) -> float | None:
+    """Return the median of the faster half of some rates."""
+    return median(sorted(samples)[len(samples) // 2 :]) if samples else None
+
+
+def _row(
+    row: Row, runs: Runs, file: GgufFile, known: Machine, step: tuple[float, int]
+) -> Row:
+    """Return vklab's row with its numbers.
+
+    Args:
+        row: the row, with its depth.
+        runs: the samples.
+        file: the model.
+        known: the device's roof.
+        step: the device's time of a token, in ns, and its dispatches.
+    """
+    is_tied = "output.weight" not in file.tensors  # then each token reads the embedding, too
+    size = sum(tensor.size_bytes for name, tensor in file.tensors.items()
+               if is_tied or "token_embd" not in name)  # fmt: skip
+    decode = _rate(runs.rates["decode", row.depth]) or 0.0
+    device_ns, dispatches = step
+    return replace(
+        row, prompt_per_s=_rate(runs.rates["prompt", row.depth]), decode_per_s=decode,
+        device_us=device_ns / 1e3, host_us=1e6 / decode - device_ns / 1e3, bytes_per_token=size,
+        roof_share=size / known.bytes_per_s * decode if known.bytes_per_s else None,
+        dispatches=dispatches,
+    )  # fmt: skip

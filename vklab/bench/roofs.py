@@ -16,7 +16,7 @@ import numpy as np
 from vklab.bench import models, products
 from vklab.runtime import loading, open_devices
 
-__all__ = ["Roofs", "floor_us", "measure", "warm"]
+__all__ = ["Roofs", "bytes_per_s", "floor_us", "measure", "warm"]
 
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
@@ -76,12 +76,17 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
         half = dtype if dtype == "float16" else None
         with loading.load(model, device, dtype=half) as session:
             rates[dtype] = 2 * size**3 / _kernel_s(session, models.sample_inputs(model), repeats)
-    # A product of one row reads its weight once, and little else.
-    side = CPU_SIDE if info.is_cpu else GPU_SIDE
+    return Roofs(bytes_per_s(device), rates, _submission_us(device))
+
+
+def bytes_per_s(device: int | str | None) -> float:
+    """Return the bytes of a weight that a product of one row reads in a second."""
+    info = open_devices.select(device)
+    side, repeats = (CPU_SIDE, CPU_REPEATS) if info.is_cpu else (GPU_SIDE, GPU_REPEATS)
+    # Such a product reads its weight once, and little else.
     model = products.product(1, side, side)
     with loading.load(model, device) as session:
-        moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats)
-    return Roofs(moved, rates, _submission_us(device))
+        return 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats)
 
 
 def _kernel_s(session: Any, values: dict[str, np.ndarray], repeats: int) -> float:

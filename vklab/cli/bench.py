@@ -30,6 +30,7 @@ from vklab.runtime import open_devices
 
 __all__ = ["bench"]
 
+ROUNDS = 5
 GROWTHS = ("model", "plans", "new", "slowest", "again")
 RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 
@@ -56,7 +57,10 @@ def bench(
     ] = None,
     device: Device = None,
     dtype: DType = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each runtime.")] = 5,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Turns of each runtime. Default: 5, with --llm 2.",
+                                 show_default=False)
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.001, help="Seconds of each turn.")] = 0.2,
     limit: Annotated[
         float, typer.Option(min=1, help="Seconds after which a runtime that loads or runs is "
@@ -105,8 +109,8 @@ def bench(
                            "sequence grows by one at each run.")
     ] = False,
     language_models: Annotated[
-        bool, typer.Option("--llm", help="Measure language models with random weights instead, "
-                           "and llama.cpp in turn if llama-bench is installed.")
+        bool, typer.Option("--llm", help="Measure language models instead: GGUF files, or random "
+                           "weights. llama.cpp takes turns if llama-bench is installed.")
     ] = False,
     shape: Annotated[
         list[str] | None,
@@ -121,8 +125,11 @@ def bench(
     prompt: Annotated[int, typer.Option(min=1, help="With --llm: tokens of the prompt.")] = 512,
     generate: Annotated[int, typer.Option(min=1, help="With --llm: tokens to generate.")] = 128,
     depth: Annotated[
-        int, typer.Option(min=0, help="With --llm: tokens in the cache before them.")
-    ] = 0,
+        list[int] | None,
+        typer.Option(min=0, help="With --llm: tokens in the cache before them; repeatable. "
+                     "Default: 0.", show_default=False),
+    ] = None,
+    cache: Annotated[str, typer.Option(help="With --llm: format of vklab's cache.")] = "F16",
     llama: Annotated[
         str | None, typer.Option("--llama-bench", metavar="PATH", show_default=False,
                                  help="With --llm: llama.cpp's llama-bench. Default: on PATH.")
@@ -141,8 +148,9 @@ def bench(
         _growing(device, as_json)
         return
     if language_models:
-        bench_language.measure(shape, kind, language.Lengths(prompt, generate, depth), device,
-                               llama, as_json)  # fmt: skip
+        lengths = language.Lengths(prompt, generate, tuple(depth or (0,)), cache)
+        bench_language.measure(names or (), shape, kind, lengths, device, llama, rounds,
+                               output, as_json)  # fmt: skip
         return
     if setup:
         _set_up(device, root, as_json)
@@ -150,7 +158,7 @@ def bench(
     if gathered:
         data = record.gather([record.read(path) for path in gathered])
     else:
-        pace = turns.Pace(rounds, seconds, limit=limit)
+        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
                          pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)

@@ -44,6 +44,8 @@ def chat(
     context: llm_options.Context = None,
     cache: llm_options.Cache = "F16",
     device: llm_options.Device = None,
+    devices: llm_options.Devices = None,
+    layers: llm_options.Layers = None,
     as_json: Annotated[
         bool, typer.Option("--json", help=f"{console.JSON_HELP} It has all messages.")
     ] = False,
@@ -53,7 +55,7 @@ def chat(
     Every line of stdin is a message, so questions may come from a file or a pipe.
     """
     options = SamplingOptions(temperature, top_k, top_p, min_p, repeat_penalty, seed=seed)
-    with llm_options.load(model, device, context, cache, as_json) as loaded:
+    with llm_options.load(model, (device, devices, layers), context, cache, as_json) as loaded:
         made = loaded.chat(system, options, stop or (), max_tokens)
         if not as_json:
             _greet(loaded)

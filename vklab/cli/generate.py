@@ -32,13 +32,15 @@ def generate(
     context: llm_options.Context = None,
     cache: llm_options.Cache = "F16",
     device: llm_options.Device = None,
+    devices: llm_options.Devices = None,
+    layers: llm_options.Layers = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Continue a text with a language model in GGUF; the text comes as it is written."""
     options = SamplingOptions(temperature, top_k, top_p, min_p, repeat_penalty, seed=seed)
     given = "".join(llm_options.stdin_lines()) if prompt == "-" else prompt
     is_stopped = False
-    with llm_options.load(model, device, context, cache, as_json) as loaded:
+    with llm_options.load(model, (device, devices, layers), context, cache, as_json) as loaded:
         answer = loaded.generate(given, max_tokens, options, stop or ())
         try:
             with console.spinner("reading"):

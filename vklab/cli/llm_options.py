@@ -16,13 +16,13 @@ from vklab.llm.answer import REASONS, Answer
 from vklab.llm.language_model import LanguageModel
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
-from vklab.runtime import open_devices
 
-__all__ = ["Cache", "Context", "Device", "MaxTokens", "MinP", "Model", "RepeatPenalty", "Seed",
-           "Stop", "Temperature", "TopK", "TopP", "as_facts", "load", "say_end",
-           "stdin_lines"]  # fmt: skip
+__all__ = ["Cache", "Context", "Device", "Devices", "Layers", "MaxTokens", "MinP", "Model",
+           "RepeatPenalty", "Seed", "Stop", "Temperature", "TopK", "TopP", "as_facts", "load",
+           "say_end", "stdin_lines"]  # fmt: skip
 
 USUAL = SamplingOptions()
+Where = tuple[str | None, str | None, str | None]
 
 Model = Annotated[Path, typer.Argument(help="A GGUF file.", show_default=False)]
 MaxTokens = Annotated[
@@ -54,28 +54,48 @@ Context = Annotated[
                  "at most 4096."),
 ]  # fmt: skip
 Cache = Annotated[str, typer.Option(metavar="F16|F32|Q8_0", help="Format of the cache.")]
+Devices = Annotated[
+    str | None,
+    typer.Option(metavar="all|DEVICE,...", show_default=False, help="Devices for a model that is "
+                 "larger than one, by index or part of a name, in the order of its layers. The "
+                 "last one chooses the tokens."),
+]  # fmt: skip
+Layers = Annotated[
+    str | None,
+    typer.Option(metavar="N", show_default=False, help="With --devices: layers on each device but "
+                 "the last, as N or N,M. Default: as many as fit. Without: layers on the device; "
+                 "the others are on the CPU."),
+]  # fmt: skip
 
 
 def load(
-    path: Path, device: str | None, context: int | None, cache: str, is_quiet: bool = False
+    path: Path, placed: Where, context: int | None, cache: str, is_quiet: bool = False
 ) -> LanguageModel:
     """Load a model, and show its progress; its sizes are printed before the weights are loaded.
 
     Args:
         path: the GGUF file.
-        device: value of --device.
+        placed: values of --device, --devices and --layers.
         context: value of --context.
         cache: value of --cache.
         is_quiet: print no sizes.
     """
+    device, devices, layers = placed
+    if layers is not None and not all(number.strip().isdigit() for number in layers.split(",")):
+        raise typer.BadParameter(f"--layers {layers}: write a number, or several as in 8,12")
 
     def report(sizes: Sizes) -> None:
-        if not is_quiet:
-            label = open_devices.open_device(device).info.label
-            console.warn(f"{path.name} on {label}: {sizes}")
+        for part in () if is_quiet else sizes.parts:
+            what = f"{path.name}, {part.layers}" if part.layers else path.name
+            console.warn(f"{what} on {part.device}: {part}")
 
+    names = [name.strip() for name in devices.split(",")] if devices else None
     with console.spinner(f"loading {path.name}") as progress:
-        return language_model.load(path, device, context, cache, progress=progress, report=report)
+        return language_model.load(
+            path, device, context, cache, progress=progress, report=report,
+            devices="all" if devices == "all" else names,
+            layers=None if layers is None else [int(number) for number in layers.split(",")],
+        )  # fmt: skip
 
 
 def stdin_lines() -> Iterator[str]:
@@ -97,5 +117,11 @@ def say_end(answer: Answer) -> None:
 def as_facts(model: LanguageModel) -> dict[str, Any]:
     """Return the facts of a model for --json."""
     sizes = model.decoder.sizes
-    return {"model": model.name, "context": model.context, "weights_bytes": sizes.weights_bytes,
-            "cache_bytes": sizes.cache_bytes, "scratch_bytes": sizes.scratch_bytes}  # fmt: skip
+
+    def numbers(part: Sizes) -> dict[str, int]:
+        return {"weights_bytes": part.weights_bytes, "cache_bytes": part.cache_bytes,
+                "scratch_bytes": part.scratch_bytes}  # fmt: skip
+
+    return {"model": model.name, "context": model.context, **numbers(sizes),
+            "devices": [{"device": part.device, "layers": part.layers or "all", **numbers(part),
+                         "free_bytes": part.free_bytes} for part in sizes.parts]}  # fmt: skip

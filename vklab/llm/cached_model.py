@@ -1,6 +1,7 @@
 """CachedModel: a model on a device with one cache, and a recording for each number of steps.
 
 Decides which recordings a prompt runs through. All of them read and write the same cache.
+Nothing but the plan is made before `load`.
 Visited by lab 19.
 """
 
@@ -55,23 +56,21 @@ class CachedModel:
         most_steps: the most steps of a chunk.
 
     Args:
-        graph: the model's graph; if it chooses tokens, it can generate.
+        graph: the model's graph, or some layers of it; if it chooses tokens, it can generate.
         device: as `vklab.load` takes it.
         weights_bytes: the bytes of the weights.
-        report: called with the sizes before anything is loaded.
         progress: as `vklab.load` takes it.
         step_bytes: the bytes of outputs for each step; 0 if only the last step has some.
     """
 
     def __init__(
         self, graph: Graph, device: int | str | None, weights_bytes: int,
-        report: Callable[[Sizes], None] | None, progress: kernels.Progress | None,
-        step_bytes: int = 0,
+        progress: kernels.Progress | None, step_bytes: int = 0,
     ) -> None:  # fmt: skip
         self.graph = graph
         infos = {info.name: info for info in graph.inputs}
-        self.batch = int(infos["tokens"].shape[0])
-        self.context = int(infos["past_key.0"].shape[2])
+        self.batch = int(infos["counts"].shape[0])
+        self.context = int(infos[memory.cache_names(graph)[0]].shape[2])
         most = min(self.context, MOST_OUTPUT_BYTES // max(step_bytes, 1))
         self.most_steps = max(steps for steps in STEPS if steps <= max(most, 1))
         self.can_choose = generation.CHOSEN in graph.outputs
@@ -82,14 +81,16 @@ class CachedModel:
         try:
             opened = self.session.states[0].opened
             self.sizes = Sizes(self.context, weights_bytes, memory.cache_bytes(graph),
-                               self._scratch_bytes(), opened.allocator.room_bytes())  # fmt: skip
-            if report:
-                report(self.sizes)
-            memory.require_room(graph, self.sizes, opened.info)
-            self.binding(1)
+                               self._scratch_bytes(), opened.allocator.room_bytes(),
+                               opened.info.label)  # fmt: skip
         except BaseException:
             self.close()
             raise
+
+    def load(self) -> None:
+        """Load the weights, and allocate the cache; PlanError if the device has no room."""
+        memory.require_room(self.graph, self.sizes, self.session.device)
+        self.binding(1)
 
     def _scratch_bytes(self) -> int:
         """Return the bytes of activations and outputs of one step and of the largest chunk."""
@@ -146,8 +147,10 @@ class CachedModel:
             recent: the number of recent tokens that the sampler remembers.
         """
         if recent not in self._loops:
-            self._loops[recent] = self._bound(self._first_values(1, recent), {
-                **self._caches, **generation.STATES}, ahead=True, resident=("logits",))
+            values = self._first_values(1, recent)
+            states = {name: now for name, now in generation.STATES.items() if name in values}
+            self._loops[recent] = self._bound(values, {**self._caches, **states}, ahead=True,
+                                              resident=("logits",))  # fmt: skip
         return self._loops[recent]
 
     def _bound(
@@ -175,6 +178,11 @@ class CachedModel:
             binding.settle()
             raise
         return binding
+
+    def settle(self) -> None:
+        """Wait until no run is in flight, for example after a wait was interrupted."""
+        for binding in (*self._bindings.values(), *self._loops.values()):
+            binding.settle()
 
     def close(self) -> None:
         """Free all resources; a second call does nothing."""

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError, VklabError
-from vklab.llm import cached_model, generating, memory, models
+from vklab.llm import cached_model, generating, memory, models, placing
 from vklab.llm.build import BoundedCache
 from vklab.llm.cached_model import CachedModel
 from vklab.llm.generation import generation_graph
 from vklab.llm.gguf import GgufFile, read_gguf
 from vklab.llm.memory import Sizes
+from vklab.llm.placing import Placement
 from vklab.llm.sampling import SamplingOptions
-from vklab.runtime import kernels, open_devices
+from vklab.llm.staged_model import StagedModel
+from vklab.runtime import kernels
 
 __all__ = ["Decoder"]
 
@@ -50,6 +52,10 @@ class Decoder:
             decoder does not generate.
         progress: as `vklab.load` takes it.
         report: called with the sizes before weights are loaded.
+        devices: several devices, as `vklab.load` takes them; the first layers are on the first one,
+            and tokens are chosen on the last one.
+        layers: the layers on each of them but the last; default as many as they have room for. With
+            `device`, the last layers that are on it: the others are on the CPU.
 
     Raises ModelError, and PlanError with the sizes for a model that does not fit the device.
     """
@@ -64,40 +70,43 @@ class Decoder:
         every_logit: bool = False,
         progress: kernels.Progress | None = None,
         report: Callable[[Sizes], None] | None = None,
+        devices: Sequence[int | str] | str | None = None,
+        layers: int | Sequence[int] | None = None,
     ) -> None:
-        self._model: CachedModel | None = None
+        self._model: CachedModel | StagedModel | None = None
         if not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
             raise ModelError(f"batch={batch!r} sequences; choose 1 to {MOST_BATCH}")
         self.file = file if isinstance(file, GgufFile) else read_gguf(file)
         self.batch = batch
-        form = BoundedCache(cache, batch, cached_model.can_count_parts(device))
-        length = self._default_context(form, device) if context is None else context
+        wanted = placing.placement(device, devices, layers)
+        counts = len(wanted.devices) == 1 and cached_model.can_count_parts(wanted.devices[0].index)
+        form = BoundedCache(cache, batch, counts)
+        length = self._default_context(form, wanted) if context is None else context
         graph = models.model_graph(self.file, length, every_logit, form)
         self._keeps_all = every_logit
         self.vocabulary = self.file.tensor("token_embd.weight").shape[0]
-        weights_bytes = sum(info.size_bytes for info in graph.initializers.values())
         whole = graph if every_logit else generation_graph(graph, batch)
         step_bytes = 4 * batch * self.vocabulary if every_logit else 0
-        self._model = CachedModel(whole, device, weights_bytes, report, progress, step_bytes)
+        width = self.file.tensor("token_embd.weight").shape[1]
+        self._model = placing.load(whole, wanted, width, report, progress, step_bytes)
         self.sizes, self.context = self._model.sizes, self._model.context
         self._tokens: list[list[int]] = [[] for _ in range(batch)]
         self._values: list[np.ndarray | None] = [None] * batch
         self._sources: list[Any] = [None] * batch  # bindings whose outputs are not copied yet
         self._generation: Iterator[Any] | None = None
 
-    def _default_context(self, form: BoundedCache, device: int | str | None) -> int:
+    def _default_context(self, form: BoundedCache, wanted: Placement) -> int:
         """Return the context to take if none was asked for."""
         trained = models.trained_context(self.file)
         least = min(trained, memory.LEAST_CONTEXT)
         graph = models.model_graph(self.file, least, bounded=form)
         each = -(-memory.cache_bytes(graph) // least)
-        free = open_devices.open_device(device).allocator.room_bytes()
-        return memory.fitting_context(trained, self.file.size_bytes, each, free)
+        return memory.fitting_context(trained, self.file.size_bytes, each, wanted.room_bytes)
 
     # ------------------------------------------------------------------------------ what it knows
 
     @property
-    def model(self) -> CachedModel:
+    def model(self) -> CachedModel | StagedModel:
         """Return the model on its device, for measurements; no generation is under way then."""
         return self._require_model()
 
@@ -195,7 +204,7 @@ class Decoder:
                                  f"{self.context}")  # fmt: skip
         return made
 
-    def _run(self, model: CachedModel, parts: list[list[int]], steps: int) -> None:
+    def _run(self, model: CachedModel | StagedModel, parts: list[list[int]], steps: int) -> None:
         """Append a chunk: some tokens of each sequence, at most `steps`."""
         rows = np.zeros((self.batch, steps), np.int32)
         for row, part in zip(rows, parts, strict=True):
@@ -270,8 +279,9 @@ class Decoder:
         return self._generation
 
     def _generated(
-        self, model: CachedModel, options: SamplingOptions, stops: frozenset[int], count: int
-    ) -> Iterator[Any]:
+        self, model: CachedModel | StagedModel, options: SamplingOptions, stops: frozenset[int],
+        count: int,
+    ) -> Iterator[Any]:  # fmt: skip
         loop = generating.Loop(model, self._tokens, options)
         is_open = [True] * self.batch
         before: list[int] = []
@@ -298,7 +308,7 @@ class Decoder:
 
     # ---------------------------------------------------------------------------------- closing
 
-    def _require_model(self) -> CachedModel:
+    def _require_model(self) -> CachedModel | StagedModel:
         """Return the model on its device, with no generation under way."""
         if self._model is None:
             raise VklabError("this decoder is closed; make another")

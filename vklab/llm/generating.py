@@ -6,6 +6,7 @@ Visited by lab 19.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from vklab.errors import ModelError
 from vklab.llm import generation, sampling
 from vklab.llm.cached_model import CachedModel
 from vklab.llm.sampling import SamplingOptions
+from vklab.llm.staged_model import StagedModel
 
 __all__ = ["Loop"]
 
@@ -35,12 +37,13 @@ class Loop:
     """
 
     def __init__(
-        self, model: CachedModel, tokens: Sequence[Sequence[int]], options: SamplingOptions
-    ) -> None:
+        self, model: CachedModel | StagedModel, tokens: Sequence[Sequence[int]],
+        options: SamplingOptions,
+    ) -> None:  # fmt: skip
         if not model.can_choose:
             raise ModelError(f"the graph of {model.graph.name} chooses no tokens")
         size = generation.RECENT if options.repeat_last <= generation.RECENT else MOST_RECENT
-        self.binding = model.loop(size)
+        self.binding: Any = model.loop(size)
         # The last token runs once more: its logits are needed where the sampler is.
         given = {
             "tokens": np.array([each[-1:] for each in tokens], np.int32),

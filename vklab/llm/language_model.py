@@ -40,7 +40,7 @@ def load(
         context: positions that the cache holds; default the model's own, at most 4096.
         cache: format of the cache, "F16", "F32" or "Q8_0".
         template: a chat template that replaces that of the file.
-        more: `progress` and `report` of `vklab.llm.decoder.Decoder`.
+        more: `devices`, `layers`, `progress` and `report` of `vklab.llm.decoder.Decoder`.
 
     Raises FileNotFoundError, and ModelError for a file that is damaged or holds an unknown model.
     """
@@ -200,8 +200,6 @@ class LanguageModel:
         file, sizes = self.decoder.file, self.decoder.sizes
         rows = [("architecture", file.text("general.architecture")),
                 ("tokenizer", repr(self.tokenizer)), ("template", repr(self.template)),
-                ("weights", draw.bytes_text(sizes.weights_bytes)),
-                ("cache", draw.bytes_text(sizes.cache_bytes)),
-                ("scratch", draw.bytes_text(sizes.scratch_bytes))]  # fmt: skip
+                *((f"{part.device} {part.layers}".strip(), str(part)) for part in sizes.parts)]
         table = draw.table_html(self.name, ("", ""), rows)
         return table + pictures.cache_svg(len(self.cached), self.context)

@@ -23,18 +23,28 @@ DEFAULT_CONTEXT, LEAST_CONTEXT = 4096, 256
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of weights, cache and scratch memory, and what the device has free for them."""
+    """Bytes of weights, cache and scratch memory, and what the device has free for them.
+
+    `device` is the device's label, `layers` what it has of a model on several; "" if not known.
+    """
 
     context: int
     weights_bytes: int
     cache_bytes: int
     scratch_bytes: int
     free_bytes: int
+    device: str = ""
+    layers: str = ""
 
     @property
     def total_bytes(self) -> int:
         """Return the bytes that the model takes."""
         return self.weights_bytes + self.cache_bytes + self.scratch_bytes
+
+    @property
+    def parts(self) -> tuple[Sizes, ...]:
+        """Return the sizes on each device."""
+        return (self,)
 
     def __str__(self) -> str:
         text = draw.bytes_text
@@ -92,7 +102,8 @@ def require_room(graph: Graph, sizes: Sizes, info: DeviceInfo) -> None:
     """
     if sizes.total_bytes > sizes.free_bytes:
         raise PlanError(f"{graph.name} does not fit {info.label}: {sizes}. Choose a smaller "
-                        "context or batch, or weights with fewer bits")  # fmt: skip
+                        "context or batch, weights with fewer bits, or a second device for some "
+                        "layers")  # fmt: skip
 
 
 def checked_tokens(tokens: Sequence[int], vocabulary: int) -> list[int]:

@@ -16,13 +16,13 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
+    float_blocks,
     matrix_attention,
     prepack,
     problems,
     split_blocks,
     split_sums,
     tiles,
-    wide_blocks,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
@@ -87,7 +87,7 @@ def _blocks(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str], tuned: Tuned
 ) -> tuple[Dispatch, ...]:
     """Return a product with weights in blocks by the fastest kernels of a device."""
-    *halves, product = wide_blocks.choose(dispatch, info) or (dispatch,)
+    *halves, product = float_blocks.choose(dispatch, info) or (dispatch,)
     if product.kernel == "matmul":
         split = (split_blocks.apply(each, info, resident) for each in halves)
         return (*split, *choose(product, info, resident, tuned))

@@ -14,7 +14,7 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan.tuning import matrix_attention
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["choose"]
+__all__ = ["choose", "computed"]
 
 # Rows from which on matrix units pay; and bytes of dequantised weights.
 FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
@@ -46,7 +46,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     # Halves lie in the file as the product reads them.
     as_given = TensorInfo(reads["b_buffer"].name, HALF, (n, k))
     weights = written.get(reads["b_buffer"].name, as_given)
-    (product,) = linear.product(rows, weights, None, _computed(dispatch), (m, n, k), (k, 1), (1, k))
+    (product,) = linear.product(rows, weights, None, computed(dispatch), (m, n, k), (k, 1), (1, k))
     kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
     return *made, replace(
         product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
@@ -105,7 +105,7 @@ def _applied(
                  for each in made.dispatches)  # fmt: skip
 
 
-def _computed(dispatch: Dispatch) -> TensorInfo:
+def computed(dispatch: Dispatch) -> TensorInfo:
     """Return the tensor that the product itself computes, before any epilogue."""
     if dispatch.epilogue is None:
         return dispatch.writes[0][1]
