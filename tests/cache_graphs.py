@@ -27,10 +27,10 @@ class Case:
                                   for count in (heads, kv_heads, kv_heads))  # fmt: skip
         self.angles = make((context, turned // 2))
 
-    def graph(self, is_joined=False):
+    def graph(self, is_joined=False, is_counted=False):
         """Return a graph that writes keys and values and attends; outputs y, key, value.
 
-        If `is_joined`, one node does both.
+        If `is_joined`, one node does both; if `is_counted`, its last workgroups combine parts.
         """
         shape = (self.batch, self.kv_heads, self.context, row_words(self.size, self.kind))
         inputs = (*(TensorInfo(name, "float32", (*array.shape[:2], array[0, 0].size))
@@ -50,12 +50,19 @@ class Case:
             Node("y", "CacheAttention", ("q", "key", "value", *counts, *tables), ("y",),
                  {"num_heads": self.heads, **turn}, "vklab", 1),
         )  # fmt: skip
+        outputs = ("y", "key", "value")
         if is_joined:
             given = ("q", "past_key", "past_value", *counts, *(tables or ("", "")), "k", "v")
-            nodes = (Node("y", "CacheAttention", given, ("y", "key", "value"),
-                          {"num_heads": self.heads, **turn}, "vklab", 1),)  # fmt: skip
+            made = ("y", "key", "value")
+            before = ()
+            if is_counted:
+                before = (Node("zeros", "CacheCounters", ("lengths",), ("zeros",), {}, "vklab", 1),)
+                given, made = (*given, "zeros"), (*made, "counters")
+            nodes = (*before, Node("y", "CacheAttention", given, made,
+                                   {"num_heads": self.heads, **turn}, "vklab", 1))  # fmt: skip
+            outputs = made
         infos = {info.name: info for info in (*inputs, *constants.values())}
-        return Graph("cache", 24, nodes, inputs, ("y", "key", "value"), constants, infos,
+        return Graph("cache", 24, nodes, inputs, outputs, constants, infos,
                      {"": 24, "vklab": 1})  # fmt: skip
 
     def inputs(self):
@@ -79,15 +86,25 @@ class Case:
 
     def expected(self):
         """Return keys and values as the cache holds them, and the results of all valid steps."""
-        rounded = np.float16 if self.kind == "F16" else np.float32
-        keys, values = (old.astype(rounded).astype(np.float64) for old in self.old)
-        results = np.zeros(self.q.shape)
-        group = self.heads // self.kv_heads
+        keys, values = self.rows()
+        return keys, values, self.results(keys, values)
+
+    def rows(self):
+        """Return keys and values as the cache holds them after the run."""
+        rounded = {"F16": np.float16, "F32": np.float32, "Q8_0": eighths}[self.kind]
+        keys, values = (rounded(old).astype(np.float64) for old in self.old)
         for number, (length, count) in enumerate(zip(self.lengths, self.counts, strict=True)):
             for step in range(count):
                 new = self.rotated(self.k[number, step], length + step)
-                keys[number, :, length + step] = new.astype(rounded)
-                values[number, :, length + step] = self.v[number, step].astype(rounded)
+                keys[number, :, length + step] = rounded(new)
+                values[number, :, length + step] = rounded(self.v[number, step])
+        return keys, values
+
+    def results(self, keys, values):
+        """Return the results of all valid steps, from rows that a cache holds."""
+        results = np.zeros(self.q.shape)
+        group = self.heads // self.kv_heads
+        for number, (length, count) in enumerate(zip(self.lengths, self.counts, strict=True)):
             for step in range(count):
                 end = length + step + 1
                 q = self.rotated(self.q[number, step], length + step)
@@ -96,7 +113,7 @@ class Case:
                     weights = np.exp(scores - scores.max())
                     results[number, step, head] = (weights / weights.sum()
                                                    @ values[number, head // group, :end])
-        return keys, values, results
+        return results
 
     def valid(self, array):
         """Return the steps that are no padding, of [batch, steps, ...]."""
@@ -104,9 +121,31 @@ class Case:
                                zip(array.reshape(self.q.shape), self.counts, strict=True)])
 
 
+def blocks_of(rows):
+    """Return rows as int8 [..., size] and a float16 scale for each 32 elements."""
+    parts = rows.astype(np.float32).reshape(*rows.shape[:-1], -1, 32)
+    scales = (abs(parts).max(-1, keepdims=True) / 127).astype(np.float16)
+    inverse = np.where(scales > 0, 1 / np.maximum(scales.astype(np.float32), 1e-30), 0)
+    numbers = np.rint(parts * inverse).clip(-127, 127).astype(np.int8)
+    return numbers.reshape(rows.shape), scales[..., 0]
+
+
+def eighths(rows):
+    """Return rows as Q8_0 holds them."""
+    numbers, scales = blocks_of(rows)
+    return numbers * np.repeat(scales.astype(np.float32), 32, -1)
+
+
 def words(rows, kind):
     """Return rows of float32 as a cache holds them."""
-    width = row_words(rows.shape[-1], kind) * (2 if kind == "F16" else 1)
+    count = row_words(rows.shape[-1], kind)
+    if kind == "Q8_0":
+        numbers, scales = blocks_of(rows)
+        pairs = np.zeros((*scales.shape[:-1], -(-scales.shape[-1] // 2) * 2), np.float16)
+        pairs[..., : scales.shape[-1]] = scales
+        flat = (numbers.reshape(-1).view(np.uint32), pairs.reshape(-1).view(np.uint32))
+        return np.concatenate(flat).reshape(*rows.shape[:-1], count)
+    width = count * (2 if kind == "F16" else 1)
     made = np.zeros((*rows.shape[:-1], width), np.float16 if kind == "F16" else np.float32)
     made[..., : rows.shape[-1]] = rows
     return made.view(np.uint32)
@@ -114,4 +153,10 @@ def words(rows, kind):
 
 def rows_of(cache, size, kind):
     """Return a cache's words as rows of `size` floats."""
-    return cache.view(np.float16 if kind == "F16" else np.float32)[..., :size]
+    if kind != "Q8_0":
+        return cache.view(np.float16 if kind == "F16" else np.float32)[..., :size]
+    shape, count = cache.shape[:-1], cache[..., 0].size
+    flat = np.ascontiguousarray(cache).reshape(-1)
+    numbers = flat[: count * size // 4].view(np.int8).reshape(*shape, size)
+    scales = flat[count * size // 4 :].view(np.float16).reshape(*shape, -1)[..., : size // 32]
+    return numbers * np.repeat(scales.astype(np.float32), 32, -1)

@@ -31,6 +31,9 @@ class ScriptedDecoder:
     def lengths(self):
         return (len(self.tokens[0]),)
 
+    def prepare(self, is_wanted):
+        """Prepare nothing."""
+
     def rewind(self, length=0):
         assert length <= self.lengths[0]
         self.tokens = (self.tokens[0][:length],)

@@ -32,47 +32,59 @@ CASES = {
     "chunk": Case([128, 0, 40], [9, 33, 0], heads=6, kv_heads=2, size=32, context=300,
                   kind="F16", turned=32),
     "tail": Case([6], [2], heads=3, kv_heads=1, size=20, context=60, kind="F16", turned=20),
+    "eighths": Case([129, 3], [1, 1], heads=9, kv_heads=3, size=64, context=301, kind="Q8_0",
+                    turned=64),
+    "blocks": Case([7, 127], [3, 1], heads=4, kv_heads=2, size=96, context=201, kind="Q8_0",
+                   turned=32, neighbours=True),
+    "part of 8": Case([1031], [1], heads=4, kv_heads=1, size=128, context=1101, kind="Q8_0",
+                      turned=128),
+    "chunk of 8": Case([128, 0, 40], [9, 33, 0], heads=6, kv_heads=2, size=32, context=300,
+                       kind="Q8_0", turned=32),
     "singles": Case([63, 64], [1, 1], heads=5, kv_heads=5, size=12, context=65),
 }  # fmt: skip
+# One node or three; parts combined by a second dispatch or by the last workgroup.
+FORMS = {"apart": (False, False), "joined": (True, False), "counted": (True, True)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_joined", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CASES)
-def test_workgroups_of_a_gpu(name, is_joined, device):
+def test_workgroups_of_a_gpu(name, form, device):
     with settings.settings(DISABLE_VARIANTS=True):
-        test_rows_are_written_and_read(name, is_joined, device)
+        test_rows_are_written_and_read(name, form, device)
 
 
-@pytest.mark.parametrize("is_joined", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", seeds(*CASES))
-def test_rows_are_written_and_read(name, is_joined, device):
-    case, graph = CASES[name], CASES[name].graph(is_joined)
+def test_rows_are_written_and_read(name, form, device):
+    case, graph = CASES[name], CASES[name].graph(*FORMS[form])
     with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
-        check(case, session.run(case.inputs()))
+        found = session.run(case.inputs())
+    check(case, found)
+    assert not found.get("counters", np.zeros(1)).any()  # ready for the next layer
 
 
 def check(case, found):
     """Demand the rows and the results of float64."""
-    keys, values, results = case.expected()
-    for made, expected in ((found["key"], keys), (found["value"], values)):
+    held = []
+    for made, expected in zip((found["key"], found["value"]), case.rows(), strict=True):
         rows = cache_graphs.rows_of(made, case.size, case.kind)
-        unit = 2.0**-10 if case.kind == "F16" else 2.0**-22
+        held.append(rows.astype(np.float64))
+        unit = {"F16": 2.0**-10, "F32": 2.0**-22, "Q8_0": 2.0**-5}[case.kind]  # int8: one step
         assert (abs(rows - expected) <= unit * abs(expected) + unit).all()
     assert np.isfinite(found["y"]).all()
-    # A key that is rounded to the other neighbour moves a score by 2^-11 of itself.
-    bound = 2e-3 if case.kind == "F16" else 2e-6
-    assert abs(case.valid(found["y"]) - case.valid(results)).max() < bound
+    results = case.results(*held)  # of the rows that the cache holds
+    assert abs(case.valid(found["y"]) - case.valid(results)).max() < 2e-6
 
 
 @pytest.mark.full
 def test_swiftshader_has_no_float16_and_reads_it():
     both("""
 import cache_graphs, numpy as np, vklab
-from test_op_cache import CASES, check
+from test_op_cache import CASES, FORMS, check
 for case in CASES.values():
-    for is_joined in (False, True):
-        with vklab.load(case.graph(is_joined), "swiftshader") as session:
+    for form in FORMS.values():
+        with vklab.load(case.graph(*form), "swiftshader") as session:
             check(case, session.run(case.inputs()))
 """, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
 

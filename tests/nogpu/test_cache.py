@@ -8,6 +8,7 @@ import pytest
 from cache_graphs import Case
 from fake_device import fake_device
 
+from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Node
@@ -18,11 +19,16 @@ from vklab.plan.tuning import cache_groups, in_place, variants
 from vklab.types import TensorInfo
 
 
-def attention(batch=1, steps=1, heads=32, kv_heads=8, size=128, context=4096, kind="F16"):
+def attention(
+    batch=1, steps=1, heads=32, kv_heads=8, size=128, context=4096, kind="F16", is_counted=False,
+    counters=256,
+):  # fmt: skip
     shape = (batch, kv_heads, context, cache.row_words(size, kind))
     inputs = [TensorInfo("q", "float32", (batch, steps, heads * size)),
               *(TensorInfo(name, "uint32", shape) for name in ("k", "v")),
               *(TensorInfo(name, "int32", (batch,)) for name in ("lengths", "counts"))]
+    if is_counted:
+        inputs += [None] * 4 + [TensorInfo("counters", "int32", (counters,))]
     made = registry.apply("CacheAttention", inputs, {"num_heads": heads}, 1, "vklab")
     assert isinstance(made, registry.Result)
     return made.dispatches
@@ -30,24 +36,61 @@ def attention(batch=1, steps=1, heads=32, kv_heads=8, size=128, context=4096, ki
 
 @pytest.mark.parametrize(("size", "kind", "words"), [
     (64, "F16", 32), (64, "F32", 64), (20, "F16", 12), (20, "F32", 20), (1, "F16", 4),
+    (32, "Q8_0", 9), (64, "Q8_0", 17), (96, "Q8_0", 26), (128, "Q8_0", 34),
 ])  # fmt: skip
-def test_rows_end_at_16_bytes(size, kind, words):
+def test_rows_have_whole_words(size, kind, words):
     assert cache.row_words(size, kind) == words
 
 
 def test_few_queries_are_cut_along_the_keys():
     few, combined = attention()
-    assert few.workgroups == (32, 1, 8) and dict(few.constants)["ROWS"] == 4
+    assert few.workgroups == (16, 2, 8) and dict(few.constants)["ROWS"] == 2
     assert combined.workgroups == (32, 1, 1)
     [many] = attention(steps=512)
     assert many.workgroups == (1, 256, 8) and dict(many.constants)["ROWS"] == 8
     [short] = attention(context=64)
-    assert short.workgroups == (1, 1, 8)
-    for dispatch in (few, many, *attention(size=256), *attention(heads=7, kv_heads=1, size=64)):
-        constants = dict(dispatch.constants)
-        if dispatch.kernel == "cache_attention":  # shared memory of every device
-            floats = (4 * constants["FOURS"] * 2 + constants["KEYS"]) * constants["ROWS"]
-            assert 4 * (floats + constants["FOLD"] + 256) <= 16384
+    assert short.workgroups == (1, 2, 8)
+
+
+@pytest.mark.parametrize("kind", ["F16", "F32", "Q8_0"])
+@pytest.mark.parametrize(("heads", "size"), [(32, 128), (32, 256), (7, 64), (4, 512)])
+def test_shared_memory_is_that_of_every_device(kind, heads, size):
+    kv_heads = 1 if heads == 7 else 4
+    for steps in (1, 64):
+        for counted in (False, True):
+            first = attention(1, steps, heads, kv_heads, size, 4096, kind, counted)[0]
+            constants, elements = dict(first.constants), {"F16": 8, "F32": 4, "Q8_0": 16}[kind]
+            assert first.kernel == "cache_attention"
+            row = constants["FOURS"] * elements
+            words = (row + constants["KEYS"] + 1) * constants["ROWS"] + constants["FOLD"] + 128
+            words += 2 * constants["FOLD"] // row * counted  # of the parts' shares
+            if steps == 1:  # the new row, as words and, before it is rounded, as floats
+                words += 2 * row * {"F16": 16, "F32": 32, "Q8_0": 8}[kind] // 32
+                words += (2 * row + row // 16) * (kind == "Q8_0")
+            assert 4 * words <= 16384
+
+
+def test_the_last_workgroup_combines_parts_that_are_counted():
+    [one] = attention(is_counted=True)
+    two, combine = attention()
+    assert dict(one.defines)["PARTS"] == "2" and dict(two.defines)["PARTS"] == "1"
+    assert combine.kernel == "cache_combine" and one.workgroups == two.workgroups
+    assert [name for name, _ in one.writes][:3] == ["sums_buffer", "heads_buffer",
+                                                    "counters_buffer"]
+    assert one.workgroups[1] * one.workgroups[2] <= cache.ENOUGH_GROUPS
+    [whole] = attention(context=64, is_counted=True)  # one part needs no counter
+    assert dict(whole.defines)["PARTS"] == "0"
+    with pytest.raises(ModelError, match="do not fit"):
+        attention(is_counted=True, counters=3)
+
+
+@pytest.mark.parametrize("heads", [1, 33, 64])
+def test_a_cpu_has_a_counter_for_each_workgroup(heads):
+    [dispatch] = attention(steps=2, heads=4 * heads, kv_heads=heads, is_counted=True)
+    [made] = variants.choose(dispatch, fake_device(type="cpu"))
+    assert made.workgroups[1] * made.workgroups[2] <= cache.ENOUGH_GROUPS
+    assert dict(made.push)["tiles"] == made.workgroups[1]
+    assert dict(made.constants)["WORKGROUP"] >= 128 // 4  # four elements of a head each
 
 
 @pytest.mark.parametrize(("size", "kind", "lanes"), [(64, "F16", 8), (128, "F16", 16),
@@ -62,6 +105,22 @@ def test_a_cpu_has_small_workgroups(size, kind, lanes):
     assert first.workgroups == (dispatches[0].workgroups[0], 6, 8)
     gpu = fake_device(type="discrete_gpu")
     assert [variants.choose(each, gpu) for each in dispatches] == [(each,) for each in dispatches]
+
+
+def test_one_workgroup_samples_where_memory_is_not_shared():
+    inputs = [TensorInfo("logits", "float32", (2, 5000)), TensorInfo("recent", "int32", (2, 64)),
+              TensorInfo("step", "int32", (2,)), TensorInfo("options", "uint32", (1, 12))]
+    made = registry.apply("SampleToken", inputs, {}, 1, "vklab")
+    assert isinstance(made, registry.Result)
+    draw, gpu = made.dispatches[1], fake_device(type="discrete_gpu")
+    [many] = variants.choose(draw, gpu)
+    assert many.workgroups == (10, 1, 1) and dict(many.push)["slices"] == 5  # of 1,024 tokens
+    metal = replace(gpu, extensions=frozenset({"VK_KHR_portability_subset"}))
+    with settings.settings(DISABLE_COUNTED_PARTS=True):
+        [alone] = variants.choose(draw, gpu)
+    assert variants.choose(draw, metal) == (alone,)
+    assert alone == draw and draw.workgroups == (2, 1, 1) and dict(draw.push)["slices"] == 1
+    assert not cache_groups.can_share(metal) and cache_groups.can_share(gpu)
 
 
 def changed(graph, *nodes):
@@ -95,12 +154,15 @@ def test_a_cache_that_no_kernel_can_read_is_refused_with_the_numbers():
     sizes = memory.Sizes(64, 1000, memory.cache_bytes(graph), 100, 1 << 20)
     assert sizes.cache_bytes == 2 * 2 * 64 * 16 * 4
     memory.require_room(graph, sizes, fake_device())
+    memory.require_bindable(graph, fake_device({"maxStorageBufferRange": 8192}))
     with pytest.raises(PlanError, match=r"past_key: .* takes 8192 bytes; .* reads 8191 at most"):
-        memory.require_room(graph, sizes, fake_device({"maxStorageBufferRange": 8191}))
+        memory.require_bindable(graph, fake_device({"maxStorageBufferRange": 8191}))
     with pytest.raises(PlanError, match=r"cache does not fit 0: .*: weights 1000 B, cache of"):
         memory.require_room(graph, replace(sizes, free_bytes=9000), fake_device())
 
 
-def test_unknown_formats_are_refused():
-    with pytest.raises(ModelError, match="unknown format 'Q8_0' of a cache; choose F16 or F32"):
-        cache.row_words(64, "Q8_0")
+def test_unknown_formats_and_sizes_are_refused():
+    with pytest.raises(ModelError, match="unknown format 'Q4_0' of a cache; choose F16, F32, Q8_0"):
+        cache.row_words(64, "Q4_0")
+    with pytest.raises(ModelError, match="Q8_0 holds heads of whole blocks of 32 .*, not of 80; "):
+        cache.row_words(80, "Q8_0")

@@ -136,6 +136,8 @@ def test_a_terminal_gets_a_prompt_and_keeps_the_chat_after_errors(command, monke
         raise given
 
     model = scripted(["a" * 100, f"b{END}"], 40)
+    prepared = []
+    model.decoder.prepare = lambda is_wanted: prepared.append(is_wanted)
     monkeypatch.setattr(llm_options.language_model, "load", lambda *given, **more: model)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
@@ -145,6 +147,7 @@ def test_a_terminal_gets_a_prompt_and_keeps_the_chat_after_errors(command, monke
     assert said.out.endswith("\nb\n") and chats.HELP in said.err
     assert "/exit or Ctrl-D leaves the chat" in said.err
     assert "has no room for it and an answer; /clear forgets the chat" in said.err
+    assert [is_wanted() for is_wanted in prepared] == [False]  # once, and no longer
 
 
 def test_generate_continues_a_text(command):

@@ -6,7 +6,7 @@ import importlib
 import itertools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from vklab.errors import ModelError
 from vklab.llm.answer import Answer
 from vklab.llm.chat import Chat
 from vklab.llm.language_model import LanguageModel
+from vklab.llm.preparation import Preparation
 from vklab.llm.sampling import SamplingOptions
 
 __all__ = ["chat"]
@@ -58,7 +59,8 @@ def chat(
         made = loaded.chat(system, options, stop or (), max_tokens)
         if not as_json:
             _greet(loaded)
-        found = [answer.statistics.facts() for answer in _answers(made, as_json)]
+        lines = _prepared(loaded) if sys.stdin.isatty() else _lines()
+        found = [answer.statistics.facts() for answer in _answers(made, lines, as_json)]
         facts = {**llm_options.as_facts(loaded), "messages": made.messages, "answers": found}
     if as_json:
         console.emit(facts)
@@ -73,9 +75,20 @@ def _greet(loaded: LanguageModel) -> None:
         console.warn(HELP)
 
 
-def _answers(made: Chat, is_quiet: bool) -> Iterator[Answer]:
+def _prepared(loaded: LanguageModel) -> Iterator[str]:
+    """Yield the lines of a terminal; while a person types, the model is prepared for prompts."""
+    preparation = Preparation(loaded.decoder.prepare)
+    try:
+        for line in _lines():
+            preparation.end()
+            yield line
+    finally:
+        preparation.end()
+
+
+def _answers(made: Chat, lines: Iterable[str], is_quiet: bool) -> Iterator[Answer]:
     """Yield the answer to each message, after it has been written."""
-    for line in _lines():
+    for line in lines:
         if COMMAND.fullmatch(line):
             if line == "/exit":
                 return

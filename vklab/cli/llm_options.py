@@ -53,7 +53,7 @@ Context = Annotated[
     typer.Option(metavar="N", min=1, help="Tokens that the cache holds. Default: the model's own, "
                  "at most 4096."),
 ]  # fmt: skip
-Cache = Annotated[str, typer.Option(metavar="F16|F32", help="Format of the cache.")]
+Cache = Annotated[str, typer.Option(metavar="F16|F32|Q8_0", help="Format of the cache.")]
 Devices = Annotated[
     str | None,
     typer.Option(metavar="all|DEVICE,...", show_default=False, help="Devices for a model that is "

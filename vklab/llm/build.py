@@ -24,10 +24,18 @@ OPSET = 24
 
 @dataclass(frozen=True)
 class BoundedCache:
-    """A cache of fixed size, written in place: its format (F16 or F32), and its sequences."""
+    """A cache of fixed size, written in place.
+
+    Attributes:
+        kind: its format: F16, F32 or Q8_0.
+        batch: its sequences.
+        counts_parts: whether attention over parts of a sequence is one dispatch, which counts the
+            parts that are done, not two.
+    """
 
     kind: str = "F16"
     batch: int = 1
+    counts_parts: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class GraphBuild:
         self._nodes: list[Node] = []
         self._inputs: list[TensorInfo] = []
         self._outputs: list[str] = []
+        self._counters = ""
         if bounded:
             self.take("tokens", "int32", (bounded.batch, "steps"))
             for name in ("lengths", "counts"):
@@ -211,7 +220,12 @@ class GraphBuild:
             rotation) else {}  # fmt: skip
         past = [self.take(f"past_{name}", "uint32", shape) for name in made[1:]]
         given = (inputs[0], *past, "lengths", "counts", *(angles or ("", "")), *inputs[1:])
-        self._nodes.append(Node(made[0], "CacheAttention", given, made,
+        outputs: tuple[str, ...] = made
+        if self.bounded.counts_parts:  # zeros again after each layer, so one value serves all
+            given = (*given, self._counters or self.add("CacheCounters", "lengths"))
+            self._counters = f"counters.{made[0]}"
+            outputs = (*made, self._counters)
+        self._nodes.append(Node(made[0], "CacheAttention", given, outputs,
                                 {"num_heads": heads, **turn}, "vklab", 1))  # fmt: skip
         return made[0]
 

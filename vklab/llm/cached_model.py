@@ -7,6 +7,7 @@ Visited by lab 19.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from vklab.graph.graph import Graph
 from vklab.llm import generation, memory
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
-from vklab.runtime import kernels, loading
+from vklab.plan.tuning import cache_groups
+from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
 
-__all__ = ["STEPS", "CachedModel", "chunk_of"]
+__all__ = ["STEPS", "CachedModel", "can_count_parts", "chunk_of"]
 
 # The numbers of steps that are recorded. A prompt goes through in chunks of these sizes.
 STEPS = (1, 8, 32, 128, 512)
@@ -28,6 +30,11 @@ STEPS = (1, 8, 32, 128, 512)
 FEW = 8
 # Logits of every step of a chunk take no more than this.
 MOST_OUTPUT_BYTES = 64 << 20
+
+
+def can_count_parts(device: int | str | None) -> bool:
+    """Return whether the last workgroup of an attention may add up what others have written."""
+    return cache_groups.can_share(open_devices.select(device))
 
 
 def chunk_of(left: int) -> int:
@@ -87,13 +94,17 @@ class CachedModel:
 
     def _scratch_bytes(self) -> int:
         """Return the bytes of activations and outputs of one step and of the largest chunk."""
+        memory.require_bindable(self.graph, self.session.states[0].opened.info)
         total = 0
         for steps in {1, self.most_steps}:
             values = self.session.arrays((self._first_values(steps),))
             entry = planning.planned(self.session.roots[0], values)
             reason = planning.refusal(self.session.roots[0], entry, self._caches)
             if reason:
-                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}")
+                because = "; ".join(dict.fromkeys(
+                    why for each in entry.chunks for why in each.reasons.values()))  # fmt: skip
+                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}"
+                                 f"{because and f' ({because})'}")  # fmt: skip
             [chunk] = entry.chunks
             total += chunk.memory.arena_bytes
         return total
@@ -116,6 +127,18 @@ class CachedModel:
         if steps not in self._bindings:
             self._bindings[steps] = self._bound(self._first_values(steps), dict(self._caches))
         return self._bindings[steps]
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        """Make the bindings that are made at their first use otherwise.
+
+        Args:
+            is_wanted: asked before each; False ends the preparation.
+        """
+        for steps in STEPS:
+            if steps <= self.most_steps and is_wanted():
+                self.binding(steps)
+        if self.can_choose and is_wanted():
+            self.loop(generation.RECENT)
 
     def loop(self, recent: int) -> DeviceBinding:
         """Return the binding whose results are its next inputs, made at its first use.

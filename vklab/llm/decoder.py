@@ -47,7 +47,7 @@ class Decoder:
         context: the most tokens of a sequence; default the model's own, at most 4,096, and less
             where the device has no memory for the cache.
         batch: as the attribute.
-        cache: the format of the cache, F16 or F32.
+        cache: the format of the cache: F16, F32, or Q8_0 for half the bytes of F16.
         every_logit: keep the logits after every token of a call, not after the last only; such a
             decoder does not generate.
         progress: as `vklab.load` takes it.
@@ -78,8 +78,9 @@ class Decoder:
             raise ModelError(f"batch={batch!r} sequences; choose 1 to {MOST_BATCH}")
         self.file = file if isinstance(file, GgufFile) else read_gguf(file)
         self.batch = batch
-        form = BoundedCache(cache, batch)
         wanted = placing.placement(device, devices, layers)
+        counts = len(wanted.devices) == 1 and cached_model.can_count_parts(wanted.devices[0].index)
+        form = BoundedCache(cache, batch, counts)
         length = self._default_context(form, wanted) if context is None else context
         graph = models.model_graph(self.file, length, every_logit, form)
         self._keeps_all = every_logit
@@ -220,6 +221,14 @@ class Decoder:
             elif part:
                 new = binding.outputs["logits"].numpy()[number, : len(part)]
                 self._values[number] = np.concatenate([self._values[number], new])
+
+    def prepare(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Record chunks of all sizes now, each of which its first prompt would wait for.
+
+        Args:
+            is_wanted: asked before each recording; False ends the preparation.
+        """
+        self._require_model().prepare(is_wanted)
 
     def rewind(self, length: int | Sequence[int] = 0) -> None:
         """Keep the first tokens only; a longer text with the same beginning continues from there.

@@ -18,8 +18,8 @@ from vklab.llm.staged_model import StagedModel
 
 __all__ = ["Loop"]
 
-# Recent tokens that the sampler remembers; the most that penalties can apply to, if they ask.
-RECENT, MOST_RECENT = 64, 1024
+# The most recent tokens that penalties can apply to.
+MOST_RECENT = 1024
 
 
 class Loop:
@@ -42,7 +42,7 @@ class Loop:
     ) -> None:  # fmt: skip
         if not model.can_choose:
             raise ModelError(f"the graph of {model.graph.name} chooses no tokens")
-        size = RECENT if options.repeat_last <= RECENT else MOST_RECENT
+        size = generation.RECENT if options.repeat_last <= generation.RECENT else MOST_RECENT
         self.binding: Any = model.loop(size)
         # The last token runs once more: its logits are needed where the sampler is.
         given = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["CHOSEN", "STATES", "generation_graph"]
+__all__ = ["CHOSEN", "RECENT", "STATES", "generation_graph"]
 
 # The output of one run that is an input of the next, besides the caches.
 STATES: Mapping[str, str] = {"tokens": "token", "lengths": "next_lengths",
@@ -19,6 +19,8 @@ STATES: Mapping[str, str] = {"tokens": "token", "lengths": "next_lengths",
 # The chosen token once more, in memory that the host reads.
 CHOSEN = "chosen"
 OPTIONS = 12
+# Recent tokens that the sampler remembers, unless penalties ask for more.
+RECENT = 64
 
 
 def generation_graph(graph: Graph, batch: int) -> Graph:

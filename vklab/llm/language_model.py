@@ -38,7 +38,7 @@ def load(
         path: the GGUF file.
         device: index or name of the device; default the fastest.
         context: positions that the cache holds; default the model's own, at most 4096.
-        cache: format of the cache, "F16" or "F32".
+        cache: format of the cache, "F16", "F32" or "Q8_0".
         template: a chat template that replaces that of the file.
         more: `devices`, `layers`, `progress` and `report` of `vklab.llm.decoder.Decoder`.
 

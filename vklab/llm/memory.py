@@ -14,7 +14,7 @@ from vklab.graph.graph import Graph
 from vklab.types import DeviceInfo
 
 __all__ = ["Sizes", "cache_bytes", "cache_names", "checked_tokens", "fitting_context",
-           "require_room"]  # fmt: skip
+           "require_bindable", "require_room"]  # fmt: skip
 
 # The context that is taken by default, unless the model is trained for less: a cache for all that
 # recent models are trained for would fill most devices.
@@ -82,6 +82,16 @@ def fitting_context(
     return context
 
 
+def require_bindable(graph: Graph, info: DeviceInfo) -> None:
+    """Raise PlanError, with the numbers, for a cache that no kernel of a device can read."""
+    caches = set(cache_names(graph))
+    largest = max((i for i in graph.inputs if i.name in caches), key=lambda i: i.size_bytes)
+    most = info.limit("maxStorageBufferRange")
+    if largest.size_bytes > most:
+        raise PlanError(f"the cache {largest} takes {largest.size_bytes} bytes; a kernel on "
+                        f"{info.label} reads {most} at most: choose a smaller context or batch")
+
+
 def require_room(graph: Graph, sizes: Sizes, info: DeviceInfo) -> None:
     """Raise PlanError, with the numbers, for a model that does not fit a device.
 
@@ -90,12 +100,6 @@ def require_room(graph: Graph, sizes: Sizes, info: DeviceInfo) -> None:
         sizes: the bytes that the model takes.
         info: the device.
     """
-    caches = set(cache_names(graph))
-    largest = max((i for i in graph.inputs if i.name in caches), key=lambda i: i.size_bytes)
-    most = info.limit("maxStorageBufferRange")
-    if largest.size_bytes > most:
-        raise PlanError(f"the cache {largest} takes {largest.size_bytes} bytes; a kernel on "
-                        f"{info.label} reads {most} at most: choose a smaller context or batch")
     if sizes.total_bytes > sizes.free_bytes:
         raise PlanError(f"{graph.name} does not fit {info.label}: {sizes}. Choose a smaller "
                         "context or batch, weights with fewer bits, or a second device for some "

@@ -6,7 +6,7 @@ passes from device to device, through the host. Visited by labs 13 and 19.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,6 +104,15 @@ class StagedModel:
                             "with fewer bits")  # fmt: skip
         for model in self.models:
             model.load()
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        """Make the bindings that are made at their first use otherwise.
+
+        Args:
+            is_wanted: asked before each; False ends the preparation.
+        """
+        for model in self.models:
+            model.prepare(is_wanted)
 
     def run(self, tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> DeviceBinding:
         """Append some steps to the cache, and return the binding that holds the logits.

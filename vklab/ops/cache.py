@@ -1,8 +1,9 @@
 """Dispatch a cache of keys and values of bounded size: rows are written in place, read by length.
 
-A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes.
-`lengths` [batch] counts the rows of earlier runs, `counts` [batch] the steps of this run that are
-no padding. Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023.
+A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes,
+or int8 (Q8_0) with the scales of 32 elements each, float16, behind all rows. `lengths` [batch]
+counts the rows of earlier runs, `counts` [batch] the steps of this run that are no padding.
+Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023; ggml's Q8_0.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ from vklab.errors import ModelError
 from vklab.ops.attention import Heads
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import require
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["cache_attention", "cache_last", "cache_positions", "cache_update", "row_words"]
+__all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions", "cache_update",
+           "row_words"]  # fmt: skip
 
-FORMATS = {"F16": 8, "F32": 4}  # elements in 16 bytes of a row
-LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 4  # FEW: the most queries of one step in a workgroup
+FORMATS = {"F16": 8, "F32": 4, "Q8_0": 16}  # elements in 16 bytes of a row
+BLOCK = 32  # elements of Q8_0 that share a scale
+LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 2  # FEW: the most queries of one step in a workgroup
 KEYS, LEAST_KEYS, ENOUGH_GROUPS = 64, 64, 256  # of a tile, of a part; workgroups that fill a GPU
-SHARED = 1024  # elements of queries for which shared memory has room
+SHARED, MOST_NEW = 1024, 512  # elements of queries, of a new row, that fit in shared memory
 
 
 def row_words(size: int, kind: str) -> int:
-    """Return the 32-bit words of a row of `size` elements; ModelError for an unknown format."""
+    """Return the 32-bit words of a row of `size` elements; ModelError if there are none."""
     if kind not in FORMATS:
-        raise ModelError(f"unknown format {kind!r} of a cache; choose {' or '.join(FORMATS)}")
-    return -(-size // FORMATS[kind]) * 4
+        raise ModelError(f"unknown format {kind!r} of a cache; choose {', '.join(FORMATS)}")
+    if kind == "Q8_0" and size % BLOCK:
+        raise ModelError(f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, not "
+                         f"of {size}; choose F16 or F32")  # fmt: skip
+    scales = -(-size // (2 * BLOCK))
+    return size // 4 + scales if kind == "Q8_0" else -(-size // FORMATS[kind]) * 4
 
 
 def _parts(
@@ -37,7 +44,8 @@ def _parts(
     tables: tuple[TensorInfo | None, TensorInfo | None], turned: int, interleaved: int,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Return buffers, push constants and defines that writers and readers of a cache share."""
-    kinds = [kind for kind in FORMATS if cache.shape[-1] == row_words(size, kind)]
+    kinds = [kind for kind in FORMATS if (kind != "Q8_0" or size % BLOCK == 0)
+             and cache.shape[-1] == row_words(size, kind)]  # fmt: skip
     if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
         raise ModelError(f"{cache} is no cache of rows of {size} elements")
     for info in counts:
@@ -52,9 +60,11 @@ def _parts(
     names = ("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer")
     named = zip(names, (*counts, *tables), strict=True)
     push = (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
-            ("turned", turned), ("interleaved", interleaved))  # fmt: skip
+            ("turned", turned), ("interleaved", interleaved),
+            ("cached", cache.count // max(cache.dims[3], 1)))  # fmt: skip
     return (tuple((name, info) for name, info in named if info is not None), push,
-            (("FORMAT", kinds[0][1:]), ("ROTARY", str(int(None not in tables)))))  # fmt: skip
+            (("FORMAT", str(128 // FORMATS[kinds[0]])),
+             ("ROTARY", str(int(None not in tables)))))  # fmt: skip
 
 
 @operator("CacheUpdate", domain="vklab")
@@ -67,6 +77,8 @@ def cache_update(
     require(FLOATS, X)
     given, push, defines = _parts(cache, size, (lengths, counts), (cos, sin), turned, interleaved)
     batch, heads, _, words = cache.dims
+    if dict(defines)["FORMAT"] == "8":  # whole pairs of blocks
+        words = -(-size // (2 * BLOCK)) * 16
     if X.rank != 3 or X.dims[0] != batch or X.dims[2] != heads * size:
         raise ModelError(f"{X} does not hold rows of {heads} heads of {size} for {cache}")
     result, count = output("uint32", cache.dims), batch * X.dims[1] * heads * words
@@ -81,7 +93,8 @@ def cache_update(
 def cache_attention(
     Q: TensorInfo, key: TensorInfo, value: TensorInfo, lengths: TensorInfo, counts: TensorInfo,
     cos: TensorInfo | None = None, sin: TensorInfo | None = None, new_key: TensorInfo | None = None,
-    new_value: TensorInfo | None = None, *, num_heads: int, interleaved: int = 0, turned: int = 0,
+    new_value: TensorInfo | None = None, counters: TensorInfo | None = None, *, num_heads: int,
+    interleaved: int = 0, turned: int = 0,
 ) -> Result:  # fmt: skip
     """Attend to the rows up to each step's own, after writing those that are given. Source: own."""
     require(FLOATS, Q)
@@ -89,7 +102,8 @@ def cache_attention(
     given, shared, defines = _parts(key, q.size, (lengths, counts), (cos, sin), turned, interleaved)
     batch, heads, context, words = key.dims
     fits = value.dims == key.dims and value.dtype == key.dtype and q.batch == batch
-    if not fits or num_heads % heads or words > 4 * LANES:
+    short = counters is not None and counters.count < ENOUGH_GROUPS
+    if not fits or short or num_heads % heads or words > 4 * LANES or q.size > 8 * LANES:
         raise ModelError(f"{Q}, {key} and {value} do not fit")
     updates: list[Any] = []
     caches: Any = [("k_buffer", key), ("v_buffer", value)]
@@ -98,38 +112,53 @@ def cache_attention(
         updates = [cache_update(key, new_key, lengths, counts, cos, sin, **turn),
                    cache_update(value, new_value, lengths, counts, size=q.size)]  # fmt: skip
         caches = [("k_buffer", updates[0].outputs[0]), ("v_buffer", updates[1].outputs[0])]
-    outputs = (result, *(each.outputs[0] for each in updates))
+    zeros = [] if counters is None else [output(counters.dtype, counters.dims)]
+    outputs = (result, *(each.outputs[0] for each in updates), *zeros)
+    views = (*[(1, 1), (2, 2)][: len(updates)], *((len(outputs) - 1, 9) for _ in zeros))
     if not result.count:
-        return Result(outputs, views=((1, 1), (2, 2))[: len(updates)])
+        return Result(outputs, views=views)
     new: Any = [("key_buffer", new_key), ("value_buffer", new_value)]
-    appends = bool(updates) and q.length == 1  # the attention itself writes the row
+    appends = bool(updates) and q.length == 1 and q.size <= MOST_NEW  # attention writes the row
     queries, most = q.length * num_heads // heads, TILE if q.length > 1 else FEW
     tiles = -(-queries // min(most, max(1, SHARED // q.size)))
     tile, rows = -(-queries // tiles), batch * q.length * num_heads
     parts = max(1, min(-(-context // LEAST_KEYS), ENOUGH_GROUPS // (tiles * batch * heads)))
-    sums = output("float32", (batch * heads, queries, parts, q.size))
+    counts_parts = bool(zeros) and parts > 1 and q.size <= MOST_NEW  # in one dispatch, not in two
+    four, folds = 128 // int(dict(defines)["FORMAT"]), 1 + (q.size <= SHARED // 8 and tile > 1)
+    width = -(-q.size // four) * four if counts_parts else q.size
+    sums = output("float32", (batch * heads, queries, parts, width))
     largest = output("float32", (batch * heads, queries, parts, 2))
     sizes = (("steps", q.length), ("group", num_heads // heads), *shared[:3], ("parts", parts),
              ("least", LEAST_KEYS))  # fmt: skip
     typed = type_defines("Y", Q.dtype)[::2]
-    fold = max(KEYS * LANES_OF_KEY * tile, LANES * 128 // int(dict(defines)["FORMAT"]))
-    part: Any = [("sums_buffer", sums), ("heads_buffer", largest)]
+    part: Any = [("sums_buffer", sums), ("heads_buffer", largest)] * (parts > 1)
+    done: Any = [("counters_buffer", each) for each in zeros if counts_parts]
     first = Dispatch(
         "cache_attention", (("q_buffer", Q), *(new if appends else caches), *given),
-        (*(part if parts > 1 else [("y_buffer", result)]), *caches * appends),
-        (parts, tiles, batch * heads), (*sizes, *shared[3:], ("scale", q.size**-0.5)),
-        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("PARTS", str(int(parts > 1))),
-         ("APPENDS", str(int(appends)))),
-        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", words // 4), ("LANES", LANES_OF_KEY),
-         ("KEYS", KEYS), ("FOLD", fold)), flops=4 * result.count * context, iterations=context)
+        (*part, *done, *([("y_buffer", result)] * (counts_parts or parts == 1)), *caches * appends),
+        (parts, tiles, batch * heads),
+        (*sizes, ("tiles", tiles), *shared[3:], ("scale", q.size**-0.5)),
+        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("APPENDS", str(int(appends))),
+         ("PARTS", str((parts > 1) * (1 + counts_parts)))),
+        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", -(-q.size // four)),
+         ("LANES", LANES_OF_KEY), ("KEYS", KEYS),
+         ("FOLD", max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four) * folds))),
+        flops=4 * result.count * context, iterations=context)  # fmt: skip
     second = Dispatch(
         "cache_combine", (*part, *given[:2]), (("y_buffer", result),), grid(rows),
         (("count", rows), *sizes, ("tile", tile)), typed,
         (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
         iterations=3 * parts, stores=True)  # fmt: skip
     before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
-    return Result(outputs, (*before, first, *(second,) * (parts > 1)),
-                  (sums, largest) * (parts > 1), ((1, 1), (2, 2))[: len(updates)])  # fmt: skip
+    return Result(outputs, (*before, first, *(second,) * (parts > 1 and not counts_parts)),
+                  (sums, largest) * (parts > 1), views)  # fmt: skip
+
+
+@operator("CacheCounters", domain="vklab")
+def cache_counters(lengths: TensorInfo) -> Answer:
+    """Return zeros, enough for an attention to count the parts of each tile. Source: own."""
+    zeros = output("int32", (lengths.dims[0], ENOUGH_GROUPS))
+    return cache_positions(zeros, lengths, context=1)
 
 
 @operator("CachePositions", domain="vklab")

@@ -25,6 +25,7 @@ __all__ = ["sample_token", "softmax_attention", "sum_to_shape"]
 
 RUN, BLOCK = 1024, 16  # as in shaders/lib/sampling.slang
 RUNS, OPTIONS = 512, 12
+HISTOGRAM = 256 * 7 + 1  # words of a sequence's histogram
 
 
 @operator("SumToShape", domain="vklab")
@@ -91,11 +92,12 @@ def sample_token(
     sizes = (("sequences", batch), ("runs", runs), ("ring", ring), ("sets", options.dims[0]))
     tokens, steps = index_defines("I", recent.dtype), index_defines("S", step.dtype)
     names = ("token_buffer", "next_buffer", "count_buffer", "p_buffer")
+    sums = ("sums_buffer", output("uint32", (batch, HISTOGRAM)))
     return Result(made, (
-        Dispatch("sample_keys", (("x_buffer", logits), *given), keys, grid(batch * runs),
-                 (("columns", columns), *sizes),
+        Dispatch("sample_keys", (("x_buffer", logits), *given), (*keys, sums), grid(batch * runs),
+                 (("columns", columns), *sizes, ("sums", HISTOGRAM)),
                  (*type_defines("X", logits.dtype)[:2], *tokens[:2], *steps[:2])),
-        Dispatch("sample_draw", (*keys, *given), tuple(zip(names, made, strict=True)),
-                 grid(batch), sizes, (*tokens, *steps), iterations=columns // 5 + 8 * RUN,
-                 in_place=("recent_buffer", "step_buffer")),
-    ), tuple(info for _, info in keys))  # fmt: skip
+        Dispatch("sample_draw", (*keys, *given), (*zip(names, made, strict=True), sums),
+                 grid(batch), (*sizes, ("slices", 1)), (*tokens, *steps),
+                 iterations=columns // 5 + 8 * RUN, in_place=("recent_buffer", "step_buffer")),
+    ), tuple(info for _, info in (*keys, sums)))  # fmt: skip

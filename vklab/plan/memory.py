@@ -72,9 +72,8 @@ class Slot:
 
     def overlaps(self, other: Slot) -> bool:
         """Tell whether two slots share a byte."""
-        start = max(self.offset_bytes, other.offset_bytes)
-        end = min(self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes)
-        return self.arena == other.arena and start < end
+        return self.arena == other.arena and max(self.offset_bytes, other.offset_bytes) < min(
+            self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes)  # fmt: skip
 
     def __str__(self) -> str:
         return f"{self.arena}[{self.offset_bytes}:{self.offset_bytes + self.size_bytes}]"

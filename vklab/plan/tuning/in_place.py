@@ -21,13 +21,15 @@ def require_taken(graph: Graph, lowered: Lowered) -> None:
     """Raise PlanError if a node could read a value after a result has taken over its memory.
 
     An operator takes over an operand if its result is a view of the operand and is written, such as
-    a cache to which rows are added. The operand must then be an input of the graph, or such a
-    result itself, that no other node reads and the graph does not return: nobody is left who could
-    read the old rows.
+    a cache to which rows are added. The operand must then be an input of the graph, a value that
+    one kernel alone writes, or such a result itself, that no other node reads and the graph does
+    not return: nobody is left who could read the old rows.
     """
     written = {info.name for dispatch in lowered.dispatches for _, info in dispatch.writes}
     roots, readers = lowered.roots, Counter(name for node in graph.nodes for name in node.inputs)
-    free = {info.name for info in graph.inputs} - set(graph.outputs)
+    made = {info.name for dispatch in lowered.dispatches if not dispatch.pointwise
+            for _, info in dispatch.writes if roots.get(info.name, info.name) == info.name}
+    free = ({info.name for info in graph.inputs} | made) - set(graph.outputs)
     for node in graph.nodes:
         for result in written & {name for name in node.outputs if roots.get(name, name) != name}:
             [*taken] = (name for name in node.inputs if roots.get(name) == roots[result])

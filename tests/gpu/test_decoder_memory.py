@@ -1,0 +1,82 @@
+"""Memory of a decoder: matrices and caches beyond a binding, and a cache of int8."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import llama_models
+import numpy as np
+import pytest
+
+from vklab import settings
+from vklab.errors import PlanError
+from vklab.llm import perplexity
+from vklab.llm.decoder import Decoder
+from vklab.llm.gguf import read_gguf
+from vklab.llm.tokenizer import Tokenizer
+from vklab.runtime import open_devices
+
+DATA = Path(__file__).parents[2] / "data"
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+BOUNDS = {"F16": 2e-3, "Q8_0": 2e-2}
+
+
+@pytest.fixture(autouse=True)
+def in_float32():
+    """Multiply in float32 on every device: a GPU rounds activations of products to int8."""
+    with settings.settings(DISABLE_INTEGER_DOT=True):
+        yield
+
+
+def error(found, expected):
+    return abs(found - expected).max() / abs(expected).max()
+
+
+@pytest.mark.parametrize("cache", ["F16", "Q8_0"])
+def test_matrices_beyond_a_binding_are_cut_between_rows(cache, device, monkeypatch):
+    file = llama_models.tiny_model(width=256, hidden=512, tied=False, kinds={"": "Q8_0"})
+    expected = llama_models.logits(file, TOKENS)[-1]
+    opened = open_devices.open_device(device)
+
+    def narrow(size):
+        limits = {**opened.info.limits, "maxStorageBufferRange": size}
+        monkeypatch.setattr(opened, "info", replace(opened.info, limits=limits))
+
+    narrow(64 << 10)  # a matrix of 512 x 256 takes 136 KiB
+    with settings.settings(FALLBACK=False), Decoder(file, device, cache=cache) as decoder:
+        decoder.prompt(TOKENS)
+        assert error(decoder.logits[0], expected) < BOUNDS[cache]
+        [*found] = decoder.generate(limit=2)
+        dispatches = decoder.model.binding(1).program.chunk.dispatches
+    bound = [info.size_bytes for d in dispatches for _, info in d.reads + d.writes]
+    assert len(found) == 2 and 32 << 10 < max(bound) <= 64 << 10
+    narrow(1 << 10)
+    with pytest.raises(PlanError, match=r"the cache past_key.0: .* takes \d+ bytes; a kernel on "
+                                        r".* reads 1024 at most: choose a smaller context"):
+        Decoder(file, device, cache=cache)
+
+
+@pytest.mark.full
+def test_a_cache_of_int8_predicts_a_text_as_well(device_index):
+    file = read_gguf(DATA / "novels_llama.gguf")
+    tokens = Tokenizer(file).encode((DATA / "held_out.txt").read_text("utf-8")[:4000])
+    rows = perplexity.chunks(tokens, 128)[:3].tolist()
+    found, sizes = {}, {}
+    for kind in ("F32", "Q8_0"):
+        with Decoder(file, device_index, 128, cache=kind, every_logit=True) as decoder:
+            sizes[kind] = decoder.sizes.cache_bytes
+            found[kind] = []
+            for row in rows:
+                decoder.rewind()
+                decoder.prompt(row)
+                found[kind].append(decoder.logits[0])
+    assert sizes["Q8_0"] * 128 == sizes["F32"] * 34  # bytes of 32 elements
+    logits = {kind: np.array(each, np.float64) for kind, each in found.items()}
+    assert error(logits["Q8_0"], logits["F32"]) < 1.5e-2
+    chances = {}
+    for kind, values in logits.items():
+        logs = values - np.log(np.exp(values).sum(-1, keepdims=True))
+        chances[kind] = np.take_along_axis(logs[:, :-1], np.array(rows)[:, 1:, None], -1).mean()
+    # Perplexity, which is the exponential, changes by less than 0.3 %.
+    assert abs(chances["Q8_0"] - chances["F32"]) < 3e-3
