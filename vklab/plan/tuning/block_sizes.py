@@ -1,0 +1,85 @@
+"""Choose how a workgroup shares a product of a few rows with weights in blocks, on a GPU.
+
+Which sizes are fastest depends on the format and on both sides of the weights, not in a simple way:
+the tables hold measured sizes, and `vklab tune` measures again. Visited by labs 08 and 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from vklab.plan import block_units
+from vklab.plan.block_units import Sizes
+from vklab.plan.tuning import problems
+from vklab.plan.tuning.tiles import Choice
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["RULE", "choose", "offered"]
+
+# The rule of measured choices: sizes of a workgroup.
+RULE = "rows_of_blocks"
+# Invocations of a workgroup, rows at once, their repetitions and steps fetched ahead.
+WORKGROUPS, ROWS, TILES, DEPTHS = (512, 256, 128), (1, 2), (1, 2, 4, 8), (1, 2)
+# Rows of weights from which on a subgroup takes several in turn.
+MANY = 4096
+
+
+def choose(
+    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None = None
+) -> Dispatch:
+    """Return a dispatch of `block_units.KERNELS` with the sizes that are fastest on a device.
+
+    Args:
+        dispatch: the dispatch, which reads weights as they are stored.
+        info: the device.
+        tuned: the choices that were measured on this device, by `problems.Problem`.
+    """
+    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    problem = problems.of(dispatch, (push["m"], push["n"], constants["K"], 1)) if tuned else None
+    wanted = tuned.get(problem) if tuned and problem else None
+    if wanted and wanted[0] == RULE and wanted[1] in offered(dispatch, info):
+        return replace(block_units.sized(dispatch, Sizes(*wanted[1])), measured=str(problem))
+    made = block_units.sized(dispatch, _expected(dispatch, info))
+    return replace(made, measured=str(problem)) if wanted and not wanted[0] else made
+
+
+def offered(dispatch: Dispatch, info: DeviceInfo) -> list[Sizes]:
+    """Return the sizes that are worth measuring, those nearest to the expected ones first."""
+    expected = _expected(dispatch, info)
+    found = [sizes for sizes in _all(dispatch, info) if sizes != expected]
+    return sorted(found, key=lambda sizes: _distance(sizes, expected))
+
+
+def _all(dispatch: Dispatch, info: DeviceInfo) -> Iterator[Sizes]:
+    """Yield the sizes that a device can run and that leave no lane without work."""
+    n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
+    is_float = dispatch.kernel == "matvec_floats"
+    steps = block_units.steps(dispatch)
+    for workgroup in WORKGROUPS:
+        for at_once in ROWS if constants["ROWS"] == 1 else (1,):
+            for tiles in (1,) if is_float else TILES:
+                for depth in (1, 2, 4) if is_float else DEPTHS:
+                    each = workgroup // constants["SUBGROUP"] * at_once * tiles
+                    fits = workgroup <= info.limit("maxComputeWorkGroupInvocations")
+                    if fits and each <= n and depth <= steps * tiles:
+                        yield Sizes(workgroup, at_once, tiles, depth)
+
+
+def _distance(sizes: Sizes, other: Sizes) -> int:
+    """Return how far two sizes are apart, in doublings."""
+    pairs = zip(sizes, other, strict=True)
+    return sum(abs(one.bit_length() - two.bit_length()) for one, two in pairs)
+
+
+def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
+    """Return the sizes that were fastest on an H200."""
+    n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
+    is_few, lanes = constants["ROWS"] == 1, constants["SUBGROUP"]
+    most = info.limit("maxComputeWorkGroupInvocations")
+    if dispatch.kernel == "matvec_floats":
+        return Sizes(128, 2 if is_few and n >= 4 * MANY else 1, 1,
+                     4 if is_few and n < 2 * MANY and "g_buffer" not in dict(dispatch.reads) else 1)
+    return Sizes(min(512 if n > 256 else 256, most // lanes * lanes), 1,
+                 max(1, min((n + MANY // 2) // MANY, 8)))  # fmt: skip
