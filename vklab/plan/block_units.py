@@ -27,7 +27,7 @@ OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
 MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
 # The most invocations of a workgroup; eights of A that an invocation fetches at once.
-WORKGROUP, MOST_AHEAD = 512, 4
+WORKGROUP, MOST_AHEAD = 1024, 4
 
 
 class Sizes(NamedTuple):

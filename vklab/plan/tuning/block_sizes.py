@@ -6,6 +6,7 @@ the tables hold measured sizes, and `vklab tune` measures again. Visited by labs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,13 @@ __all__ = ["RULE", "choose", "offered"]
 # The rule of measured choices: sizes of a workgroup.
 RULE = "rows_of_blocks"
 # Invocations of a workgroup, rows at once, their repetitions and steps fetched ahead.
-WORKGROUPS, ROWS, TILES, DEPTHS = (512, 256, 128), (1, 2), (1, 2, 4, 8), (1, 2)
-# Rows of weights from which on a subgroup takes several in turn.
-MANY = 4096
+WORKGROUPS, ROWS, TILES, DEPTHS = (1024, 512, 256, 128), (1, 2), (1, 2, 4, 8), (1, 2)
+# Elements of A that an invocation rounds at once; workgroups of a product, if it is large enough.
+EIGHT, GROUPS = 8, 256
+# Up to so many rows of weights, of so many steps, all of a row is fetched ahead.
+FEW_ROWS, FEW_STEPS = 2048, 3
+# With weights as floats: invocations, and rows of weights from which on two are taken at once.
+FLOAT_WORKGROUP, MANY = 128, 4096
 
 
 def choose(
@@ -74,12 +79,18 @@ def _distance(sizes: Sizes, other: Sizes) -> int:
 
 
 def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
-    """Return the sizes that were fastest on an H200."""
+    """Return the sizes that were fastest on an H200, or within 5 % of them, for most shapes."""
     n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
-    is_few, lanes = constants["ROWS"] == 1, constants["SUBGROUP"]
-    most = info.limit("maxComputeWorkGroupInvocations")
+    is_gated, is_one = "g_buffer" in dict(dispatch.reads), constants["ROWS"] == 1
     if dispatch.kernel == "matvec_floats":
-        return Sizes(128, 2 if is_few and n >= 4 * MANY else 1, 1,
-                     4 if is_few and n < 2 * MANY and "g_buffer" not in dict(dispatch.reads) else 1)
-    return Sizes(min(512 if n > 256 else 256, most // lanes * lanes), 1,
-                 max(1, min((n + MANY // 2) // MANY, 8)))  # fmt: skip
+        return Sizes(FLOAT_WORKGROUP, 2 if is_one and n >= 4 * MANY else 1, 1,
+                     4 if is_one and n < 2 * MANY and not is_gated else 1)  # fmt: skip
+    most = min(WORKGROUPS if is_one else WORKGROUPS[1:], key=lambda size: abs(
+        math.log2(size) - math.floor(math.log2(constants["K"] / EIGHT))))  # fmt: skip
+    while most > info.limit("maxComputeWorkGroupInvocations"):
+        most //= 2
+    share = n / (GROUPS * most // constants["SUBGROUP"])
+    tiles = min(TILES, key=lambda count: abs(math.log2(count) - math.log2(share)))
+    few = n <= FEW_ROWS and 1 < block_units.steps(dispatch) <= FEW_STEPS
+    is_wide = dict(dispatch.defines)["FORMAT"] == "Q6_K"
+    return Sizes(most, 1, tiles, 2 if few and is_one and not is_gated and not is_wide else 1)
