@@ -91,6 +91,7 @@ def test_a_switch_and_unusable_choices_leave_the_expected_sizes():
     with settings.settings(DISABLE_TUNED=True):
         assert sizes_of(plan("Q4_K", GPU, {problem: choice})) == expected
     for wrong in [(block_sizes.RULE, (7, 1, 1, 1), 1), (block_sizes.RULE, (), 1),
-                  (block_sizes.RULE, (2048, 1, 1, 1), 1), ("tiled", (128, 1, 1, 1), 1)]:  # fmt: skip
+                  (block_sizes.RULE, (2048, 1, 1, 1), 1),
+                  ("tiled", (128, 1, 1, 1), 1)]:  # fmt: skip
         made = plan("Q4_K", GPU, {problem: wrong})
         assert sizes_of(made) == expected and not made.dispatches[0].measured
