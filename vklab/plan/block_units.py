@@ -31,7 +31,7 @@ WORKGROUP, MOST_AHEAD = 1024, 4
 
 
 class Sizes(NamedTuple):
-    """How the rows of weights are shared among invocations.
+    """Shares of the rows of weights, for workgroups and for their subgroups.
 
     Attributes:
         workgroup: the invocations of a workgroup, whole subgroups.

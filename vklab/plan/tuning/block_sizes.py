@@ -1,4 +1,4 @@
-"""Choose how a workgroup shares a product of a few rows with weights in blocks, on a GPU.
+"""Choose how workgroups share a product of a few rows with weights in blocks.
 
 Which sizes are fastest depends on the format and on both sides of the weights, not in a simple way:
 the tables hold measured sizes, and `vklab tune` measures again. Visited by labs 08 and 19.
@@ -7,17 +7,19 @@ the tables hold measured sizes, and `vklab tune` measures again. Visited by labs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from vklab.plan import block_units
 from vklab.plan.block_units import Sizes
-from vklab.plan.tuning import problems
+from vklab.plan.tuning import block_rows, problems, split_blocks
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULE", "choose", "offered"]
+__all__ = ["KERNELS", "RULE", "choose", "offered"]
+
+KERNELS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 
 # The rule of measured choices: sizes of a workgroup.
 RULE = "rows_of_blocks"
@@ -32,14 +34,32 @@ FLOAT_WORKGROUP, MANY = 128, 4096
 
 
 def choose(
-    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None = None
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = (),
+    tuned: Mapping[str, Choice] | None = None,
+) -> Dispatch:  # fmt: skip
+    """Return a product of KERNELS by the kernel and with the sizes that are fastest on a device.
+
+    Args:
+        dispatch: the product.
+        info: the device.
+        resident: names of weights on the device.
+        tuned: the choices that were measured on this device, by `problems.Problem`.
+    """
+    units = block_units.of(dispatch, info)
+    if units is None:
+        return block_rows.choose(dispatch, info)
+    return _resized(split_blocks.apply(units, info, resident), info, tuned)
+
+
+def _resized(
+    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None
 ) -> Dispatch:
     """Return a dispatch of `block_units.KERNELS` with the sizes that are fastest on a device.
 
     Args:
         dispatch: the dispatch, which reads weights as they are stored.
         info: the device.
-        tuned: the choices that were measured on this device, by `problems.Problem`.
+        tuned: the choices that were measured on this device.
     """
     push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
     problem = problems.of(dispatch, (push["m"], push["n"], constants["K"], 1)) if tuned else None
