@@ -59,7 +59,8 @@ class Setting:
         raise SettingError(f"{self.variable}={text!r} is not a {kind} from 0 to {most}")
 
 
-# Name, default and purpose of the switches that affect how plans are executed or inspected ...
+# Name, default and purpose of the switches that affect how plans are made, executed or
+# inspected ...
 _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("DEBUG", 0, "1: print decisions; 2: print one line per dispatch of a profiled run"),
     ("VALIDATE", False, "load the Khronos validation layer; its messages are errors"),
@@ -101,7 +102,6 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_REORDER", False, "finish one branch before the next begins"),
     ("DISABLE_IN_PLACE", False, "write no result over one of its operands"),
     ("DISABLE_PREPACK", False, "read weights in the model's layout, not repacked"),
-    ("DISABLE_READ_AHEAD", False, "read no weights into a cache beside attention"),
     ("DISABLE_MEASURED", False, "estimate device speeds, ignoring measured ones"),
     ("DISABLE_TUNED", False, "choose kernels by the time model, ignoring `vklab tune`"),
     ("DISABLE_TEMPLATES", False, "plan every new shape in full, not as an earlier one"),
