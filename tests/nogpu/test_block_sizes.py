@@ -13,7 +13,6 @@ from fake_device import fake_device
 
 from vklab import settings
 from vklab.graph import shapes
-from vklab.plan import storage
 from vklab.plan.block_units import Sizes
 from vklab.plan.options import Facts
 from vklab.plan.tuning import block_sizes, candidates, problems
@@ -22,7 +21,8 @@ GPU = fake_device(
     {"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024,
      "minSubgroupSize": 32, "maxSubgroupSize": 32},
     subgroup_size=32, subgroup_operations=frozenset({"basic", "arithmetic", "shuffle"}),
-    features=frozenset({"shaderIntegerDotProduct"}).union(*storage._NEEDS.values()),
+    features=frozenset({"shaderIntegerDotProduct", "shaderFloat16", "shaderInt16",
+                        "uniformAndStorageBuffer16BitAccess"}),
 )  # fmt: skip
 SMALL = replace(GPU, limits={**GPU.limits, "maxComputeWorkGroupInvocations": 128})
 
