@@ -1,7 +1,7 @@
 """Choose how workgroups share a product of a few rows with weights in blocks.
 
-Which sizes are fastest depends on the format and on both sides of the weights, not in a simple way:
-the tables hold measured sizes, and `vklab tune` measures again. Visited by labs 08 and 19.
+A rule chooses from both sides of the weights what an H200 was fastest with; `vklab tune` measures on
+the device that is there. Visited by labs 08 and 19.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from vklab.plan.tuning import block_rows, problems, split_blocks
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "RULE", "choose", "offered"]
-
-KERNELS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
+__all__ = ["RULE", "choose", "offered"]
 
 # The rule of measured choices: sizes of a workgroup.
 RULE = "rows_of_blocks"
@@ -37,7 +35,7 @@ def choose(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = (),
     tuned: Mapping[str, Choice] | None = None,
 ) -> Dispatch:  # fmt: skip
-    """Return a product of KERNELS by the kernel and with the sizes that are fastest on a device.
+    """Return a product with blocks by the kernel and the sizes that are fastest on a device.
 
     Args:
         dispatch: the product.

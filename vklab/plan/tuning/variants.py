@@ -13,7 +13,9 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import linear, registry
+from vklab.plan import block_units
 from vklab.plan.tuning import (
+    block_rows,
     block_sizes,
     matrix_attention,
     prepack,
@@ -34,6 +36,7 @@ Chosen = tuple[Dispatch, int]
 Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
+BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
@@ -58,7 +61,7 @@ def choose(
     if not settings.get("DISABLE_VARIANTS"):
         if dispatch.kernel in matrix_attention.KERNELS:
             return (matrix_attention.choose(dispatch, info),)
-        if dispatch.kernel in block_sizes.KERNELS:
+        if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info, tuned),)
