@@ -1,6 +1,6 @@
 """Choose how workgroups share a product of a few rows with weights in blocks.
 
-A rule chooses from both sides of the weights what an H200 was fastest with; `vklab tune` measures on
+A rule chooses by both sides of the weights what was fastest on an H200; `vklab tune` measures on
 the device that is there. Visited by labs 08 and 19.
 """
 
