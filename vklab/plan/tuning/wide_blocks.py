@@ -61,7 +61,8 @@ def _rows(a: TensorInfo, dtype: str) -> tuple[Dispatch, ...]:
 
     The name of the result is that of A, so that products of one A share it.
     """
-    return () if a.dtype == dtype else _applied("Cast", a, f"{a.name}:{dtype}", {}, 13, "", dtype)
+    name = f"{a.name}:halves" if dtype == HALF else f"{a.name}:{dtype}"
+    return () if a.dtype == dtype else _applied("Cast", a, name, {}, 13, "", dtype)
 
 
 def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Dispatch, ...]:
