@@ -12,13 +12,16 @@ from small_models import DATA, model, random_array, value
 
 import vklab
 from vklab import cli
+from vklab.llm import synthetic
+from vklab.llm.decoder import Decoder
 from vklab.plan.tuning import candidates
+from vklab.runtime import open_devices
 from vklab.runtime.observe import trials, tuned, tuning
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, Dispatch
 
 X = random_array((16, 24), 1)
 # Rules in the order in which fabricated times prefer them.
-PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "")
+PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "rows_of_blocks", "")
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +137,26 @@ def test_the_command(device_index, known, tmp_path, capsys):
     assert "plain" in capsys.readouterr().out
     assert cli.main(["tune", "--clear", *on]) == 0
     assert "2 choices deleted" in capsys.readouterr().out
+
+
+def test_a_language_model_is_tuned_by_steps_of_one_token(device, known, tmp_path, monkeypatch,
+                                                         capsys):
+    """Take the device for a GPU: on a CPU there is one way to multiply blocks."""
+    if "shaderIntegerDotProduct" not in open_devices.open_device(device).info.features:
+        pytest.skip("the driver has no dot products of bytes")
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    path = tmp_path / "tiny.gguf"
+    synthetic.write(path, "tiny", "Q8_0")
+    on = ["--json", "--limit", "60", "--device", str(device)]
+    assert cli.main(["tune", str(path), *on]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kept"] == len(found["rows"]) > 4 and found["whole"]["difference"] == 0
+    assert all(row["problem"].startswith("matvec_units") for row in found["rows"])
+    with Decoder(path, device, context=64) as decoder:
+        steps = decoder.model.binding(1).program.chunk.steps
+        measured = {step.measured for step in steps if isinstance(step, Dispatch)} - {""}
+    assert measured == {row["problem"] for row in found["rows"]}
+    assert cli.main(["tune", str(path), "--dim", "steps=2", *on]) == 2
 
 
 @pytest.mark.parametrize("arguments", [

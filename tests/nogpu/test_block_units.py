@@ -230,7 +230,7 @@ def test_products_of_one_input_share_its_halves():
 
 def test_a_machine_without_a_compiler_has_the_kernels():
     stock = {variant for name in (*block_units.KERNELS, "unpack_units", "matmul_cooperative",
-                                  "gather_blocks")
+                                  "matmul_tiled", "gather_blocks")
              for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
              }  # fmt: skip
 

@@ -14,8 +14,10 @@ import typer
 from vklab import draw, settings
 from vklab.bench import models
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, DType, Files, feed
+from vklab.cli.inputs import Device, Dims, DType, Fed, Files, feed
 from vklab.cli.run import announce_cpu
+from vklab.llm.gguf import read_gguf
+from vklab.llm.single_step import single_step
 from vklab.plan.tuning import candidates
 from vklab.runtime import loading, open_devices
 from vklab.runtime.compiled import container
@@ -24,14 +26,15 @@ from vklab.types import DeviceInfo
 
 __all__ = ["tune"]
 
+GGUF = ".gguf"
 HEADERS = ("products", "first node", "count", "tried", "fastest", "before", "after", "ratio")
 KEPT = ("products", "fastest", "before", "after", "ratio")
 
 
 def tune(
     model: Annotated[
-        Path | None, typer.Argument(help="An ONNX file, or the name of a benchmark model of "
-                                    "`vklab bench`.", show_default=False)
+        Path | None, typer.Argument(help="An ONNX or GGUF file, or the name of a benchmark model "
+                                    "of `vklab bench`.", show_default=False)
     ] = None,
     files: Files = None,
     dims: Dims = None,
@@ -48,7 +51,7 @@ def tune(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Measure tiles and parts of a model's products on a device, and keep the fastest.
+    """Measure tiles, parts and workgroups of a model's products on a device; keep the fastest.
 
     Sessions that are loaded afterwards use them; VKLAB_DISABLE_TUNED=1 ignores them. Other work on
     the device at that time falsifies the times.
@@ -58,19 +61,26 @@ def tune(
         (_clear if clear else _show)(info, as_json)
         return
     if model is None:
-        raise typer.BadParameter("name an ONNX file to tune, or use --show or --clear")
+        raise typer.BadParameter("name a file to tune, or use --show or --clear")
     is_named = str(model) in models.MODELS and not model.exists()
-    if not is_named and container.is_compiled(model):
+    source: Any = models.build(str(model)) if is_named else model
+    values = dict[str, Any]()
+    if model.suffix == GGUF:
+        source, values = single_step(read_gguf(model))
+        if files or dims:
+            raise typer.BadParameter("a GGUF file is tuned for steps of one token; leave out "
+                                     "--input and --dim")  # fmt: skip
+    elif not is_named and container.is_compiled(model):
         raise typer.BadParameter(f"{model} is a compiled model, whose kernels are fixed; tune the "
                                  "ONNX file, then compile it again")  # fmt: skip
     if settings.get("DISABLE_CACHE"):
         raise typer.BadParameter("VKLAB_DISABLE_CACHE=1 leaves no folder for the measurements")
     with (
         console.compiling() as compiling,
-        loading.load(models.build(str(model)) if is_named else model, device, compiling,
-                     dtype=dtype) as loaded,
+        loading.load(source, device, compiling, dtype=dtype) as loaded,
     ):
-        fed = feed(loaded.inputs, files, dims, loaded.defaults)
+        step = Fed(values, ("one token, with an empty cache",))
+        fed = step if values else feed(loaded.inputs, files, dims, loaded.defaults)
         info = loaded.device
         announce_cpu(info)
         with console.bar("tuning", " steps") as progress:

@@ -8,14 +8,15 @@ Weights as floats keep float32. Visited by lab 19.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from vklab import settings
 from vklab.ops import registry
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "gated", "normed", "of", "unit"]
+__all__ = ["KERNELS", "Sizes", "gated", "normed", "of", "sized", "steps",
+           "unit"]  # fmt: skip
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
@@ -25,10 +26,28 @@ FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
 MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
-FLOAT_WORKGROUP = 128
-# Invocations of a workgroup; rows of weights from which on a subgroup takes several in turn, and
-# the most of them; steps along a row, and eights of A, that an invocation fetches at once.
-WORKGROUP, SMALL, MANY, MOST_TILES, MOST_DEPTH, MOST_AHEAD = 512, 256, 4096, 8, 1, 4
+# The most invocations of a workgroup; eights of A that an invocation fetches at once.
+WORKGROUP, MOST_AHEAD = 1024, 4
+
+
+class Sizes(NamedTuple):
+    """Shares of the rows of weights, for workgroups and for their subgroups.
+
+    Attributes:
+        workgroup: the invocations of a workgroup, whole subgroups.
+        at_once: the rows, or with a gate pairs of rows, that a subgroup multiplies at once.
+        tiles: how often a subgroup does that; 1 with matvec_floats.
+        depth: the steps along a row that a lane has fetched before it needs them.
+    """
+
+    workgroup: int
+    at_once: int = 1
+    tiles: int = 1
+    depth: int = 1
+
+
+# Sizes that fit every device, until `tuning.block_sizes` chooses better ones.
+MODEST = Sizes(128)
 
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
@@ -48,14 +67,13 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     name = f"N{defines['BITS']}" if nbits else defines["DEQUANTIZE"].removeprefix("dequantize_")
     k, lanes = push["k"], info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
-    whole = k % FLOATS.get(name, unit(name)) == 0 and info.limit("minSubgroupSize") == lanes
-    if not rows or not whole or SMALL % lanes or not info.subgroup_operations >= OPERATIONS:
+    whole = k % unit(name) == 0 and info.limit("minSubgroupSize") == lanes
+    fits = MODEST.workgroup % lanes == 0 and info.subgroup_operations >= OPERATIONS
+    if not rows or not whole or not fits:
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
     fixed = () if name in FLOATS else (("SPLIT", "0"), ("NBITS", defines.get("BITS", "0")))
-    sizes = {"K": k, "ROWS": rows, "SUBGROUP": lanes,
-             "WORKGROUP": min(WORKGROUP if push["n"] > SMALL else SMALL,
-                              info.limit("maxComputeWorkGroupInvocations"))}  # fmt: skip
+    sizes = {"K": k, "ROWS": rows, "SUBGROUP": lanes}
     if nbits:
         sizes["BLOCK"] = push["block"]
     made = replace(
@@ -64,7 +82,7 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name), *fixed, *nbits.items()),
         constants=tuple(sizes.items()), iterations=k // lanes + k // 8,
     )  # fmt: skip
-    return _sized(made)
+    return sized(made, MODEST)
 
 
 def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
@@ -78,7 +96,14 @@ def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
 
 def unit(name: str) -> int:
     """Return the elements of a unit of a block format."""
-    return UNITS.get(name, GROUP)
+    return FLOATS.get(name) or UNITS.get(name, GROUP)
+
+
+def steps(dispatch: Dispatch) -> int:
+    """Return the units of a row of weights that a lane of a dispatch of KERNELS multiplies."""
+    constants = dict[str, Any](dispatch.constants)
+    each = unit(dict(dispatch.defines)["FORMAT"]) * constants["SUBGROUP"]
+    return -(-int(constants["K"]) // each)
 
 
 def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
@@ -93,24 +118,22 @@ def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
     return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // GROUP))
 
 
-def _sized(dispatch: Dispatch) -> Dispatch:
-    """Return a dispatch of KERNELS with the sizes and workgroups that were fastest on an H200."""
-    push, sizes = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
-    defines, n, k = dict(dispatch.defines), push["n"], sizes["K"]
-    is_few = sizes["ROWS"] == 1
-    if dispatch.kernel == "matvec_floats":
-        sizes |= {"WORKGROUP": FLOAT_WORKGROUP, "AT_ONCE": 2 if is_few and n >= 4 * MANY else 1,
-                  "DEPTH": 4 if is_few and n < 2 * MANY and defines["GATED"] == "0" else 1}
-        tiles = 1
-    else:
-        steps = -(-k // (unit(defines["FORMAT"]) * sizes["SUBGROUP"]))
-        tiles = max(1, min((n + MANY // 2) // MANY, MOST_TILES))
-        sizes |= {"AT_ONCE": 1, "TILES": tiles, "DEPTH": min(steps, MOST_DEPTH) if is_few else 1,
-                  "AHEAD": min(-(-k // 8 // sizes["WORKGROUP"]), MOST_AHEAD)}  # fmt: skip
-    each = sizes["WORKGROUP"] // sizes["SUBGROUP"] * sizes["AT_ONCE"] * tiles
-    x, y, _ = registry.grid(-(-n // each))
-    return replace(dispatch, constants=tuple(sizes.items()),
-                   workgroups=(x, y, -(-push["m"] // sizes["ROWS"])))  # fmt: skip
+def sized(dispatch: Dispatch, sizes: Sizes) -> Dispatch:
+    """Return a dispatch of KERNELS with other sizes, and the workgroups that they need.
+
+    Args:
+        dispatch: the dispatch.
+        sizes: how its work is shared.
+    """
+    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    constants |= {"WORKGROUP": sizes.workgroup, "AT_ONCE": sizes.at_once, "DEPTH": sizes.depth}
+    if dispatch.kernel == "matvec_units":
+        eights = -(-constants["K"] // (8 * sizes.workgroup))
+        constants |= {"TILES": sizes.tiles, "AHEAD": min(eights, MOST_AHEAD)}
+    each = sizes.workgroup // constants["SUBGROUP"] * sizes.at_once * sizes.tiles
+    x, y, _ = registry.grid(-(-push["n"] // each))
+    return replace(dispatch, constants=tuple(constants.items()),
+                   workgroups=(x, y, -(-push["m"] // constants["ROWS"])))  # fmt: skip
 
 
 def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
@@ -127,12 +150,11 @@ def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
         return None
     if up.epilogue or gate.epilogue or dict(up.defines)["NORM"] == "1":
         return None
-    made = replace(
+    return replace(
         up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
         writes=(("y_buffer", result),), flops=up.flops + gate.flops,
         defines=_with(up.defines, "GATED", "1"),
     )  # fmt: skip
-    return _sized(made)
 
 
 def normed(

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from vklab.plan.tuning import tiles, variants
+from vklab.plan import block_units
+from vklab.plan.tuning import block_sizes, tiles, variants
 from vklab.plan.tuning.problems import Problem
 from vklab.plan.tuning.tiles import Choice, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
@@ -42,7 +43,8 @@ def choices(problem: Problem, info: DeviceInfo) -> list[Choice]:
         if time <= MOST_SLOWER * shortest and alike < MOST_OF_A_TILE:
             near.append(choice)
     # Of choices without a time, those without a tile come first: there are few of them.
-    others = sorted((choice for time, choice in ordered if not time), key=lambda c: bool(c[1]))
+    others = sorted((choice for time, choice in ordered if not time),
+                    key=lambda each: each[0] != block_sizes.RULE and bool(each[1]))  # fmt: skip
     if near and math.prod(problem.sizes) > MOST_UNTILED:
         others = []
     for choice in (EXPECTED, *near[: MOST - 1], *others):
@@ -55,6 +57,9 @@ def choices(problem: Problem, info: DeviceInfo) -> list[Choice]:
 def title(choice: Choice) -> str:
     """Return a choice as text, such as `tiled 64x64x16 in 4 parts`."""
     name, shape, count = choice
+    if name == block_sizes.RULE:
+        each = zip(("invocations", "rows", "times", "ahead"), shape, strict=True)
+        return "rows of blocks " + " ".join(f"{number} {what}" for what, number in each)
     size = " " + "x".join(map(str, shape[:3])) + f" by {shape[3]}x{shape[4]}" if shape else ""
     parts = f" in {count} parts" if count > 1 else ""
     return (name.replace("_", " ") + size + parts) or "as expected"
@@ -62,6 +67,10 @@ def title(choice: Choice) -> str:
 
 def _offered(problem: Problem, info: DeviceInfo) -> Iterator[tuple[float, Choice]]:
     """Yield what the rules of a device offer, each with its expected time; 0 without a model."""
+    if problem.dispatch.kernel in block_units.KERNELS:
+        for sizes in block_sizes.offered(problem.dispatch, info):
+            yield 0.0, (block_sizes.RULE, tuple(sizes), 1)
+        return
     offered: list[Tile] = []
 
     def note(fitting: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None:

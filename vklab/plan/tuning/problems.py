@@ -34,7 +34,8 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
         dispatch: the product, with its weights in the layout that is read.
         sizes: m, n, k and the batch count.
     """
-    forms = {"conv": _conv_form, "conv_words": _words_form}
+    forms = {"conv": _conv_form, "conv_words": _words_form, "matvec_units": _blocks_form,
+             "matvec_floats": _blocks_form}  # fmt: skip
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
     dtype = dict(dispatch.defines).get("T", "int8")
@@ -77,3 +78,11 @@ def _words_form(dispatch: Dispatch) -> str:
     grouped = "" if push["group_filters"] == push["filters"] else " grouped"
     result = "codes" if defines["QUANTIZE"] == "1" else "real"
     return f"product {result}" if defines["LAST"] == "1" else f"{window}{grouped} {result}"
+
+
+def _blocks_form(dispatch: Dispatch) -> str:
+    """Return the format of the weights, how it is stored, and what the product does beside."""
+    defines = dict(dispatch.defines)
+    words = [defines["FORMAT"]]
+    words += [name.lower() for name in ("SPLIT", "NORM", "GATED") if defines.get(name) == "1"]
+    return " ".join(words)

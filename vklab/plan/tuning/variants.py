@@ -16,6 +16,7 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
+    block_sizes,
     float_blocks,
     matrix_attention,
     prepack,
@@ -91,8 +92,7 @@ def _blocks(
     if product.kernel == "matmul":
         split = (split_blocks.apply(each, info, resident) for each in halves)
         return (*split, *choose(product, info, resident, tuned))
-    units = block_units.of(dispatch, info) or block_rows.choose(dispatch, info)
-    return (split_blocks.apply(units, info, resident),)
+    return (block_sizes.choose(dispatch, info, resident, tuned),)
 
 
 def _as_measured(

@@ -1,7 +1,8 @@
-"""Multiply many rows by weights in blocks on matrix units: as halves, by the kernels of MatMul.
+"""Multiply many rows by weights in blocks as halves, on matrix units: by the kernels of MatMul.
 
 The weights are dequantised once for each product, into memory that is used again by the next one.
-Rows of A are rounded to halves, so numbers beyond 65,504 become infinite. Visited by lab 19.
+Rows of A are rounded to halves, so numbers beyond 65,504 become infinite. Weights in float32 and
+their rows keep float32. Visited by lab 19.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["choose", "computed"]
 
-# Rows from which on matrix units pay; and bytes of dequantised weights.
+# Rows from which on the kernels of MatMul pay; and bytes of dequantised weights.
 FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
 HALF = "float16"
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
-    """Return the dispatches that make halves of both operands, and their product.
+    """Return the dispatches that make halves of the operands, and the product by MatMul's kernel.
 
     Args:
         dispatch: a product with blocks.
@@ -39,12 +40,13 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         return ()
     result, reads = dispatch.writes[0][1], dict(dispatch.reads)
     name = defines["DEQUANTIZE"].removeprefix("dequantize_")
-    made = [*_rows(reads["a_buffer"]),
+    dtype = "float32" if name == "F32" else HALF
+    made = [*_rows(reads["a_buffer"], dtype),
             *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k)]  # fmt: skip
     written = {each.reads[0][1].name: each.writes[0][1] for each in made}
     rows = written.get(reads["a_buffer"].name, reads["a_buffer"])
-    # Halves lie in the file as the product reads them.
-    as_given = TensorInfo(reads["b_buffer"].name, HALF, (n, k))
+    # Floats lie in the file as the product reads them.
+    as_given = TensorInfo(reads["b_buffer"].name, dtype, (n, k))
     weights = written.get(reads["b_buffer"].name, as_given)
     (product,) = linear.product(rows, weights, None, computed(dispatch), (m, n, k), (k, 1), (1, k))
     kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
@@ -54,16 +56,17 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     )  # fmt: skip
 
 
-def _rows(a: TensorInfo) -> tuple[Dispatch, ...]:
-    """Return the dispatch that rounds A to halves; none if A has halves.
+def _rows(a: TensorInfo, dtype: str) -> tuple[Dispatch, ...]:
+    """Return the dispatch that rounds A to a dtype; none if A has it.
 
-    Their name is that of A, so that products of one A share them.
+    The name of the result is that of A, so that products of one A share it.
     """
-    return () if a.dtype == HALF else _applied("Cast", a, f"{a.name}:halves", {}, 13, "")
+    name = f"{a.name}:halves" if dtype == HALF else f"{a.name}:{dtype}"
+    return () if a.dtype == dtype else _applied("Cast", a, name, {}, 13, "", dtype)
 
 
 def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Dispatch, ...]:
-    """Return the dispatch that makes halves of B; none if B has halves.
+    """Return the dispatch that makes halves of B; none if B has floats that a product can read.
 
     Args:
         b: weights in blocks.
@@ -72,9 +75,9 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
         n: rows of B.
         k: elements of a row.
     """
-    if block == "F16":
+    if block in ("F16", "F32"):
         return ()
-    if block in ("F32", "BF16"):
+    if block == "BF16":
         return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
                         "vklab")  # fmt: skip
     eights = n * k // 8
@@ -86,9 +89,10 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
 
 
 def _applied(
-    op_type: str, x: TensorInfo, name: str, attributes: dict[str, Any], opset: int, domain: str
-) -> tuple[Dispatch, ...]:
-    """Return the dispatches of an operator that turns x into halves.
+    op_type: str, x: TensorInfo, name: str, attributes: dict[str, Any], opset: int, domain: str,
+    dtype: str = HALF,
+) -> tuple[Dispatch, ...]:  # fmt: skip
+    """Return the dispatches of an operator that turns x into another dtype.
 
     Args:
         op_type: the operator.
@@ -97,8 +101,9 @@ def _applied(
         attributes: its attributes but `to`.
         opset: the version of its operator set.
         domain: its domain.
+        dtype: the dtype of its result.
     """
-    made = registry.apply(op_type, (x,), {**attributes, "to": ELEMENT_TYPES[HALF]}, opset, domain)
+    made = registry.apply(op_type, (x,), {**attributes, "to": ELEMENT_TYPES[dtype]}, opset, domain)
     assert isinstance(made, registry.Result), f"{op_type} is not expanded"
     result = replace(made.outputs[0], name=name)
     return tuple(replace(each, writes=tuple((key, result) for key, _ in each.writes))
