@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +11,11 @@ import typer
 from tqdm import tqdm
 
 from vklab import conformance as suite
-from vklab.cli import console
+from vklab.cli import conformance_variants, console
 from vklab.cli.inputs import Device, written_file
 from vklab.runtime import open_devices
+from vklab.runtime.observe import forced
+from vklab.types import DeviceInfo
 
 __all__ = ["conformance", "coverage_table"]
 
@@ -42,6 +46,15 @@ def conformance(
                      "all.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
+    variant: Annotated[
+        str | None,
+        typer.Option(metavar="[gpu,]RULE:TILE:PARTS", show_default=False,
+                     help="Compute all products by one rule, wherever it applies; in one process."),
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each-variant", help="Run the cases without each optimisation, and "
+                           "with each rule of products; --table writes a row for each.")
+    ] = False,
     table: Annotated[
         Path | None, written_file(help="Write the coverage table as Markdown.")
     ] = None,
@@ -57,7 +70,14 @@ def conformance(
     if not chosen:
         raise typer.BadParameter(f"no case matches {pattern!r}; give a regular expression over "
                                  "case names, or an operator")  # fmt: skip
-    with tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar:
+    if each:
+        _each_variant(info, kind or suite.KINDS, pattern, jobs, table, as_json)
+        return
+    with (
+        tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
+        _as_variant(variant, info),
+    ):
+        jobs = 1 if variant else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
@@ -69,6 +89,40 @@ def conformance(
         _show(facts)
     counts = facts["counts"]
     raise typer.Exit(1 if counts["wrong"] else 0)
+
+
+def _as_variant(name: str | None, info: DeviceInfo) -> contextlib.AbstractContextManager[Any]:
+    if name is None:
+        return contextlib.nullcontext()
+    return forced.applied(conformance_variants.named(name, info), info.index)
+
+
+def _each_variant(
+    info: DeviceInfo, kinds: Sequence[str], pattern: str, jobs: int, table: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Run every variant; exit 1 if a case is worse than in plans as they are.
+
+    Args:
+        info: the device.
+        kinds: kinds of cases.
+        pattern: as in `conformance.cases`.
+        jobs: variants that run at the same time.
+        table: file for Markdown.
+        as_json: whether to print JSON.
+    """
+    rows = []
+    for row in conformance_variants.measure(info, kinds, pattern, jobs):
+        rows.append(row)
+        console.warn(f"{row['variant']}: {row.get('counts') or row['reason']}")
+        if table:
+            conformance_variants.table(rows, info, table)
+    if as_json:
+        console.emit({"device": info.name, "driver": info.driver, "variants": rows})
+    else:
+        conformance_variants.show(rows, info)
+    if any(row["status"] != "ran" or row["worse"] for row in rows):
+        raise typer.Exit(1)
 
 
 def _advance(bar: Any, case: suite.Case) -> None:

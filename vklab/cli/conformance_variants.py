@@ -1,0 +1,169 @@
+"""Option --each-variant of `vklab conformance`: the suite through every variant of plans.
+
+Every variant has a process of its own. Rules of products run the cases that have products.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from vklab import conformance as suite
+from vklab.backends.children import process
+from vklab.backends.children.process import Failure
+from vklab.cli import console
+from vklab.errors import SettingError
+from vklab.runtime.observe import forced
+from vklab.runtime.observe.forced import Variant
+from vklab.types import DeviceInfo
+
+__all__ = ["measure", "named", "show", "table"]
+
+LIMIT_S = 7200.0  # of one variant
+HEADERS = ("variant", "cases", *suite.STATUSES, "worse", "classes")
+Names = Sequence[tuple[str, str]]
+
+
+def named(text: str, info: DeviceInfo) -> Variant:
+    """Return the variant of a name; raise SettingError, which lists the names, for another one."""
+    known = {str(each): each for each in forced.every(info)}
+    if text not in known:
+        raise SettingError(f"unknown variant {text!r}; choose among {'; '.join(known)}")
+    return known[text]
+
+
+def measure(
+    info: DeviceInfo, kinds: Sequence[str], pattern: str, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each variant: its command, counts, the cases that are worse than usual.
+
+    Args:
+        info: the device.
+        kinds: kinds of cases.
+        pattern: as in `conformance.cases`.
+        jobs: variants that run at the same time.
+    """
+    def run(variant: Variant, only: Names | None = None) -> dict[str, Any]:
+        made: dict[str, Any] = process.once(_run, variant, info.index, kinds, pattern, only,
+                                            seconds=LIMIT_S)  # fmt: skip
+        return made
+
+    def tried(variant: Variant) -> dict[str, Any] | Failure:
+        try:
+            return run(variant, products if variant.rule else None)
+        except Failure as failure:
+            return failure
+
+    variants = forced.every(info)
+    whole = [each for each in variants if not each.rule and not each.switches]
+    first = [(variant, run(variant)) for variant in whole]  # they tell which cases have products
+    products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
+    usual = first[0][1]
+    yield from (_row(variant, made, usual, pattern) for variant, made in first)
+    others = [each for each in variants if each not in whole]
+    with ThreadPoolExecutor(jobs) as pool:
+        for variant, made in zip(others, pool.map(tried, others), strict=True):
+            yield _row(variant, made, usual, pattern)
+
+
+def _run(
+    state: dict[str, Any], variant: Variant, device: int, kinds: Sequence[str], pattern: str,
+    only: Names | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run cases as a variant, and return their outcomes by kind and name.
+
+    Args:
+        state: the child's dict.
+        variant: the variant.
+        device: index.
+        kinds: kinds of cases.
+        pattern: as in `conformance.cases`.
+        only: kinds and names of the cases to run; None for all.
+    """
+    cases = suite.cases(kinds, pattern)
+    if only is not None:
+        wanted = set(only)
+        cases = [case for case in cases if (case.kind, case.name) in wanted]
+    products, seen = [], 0
+    with forced.applied(variant, device) as choices:
+        def note(number: int, case: suite.Case, outcome: suite.Outcome) -> None:
+            nonlocal seen
+            if choices.asked > seen:
+                products.append((case.kind, case.name))
+            seen = choices.asked
+
+        report = suite.run(cases, f"VULKAN:{device}", progress=note)
+    return {"outcomes": {(case.kind, case.name): outcome
+                         for case, outcome in report.outcomes.items()},
+            "counts": report.counts(), "products": products, "classes": len(choices)}  # fmt: skip
+
+
+def _row(
+    variant: Variant, made: dict[str, Any] | Failure, usual: dict[str, Any], pattern: str
+) -> dict[str, Any]:
+    """Return a row ready for JSON.
+
+    Args:
+        variant: the variant.
+        made: what `_run` returned, or why it returned nothing.
+        usual: what it returned for plans as they are.
+        pattern: the pattern of the cases.
+    """
+    words = ["vklab", "conformance", *([shlex.quote(pattern)] if pattern else [])]
+    for name, value in variant.switches.items():
+        words += ["--set", f"{name}={value}"]
+    words += ["--variant", str(variant)] if variant.rule or variant.as_gpu else []
+    row: dict[str, Any] = {"variant": str(variant), "rule": variant.rule,
+                           "command": " ".join(words)}  # fmt: skip
+    if isinstance(made, Failure):
+        return row | {"status": made.status, "reason": made.reason}
+    order = suite.STATUSES.index
+    worse = {name: {"status": each.status, "reason": each.reason}
+             for (kind, name), each in made["outcomes"].items()
+             if order(each.status) > order(usual["outcomes"][kind, name].status)}  # fmt: skip
+    return row | {"status": "ran", "cases": len(made["outcomes"]), "counts": made["counts"],
+                  "worse": worse, "classes": made["classes"]}  # fmt: skip
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["status"] != "ran":
+        return (row["variant"], *[""] * (len(HEADERS) - 3), row["status"], row["reason"])
+    counts = [str(row["counts"][status]) for status in suite.STATUSES]
+    return (row["variant"], str(row["cases"]), *counts, str(len(row["worse"])),
+            str(row["classes"] or ""))  # fmt: skip
+
+
+def show(rows: Sequence[dict[str, Any]], info: DeviceInfo) -> None:
+    """Print a row for each variant, and the cases that are worse than usual."""
+    console.say(str(info), "bold")
+    console.table("", HEADERS, [_cells(row) for row in rows], " ".join(HEADERS[1:]), "variant")
+    for row in rows:
+        for name, each in row.get("worse", {}).items():
+            console.say_wrapped(f"{row['variant']}: {each['status']} {name}: {each['reason']}")
+
+
+def table(rows: Sequence[dict[str, Any]], info: DeviceInfo, path: Path) -> None:
+    """Write the rows as Markdown."""
+    lines = [
+        "# ONNX's backend suite through every variant of plans", "",
+        "Generated by `vklab conformance --each-variant --table FILE`; do not edit. A row has the "
+        "outcome of all cases with one",
+        "optimisation switched off (`--set`), or with all products and convolutions computed by "
+        "one rule, wherever it applies",
+        "(`--variant RULE:TILE:PARTS`; `gpu`: a CPU device, planned for as a GPU). *Worse*: cases "
+        "whose outcome is worse than in the",
+        "first row. *Classes*: classes of products that the rule computed. Rules run the cases "
+        "that have products; a rule that no",
+        "case meets has no row.", "",
+        f"Device: {info.name}, {info.driver}.", "",
+        f"| command | {' | '.join(HEADERS[1:])} |", f"|---|{'---:|' * (len(HEADERS) - 1)}",
+    ]  # fmt: skip
+    shown = [row for row in rows if row["status"] != "ran" or not row["rule"] or row["classes"]]
+    for row in shown:
+        lines.append(f"| `{row['command']}` | {' | '.join(_cells(row)[1:])} |")
+    named_cases = [f"* `{row['variant']}`: {name}: {each['status']}, {each['reason'][:160]}"
+                   for row in rows for name, each in row.get("worse", {}).items()]  # fmt: skip
+    path.write_text("\n".join([*lines, "", *named_cases]).rstrip() + "\n", "utf-8")
