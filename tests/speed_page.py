@@ -3,14 +3,21 @@
 A table stands between `<!-- FILE.json RUN TABLE -->` and `<!-- end -->`; the text around the tables
 is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. `--plots` draws
 the PNG files that the page shows.
+
+`--take FILE...` puts new runs in place first: h200_real.json replaces that file, h200_vkml.0.json
+and h200_vkml.1.json are gathered into h200_vkml.json. Floors of a GPU's runs stand under the roofs
+of its run of products, GPU_kernels.json, if that is given, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vklab.bench import markdown, plots, record
 
@@ -34,10 +41,26 @@ def _block(match: re.Match[str]) -> str:
         made = markdown.machine(run)
     elif table == "kernels":
         made = markdown.kernels(run, *filter(None, words))
+    elif table == "gaps":
+        made = markdown.gaps(data, int(number))
     else:
-        made = getattr(markdown, table)(rows)
+        made = getattr(markdown, table)(rows, *filter(None, words))
     head = match[0].split("\n", 1)[0]
     return f"{head}\n{made}\n\n<!-- end -->"
+
+
+def take(files: Sequence[Path]) -> None:
+    """Write recorded runs into the page's folder: FILE.json, or FILE.N.json for one of several."""
+    named: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(files):
+        named.setdefault(path.name.split(".")[0], []).append(record.read(path))
+    for stem, runs in named.items():
+        best = named.get(f"{stem.split('_')[0]}_kernels")
+        if best and best[0]["roofs"]:
+            runs = [record.under_roofs(run, best[0]) if run["roofs"] else run for run in runs]
+        data = runs[0] if len(runs) == 1 else record.gather(runs)
+        (FOLDER / f"{stem}.json").write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+        print(stem, len(runs), "runs", len(data["rows"]), "rows")
 
 
 def main() -> int:
@@ -45,7 +68,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--plots", action="store_true")
+    parser.add_argument("--take", nargs="+", type=Path, metavar="FILE")
     asked = parser.parse_args()
+    take(asked.take or ())
     text = PAGE.read_text("utf-8")
     made = written(text)
     if asked.write:

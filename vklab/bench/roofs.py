@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab import settings
 from vklab.bench import models, products
 from vklab.runtime import loading, open_devices
 
@@ -22,7 +23,7 @@ __all__ = ["Roofs", "floor_us", "measure", "warm"]
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
 GPU_REPEATS, CPU_REPEATS = 3, 3
-RUNS = 200  # of the smallest model
+RUNS, CHAIN = 200, 100  # runs of the smallest model; additions of the chain that is not fused
 TIMES, WARM_S = 6, 0.15  # a rate is measured so often, each time after so many seconds of work
 
 
@@ -34,11 +35,13 @@ class Roofs:
         bytes_per_s: bytes of a weight that a product of one row reads in a second.
         flops_per_s: operations of a product in a second, by dtype.
         submission_us: a submission and a wait for it, without the work of the device.
+        dispatch_us: a dispatch of no work, and the barrier after it; 0 if it is not known.
     """
 
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
     submission_us: float
+    dispatch_us: float = 0.0
 
     def summary(self) -> dict[str, Any]:
         """Return the roofs ready for JSON."""
@@ -85,7 +88,7 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
     model = products.product(1, side, side)
     with loading.load(model, device) as session:
         moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats, heat)
-    return Roofs(moved, rates, _submission_us(device))
+    return Roofs(moved, rates, _submission_us(device), _dispatch_us(device, heat))
 
 
 def _kernel_s(
@@ -115,6 +118,22 @@ def _submission_us(device: int | str | None) -> float:
         timing = session.time(values, repeats=RUNS)
     rest = np.subtract(timing.host_ns, timing.device_ns)
     return max(float(np.percentile(rest, 5)), 0.0) / 1e3  # what other processes add is left out
+
+
+def _dispatch_us(device: int | str | None, heat: Callable[[], object] | None) -> float:
+    """Return the time of the device for one more addition of a chain that is not fused.
+
+    Args:
+        device: index or part of a name.
+        heat: occupies the device before; None for nothing.
+    """
+    model = models.chain_add(CHAIN)
+    values = models.sample_inputs(model)
+    with settings.settings(DISABLE_FUSION=True), loading.load(model, device) as session:
+        if heat:
+            heat()
+        timing = session.time(values, repeats=RUNS // 10)
+    return float(np.median(timing.device_ns)) / 1e3 / CHAIN
 
 
 def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> None:
