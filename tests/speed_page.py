@@ -76,6 +76,8 @@ def main() -> int:
     if asked.write:
         PAGE.write_text(made, "utf-8")
     if asked.plots:
+        for old in FOLDER.rglob("*.png"):
+            old.unlink()
         for path in sorted(FOLDER.glob("*.json")):
             for drawn in plots.draw(record.read(path), FOLDER / path.stem):
                 if str(drawn.relative_to(FOLDER)) in PICTURE.findall(text):
