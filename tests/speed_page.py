@@ -4,9 +4,9 @@ A table stands between `<!-- FILE.json RUN TABLE -->` and `<!-- end -->`; the te
 is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. `--plots` draws
 the PNG files that the page shows.
 
-`--take FILE...` puts new runs in place first: h200_real.json replaces that file, h200_vkml.0.json
-and h200_vkml.1.json are gathered into h200_vkml.json. Floors of a GPU's runs stand under the roofs
-of its run of products, GPU_kernels.json, if that is given, too.
+`--take FILE...` puts new runs in place first: h200_real.json replaces that file, h200_vkml.1.json
+replaces the second run of h200_vkml.json. Floors of a GPU's runs stand under the roofs of its run of
+products, GPU_kernels.json, where there is one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,33 @@ def _block(match: re.Match[str]) -> str:
 
 
 def take(files: Sequence[Path]) -> None:
-    """Write recorded runs into the page's folder: FILE.json, or FILE.N.json for one of several."""
-    named: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(files):
-        named.setdefault(path.name.split(".")[0], []).append(record.read(path))
-    for stem, runs in named.items():
-        best = named.get(f"{stem.split('_')[0]}_kernels")
-        if best and best[0]["roofs"]:
-            runs = [record.under_roofs(run, best[0]) if run["roofs"] else run for run in runs]
-        data = runs[0] if len(runs) == 1 else record.gather(runs)
-        (FOLDER / f"{stem}.json").write_text(json.dumps(data, indent=1) + "\n", "utf-8")
-        print(stem, len(runs), "runs", len(data["rows"]), "rows")
+    """Write recorded runs into the page's folder: FILE.json, or FILE.N.json for run N of several."""
+    new: dict[str, dict[int, dict[str, Any]]] = {}
+    for path in files:
+        stem, number = (path.stem.split(".") + ["0"])[:2]
+        new.setdefault(stem, {})[int(number)] = record.read(path)
+    for stem, given in new.items():
+        name = f"{stem.split('_')[0]}_kernels"
+        best = new.get(name, {}).get(0)
+        if best is None and (FOLDER / f"{name}.json").exists():
+            best = record.read(FOLDER / f"{name}.json")
+        if best and best["roofs"]:
+            given = {number: record.under_roofs(run, best) if run["roofs"] else run
+                     for number, run in given.items()}  # fmt: skip
+        target = FOLDER / f"{stem}.json"
+        runs = _runs(target) | given
+        data = runs[0] if len(runs) == 1 else record.gather([runs[n] for n in sorted(runs)])
+        target.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+        print(stem, len(given), "of", len(runs), "runs", len(data["rows"]), "rows")
+
+
+def _runs(path: Path) -> dict[int, dict[str, Any]]:
+    """Return the runs that a file of several holds; {} for a file of one, or none."""
+    data = record.read(path) if path.exists() else {}
+    rows = record.rows_of(data) if data else []
+    return {number: {**run, "models": data["models"], "rows": [
+                replace(row, run=0).summary() for row in rows if row.run == number]}
+            for number, run in enumerate(data.get("runs") or ())}  # fmt: skip
 
 
 def main() -> int:
