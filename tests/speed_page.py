@@ -5,8 +5,8 @@ is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. 
 the PNG files that the page shows.
 
 `--take FILE...` puts new runs in place first: h200_real.json replaces that file, h200_vkml.1.json
-replaces the second run of h200_vkml.json. Floors of a GPU's runs stand under the roofs of its run of
-products, GPU_kernels.json, where there is one.
+replaces the second run of h200_vkml.json. Floors of a GPU's runs stand under the roofs of its run
+of products, GPU_kernels.json, where there is one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _block(match: re.Match[str]) -> str:
 
 
 def take(files: Sequence[Path]) -> None:
-    """Write recorded runs into the page's folder: FILE.json, or FILE.N.json for run N of several."""
+    """Write recorded runs into the page's folder: FILE.json, FILE.N.json for one of several."""
     new: dict[str, dict[int, dict[str, Any]]] = {}
     for path in files:
         stem, number = (path.stem.split(".") + ["0"])[:2]

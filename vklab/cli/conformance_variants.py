@@ -1,10 +1,12 @@
 """Option --each-variant of `vklab conformance`: the suite through every variant of plans.
 
-Every variant has a process of its own. Rules of products run the cases that have products.
+The cases run in other processes, so that one that crashes is a row. Rules of products run the cases
+that have products.
 """
 
 from __future__ import annotations
 
+import queue
 import shlex
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vklab import conformance as suite
-from vklab.backends.children import process
-from vklab.backends.children.process import Failure
+from vklab.backends.children.process import Failure, Worker
 from vklab.cli import console
 from vklab.errors import SettingError
 from vklab.runtime.observe import forced
@@ -46,10 +47,23 @@ def measure(
         pattern: as in `conformance.cases`.
         jobs: variants that run at the same time.
     """
+    workers: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+    for _ in range(jobs):
+        workers.put(None)
+
     def run(variant: Variant, only: Names | None = None) -> dict[str, Any]:
-        made: dict[str, Any] = process.once(_run, variant, info.index, kinds, pattern, only,
-                                            seconds=LIMIT_S)  # fmt: skip
-        return made
+        worker = workers.get() or Worker()
+        try:
+            made: dict[str, Any] = worker.call(_run, variant, info.index, kinds, pattern, only,
+                                               seconds=LIMIT_S)  # fmt: skip
+            return made
+        except Failure as failure:
+            if failure.ended:
+                worker.close()
+                worker = Worker()
+            raise
+        finally:
+            workers.put(worker)
 
     def tried(variant: Variant) -> dict[str, Any] | Failure:
         try:
@@ -57,16 +71,22 @@ def measure(
         except Failure as failure:
             return failure
 
-    variants = forced.every(info)
-    whole = [each for each in variants if not each.rule and not each.switches]
-    first = [(variant, run(variant)) for variant in whole]  # they tell which cases have products
-    products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
-    usual = first[0][1]
-    yield from (_row(variant, made, usual, pattern) for variant, made in first)
-    others = [each for each in variants if each not in whole]
-    with ThreadPoolExecutor(jobs) as pool:
-        for variant, made in zip(others, pool.map(tried, others), strict=True):
-            yield _row(variant, made, usual, pattern)
+    try:
+        variants = forced.every(info)
+        whole = [each for each in variants if not each.rule and not each.switches]
+        first = [(variant, run(variant)) for variant in whole]  # they tell which cases have products
+        products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
+        usual = first[0][1]
+        yield from (_row(variant, made, usual, pattern) for variant, made in first)
+        others = [each for each in variants if each not in whole]
+        with ThreadPoolExecutor(jobs) as pool:
+            for variant, made in zip(others, pool.map(tried, others), strict=True):
+                yield _row(variant, made, usual, pattern)
+    finally:
+        while not workers.empty():
+            worker = workers.get()
+            if worker:
+                worker.close()
 
 
 def _run(
@@ -83,7 +103,8 @@ def _run(
         pattern: as in `conformance.cases`.
         only: kinds and names of the cases to run; None for all.
     """
-    cases = suite.cases(kinds, pattern)
+    key = tuple(kinds), pattern
+    cases = state[key] if key in state else state.setdefault(key, suite.cases(*key))
     if only is not None:
         wanted = set(only)
         cases = [case for case in cases if (case.kind, case.name) in wanted]
@@ -163,7 +184,8 @@ def table(rows: Sequence[dict[str, Any]], info: DeviceInfo, path: Path) -> None:
     ]  # fmt: skip
     shown = [row for row in rows if row["status"] != "ran" or not row["rule"] or row["classes"]]
     for row in shown:
-        lines.append(f"| `{row['command']}` | {' | '.join(_cells(row)[1:])} |")
+        command = row["command"].replace("|", "\\|")
+        lines.append(f"| `{command}` | {' | '.join(_cells(row)[1:])} |")
     named_cases = [f"* `{row['variant']}`: {name}: {each['status']}, {each['reason'][:160]}"
                    for row in rows for name, each in row.get("worse", {}).items()]  # fmt: skip
     path.write_text("\n".join([*lines, "", *named_cases]).rstrip() + "\n", "utf-8")
