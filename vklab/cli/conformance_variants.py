@@ -6,6 +6,7 @@ that have products.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import shlex
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,40 @@ def named(text: str, info: DeviceInfo) -> Variant:
     return known[text]
 
 
+class _Children:
+    """Processes that run variants; one that has ended is started again.
+
+    Args:
+        count: the number of processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        for _ in range(count):
+            self._idle.put(None)
+
+    def run(self, *arguments: Any) -> dict[str, Any]:
+        """Return what `_run` returns for arguments. Raises Failure."""
+        worker = self._idle.get() or Worker()
+        try:
+            made: dict[str, Any] = worker.call(_run, *arguments, seconds=LIMIT_S)
+            return made
+        except Failure as failure:
+            if failure.ended:
+                worker.close()
+                worker = Worker()
+            raise
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End the processes, of which none may be at work."""
+        while not self._idle.empty():
+            worker = self._idle.get()
+            if worker:
+                worker.close()
+
+
 def measure(
     info: DeviceInfo, kinds: Sequence[str], pattern: str, jobs: int
 ) -> Iterator[dict[str, Any]]:
@@ -47,50 +82,29 @@ def measure(
         pattern: as in `conformance.cases`.
         jobs: variants that run at the same time.
     """
-    workers: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
-    for _ in range(jobs):
-        workers.put(None)
-
-    def run(variant: Variant, only: Names | None = None) -> dict[str, Any]:
-        worker = workers.get() or Worker()
-        try:
-            made: dict[str, Any] = worker.call(_run, variant, info.index, kinds, pattern, only,
-                                               seconds=LIMIT_S)  # fmt: skip
-            return made
-        except Failure as failure:
-            if failure.ended:
-                worker.close()
-                worker = Worker()
-            raise
-        finally:
-            workers.put(worker)
-
-    def tried(variant: Variant) -> dict[str, Any] | Failure:
-        try:
-            return run(variant, products if variant.rule else None)
-        except Failure as failure:
-            return failure
-
-    try:
-        variants = forced.every(info)
+    asked = info.index, tuple(kinds), pattern
+    variants = forced.every(info)
+    with contextlib.closing(_Children(jobs)) as children:
         whole = [each for each in variants if not each.rule and not each.switches]
-        first = [(variant, run(variant)) for variant in whole]  # they tell which cases have products
-        products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
+        first = [(variant, children.run(variant, *asked, None)) for variant in whole]
         usual = first[0][1]
         yield from (_row(variant, made, usual, pattern) for variant, made in first)
+        products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
+
+        def tried(variant: Variant) -> dict[str, Any] | Failure:
+            try:
+                return children.run(variant, *asked, products if variant.rule else None)
+            except Failure as failure:
+                return failure
+
         others = [each for each in variants if each not in whole]
         with ThreadPoolExecutor(jobs) as pool:
             for variant, made in zip(others, pool.map(tried, others), strict=True):
                 yield _row(variant, made, usual, pattern)
-    finally:
-        while not workers.empty():
-            worker = workers.get()
-            if worker:
-                worker.close()
 
 
 def _run(
-    state: dict[str, Any], variant: Variant, device: int, kinds: Sequence[str], pattern: str,
+    state: dict[Any, Any], variant: Variant, device: int, kinds: tuple[str, ...], pattern: str,
     only: Names | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run cases as a variant, and return their outcomes by kind and name.
@@ -103,8 +117,9 @@ def _run(
         pattern: as in `conformance.cases`.
         only: kinds and names of the cases to run; None for all.
     """
-    key = tuple(kinds), pattern
-    cases = state[key] if key in state else state.setdefault(key, suite.cases(*key))
+    if (kinds, pattern) not in state:
+        state[kinds, pattern] = suite.cases(kinds, pattern)
+    cases = state[kinds, pattern]
     if only is not None:
         wanted = set(only)
         cases = [case for case in cases if (case.kind, case.name) in wanted]
