@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.bench import record as records
 from vklab.bench import roofs
-from vklab.bench.measure import Row
+from vklab.bench.measure import BASE, Row
 from vklab.bench.roofs import Roofs
 
 __all__ = ["ablations", "document", "floors", "gaps", "kernels", "machine", "number", "slope_us",
@@ -48,11 +48,12 @@ def times(rows: Sequence[Row], dtype: str = "") -> str:
 
     Args:
         rows: the rows.
-        dtype: "float32" for the runners that compute in it, "less" for those in TF32 and float16;
-            "" for all.
+        dtype: "float32" for the runners that compute in it, "less" for those in TF32 and float16,
+            beside vklab; "" for all.
     """
     if dtype:
-        rows = [row for row in rows if (row.dtype == "float32") == (dtype == "float32")]
+        rows = [row for row in rows if (row.dtype == "float32") == (dtype == "float32")
+                or row.runner == BASE["float32"]]  # fmt: skip
     shown = list(dict.fromkeys(row.runner for row in rows if row.time_us and row.status == "ran"))
     lines = []
     for (_, model), by_runner in _by_model(rows).items():
@@ -70,7 +71,10 @@ def _time_cell(row: Row | None) -> str:
     if row.time_us is None:
         return "-"
     is_base = row.ratio is None or row.over == row.runner
-    return number(row.time_us) + ("" if is_base else f" ({row.ratio:.2f})")
+    if is_base or row.ratio is None:
+        return number(row.time_us)
+    ratio = f"{row.ratio:.2f}" if row.ratio < 10 else number(row.ratio)
+    return f"{number(row.time_us)} ({ratio})"
 
 
 def floors(rows: Sequence[Row], runners: Sequence[str] = ("vklab", "vklab-fp16")) -> str:

@@ -91,7 +91,7 @@ class SessionModel:
         chosen += [CPU] if runner.provider != CPU else []
         self._session: Any = runtime.InferenceSession(str(case.onnx), options, providers=chosen)
         self._names = [output.name for output in self._session.get_outputs()]
-        self.versions = {"onnxruntime": runtime.__version__}
+        self.versions = {runner.package: runtime.__version__}
         self.variant = _assigned(self._session, runner.provider)
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
