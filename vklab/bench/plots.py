@@ -27,6 +27,7 @@ __all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vP*X"
 DPI = 110
+WIDE = 1000  # ratio of the longest to the shortest bar with labels at powers of ten only
 # Of the roofline: points in a decade of the vertical axis, and decades that a label takes up.
 POINTS, LABEL = 100, (0.14, 0.07)
 
@@ -95,7 +96,9 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
                   hatch=hatch, edgecolor="white", linewidth=0.3, label=runner)  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:.0e}"[0] in "246" else "")
+    values = [row.ratio or 1.0 for row in shown]
+    labelled = "246" if max(values) / min(values) < WIDE else ""  # else they would overlap
+    axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:.0e}"[0] in labelled else "")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(models)), models)
     axes.invert_yaxis()
