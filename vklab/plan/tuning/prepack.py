@@ -27,6 +27,7 @@ FEWEST_ROWS = 8
 FEWEST_ELEMENTS = 32768
 # Channels that conv_packed and conv_cooperative take at one tap of a window.
 CHUNK = 16
+FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows": 4}
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
 # Every device can bind this much: Vulkan's least maxStorageBufferRange.
@@ -177,7 +178,7 @@ def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative"):
         return int(dict(dispatch.defines)["TILE_K"])
-    return CHUNK if dispatch.kernel in ("conv_packed", "conv_cooperative") else 1
+    return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "PACKED",
+           "PRODUCT", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
            "first", "only", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
@@ -41,6 +41,7 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
+        buffers: 2: while one step is multiplied, the next one is put beside it.
     """
 
     m: int
@@ -51,6 +52,7 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
+    buffers: int = 1
 
     @property
     def blocks(self) -> int:
@@ -98,6 +100,16 @@ COOPERATIVE: tuple[Tile, ...] = (
     Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
     Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
 )
+# The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
+HALF_SUMS: tuple[Tile, ...] = (
+    *COOPERATIVE,
+    Tile(128, 256, 32, 64, 128, 1000, 1000, 5000),
+)
+SPLIT: tuple[Tile, ...] = (
+    Tile(32, 32, 32, 16, 16, 900, 300),
+    Tile(64, 64, 32, 32, 32, 1000, 700, 2000),
+    Tile(128, 128, 16, 32, 64, 1000, 1000, 5000),
+)
 COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(32, 32, 32, 16, 16, 760, 145),
     Tile(64, 32, 32, 32, 16, 810, 233),
@@ -144,11 +156,12 @@ def first(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None
 
 
 def only(shape: Sequence[int], count: int) -> Pick:
-    """Return a pick of the tile of this shape and of `count` parts; it may find no such tile."""
+    """Return a pick of the first tile whose shape begins so, and of `count` parts, if any."""
 
     def pick(tiles: Iterable[Tile], sizes: ProductSizes) -> Any:
         del sizes
-        return next(((tile, count) for tile in tiles if tile.shape == tuple(shape)), None)
+        return next(((tile, count) for tile in tiles
+                     if tile.shape[: len(shape)] == tuple(shape)), None)  # fmt: skip
 
     return pick
 
