@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from small_models import random_array
+from forced_products import model, ran
 
 import vklab
 from vklab import settings
@@ -22,33 +21,6 @@ SIZES = {
     "rows at once": [(2, 4, 4), (3, 132, 20), (16, 260, 36), (9, 1028, 4)],
 }
 UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131)]
-
-
-def model(m, k, n, relu=False, turns=(0, 0), dtype=np.float32, constant=True):
-    random = random_array((k, n), 2) / np.float32(k**0.5)
-    b = np.ascontiguousarray((random.T if turns[1] else random).astype(dtype))
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1],
-                              alpha=0.5),
-             helper.make_node("Relu" if relu else "Identity", ["p"], ["y"])]  # fmt: skip
-    fed = {"a": random_array((k, m) if turns[0] else (m, k), 1).astype(dtype),
-           "c": random_array((n,), 3).astype(dtype)}  # fmt: skip
-    values = [numpy_helper.from_array(b, "b")]
-    if not constant:
-        fed["b"], values = b, []
-    inputs = [helper.make_tensor_value_info(name, kind, array.shape) for name, array in fed.items()]
-    outputs = [helper.make_tensor_value_info("y", kind, (m, n))]
-    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, values),
-                              ir_version=8, opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
-    a = fed["a"].T if turns[0] else fed["a"]
-    exact = 0.5 * (a.astype(np.float64) @ (b.T if turns[1] else b).astype(np.float64)) + fed["c"]
-    return proto, fed, np.maximum(exact, 0) if relu else exact
-
-
-def ran(proto, fed, device, **switches):
-    """Return the output under some switches, and the kernels."""
-    with settings.settings(**switches), vklab.load(proto, device=device) as session:
-        return session.run(fed)["y"], [dispatch.kernel for dispatch in session.plan.dispatches]
 
 
 @pytest.mark.parametrize("relu", [False, True], ids=["plain", "fused"])

@@ -104,7 +104,7 @@ class Device(api.VulkanObject):
     def _create(self) -> Any:
         chain = physical_device.bfloat16(
             vulkanMemoryModel=1, vulkanMemoryModelAvailabilityVisibilityChains=1
-        ) if physical_device.BFLOAT16 <= self.features else None  # fmt: skip
+        ) if self.features >= physical_device.BFLOAT16 else None  # fmt: skip
         for name in physical_device.feature_structs(self.extensions):
             chain = self._features(name, pNext=chain)
         core = self._features("VkPhysicalDeviceFeatures")

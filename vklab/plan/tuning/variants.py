@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops import linear, registry
+from vklab.ops import linear
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
@@ -122,7 +122,7 @@ def rules_for(
     shared: dict[str, KernelRule] = {"shared_rows": _shared_rows}
     if info.is_cpu and not every:
         return {**shared, "plain": _plain}
-    return {"one_row": _one_row, "rows_at_once": row_products.rows_at_once,
+    return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
             "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
             "tiled": _tiled, **(shared if every else {}), "few_rows": _few_rows,
             "plain": _plain}  # fmt: skip
@@ -178,31 +178,6 @@ def _few_rows(
         return None
     workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
     changed = replace(dispatch, workgroups=workgroups, constants=constants)
-    return changed, tiles.parts(math.prod(workgroups), k)
-
-
-def _one_row(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Use matvec where the left operand is one row: reading B then takes all the time."""
-    del info, pick
-    m, n, k, batch = sizes
-    push = dict(dispatch.push)
-    if dispatch.kernel != "matmul" or m != 1 or batch != 1:
-        return None
-    # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
-    columns = 1 if push["b_row"] == 1 and k != 1 else 32
-    fours = columns > 1 and prepack.by_fours(dispatch, n)
-    names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
-    workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
-    changed = replace(
-        dispatch,
-        kernel="matvec",
-        workgroups=workgroups,
-        push=tuple((name, push[name]) for name in names),
-        constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=(*_without(dispatch.defines, "SUBGROUP", "BATCH_AXES"), ("FOURS", str(int(fours)))),
-    )
     return changed, tiles.parts(math.prod(workgroups), k)
 
 
