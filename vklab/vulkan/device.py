@@ -111,13 +111,11 @@ class Device(api.VulkanObject):
         queues = [api.struct("VkDeviceQueueCreateInfo", queueFamilyIndex=index, queueCount=1,
                              pQueuePriorities=[1.0]) for index in self.queue_family_indices]
         info = api.struct(
-            "VkDeviceCreateInfo",
+            "VkDeviceCreateInfo", queueCreateInfoCount=len(queues), pQueueCreateInfos=queues,
             pNext=api.struct("VkPhysicalDeviceFeatures2", pNext=chain, features=core),
-            queueCreateInfoCount=len(queues),
-            pQueueCreateInfos=queues,
             enabledExtensionCount=len(self.extensions),
             ppEnabledExtensionNames=sorted(self.extensions),
-        )
+        )  # fmt: skip
         out = api.ffi.new("VkDevice *")
         api.call("vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name)
         return out[0]

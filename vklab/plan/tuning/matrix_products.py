@@ -1,4 +1,4 @@
-"""Which matrices of a device's matrix units a product can use, and in which tiles.
+"""Choose the matrices of a device that a product can use, and the tiles for them.
 
 Products of float16 and bfloat16 use matrices of their dtype; those of float32 three products of
 bfloat16, if the caller asks for `bf16x3`. Visited by lab 08b.
@@ -66,7 +66,13 @@ def halves(info: DeviceInfo, choices: Sequence[Tile]) -> Units | None:
 
 
 def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
-    """Tell whether a tile is made of the device's matrices and fits into its memory."""
+    """Tell whether a tile is made of the device's matrices and fits into its memory.
+
+    Args:
+        tile: the tile.
+        units: the matrices.
+        info: the device.
+    """
     lanes, one = info.subgroup_size, units.one
     # Results pass through the tiles' memory.
     stored = units.sum_bytes * one.m * tile.columns * tile.blocks

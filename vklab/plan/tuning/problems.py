@@ -55,7 +55,8 @@ def _product_form(dispatch: Dispatch) -> str:
     a = "k" if along_k else "m" if push["a_row"] == 1 else "-"
     b = "n" if along_n else "k" if push["b_row"] == 1 else "-"
     steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"], push["n" if along_n else "k"],
+             push["b_row"] if along_n else push["b_column"],
+             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
              *push["a_batch"], *push["b_batch"])  # fmt: skip
     widths = (8, 4, 1) if dict(dispatch.defines)["T"] == "half" else (4, 1)
     width = next(w for w in widths if w == 1 or not any(step % w for step in steps))

@@ -73,6 +73,8 @@ def choose(
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
+        if laid_out is dispatch:
+            laid_out = prepack.in_wide_rows(dispatch, sizes[:3], info, resident)
         problem = problems.of(laid_out, sizes) if tuned else None
         wanted = tuned.get(problem) if tuned and problem else None
         wanted = forced.choice() or wanted
@@ -326,7 +328,8 @@ def _operands(
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     # Elements are read at once if each group of `width` begins at a multiple of its size.
     steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"], push["n" if along_n else "k"],
+             push["b_row"] if along_n else push["b_column"],
+             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
              *push["a_batch"], *push["b_batch"])  # fmt: skip
     constants = (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n)))
     return constants, not any(step % width for step in steps)
