@@ -17,8 +17,8 @@ from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
 UGLY = [(16, 32, 16), (33, 39, 47), (17, 64, 40), (130, 45, 70), (64, 2048, 64), (95, 777, 130)]
-# Largest error as a share of sqrt(k) times the rms of a and of b; bfloat16 has 8 bits, two 16.
-BF16X3, HALF_SUMS, BFLOAT16 = 2e-5, 6e-3, 1.2e-2
+# Largest error as a share of the rms of the result: two bfloat16 have 16 bits, one has 8.
+BF16X3, HALF_SUMS, BFLOAT16 = 4e-5, 6e-3, 2.5e-2
 
 
 @pytest.fixture(autouse=True)

@@ -163,11 +163,13 @@ def in_wide_rows(
     """
     m, n, k = sizes
     push: dict[str, Any] = dict(dispatch.push)
-    if dispatch.kernel != "matmul" or info.is_cpu or m < FEWEST_TILED:
+    weight = dict(dispatch.reads).get("b_buffer")
+    if weight is None or weight.constant is None or info.is_cpu:
         return dispatch
-    weight = dict(dispatch.reads)["b_buffer"]
     width = 16 // np.dtype(weight.dtype).itemsize
     if (push["b_row"], push["b_column"]) != (n, 1) or not n % width or k * n < FEWEST_ELEMENTS:
+        return dispatch
+    if m < FEWEST_TILED:
         return dispatch
     count = weight.count // (k * n)
     padded = turned(weight, (count * k, n, 1, 1), 1, width)

@@ -19,7 +19,7 @@ __all__ = ["KERNEL", "one_row", "rows_at_once"]
 KERNEL = "matmul_rows"
 # Rows of a kernel, all of whose sums an invocation keeps in registers.
 ROWS = (4, 8, 16)
-COLUMNS, WORKGROUP = 8, 256
+COLUMNS, WORKGROUP = 32, 256
 # Elements of B from which on reading it decides.
 FEWEST_ELEMENTS = 1 << 20
 TYPES = ("float", "half")
@@ -76,8 +76,9 @@ def one_row(
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
     # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
-    columns = 1 if push["b_row"] == 1 and k != 1 else 32
-    fours = columns > 1 and prepack.by_fours(dispatch, n)
+    is_turned = push["b_row"] == 1 and k != 1
+    fours = not is_turned and prepack.by_fours(dispatch, n)
+    columns = 1 if is_turned else 16 if fours else 32
     names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
     workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
     changed = replace(
@@ -88,7 +89,7 @@ def one_row(
         constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
         defines=(*_own_defines(dispatch), ("FOURS", str(int(fours)))),
     )
-    return changed, tiles.parts(math.prod(workgroups), k)
+    return changed, tiles.parts(math.prod(workgroups), k, 4 if fours else 2)
 
 
 def _own_defines(dispatch: Dispatch) -> tuple[tuple[str, str], ...]:

@@ -22,6 +22,8 @@ ProductSizes = tuple[int, int, int, int]
 UNITS = 128
 # A second dispatch, which adds the parts of a sum: its fixed time, and bytes it reads in one ns.
 SECOND_NS, SECOND_BYTES_PER_NS = 5000, 2000
+# Elements beyond which a matrix of halves comes from memory: its rate, and the time of one read.
+CACHED, MEMORY_BYTES_PER_NS, LATENCY_NS = 1 << 24, 4000, 1000
 # A part shorter than this along k is not worth the second dispatch.
 SHORTEST_PART = 256
 # The second dispatch adds the parts sequentially.
@@ -90,6 +92,8 @@ CONV: tuple[Tile, ...] = (
 # Kernels matmul_cooperative and conv_cooperative: halves.
 COOPERATIVE: tuple[Tile, ...] = (
     Tile(16, 64, 64, 16, 16, 360, 184),
+    Tile(16, 64, 128, 16, 16, 560, 290),
+    Tile(16, 128, 64, 16, 32, 480, 290),
     Tile(32, 32, 64, 16, 16, 371, 198),
     Tile(32, 32, 128, 16, 16, 461, 399, 200),
     Tile(32, 64, 64, 16, 32, 370, 254, 800),
@@ -184,11 +188,20 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
     time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    if n * k > CACHED:
+        rate = min(MEMORY_BYTES_PER_NS, workgroups * 2 * tile.n * tile.k / LATENCY_NS)
+        time = max(time, 2 * n * k / rate)
     if count == 1:
         return time
     return time + SECOND_NS + 4 * m * n * batch * count / SECOND_BYTES_PER_NS
 
 
-def parts(workgroups: int, k: int) -> int:
-    """Return into how many parts a kernel without a tile cuts a sum of k terms."""
-    return max(1, min(2 * UNITS // workgroups, k // SHORTEST_PART, MOST_PARTS))
+def parts(workgroups: int, k: int, each: int = 2) -> int:
+    """Return into how many parts a kernel without a tile cuts a sum of k terms.
+
+    Args:
+        workgroups: the workgroups of whole sums.
+        k: the terms of a sum.
+        each: the workgroups that keep one compute unit busy.
+    """
+    return max(1, min(each * UNITS // workgroups, k // SHORTEST_PART, MOST_PARTS))
