@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from typing import Any
 
-from vklab.plan.tuning import prepack
+from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.tiles import ProductSizes
 from vklab.types import Dispatch
 
@@ -38,6 +38,7 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
     dtype = dict(dispatch.defines).get("T", "int8")
+    dtype += f" {precision.chosen()}" if precision.chosen() else ""
     problem = Problem(f"{dispatch.kernel} {dtype} {shape} {form}")
     problem.dispatch, problem.sizes = dispatch, sizes
     return problem
