@@ -9,46 +9,45 @@ import pytest
 from vklab import cli
 from vklab.cli import conformance_variants
 from vklab.runtime import open_devices
-from vklab.runtime.observe import forced
-from vklab.runtime.observe.forced import Variant
+from vklab.runtime.observe import each_variant
+from vklab.runtime.observe.each_variant import Variant
 
 pytestmark = pytest.mark.full
 
 
-def test_one_variant_by_name(device_index, capsys):
-    asked = ["conformance", "test_matmul_2d", "--device", str(device_index), "--json", "--variant"]
-    assert cli.main([*asked, "plain:0:1"]) == 0
+def test_a_cpu_device_as_a_gpu(device_index, capsys):
+    asked = ["conformance", "test_matmul_2d", "--device", str(device_index), "--json", "--as-gpu"]
+    assert cli.main(asked) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["pass"] == 1
-    assert cli.main([*asked, "plane"]) == 2
-    assert "unknown variant 'plane'; choose among" in capsys.readouterr().out
 
 
 def test_a_device_is_what_it_was_after_a_variant(device_index):
     before = open_devices.open_device(device_index).info
-    with forced.applied(Variant({"DISABLE_FUSION": "1"}, as_gpu=True), device_index) as choices:
-        assert open_devices.open_device(device_index).info.type == "discrete" and not len(choices)
+    with each_variant.applied(Variant({"DISABLE_FUSION": "1"}, True), device_index) as classes:
+        assert open_devices.open_device(device_index).info.type == "discrete"
+        assert not len(classes)
     assert open_devices.open_device(device_index).info is before
 
 
 def test_each_variant_has_a_row_and_a_line_of_the_table(
     device_index, capsys, tmp_path, monkeypatch
 ):
-    chosen = [Variant(), Variant({"DISABLE_FUSION": "1"}), Variant({}, "plain", 0, 1),
+    chosen = [Variant(), Variant({"DISABLE_FUSION": "1"}), Variant({"VARIANT": "plain"}),
               Variant({"NO_SWITCH": "1"})]  # fmt: skip
-    monkeypatch.setattr(forced, "every", lambda info: chosen)
+    monkeypatch.setattr(each_variant, "every", lambda info: chosen)
     table = tmp_path / "variants.md"
     asked = ["conformance", "test_matmul_2d|test_relu$", "--device", str(device_index),
              "--each-variant", "--table", str(table), "--json"]  # fmt: skip
     assert cli.main(asked) == 1  # the last one fails, and the others are run
     rows = json.loads(capsys.readouterr().out)["variants"]
     assert [row["status"] for row in rows] == ["ran", "ran", "ran", "failed"]
-    assert [row.get("cases") for row in rows] == [2, 2, 1, None]  # a rule: where products are
+    assert [row.get("cases") for row in rows] == [2, 2, 1, None]  # a kernel: where products are
     assert [row.get("classes") for row in rows] == [0, 0, 1, None]
     assert rows[0]["counts"]["pass"] == 2 and not rows[1]["worse"]
     assert "NO_SWITCH" in rows[3]["reason"]
     lines = table.read_text().splitlines()
     quoted = "'test_matmul_2d|test_relu$'".replace("|", "\\|")
-    assert f"| `vklab conformance {quoted} --variant plain:0:1` | 1 | 1 |" in "\n".join(lines)
+    assert f"| `vklab conformance {quoted} --set VARIANT=plain` | 1 | 1 |" in "\n".join(lines)
 
 
 def test_a_case_that_is_worse_is_named():

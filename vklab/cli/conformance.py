@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from vklab import conformance as suite
 from vklab.cli import conformance_variants, console
 from vklab.cli.inputs import Device, written_file
 from vklab.runtime import open_devices
-from vklab.runtime.observe import forced
+from vklab.runtime.observe import each_variant
 from vklab.types import DeviceInfo
 
 __all__ = ["conformance", "coverage_table"]
@@ -46,14 +45,12 @@ def conformance(
                      "all.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
-    variant: Annotated[
-        str | None,
-        typer.Option(metavar="[gpu,]RULE:TILE:PARTS", show_default=False,
-                     help="Compute all products by one rule, wherever it applies; in one process."),
-    ] = None,
+    as_gpu: Annotated[
+        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU; one process.")
+    ] = False,
     each: Annotated[
         bool, typer.Option("--each-variant", help="Run the cases without each optimisation, and "
-                           "with each rule of products; --table writes a row for each.")
+                           "with each kernel of products; --table writes a row for each.")
     ] = False,
     table: Annotated[
         Path | None, written_file(help="Write the coverage table as Markdown.")
@@ -75,9 +72,9 @@ def conformance(
         return
     with (
         tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
-        _as_variant(variant, info),
+        each_variant.applied(each_variant.Variant(as_gpu=as_gpu), info.index),
     ):
-        jobs = 1 if variant else jobs
+        jobs = 1 if as_gpu else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
@@ -89,12 +86,6 @@ def conformance(
         _show(facts)
     counts = facts["counts"]
     raise typer.Exit(1 if counts["wrong"] else 0)
-
-
-def _as_variant(name: str | None, info: DeviceInfo) -> contextlib.AbstractContextManager[Any]:
-    if name is None:
-        return contextlib.nullcontext()
-    return forced.applied(conformance_variants.named(name, info), info.index)
 
 
 def _each_variant(
