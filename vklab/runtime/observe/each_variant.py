@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vklab import settings
-from vklab.plan.tuning import candidates, tiles, variants
+from vklab.plan.tuning import candidates, forced, tiles, variants
 from vklab.plan.tuning.tiles import Choice
 from vklab.runtime import open_devices
 from vklab.runtime.observe import tuned
@@ -75,8 +75,8 @@ def _kernels(info: DeviceInfo) -> list[str]:
     return [candidates.title(choice) for choice in choices]
 
 
-class Classes(set[str]):
-    """Classes of products that a forced kernel computes; it is asked in place of measured choices.
+class Classes(dict[str, Choice]):
+    """Classes of products that a forced kernel computes; asked in place of measured choices.
 
     Args:
         info: the device.
@@ -95,10 +95,10 @@ class Classes(set[str]):
     def get(self, problem: Any, default: Any = None) -> Any:
         """Return no choice for a class; note the class if the forced kernel applies to it."""
         self.asked += 1
-        if str(settings.get("VARIANT")):
-            made = variants.choose(problem.dispatch, self._info, (), {problem: ("none", (), 1)})
-            if made[0].measured:
-                self.add(str(problem))
+        choice = forced.choice()
+        if choice and variants.choose(problem.dispatch, self._info, (), {problem: choice}
+                                      )[0].measured:  # fmt: skip
+            self[str(problem)] = choice
         return default
 
 
