@@ -6,7 +6,8 @@ the PNG files that the page shows.
 
 `--take FILE...` puts new runs in place first: h200_real.json replaces that file, h200_vkml.1.json
 replaces the second run of h200_vkml.json. Floors of a GPU's runs stand under the roofs of its run
-of products, GPU_kernels.json, where there is one.
+of products, GPU_kernels.json, where there is one. The cost of a dispatch is that of any run which
+measured it, in runs that did not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,8 @@ def take(files: Sequence[Path]) -> None:
         stem, number = (path.stem.split(".") + ["0"])[:2]
         new.setdefault(stem, {})[int(number)] = record.read(path)
     for stem, given in new.items():
-        name = f"{stem.split('_')[0]}_kernels"
-        best = new.get(name, {}).get(0)
-        if best is None and (FOLDER / f"{name}.json").exists():
-            best = record.read(FOLDER / f"{name}.json")
-        if best and best["roofs"]:
+        best = _best(stem.split("_")[0], new)
+        if best:
             given = {number: record.under_roofs(run, best) if run["roofs"] else run
                      for number, run in given.items()}  # fmt: skip
         target = FOLDER / f"{stem}.json"
@@ -69,6 +67,22 @@ def take(files: Sequence[Path]) -> None:
         data = runs[0] if len(runs) == 1 else record.gather([runs[n] for n in sorted(runs)])
         target.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
         print(stem, len(given), "of", len(runs), "runs", len(data["rows"]), "rows")
+
+
+def _best(gpu: str, new: Mapping[str, Mapping[int, dict[str, Any]]]) -> dict[str, Any] | None:
+    """Return the run of single products of a GPU, with a cost of a dispatch; None without one."""
+    name = f"{gpu}_kernels"
+    best = new.get(name, {}).get(0)
+    if best is None and (FOLDER / f"{name}.json").exists():
+        best = record.read(FOLDER / f"{name}.json")
+    if not best or not best["roofs"]:
+        return None
+    files = [*(run for runs in new.values() for run in runs.values()),
+             *map(record.read, sorted(FOLDER.glob(f"{gpu}_*.json")))]  # fmt: skip
+    found = [run["roofs"]["dispatch_us"] for file in files for run in file.get("runs") or [file]
+             if run["roofs"] and run["roofs"].get("dispatch_us")]  # fmt: skip
+    launch = best["roofs"].get("dispatch_us") or min(found, default=0.0)
+    return {**best, "roofs": {**best["roofs"], "dispatch_us": launch}}
 
 
 def _runs(path: Path) -> dict[int, dict[str, Any]]:

@@ -236,6 +236,8 @@ def gather(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def under_roofs(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run with its floors under roofs that are no lower than those of another run.
 
+    A cost of a dispatch that it did not measure is that of the other run.
+
     Args:
         record: one run.
         other: a run on the same kind of device, whose products show what it can do.
@@ -245,7 +247,8 @@ def under_roofs(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     rates = {dtype: max(each["flops_per_s"].get(dtype, 0.0) for each in (own, high))
              for dtype in sorted(dtypes)}  # fmt: skip
     moved = max(own["bytes_per_s"], high["bytes_per_s"])
-    known = replace(Roofs(**own), flops_per_s=rates, bytes_per_s=moved)
+    launch = own.get("dispatch_us") or high.get("dispatch_us", 0.0)
+    known = replace(Roofs(**own), flops_per_s=rates, bytes_per_s=moved, dispatch_us=launch)
     rows = []
     for row in rows_of(record):
         if row.floor_us is not None:

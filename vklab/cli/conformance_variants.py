@@ -190,13 +190,13 @@ def table(rows: Sequence[dict[str, Any]], info: DeviceInfo, path: Path) -> None:
         "the first row. *Classes*: classes of",
         "products that the forced kernel computed. Such rows have the cases with products; a "
         "kernel that no case meets has no row.", "",
-        f"Device: {info.name}, {info.driver}.", "",
-        f"| command | {' | '.join(HEADERS[1:])} |", f"|---|{'---:|' * (len(HEADERS) - 1)}",
+        f"Device: {info.name}, {info.driver}. Each row is `{rows[0]['command']}` with its options.",
+        "", f"| options | {' | '.join(HEADERS[1:])} |", f"|---|{'---:|' * (len(HEADERS) - 1)}",
     ]  # fmt: skip
     shown = [row for row in rows if row["status"] != "ran" or not row["kernel"] or row["classes"]]
     for row in shown:
-        command = row["command"].replace("|", "\\|")
-        lines.append(f"| `{command}` | {' | '.join(_cells(row)[1:])} |")
+        options = row["command"].removeprefix(rows[0]["command"]).strip()
+        lines.append(f"| {f'`{options}`' if options else 'none'} | {' | '.join(_cells(row)[1:])} |")
     named_cases = [f"* `{row['variant']}`: {name}: {each['status']}, {each['reason'][:160]}"
                    for row in rows for name, each in row.get("worse", {}).items()]  # fmt: skip
     path.write_text("\n".join([*lines, "", *named_cases]).rstrip() + "\n", "utf-8")
