@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from tqdm import tqdm
 
 from vklab import conformance as suite
-from vklab.cli import conformance_variants, console
+from vklab.cli import console
 from vklab.cli.inputs import Device, written_file
 from vklab.runtime import open_devices
-from vklab.runtime.observe import each_variant
-from vklab.types import DeviceInfo
 
-__all__ = ["conformance", "coverage_table"]
+__all__ = ["conformance", "coverage_table", "load_variants"]
 
 COLORS = {"pass": "green", "fallback": "yellow", "skipped": "yellow"}
 PEERS = (
@@ -68,11 +68,11 @@ def conformance(
         raise typer.BadParameter(f"no case matches {pattern!r}; give a regular expression over "
                                  "case names, or an operator")  # fmt: skip
     if each:
-        _each_variant(info, kind or suite.KINDS, pattern, jobs, table, as_json)
+        load_variants().run(info, kind or suite.KINDS, pattern, jobs, table, as_json)
         return
     with (
         tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
-        each_variant.applied(each_variant.Variant(as_gpu=as_gpu), info.index),
+        load_variants().planned_as_gpu(info) if as_gpu else contextlib.nullcontext(),
     ):
         jobs = 1 if as_gpu else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
@@ -88,32 +88,9 @@ def conformance(
     raise typer.Exit(1 if counts["wrong"] else 0)
 
 
-def _each_variant(
-    info: DeviceInfo, kinds: Sequence[str], pattern: str, jobs: int, table: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Run every variant; exit 1 if a case is worse than in plans as they are.
-
-    Args:
-        info: the device.
-        kinds: kinds of cases.
-        pattern: as in `conformance.cases`.
-        jobs: variants that run at the same time.
-        table: file for Markdown.
-        as_json: whether to print JSON.
-    """
-    rows = []
-    for row in conformance_variants.measure(info, kinds, pattern, jobs):
-        rows.append(row)
-        console.warn(f"{row['variant']}: {row.get('counts') or row['reason']}")
-        if table:
-            conformance_variants.table(rows, info, table)
-    if as_json:
-        console.emit({"device": info.name, "driver": info.driver, "variants": rows})
-    else:
-        conformance_variants.show(rows, info)
-    if any(row["status"] != "ran" or row["worse"] for row in rows):
-        raise typer.Exit(1)
+def load_variants() -> ModuleType:
+    """Import `vklab.cli.conformance_variants`, which needs optional folders of the package."""
+    return importlib.import_module("vklab.cli.conformance_variants")
 
 
 def _advance(bar: Any, case: suite.Case) -> None:

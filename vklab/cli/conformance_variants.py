@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from vklab import conformance as suite
 from vklab.backends.children.process import Failure, Worker
 from vklab.cli import console
@@ -21,11 +23,44 @@ from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
 from vklab.types import DeviceInfo
 
-__all__ = ["measure", "show", "table"]
+__all__ = ["measure", "planned_as_gpu", "run", "show", "table"]
 
 LIMIT_S = 7200.0  # of one variant
 HEADERS = ("variant", "cases", *suite.STATUSES, "worse", "classes")
 Names = Sequence[tuple[str, str]]
+
+
+def planned_as_gpu(info: DeviceInfo) -> contextlib.AbstractContextManager[Any]:
+    """Return a `with` block in which a CPU device is planned for as a GPU."""
+    return each_variant.applied(Variant(as_gpu=True), info.index)
+
+
+def run(
+    info: DeviceInfo, kinds: Sequence[str], pattern: str, jobs: int, file: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Run every variant; exit 1 if a case is worse than in plans as they are.
+
+    Args:
+        info: the device.
+        kinds: kinds of cases.
+        pattern: as in `conformance.cases`.
+        jobs: variants that run at the same time.
+        file: file for Markdown.
+        as_json: whether to print JSON.
+    """
+    rows = []
+    for row in measure(info, kinds, pattern, jobs):
+        rows.append(row)
+        console.warn(f"{row['variant']}: {row.get('counts') or row['reason']}")
+        if file:
+            table(rows, info, file)
+    if as_json:
+        console.emit({"device": info.name, "driver": info.driver, "variants": rows})
+    else:
+        show(rows, info)
+    if any(row["status"] != "ran" or row["worse"] for row in rows):
+        raise typer.Exit(1)
 
 
 class _Children:
