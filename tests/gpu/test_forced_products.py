@@ -9,6 +9,8 @@ from forced_products import model, ran
 import vklab
 from vklab import settings
 from vklab.errors import SettingError
+from vklab.plan.tuning import row_products
+from vklab.types import DeviceInfo
 
 # The text of VARIANT, and the kernel that it chooses.
 FORCED = {
@@ -77,3 +79,28 @@ def test_an_unknown_precision_names_the_choices(device):
     proto, _, _ = model(5, 6, 7)
     with pytest.raises(SettingError, match="choose bf16x3 or half-sums"):
         vklab.load(proto, device=device, precision="tf32")
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["plain", "fused"])
+@pytest.mark.parametrize("sizes", [(100, 300, 777), (40, 2048, 33), (17, 600, 65)], ids=str)
+def test_weights_of_odd_widths_are_padded_to_whole_loads(device, monkeypatch, sizes, relu):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = model(*sizes, relu)
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        product = session.plan.dispatches[0]
+    _, k, n = sizes
+    assert dict(product.reads)["b_buffer"].dims == (k, 1, 1, 1, -(-n // 4) * 4)
+    assert dict(product.defines)["FOURS"] == "1"
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("m", [2, 5, 16])
+def test_a_few_rows_read_large_weights_once(device, monkeypatch, m):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    monkeypatch.setattr(row_products, "FEWEST_ELEMENTS", 1 << 16)
+    for k, n in ((2052, 132), (640, 260)):
+        proto, fed, exact = model(m, k, n, relu=True)
+        y, kernels = ran(proto, fed, device)
+        assert kernels[0] == "matmul_rows"
+        np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)

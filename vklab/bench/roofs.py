@@ -18,7 +18,7 @@ from vklab import settings
 from vklab.bench import models, products
 from vklab.runtime import loading, open_devices
 
-__all__ = ["Roofs", "floor_us", "measure", "warm"]
+__all__ = ["Roofs", "bytes_per_s", "floor_us", "measure", "warm"]
 
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
@@ -83,12 +83,28 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
         with loading.load(model, device, dtype=half) as session:
             values = models.sample_inputs(model)
             rates[dtype] = 2 * size**3 / _kernel_s(session, values, repeats, heat)
-    # A product of one row reads its weight once, and little else.
-    side = CPU_SIDE if info.is_cpu else GPU_SIDE
+    moved = bytes_per_s(device, state)
+    return Roofs(moved, rates, _submission_us(device), _dispatch_us(device, heat))
+
+
+def bytes_per_s(device: int | str | None, state: dict[str, Any] | None = None) -> float:
+    """Return the bytes of a weight that a product of one row reads in a second.
+
+    Args:
+        device: index or part of a name.
+        state: dict that keeps the model of `warm`; None for one that is freed.
+    """
+    info = open_devices.select(device)
+    side, repeats = (CPU_SIDE, CPU_REPEATS) if info.is_cpu else (GPU_SIDE, GPU_REPEATS)
+    kept: dict[str, Any] = {} if state is None else state
+    heat = None if info.is_cpu else functools.partial(warm, kept, device, WARM_S)
+    # Such a product reads its weight once, and little else.
     model = products.product(1, side, side)
     with loading.load(model, device) as session:
         moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats, heat)
-    return Roofs(moved, rates, _submission_us(device), _dispatch_us(device, heat))
+    if state is None and heat:
+        kept["warm"][0].close()
+    return moved
 
 
 def _kernel_s(

@@ -39,6 +39,11 @@ class Units:
     halves: int = 1
     sum_bytes: int = 4
 
+    def is_full(self, tile: Tile, info: DeviceInfo) -> bool:
+        """Tell whether the sums of a tile leave no registers for writing them in fours."""
+        is_plain = self.halves == 1 and self.sum_bytes == 4
+        return is_plain and tile.rows * tile.columns >= MOST_SUMS * info.subgroup_size
+
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     """Return the matrices for a product in the chosen precision; None if the device has none."""
@@ -76,7 +81,7 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     lanes, one = info.subgroup_size, units.one
     # Results pass through the tiles' memory.
     stored = units.sum_bytes * one.m * tile.columns * tile.blocks
-    pairs = units.halves * tile.buffers
+    pairs = units.halves
     return (
         not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
         and tile.rows * tile.columns * units.sum_bytes <= 4 * MOST_SUMS * lanes
@@ -88,6 +93,12 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     )
 
 
-def wide(dispatch: Dispatch, n: int) -> tuple[str, str]:
-    """Return the define by which a kernel writes four columns at once, where that is possible."""
-    return "WIDE_Y", str(int(dispatch.epilogue is None and not n % 4))
+def wide(dispatch: Dispatch, n: int, is_full: bool = False) -> tuple[str, str]:
+    """Return the define by which a kernel writes four columns at once, where that is possible.
+
+    Args:
+        dispatch: the product.
+        n: its columns.
+        is_full: whether sums take all registers, so that writing fours would cost more.
+    """
+    return "WIDE_Y", str(int(dispatch.epilogue is None and not n % 4 and not is_full))

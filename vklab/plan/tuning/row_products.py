@@ -21,7 +21,7 @@ KERNEL = "matmul_rows"
 ROWS = (4, 8, 16)
 COLUMNS, WORKGROUP = 32, 256
 # Elements of B from which on reading it decides.
-FEWEST_ELEMENTS = 1 << 20
+FEWEST_ELEMENTS = 1 << 22
 TYPES = ("float", "half")
 NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
 

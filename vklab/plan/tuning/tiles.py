@@ -43,7 +43,6 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
-        buffers: 2: while one step is multiplied, the next one is put beside it.
     """
 
     m: int
@@ -54,7 +53,6 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
-    buffers: int = 1
 
     @property
     def blocks(self) -> int:
@@ -93,6 +91,7 @@ CONV: tuple[Tile, ...] = (
 COOPERATIVE: tuple[Tile, ...] = (
     Tile(16, 64, 64, 16, 16, 360, 184),
     Tile(16, 64, 128, 16, 16, 560, 290),
+    Tile(16, 64, 256, 16, 16, 950, 580),
     Tile(16, 128, 64, 16, 32, 480, 290),
     Tile(32, 32, 64, 16, 16, 371, 198),
     Tile(32, 32, 128, 16, 16, 461, 399, 200),
@@ -107,12 +106,13 @@ COOPERATIVE: tuple[Tile, ...] = (
 # The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
 HALF_SUMS: tuple[Tile, ...] = (
     *COOPERATIVE,
-    Tile(128, 256, 32, 64, 128, 1000, 1000, 5000),
+    Tile(128, 256, 32, 64, 128, 720, 730, 9000),
 )
 SPLIT: tuple[Tile, ...] = (
-    Tile(32, 32, 32, 16, 16, 900, 300),
-    Tile(64, 64, 32, 32, 32, 1000, 700, 2000),
-    Tile(128, 128, 16, 32, 64, 1000, 1000, 5000),
+    Tile(32, 32, 32, 16, 16, 420, 230),
+    Tile(64, 64, 32, 32, 32, 700, 450, 2000),
+    Tile(128, 64, 32, 32, 32, 900, 810, 3000),
+    Tile(128, 128, 32, 64, 64, 1230, 1160, 6000),
 )
 COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(32, 32, 32, 16, 16, 760, 145),
