@@ -108,6 +108,8 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_INTEGER_DOT", False, "multiply int8 in float32, not by dot products"),
     ("DISABLE_COUNTED_PARTS", False, "let no workgroup add up what others have written"),
     ("DISABLE_VARIANTS", False, "use the kernels that run on every device"),
+    ("PRECISION", "", "of products: bf16x3 (float32 models), half-sums (float16 ones)"),
+    ("VARIANT", "", "kernel of all products that allow it, as `vklab tune` names them"),
 )  # fmt: skip
 SETTINGS = {row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)
             for rows in (_OF_RUNS, _OF_PLANS) for row in rows}  # fmt: skip

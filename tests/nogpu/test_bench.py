@@ -228,6 +228,8 @@ def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
         return [runner.name for runner in peers.choose(every, patterns)]
 
     assert chosen("vklab", "ncnn*") == ["vklab", "ncnn", "ncnn-fp16"]
+    (split,) = [r for r in peers.every(None, tmp_path, "bf16x3") if r.name not in names]
+    assert (split.name, split.dtype, split.precision) == ("vklab-bf16x3", "float32", "bf16x3")
     assert chosen("torch") == [name for name in names if name.startswith("torch-")]
     assert chosen() == names
     with pytest.raises(SetupError, match="unknown runner 'tvm'; choose among vklab, vklab-fp16"):

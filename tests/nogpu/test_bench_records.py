@@ -70,6 +70,39 @@ def test_tables_tell_times_ratios_floors_and_what_is_missing():
     assert re.search(r"\| matmul_64x64x64 \| vklab \| 50 \| 30 \| 20 \| 1\.50 \|", text)
 
 
+def test_gaps_tell_host_work_launches_and_rest():
+    data = recorded()
+    data["roofs"]["dispatch_us"] = 2.5
+    text = markdown.gaps(data)
+    assert "| matmul_64x64x64 | vklab | 50 | 20 | 0.0123 | 1 | 2.5 | 27.5 | 55% |" in text
+    assert markdown.gaps(record.gather([recorded("Device B"), data]), 1) == text
+    old = recorded()
+    assert "| 1 | ? | 30 | 60% |" in markdown.gaps(old)
+    assert markdown.gaps({**old, "roofs": None}).count("\n") == 1
+
+
+def test_times_can_be_those_of_strict_float32_or_of_less():
+    rows = record.rows_of(recorded())
+    strict, less = markdown.times(rows, "float32"), markdown.times(rows, "less")
+    assert "| us | vklab | peer |" in strict and "| us | vklab | vklab-fp16 |" in less
+    assert "crashed" in strict and "crashed" not in less
+
+
+def test_floors_stand_under_the_higher_roofs():
+    low, high = recorded(), recorded()
+    high["roofs"] = {**high["roofs"], "bytes_per_s": 8e12, "submission_us": 99.0}
+    low["models"]["chain_add_1"] = {"flops": 0, "bytes": 8 * 10**6}
+    low["rows"] = [row for row in low["rows"] if row["model"] in low["models"]]
+    raised = record.under_roofs(low, high)
+    assert raised["roofs"]["bytes_per_s"] == 8e12 and raised["roofs"]["submission_us"] == 15.0
+    by_row = {(row["model"], row["runner"]): row["floor_us"] for row in raised["rows"]}
+    assert by_row["chain_add_1", "vklab"] == pytest.approx(1.0 + 15.0)
+    assert by_row["matmul_64x64x64", "peer"] is None
+    high["rows"] = []
+    again = record.under_roofs(high, recorded())
+    assert again["roofs"]["bytes_per_s"] == 8e12
+
+
 def test_ablations_are_a_table_with_a_column_a_model():
     rows = [Row(model, runner, median_us=us, ratio=ratio, over="vklab")
             for model in ("m", "n")

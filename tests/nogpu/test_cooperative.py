@@ -8,7 +8,7 @@ from fake_device import fake_device
 
 from vklab import settings
 from vklab.ops import registry
-from vklab.plan.tuning import tiles, variants
+from vklab.plan.tuning import matrix_products, tiles, variants
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
 HALF = ("float16", "float16", "float32", "float32")
@@ -53,7 +53,8 @@ def test_a_tile_suits_registers_shared_memory_and_lanes(lanes, shared, shape):
         down = sizes["TILE_M"] // (sizes["ROWS"] * sizes["MATRIX_M"])
         across = sizes["TILE_N"] // (sizes["COLUMNS"] * sizes["MATRIX_N"])
         assert sizes["WORKGROUP"] == down * across * lanes
-        assert sizes["ROWS"] * sizes["COLUMNS"] * shape[0] * shape[1] <= variants.MOST_SUMS * lanes
+        sums = sizes["ROWS"] * sizes["COLUMNS"] * shape[0] * shape[1]
+        assert sums <= matrix_products.MOST_SUMS * lanes
         step = sizes["TILE_K"]
         assert 2 * (step + 8) * (sizes["TILE_M"] + sizes["TILE_N"]) <= shared
         # Each invocation fetches whole eights of both tiles, and results fit where tiles lay.

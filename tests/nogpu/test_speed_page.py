@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -43,6 +44,28 @@ def test_a_file_names_machine_driver_date_versions_and_clocks(path):
     for row in record.rows_of(data):
         assert (row.status == "ran") == (row.median_us is not None), row
         assert row.status == "ran" or row.reason, row
+
+
+def test_new_runs_take_the_place_of_old_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed_page, "FOLDER", tmp_path)
+    [path] = [path for path in FILES if path.stem == "h200_kernels"]
+    data = record.read(path)
+    low = {**data, "roofs": {**data["roofs"], "bytes_per_s": 1.0}}
+    files = {name: tmp_path / "new" / name for name in ("h200_a.0.json", "h200_a.1.json",
+                                                        "h200_kernels.json")}  # fmt: skip
+    (tmp_path / "new").mkdir()
+    for name, file in files.items():
+        file.write_text(json.dumps(data if "kernels" in name else low))
+    speed_page.take(list(files.values()))
+    both = record.read(tmp_path / "h200_a.json")
+    assert [run["roofs"] for run in both["runs"]] == [data["roofs"]] * 2  # of the products' run
+    assert len(both["rows"]) == 2 * len(data["rows"]) and both["rows"][-1]["run"] == 1
+    later = {**low, "machine": {**low["machine"], "started": "2027-01-01"}}
+    files["h200_a.1.json"].write_text(json.dumps(later))
+    speed_page.take([files["h200_a.1.json"]])
+    again = record.read(tmp_path / "h200_a.json")
+    assert again["runs"][0] == both["runs"][0] and again["rows"] == both["rows"]
+    assert again["runs"][1]["machine"]["started"] == "2027-01-01"
 
 
 def test_the_commands_of_the_page_have_these_options():

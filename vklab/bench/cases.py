@@ -28,7 +28,7 @@ from vklab.runtime import host
 __all__ = ["build", "load_networks", "make", "make_all", "named",
            "require_known"]  # fmt: skip
 
-AT_ONCE = 4  # models that are built at the same time
+AT_ONCE = 6  # models that are built at the same time
 
 
 def load_networks() -> ModuleType:

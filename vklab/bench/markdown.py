@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vklab.bench import record as records
-from vklab.bench.measure import Row
+from vklab.bench import roofs
+from vklab.bench.measure import BASE, Row
+from vklab.bench.roofs import Roofs
 
-__all__ = ["ablations", "document", "floors", "kernels", "machine", "number", "slope_us",
+__all__ = ["ablations", "document", "floors", "gaps", "kernels", "machine", "number", "slope_us",
            "slopes", "times"]  # fmt: skip
 
 SHOWN = 8  # kernels of a model
@@ -39,11 +41,19 @@ def _by_model(rows: Iterable[Row]) -> dict[tuple[int, str], dict[str, Row]]:
     return grouped
 
 
-def times(rows: Sequence[Row]) -> str:
+def times(rows: Sequence[Row], dtype: str = "") -> str:
     """Return a table of median microseconds, with each runner's ratio to vklab in brackets.
 
     Runners without any time are left out; a model that a runner cannot run has its status.
+
+    Args:
+        rows: the rows.
+        dtype: "float32" for the runners that compute in it, "less" for those in TF32 and float16,
+            beside vklab; "" for all.
     """
+    if dtype:
+        rows = [row for row in rows if (row.dtype == "float32") == (dtype == "float32")
+                or row.runner == BASE["float32"]]  # fmt: skip
     shown = list(dict.fromkeys(row.runner for row in rows if row.time_us and row.status == "ran"))
     lines = []
     for (_, model), by_runner in _by_model(rows).items():
@@ -61,7 +71,10 @@ def _time_cell(row: Row | None) -> str:
     if row.time_us is None:
         return "-"
     is_base = row.ratio is None or row.over == row.runner
-    return number(row.time_us) + ("" if is_base else f" ({row.ratio:.2f})")
+    if is_base or row.ratio is None:
+        return number(row.time_us)
+    ratio = f"{row.ratio:.2f}" if row.ratio < 10 else number(row.ratio)
+    return f"{number(row.time_us)} ({ratio})"
 
 
 def floors(rows: Sequence[Row], runners: Sequence[str] = ("vklab", "vklab-fp16")) -> str:
@@ -82,6 +95,35 @@ def floors(rows: Sequence[Row], runners: Sequence[str] = ("vklab", "vklab-fp16")
                           number(row.load_ms), number(row.first_ms), number(megabytes),
                           f"{row.max_abs_error:.1e}" if row.max_abs_error is not None else ""])
     return _table(headers, lines)
+
+
+def gaps(record: Mapping[str, Any], number_of_run: int = 0) -> str:
+    """Return a table of what the time of each model consists of, where the kernels are known.
+
+    Args:
+        record: a recorded file.
+        number_of_run: which of its runs.
+    """
+    run = (record.get("runs") or [record])[number_of_run]
+    given = run.get("roofs")
+    known = Roofs(**given) if given else None
+    lines = []
+    for row in records.rows_of(record):
+        kernels_of = (run.get("kernels") or {}).get(row.model, {}).get(row.runner)
+        if not (known and kernels_of and row.run == number_of_run and row.median_us
+                and row.device_us):  # fmt: skip
+            continue
+        work = record["models"][row.model]
+        least = roofs.floor_us(known, (work["flops"], work["bytes"]), row.dtype, True)
+        count = sum(each["dispatches"] for each in kernels_of)
+        launches = count * known.dispatch_us
+        rest = max(row.device_us - least - launches, 0.0)
+        lines.append([row.model, row.runner, number(row.median_us),
+                      number(row.median_us - row.device_us), number(least), str(count),
+                      number(launches) if known.dispatch_us else "?", number(rest),
+                      f"{rest / row.median_us:.0%}"])  # fmt: skip
+    return _table(["us", "runner", "run", "host", "work", "dispatches", "launches", "rest",
+                   "rest of run"], lines)  # fmt: skip
 
 
 def ablations(rows: Sequence[Row]) -> str:
@@ -110,10 +152,10 @@ def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
         runner: the runner that told its kernels.
     """
     rows = (run.get("kernels") or {}).get(model, {}).get(runner, [])
-    roofs = run.get("roofs") or {}
+    known = run.get("roofs") or {}
     dtype = "float16" if runner.endswith("fp16") else "float32"
-    most_flops = roofs.get("flops_per_s", {}).get(dtype)
-    most_bytes = roofs.get("bytes_per_s")
+    most_flops = known.get("flops_per_s", {}).get(dtype)
+    most_bytes = known.get("bytes_per_s")
     total = sum(row["time_us"] for row in rows) or 1.0
     lines = []
     for row in rows[:SHOWN]:
@@ -155,7 +197,7 @@ def slope_us(points: Mapping[int, float]) -> float | None:
 
 def machine(run: Mapping[str, Any]) -> str:
     """Return one paragraph: device, driver, date, clocks, versions, roofs."""
-    about, roofs = run["machine"], run.get("roofs") or {}
+    about, known = run["machine"], run.get("roofs") or {}
     clocks = about.get("clocks") or {}
     text = [f"{about['device']}, driver {about['driver']}, Vulkan {about.get('vulkan', '?')}, "
             f"{about.get('system', '?')}, {str(about.get('started', '?'))[:10]}."]
@@ -165,12 +207,14 @@ def machine(run: Mapping[str, Any]) -> str:
         text.append("The driver does not tell its clocks.")
     versions = about.get("versions", {})
     text.append("Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".")
-    if roofs:
+    if known:
         rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {dtype}"
-                          for dtype, rate in roofs["flops_per_s"].items())
-        moved = roofs.get("bytes_per_s")
+                          for dtype, rate in known["flops_per_s"].items())
+        moved = known.get("bytes_per_s")
         text.append(f"Roofs: {f'{number(moved / 1e9)} GB/s, ' if moved else ''}{rates}, "
-                    f"{roofs['submission_us']:.3g} us for a submission.")  # fmt: skip
+                    f"{known['submission_us']:.3g} us for a submission"
+                    + (f", {known['dispatch_us']:.2g} us for a dispatch and its barrier."
+                       if known.get("dispatch_us") else "."))  # fmt: skip
     return " ".join(text)
 
 
@@ -186,6 +230,7 @@ def document(record: Mapping[str, Any]) -> str:
             parts.append(ablations(own))
             continue
         parts += [times(own), floors(own)]
+        parts += [gaps(record, index)] if run.get("kernels") and run.get("roofs") else []
         parts += [slopes(own)] if any(row.model.startswith("chain_add_") for row in own) else []
         for model, by_runner in (run.get("kernels") or {}).items():
             parts += [kernels(run, model, runner) for runner in by_runner]

@@ -58,10 +58,16 @@ class Bert(nn.Module):
         self.model = transformers.BertModel(config, add_pooling_layer=False)
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        """Return a vector for each token."""
+        """Return a vector for each token.
+
+        The mask is made into the term that is added to the scores here: transformers would ask
+        the host whether it masks anything, which no CUDA graph can hold.
+        """
         tokens, kinds, positions, mask = given
+        dtype = self.model.embeddings.word_embeddings.weight.dtype
+        added = (1 - mask[:, None, None].to(dtype)) * torch.finfo(dtype).min
         made: torch.Tensor = self.model(
-            tokens, token_type_ids=kinds, position_ids=positions, attention_mask=mask,
+            tokens, token_type_ids=kinds, position_ids=positions, attention_mask=added,
             use_cache=False).last_hidden_state  # fmt: skip
         return made
 

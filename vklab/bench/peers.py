@@ -19,14 +19,19 @@ from vklab.types import DeviceInfo
 __all__ = ["choose", "every", "needed", "set_up"]
 
 NVIDIA = 0x10DE
+# The dtype of a model whose products have a precision of their own.
+PRECISIONS = {"bf16x3": "float32", "half-sums": "float16"}
 
 
-def every(info: DeviceInfo | None, root: Path | None = None) -> list[Runner]:
+def every(
+    info: DeviceInfo | None, root: Path | None = None, precision: str = ""
+) -> list[Runner]:
     """Return all runners for a device of vklab.
 
     Args:
         info: the device; None if there is none.
         root: folder above the environments of peers; None for that of vklab's cache.
+        precision: a precision of products that vklab is measured with as well.
     """
     device = info.index if info else None
 
@@ -41,6 +46,8 @@ def every(info: DeviceInfo | None, root: Path | None = None) -> list[Runner]:
     return [
         vulkan("vklab"), vulkan("vklab-fp16", "float16"),
         vulkan("vklab-unfused", VKLAB_DISABLE_FUSION="1"),
+        *(on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
+          for name in filter(None, [precision])),
         onnxruntime.OnnxRuntime("onnxruntime-cpu"),
         *(onnxruntime.OnnxRuntime(
             f"onnxruntime-cuda{graph}{tf32}", onnxruntime.CUDA,

@@ -27,8 +27,9 @@ __all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vP*X"
 DPI = 110
+WIDE = 1000  # ratio of the longest to the shortest bar with labels at powers of ten only
 # Of the roofline: points in a decade of the vertical axis, and decades that a label takes up.
-POINTS, LABEL = 100, (0.75, 0.06)
+POINTS, LABEL = 100, (0.14, 0.07)
 
 
 def load_pyplot() -> ModuleType:
@@ -95,7 +96,9 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
                   hatch=hatch, edgecolor="white", linewidth=0.3, label=runner)  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:.0e}"[0] in "246" else "")
+    values = [row.ratio or 1.0 for row in shown]
+    labelled = "246" if max(values) / min(values) < WIDE else ""  # else they would overlap
+    axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:.0e}"[0] in labelled else "")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(models)), models)
     axes.invert_yaxis()
@@ -131,21 +134,32 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     return figure
 
 
-def _free(taken: list[tuple[float, float]], across: float, up: float) -> int:
+def _free(
+    taken: list[tuple[float, float]], marks: Sequence[tuple[float, float]], across: float, up: float
+) -> int:
     """Return how many points above a mark its label stands clear of the others, and note it there.
 
     Args:
         taken: decimal logarithms of the places of the labels so far.
+        marks: places of all marks.
         across: the place of the mark on the horizontal axis.
         up: its place on the vertical axis.
     """
-    offsets = [4, -8, 12, -16, 20, -24, 28, -32, 36, -40]
+    offsets = [4, -8, 12, -16, 20, -24, 28, -32, 36, -40, 48, -52]
     places = [(math.log10(across), math.log10(up) + offset / POINTS) for offset in offsets]
+    others = [(math.log10(a), math.log10(b)) for a, b in marks if (a, b) != (across, up)]
     clear = [all(abs(x - a) > LABEL[0] or abs(y - b) > LABEL[1] for a, b in taken)
+             and all(not -0.03 < a - x < LABEL[0] or abs(y - b) > LABEL[1] for a, b in others)
              for x, y in places]  # fmt: skip
     best = clear.index(True) if True in clear else 0
     taken.append(places[best])
     return offsets[best]
+
+
+def _point(row: Row, work: Mapping[str, int]) -> tuple[float, float]:
+    """Return operations for each byte, and TFLOP/s."""
+    size = work["bytes"] / (2 if row.dtype == "float16" else 1)
+    return work["flops"] / size, work["flops"] / (row.device_us or 1.0) / 1e6
 
 
 def _roofline(
@@ -165,10 +179,12 @@ def _roofline(
              and models.get(row.model, {}).get("flops")]  # fmt: skip
     if not shown or not roofs or not roofs.get("bytes_per_s"):
         return None
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
     moved = roofs["bytes_per_s"]
     across = np.logspace(-1, 4, 200)
     taken: list[tuple[float, float]] = []
+    numbers = {model: n for n, model in enumerate(dict.fromkeys(row.model for row in shown), 1)}
+    points = {(row.runner, row.model): _point(row, models[row.model]) for row in shown}
     for name, (colour, marker, _) in _style(["vklab", "vklab-fp16"]).items():
         dtype = "float16" if name.endswith("fp16") else "float32"
         roof = roofs["flops_per_s"].get(dtype)
@@ -178,18 +194,23 @@ def _roofline(
         axes.plot(across, np.minimum(across * moved, roof) / 1e12, color=colour, linewidth=1.5,
                   label=f"roof in {dtype}: {roof / 1e12:.3g} TFLOP/s, {moved / 1e9:,.0f} GB/s")
         for row in own:
-            work = models[row.model]
-            intensity = work["flops"] / (work["bytes"] / (2 if dtype == "float16" else 1))
-            rate = work["flops"] / (row.device_us or 1.0) * 1e6
-            axes.plot(intensity, rate / 1e12, marker, color=colour)
-            axes.annotate(row.model.removeprefix("matmul_"), (intensity, rate / 1e12), fontsize=6,
-                          color=colour, xytext=(4, _free(taken, intensity, rate / 1e12)),
+            point = points[name, row.model]
+            axes.plot(*point, marker, color=colour)
+            axes.annotate(str(numbers[row.model]), point, fontsize=7, color=colour,
+                          xytext=(4, _free(taken, list(points.values()), *point)),
                           textcoords="offset points")  # fmt: skip
+    for model, number in numbers.items():
+        axes.plot([], [], " ", label=f"{number}: {model}")
+    _name_axes(axes, title)
+    return figure
+
+
+def _name_axes(axes: Any, title: str) -> None:
+    """Give a roofline its logarithmic axes, their units, and the legend beside them."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("operations for each byte of weights, inputs and outputs (FLOP/byte)")
     axes.set_ylabel("operations a second on the device (TFLOP/s)")
     axes.set_title(f"Roofline, {title}", fontsize=10)
     axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8)
-    return figure
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))

@@ -29,7 +29,7 @@ from vklab.bench.turns import Pace
 from vklab.errors import ModelError
 from vklab.types import DeviceInfo
 
-__all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of"]
+__all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of", "under_roofs"]
 
 Tell = Callable[[str], object]
 Save = Callable[[dict[str, Any]], object]
@@ -231,6 +231,32 @@ def gather(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows += [{**row, "run": first + row.get("run", 0)} for row in record["rows"]]
         models |= record.get("models", {})
     return {"machine": runs[0]["machine"], "runs": runs, "models": models, "rows": rows}
+
+
+def under_roofs(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run with its floors under roofs that are no lower than those of another run.
+
+    A cost of a dispatch that it did not measure is that of the other run.
+
+    Args:
+        record: one run.
+        other: a run on the same kind of device, whose products show what it can do.
+    """
+    own, high = record["roofs"], other["roofs"]
+    dtypes = {*own["flops_per_s"], *high["flops_per_s"]}
+    rates = {dtype: max(each["flops_per_s"].get(dtype, 0.0) for each in (own, high))
+             for dtype in sorted(dtypes)}  # fmt: skip
+    moved = max(own["bytes_per_s"], high["bytes_per_s"])
+    launch = own.get("dispatch_us") or high.get("dispatch_us", 0.0)
+    known = replace(Roofs(**own), flops_per_s=rates, bytes_per_s=moved, dispatch_us=launch)
+    rows = []
+    for row in rows_of(record):
+        if row.floor_us is not None:
+            work = record["models"][row.model]
+            row = replace(row, floor_us=roofs.floor_us(known, (work["flops"], work["bytes"]),
+                                                       row.dtype, row.compares == "device"))
+        rows.append(row.summary())
+    return {**record, "roofs": known.summary(), "rows": rows}
 
 
 def read(path: Path) -> dict[str, Any]:

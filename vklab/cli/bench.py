@@ -23,7 +23,7 @@ from vklab.bench import (
     turns,
 )
 from vklab.cli import bench_language, bench_rows, console
-from vklab.cli.inputs import Device, DType, written_file
+from vklab.cli.inputs import Device, DType, Precision, written_file
 from vklab.errors import SetupError
 from vklab.llm import synthetic
 from vklab.runtime import open_devices
@@ -57,6 +57,7 @@ def bench(
     ] = None,
     device: Device = None,
     dtype: DType = None,
+    precision: Precision = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Turns of each runtime. Default: 5, with --llm 2.",
                                  show_default=False)
@@ -160,7 +161,7 @@ def bench(
     else:
         pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
-                         pace, root, ablated, output)  # fmt: skip
+                         precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
     if as_json:
         console.emit(data)
@@ -170,7 +171,7 @@ def bench(
 
 def _measured(
     names: Sequence[str], patterns: Sequence[str], device: int | str | None, dtype: str | None,
-    pace: turns.Pace, root: Path | None, ablated: bool, output: Path | None,
+    precision: str | None, pace: turns.Pace, root: Path | None, ablated: bool, output: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure models on the chosen runners, or on vklab without each optimisation.
 
@@ -179,6 +180,7 @@ def _measured(
         patterns: of the names of runners.
         device: index or part of a name.
         dtype: of the runners; None for all.
+        precision: of a further runner of vklab; None for none.
         pace: how long to measure.
         root: folder above the environments of peers.
         ablated: whether to measure ablations.
@@ -186,13 +188,17 @@ def _measured(
     """
     if dtype not in (None, "float32", "float16"):
         raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
+    if precision not in (None, *peers.PRECISIONS):
+        raise typer.BadParameter(f"unknown precision {precision!r}; choose "
+                                 f"{' or '.join(peers.PRECISIONS)}")  # fmt: skip
     cases.require_known(names)
     info = open_devices.select(device)
     if ablated:
         runners: Sequence[Any] = ablations.runners(info.index, dtype or "float32")
         runners = peers.choose(runners, patterns)
     else:
-        known = [each for each in peers.every(info, root) if dtype in (None, each.dtype)]
+        known = [each for each in peers.every(info, root, precision or "")
+                 if dtype in (None, each.dtype)]
         runners = peers.choose(known, patterns)
 
     def save(data: dict[str, Any]) -> None:

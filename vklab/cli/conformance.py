@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +16,7 @@ from vklab.cli import console
 from vklab.cli.inputs import Device, written_file
 from vklab.runtime import open_devices
 
-__all__ = ["conformance", "coverage_table"]
+__all__ = ["conformance", "coverage_table", "load_variants"]
 
 COLORS = {"pass": "green", "fallback": "yellow", "skipped": "yellow"}
 PEERS = (
@@ -42,6 +45,13 @@ def conformance(
                      "all.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
+    as_gpu: Annotated[
+        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU; one process.")
+    ] = False,
+    each: Annotated[
+        bool, typer.Option("--each-variant", help="Run the cases without each optimisation, and "
+                           "with each kernel of products; --table writes a row for each.")
+    ] = False,
     table: Annotated[
         Path | None, written_file(help="Write the coverage table as Markdown.")
     ] = None,
@@ -57,7 +67,14 @@ def conformance(
     if not chosen:
         raise typer.BadParameter(f"no case matches {pattern!r}; give a regular expression over "
                                  "case names, or an operator")  # fmt: skip
-    with tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar:
+    if each:
+        load_variants().run(info, kind or suite.KINDS, pattern, jobs, table, as_json)
+        return
+    with (
+        tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
+        load_variants().planned_as_gpu(info) if as_gpu else contextlib.nullcontext(),
+    ):
+        jobs = 1 if as_gpu else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
@@ -69,6 +86,11 @@ def conformance(
         _show(facts)
     counts = facts["counts"]
     raise typer.Exit(1 if counts["wrong"] else 0)
+
+
+def load_variants() -> ModuleType:
+    """Import `vklab.cli.conformance_variants`, which needs optional folders of the package."""
+    return importlib.import_module("vklab.cli.conformance_variants")
 
 
 def _advance(bar: Any, case: suite.Case) -> None:

@@ -85,6 +85,13 @@ DType = Annotated[
     typer.Option("--dtype", metavar="float16",
                  help="Compute a float32 model in half precision. Default: the model's dtype."),
 ]  # fmt: skip
+Precision = Annotated[
+    str | None,
+    typer.Option("--precision", metavar="bf16x3|half-sums",
+                 help="Products of float32 as three of bfloat16, or sums of float16 in float16. "
+                 "Faster on matrix units, less exact. Default: the exact products.",
+                 show_default=False),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

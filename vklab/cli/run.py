@@ -23,6 +23,7 @@ from vklab.cli.inputs import (
     Fed,
     Files,
     Model,
+    Precision,
     UpperBounds,
     feed,
     parse_dims,  # fmt: skip
@@ -45,6 +46,7 @@ def run(
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
+    precision: Precision = None,
     devices: placement.Devices = None,
     pins: placement.Pins = None,
     caps: placement.Caps = None,
@@ -79,8 +81,8 @@ def run(
     names = None if chosen is None else [name.strip() for name in chosen.split(",")]
     with (
         console.compiling() as progress,
-        loading.load(model, device, progress, dtype=dtype, upper_bounds=bounds, outputs=names,
-                     **several) as loaded,
+        loading.load(model, device, progress, dtype=dtype, precision=precision,
+                     upper_bounds=bounds, outputs=names, **several) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims, loaded.defaults)
         for info in loaded.devices:

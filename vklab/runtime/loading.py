@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from vklab import optional
+from vklab import optional, settings
 from vklab.runtime import kernels, open_devices
 from vklab.runtime.session import Session
 
@@ -30,6 +30,7 @@ def load(
     profiles: Mapping[int | str, Any] | None = None,
     replicate: bool = False,
     dtype: str | None = None,
+    precision: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Session:
@@ -49,6 +50,8 @@ def load(
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
             float32. A device without float16 storage uses 32 bits: same results, no memory saved.
+        precision: "bf16x3" to compute products of float32 as three products of bfloat16 each, or
+            "half-sums" to sum products of float16 in float16: faster on matrix units, less exact.
         upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
             a name): memory for all shapes up to these bounds is reserved once.
         outputs: the outputs to compute; nodes that only others need are dropped. Default: all.
@@ -70,5 +73,8 @@ def load(
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str))  # fmt: skip
-    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
-                   dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
+    opened = open_devices.open_all(device, devices)
+    check = optional.require("plan.tuning.precision").check if precision else None
+    with settings.settings(**check(precision, opened) if check else {}):
+        return Session(graph, opened, source, progress, saved, dtype=dtype,
+                       upper_bounds=upper_bounds, options=options)  # fmt: skip

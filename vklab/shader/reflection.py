@@ -32,6 +32,7 @@ _FEATURES = {
     9: "shaderFloat16", 10: "shaderFloat64", 11: "shaderInt64", 22: "shaderInt16",
     39: "shaderInt8", 4433: "storageBuffer16BitAccess", 4434: "uniformAndStorageBuffer16BitAccess",
     4448: "storageBuffer8BitAccess", 4449: "uniformAndStorageBuffer8BitAccess",
+    5116: "shaderBFloat16Type", 5118: "shaderBFloat16CooperativeMatrix", 6022: "cooperativeMatrix",
 }  # fmt: skip
 # (opcode, operands)
 Instruction = tuple[int, tuple[int, ...]]

@@ -27,18 +27,13 @@ WANTED_FEATURES = frozenset({
     "vulkanMemoryModel", "vulkanMemoryModelDeviceScope", "bufferDeviceAddress",
     "timelineSemaphore", "hostQueryReset", "synchronization2", "maintenance4",
     "subgroupSizeControl", "computeFullSubgroups", "cooperativeMatrix",
-    "variablePointers", "variablePointersStorageBuffer",
+    "variablePointers", "variablePointersStorageBuffer", *physical_device.BFLOAT16,
 })  # fmt: skip
 WANTED_EXTENSIONS = (
-    "VK_KHR_push_descriptor",
-    "VK_EXT_memory_budget",
-    "VK_EXT_calibrated_timestamps",
-    "VK_KHR_portability_subset",
-    "VK_KHR_cooperative_matrix",
-    "VK_EXT_external_memory_host",
-    "VK_KHR_external_memory_fd",
-    "VK_EXT_external_memory_dma_buf",
-)
+    "VK_KHR_push_descriptor", "VK_EXT_memory_budget", "VK_EXT_calibrated_timestamps",
+    "VK_KHR_portability_subset", "VK_KHR_cooperative_matrix", "VK_KHR_shader_bfloat16",
+    "VK_EXT_external_memory_host", "VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf",
+)  # fmt: skip
 
 
 def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
@@ -107,27 +102,20 @@ class Device(api.VulkanObject):
         return api.struct(name, **dict.fromkeys(members, 1), **chain)
 
     def _create(self) -> Any:
-        chain: Any = None
+        chain = physical_device.bfloat16(
+            vulkanMemoryModel=1, vulkanMemoryModelAvailabilityVisibilityChains=1
+        ) if self.features >= physical_device.BFLOAT16 else None  # fmt: skip
         for name in physical_device.feature_structs(self.extensions):
             chain = self._features(name, pNext=chain)
         core = self._features("VkPhysicalDeviceFeatures")
-        queues = [
-            api.struct(
-                "VkDeviceQueueCreateInfo",
-                queueFamilyIndex=index,
-                queueCount=1,
-                pQueuePriorities=[1.0],
-            )
-            for index in self.queue_family_indices
-        ]
+        queues = [api.struct("VkDeviceQueueCreateInfo", queueFamilyIndex=index, queueCount=1,
+                             pQueuePriorities=[1.0]) for index in self.queue_family_indices]
         info = api.struct(
-            "VkDeviceCreateInfo",
+            "VkDeviceCreateInfo", queueCreateInfoCount=len(queues), pQueueCreateInfos=queues,
             pNext=api.struct("VkPhysicalDeviceFeatures2", pNext=chain, features=core),
-            queueCreateInfoCount=len(queues),
-            pQueueCreateInfos=queues,
             enabledExtensionCount=len(self.extensions),
             ppEnabledExtensionNames=sorted(self.extensions),
-        )
+        )  # fmt: skip
         out = api.ffi.new("VkDevice *")
         api.call("vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name)
         return out[0]

@@ -12,9 +12,10 @@ from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, Q
 from vklab.vulkan import api
 from vklab.vulkan.instance import Instance
 
-__all__ = ["describe", "feature_structs", "memory_heaps", "refusal"]
+__all__ = ["BFLOAT16", "bfloat16", "describe", "feature_structs", "memory_heaps", "refusal"]
 
 MINIMUM_VERSION = (1, 3)
+BFLOAT16 = frozenset({"shaderBFloat16Type", "shaderBFloat16CooperativeMatrix"})
 _TYPES = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _VENDORS = {
     0x1002: "AMD", 0x1010: "ImgTec", 0x106B: "Apple", 0x10DE: "NVIDIA", 0x13B5: "ARM",
@@ -80,6 +81,16 @@ def feature_structs(extensions: frozenset[str]) -> list[str]:
     if "VK_KHR_cooperative_matrix" in extensions:
         names.append("VkPhysicalDeviceCooperativeMatrixFeaturesKHR")
     return names
+
+
+def bfloat16(**fields: Any) -> Any:
+    """Return VkPhysicalDeviceShaderBfloat16FeaturesKHR as a structure of the same layout.
+
+    The bindings are older than it. Its three features: type, dot product, cooperative matrix.
+    """
+    made = api.struct("VkPhysicalDeviceVulkanMemoryModelFeatures", **fields)
+    made.sType = 1000141000
+    return made
 
 
 def refusal(
@@ -166,18 +177,17 @@ def _plain(value: Any) -> int | float | tuple[int, ...]:
 
 def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozenset[str]:
     groups: dict[str, Any] = {}
-    last: Any = None
+    last = young = bfloat16() if "VK_KHR_shader_bfloat16" in extensions else None
     for name in feature_structs(extensions) if modern else ():
         last = groups[name] = api.struct(name, pNext=last)
     base = api.struct("VkPhysicalDeviceFeatures2", pNext=last)
     api.lib.vkGetPhysicalDeviceFeatures2(handle, base)
     groups["VkPhysicalDeviceFeatures"] = base.features
-    return frozenset(
-        feature
-        for name, values in groups.items()
-        for feature, member in api.ffi.typeof(name).fields
-        if member.type.cname == "uint32_t" and getattr(values, feature)
-    )
+    found = frozenset(feature for name, values in groups.items()
+                      for feature, member in api.ffi.typeof(name).fields
+                      if member.type.cname == "uint32_t" and getattr(values, feature))  # fmt: skip
+    multiplies = young and young.vulkanMemoryModelAvailabilityVisibilityChains
+    return found | BFLOAT16 if multiplies else found
 
 
 def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:

@@ -1,11 +1,16 @@
 """IREE on Vulkan as a runner: the model is imported, compiled and executed.
 
-Source: https://iree.dev/guides/ml-frameworks/onnx/
+Weights are parameters beside the module, so that a module is small; it is kept in vklab's cache,
+by the graph without its weights, because to compile one takes up to minutes.
+
+Source: https://iree.dev/guides/ml-frameworks/onnx/, https://iree.dev/guides/parameters/
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,7 +21,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
+from vklab import store
 from vklab.backends import backend
 from vklab.backends.backend import Availability, Refused
 from vklab.bench.runners.runner import Arrays, Case
@@ -26,6 +34,7 @@ __all__ = ["Iree", "IreeModel", "load_iree"]
 
 INSTALL = "vklab bench --setup-peers"
 IMPORT = "iree.compiler.tools.import_onnx"
+SCOPE, LEAST = "model", 1024  # of parameters; initializers with fewer elements are constants
 
 
 def load_iree(part: str) -> ModuleType:
@@ -57,9 +66,8 @@ class Iree:
         return case.name != "chain_add_10000"  # its compiler works on them for minutes
 
     def available(self) -> Availability:
-        """Tell whether the compiler, the runtime and a device are here."""
+        """Tell whether the runtime and a device are here."""
         try:
-            load_iree("compiler.tools")
             runtime = load_iree("runtime")
             if not runtime.get_driver("vulkan").query_available_devices():
                 return Availability("IREE finds no Vulkan device", INSTALL)
@@ -87,15 +95,29 @@ class IreeModel:
         self._device = self._runtime.get_device("vulkan")
         config = self._runtime.Config(device=self._device)
         self._context: Any = self._runtime.SystemContext(config=config)
-        data = _compiled(case.onnx, runner.target)
-        module = self._runtime.VmModule.copy_buffer(self._context.instance, data)
+        model = onnx.load(case.onnx)
+        self._weights = {t.name: numpy_helper.to_array(t) for t in _parameters(model)}
+        data, how = _module(case.onnx, model, runner.target)
+        instance = self._context.instance
+        if self._weights:
+            self._context.add_vm_module(self._parameters(instance))
+        module = self._runtime.VmModule.copy_buffer(instance, data)
         self._context.add_vm_module(module)
         name = next(n for n in module.function_names if "$" not in n and not n.startswith("__"))
         self._call = self._context.modules[module.name][name]
         with np.load(case.expected) as expected:
             self._names = list(expected.files)
-        self.variant = f"Vulkan, {runner.target or 'any architecture'}"
+        self.variant = f"Vulkan, {runner.target or 'any architecture'}{how}"
+        self.versions = {"iree": _version()}
         self._staging: dict[int, Any] = {}
+
+    def _parameters(self, instance: Any) -> Any:
+        """Return the module that hands the weights to the model."""
+        index = self._runtime.ParameterIndex()
+        for name, array in self._weights.items():
+            self._runtime.parameter_index_add_numpy_ndarray(index, name, array)
+        return self._runtime.create_io_parameters_module(instance,
+                                                         index.create_provider(scope=SCOPE))
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
@@ -137,16 +159,52 @@ class IreeModel:
 
     def close(self) -> None:
         """Free the module."""
-        self._staging, self._call, self._context = {}, None, None
+        self._staging, self._call, self._context, self._weights = {}, None, None, {}
+
+
+def _parameters(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return the initializers that are no constants of the module."""
+    return [t for t in model.graph.initializer if math.prod(t.dims) >= LEAST]
+
+
+def _version() -> str:
+    return str(load_iree("_runtime_libs.version").VERSION)
+
+
+def _module(path: Path, model: onnx.ModelProto, target: str) -> tuple[bytes, str]:
+    """Return the compiled module of a model, and whether it was kept from an earlier run.
+
+    Args:
+        path: the ONNX file.
+        model: the same model; it loses its parameters.
+        target: architecture, or "".
+    """
+    for tensor in _parameters(model):
+        tensor.raw_data = b""
+    text = model.graph.SerializeToString(deterministic=True)
+    key = hashlib.sha256(b"\0".join([text, target.encode(), _version().encode()])).hexdigest()
+    folder = store.folder("iree")
+    file = folder / f"{key}.vmfb" if folder else None
+    kept = store.read(file)
+    if kept is not None:
+        return kept, ", compiled in an earlier run"
+    made = _compiled(path, target)
+    store.write(file, made)
+    return made, ""
 
 
 def _compiled(path: Path, target: str) -> bytes:
     """Return the module that the compiler makes of an ONNX file; raise Refused if it fails."""
-    tools = load_iree("compiler.tools")
+    try:
+        tools = load_iree("compiler.tools")
+    except SetupError as error:
+        raise Refused(f"IREE's compiler is not installed: {INSTALL}") from error
     with tempfile.TemporaryDirectory(prefix="vklab-iree-") as folder:
         text = Path(folder) / "model.mlir"
-        done = subprocess.run([sys.executable, "-m", IMPORT, str(path), "-o", str(text)],
-                              check=False, capture_output=True, text=True)  # fmt: skip
+        words = [sys.executable, "-m", IMPORT, str(path), "-o", str(text), "--params-scope", SCOPE,
+                 "--externalize-params", "--no-save-params", "--num-elements-threshold",
+                 str(LEAST)]  # fmt: skip
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise Refused(f"IREE does not import the model: {last[:200]}")

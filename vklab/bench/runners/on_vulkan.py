@@ -32,6 +32,7 @@ class Vulkan:
         device: index or part of a name; None for the fastest device.
         variables: switches of vklab, as environment variables.
         models: pattern of the names of the models to measure.
+        precision: of products, as in `load`.
     """
 
     name: str = "vklab"
@@ -40,6 +41,7 @@ class Vulkan:
     variables: Mapping[str, str] = field(default_factory=dict)
     models: str = "*"
     environment: Path | None = None
+    precision: str = ""
     on_gpu = True
 
     def takes(self, case: Case) -> bool:
@@ -70,7 +72,8 @@ class VulkanModel:
     def __init__(self, runner: Vulkan, case: Case) -> None:
         half = "float16" if runner.dtype == "float16" else None
         self._on_device = case.on_device
-        self._session = loading.load(case.onnx, runner.device, dtype=half)
+        self._session = loading.load(case.onnx, runner.device, dtype=half,
+                                     precision=runner.precision or None)  # fmt: skip
         self.variant = f"{self._session.device.name}, {runner.dtype}"
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vklab.backends.backend import Availability, Refused
-from vklab.backends.onnxruntime import nodes, providers
+from vklab.backends.onnxruntime import libraries, nodes, providers
 from vklab.bench.runners.runner import Arrays, Case
 from vklab.runtime import host
 
@@ -82,6 +82,8 @@ class SessionModel:
 
     def __init__(self, runner: OnnxRuntime, case: Case) -> None:
         runtime = host.load_onnxruntime()
+        for row in (row for row in providers.PROVIDERS if row.ep == runner.provider):
+            libraries.require(runtime, row)
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.add_session_config_entry(ASSIGNMENT, "1")
@@ -89,7 +91,7 @@ class SessionModel:
         chosen += [CPU] if runner.provider != CPU else []
         self._session: Any = runtime.InferenceSession(str(case.onnx), options, providers=chosen)
         self._names = [output.name for output in self._session.get_outputs()]
-        self.versions = {"onnxruntime": runtime.__version__}
+        self.versions = {runner.package: runtime.__version__}
         self.variant = _assigned(self._session, runner.provider)
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -119,6 +121,8 @@ class CapturedModel(SessionModel):
             raise Refused(f"a CUDA graph holds no nodes of the CPU: {self.variant}")
         self._bound: Any = None
         self._values: dict[str, Any] = {}
+        with np.load(case.expected) as expected:
+            self._results = {name: expected[name] for name in self._names}
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name; the first run captures the graph."""
@@ -127,8 +131,7 @@ class CapturedModel(SessionModel):
         for name, array in inputs.items():
             self._values[name].update_inplace(array)
         self._session.run_with_iobinding(self._bound)
-        return {name: value.numpy() for name, value in
-                zip(self._names, self._bound.get_outputs(), strict=True)}  # fmt: skip
+        return {name: self._values[name].numpy() for name in self._names}
 
     def _bind(self, inputs: Arrays) -> None:
         runtime = host.load_onnxruntime()
@@ -136,12 +139,10 @@ class CapturedModel(SessionModel):
         for name, array in inputs.items():
             self._values[name] = runtime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
             self._bound.bind_ortvalue_input(name, self._values[name])
-        for name in self._names:
-            self._bound.bind_output(name, "cuda", 0)
-        # The addresses of the outputs must not change: the first run allocates, all others reuse.
-        self._session.run_with_iobinding(self._bound)
-        for name, value in zip(self._names, self._bound.get_outputs(), strict=True):
-            self._bound.bind_ortvalue_output(name, value)
+        for name, array in self._results.items():  # a graph's addresses must not change
+            self._values[name] = runtime.OrtValue.ortvalue_from_shape_and_type(
+                array.shape, array.dtype, "cuda", 0)  # fmt: skip
+            self._bound.bind_ortvalue_output(name, self._values[name])
 
     def close(self) -> None:
         """Free the session and its memory."""

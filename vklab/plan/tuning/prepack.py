@@ -17,7 +17,8 @@ from vklab import settings
 from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["along_k", "as_given", "by_filter", "by_fours", "chunk", "fill", "in_chunks", "turned"]
+__all__ = ["along_k", "as_given", "by_filter", "by_fours", "chunk", "fill", "in_chunks",
+           "in_wide_rows", "turned"]  # fmt: skip
 
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
@@ -25,8 +26,11 @@ FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 FEWEST_ROWS = 8
 # Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
+# Rows from which on products are multiplied in tiles.
+FEWEST_TILED = 16
 # Channels that conv_packed and conv_cooperative take at one tap of a window.
 CHUNK = 16
+FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows": 4}
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
 # Every device can bind this much: Vulkan's least maxStorageBufferRange.
@@ -146,6 +150,36 @@ def along_k(
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
 
 
+def in_wide_rows(
+    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, resident: Collection[str]
+) -> Dispatch:
+    """Pad the rows of B to whole loads of 16 bytes, where a GPU multiplies in tiles.
+
+    Args:
+        dispatch: the product; all others are returned unchanged.
+        sizes: m, n and k.
+        info: the device.
+        resident: names of weights already on the device for plans of other shapes.
+    """
+    m, n, k = sizes
+    push: dict[str, Any] = dict(dispatch.push)
+    weight = dict(dispatch.reads).get("b_buffer")
+    if weight is None or weight.constant is None or info.is_cpu:
+        return dispatch
+    width = 16 // np.dtype(weight.dtype).itemsize
+    if (push["b_row"], push["b_column"]) != (n, 1) or not n % width or k * n < FEWEST_ELEMENTS:
+        return dispatch
+    if m < FEWEST_TILED:
+        return dispatch
+    count = weight.count // (k * n)
+    padded = turned(weight, (count * k, n, 1, 1), 1, width)
+    if padded is None or weight.name in resident or any(s % (k * n) for s in push["b_batch"]):
+        return dispatch
+    step = padded.dims[-1]
+    batch = tuple(s // n * step for s in push["b_batch"])
+    return _with(dispatch, "b_buffer", padded, b_row=step, b_batch=batch)
+
+
 def by_fours(dispatch: Dispatch, n: int) -> bool:
     """Tell whether one row can read B four columns at a time, and B is wide enough to gain."""
     weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
@@ -177,10 +211,10 @@ def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative"):
         return int(dict(dispatch.defines)["TILE_K"])
-    return CHUNK if dispatch.kernel in ("conv_packed", "conv_cooperative") else 1
+    return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 
 
-def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:
+def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: Any) -> Dispatch:
     reads = ((name, weight if name == binding else info) for name, info in dispatch.reads)
     push = tuple((name, steps.get(name, value)) for name, value in dispatch.push)
     return replace(dispatch, reads=tuple(reads), push=push)

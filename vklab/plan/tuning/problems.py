@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from typing import Any
 
-from vklab.plan.tuning import prepack
+from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.tiles import ProductSizes
 from vklab.types import Dispatch
 
@@ -39,6 +39,7 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
     dtype = dict(dispatch.defines).get("T", "int8")
+    dtype += f" {precision.chosen()}" if precision.chosen() else ""
     problem = Problem(f"{dispatch.kernel} {dtype} {shape} {form}")
     problem.dispatch, problem.sizes = dispatch, sizes
     return problem
@@ -56,7 +57,8 @@ def _product_form(dispatch: Dispatch) -> str:
     a = "k" if along_k else "m" if push["a_row"] == 1 else "-"
     b = "n" if along_n else "k" if push["b_row"] == 1 else "-"
     steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"], push["n" if along_n else "k"],
+             push["b_row"] if along_n else push["b_column"],
+             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
              *push["a_batch"], *push["b_batch"])  # fmt: skip
     widths = (8, 4, 1) if dict(dispatch.defines)["T"] == "half" else (4, 1)
     width = next(w for w in widths if w == 1 or not any(step % w for step in steps))

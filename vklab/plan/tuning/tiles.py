@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "PACKED",
+           "PRODUCT", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
+           "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -22,6 +22,8 @@ ProductSizes = tuple[int, int, int, int]
 UNITS = 128
 # A second dispatch, which adds the parts of a sum: its fixed time, and bytes it reads in one ns.
 SECOND_NS, SECOND_BYTES_PER_NS = 5000, 2000
+# Elements beyond which a matrix of halves comes from memory: its rate, and the time of one read.
+CACHED, MEMORY_BYTES_PER_NS, LATENCY_NS = 1 << 24, 4000, 1000
 # A part shorter than this along k is not worth the second dispatch.
 SHORTEST_PART = 256
 # The second dispatch adds the parts sequentially.
@@ -88,6 +90,9 @@ CONV: tuple[Tile, ...] = (
 # Kernels matmul_cooperative and conv_cooperative: halves.
 COOPERATIVE: tuple[Tile, ...] = (
     Tile(16, 64, 64, 16, 16, 360, 184),
+    Tile(16, 64, 128, 16, 16, 560, 290),
+    Tile(16, 64, 256, 16, 16, 950, 580),
+    Tile(16, 128, 64, 16, 32, 480, 290),
     Tile(32, 32, 64, 16, 16, 371, 198),
     Tile(32, 32, 128, 16, 16, 461, 399, 200),
     Tile(32, 64, 64, 16, 32, 370, 254, 800),
@@ -97,6 +102,17 @@ COOPERATIVE: tuple[Tile, ...] = (
     Tile(64, 128, 64, 32, 64, 668, 672, 4300),
     Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
     Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
+)
+# The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
+HALF_SUMS: tuple[Tile, ...] = (
+    *COOPERATIVE,
+    Tile(128, 256, 32, 64, 128, 720, 730, 9000),
+)
+SPLIT: tuple[Tile, ...] = (
+    Tile(32, 32, 32, 16, 16, 420, 230),
+    Tile(64, 64, 32, 32, 32, 700, 450, 2000),
+    Tile(128, 64, 32, 32, 32, 900, 810, 3000),
+    Tile(128, 128, 32, 64, 64, 1230, 1160, 6000),
 )
 COOPERATIVE_CONV: tuple[Tile, ...] = (
     Tile(32, 32, 32, 16, 16, 760, 145),
@@ -149,11 +165,12 @@ def first(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int] | None
 
 
 def only(shape: Sequence[int], count: int) -> Pick:
-    """Return a pick of the tile of this shape and of `count` parts; it may find no such tile."""
+    """Return a pick of the first tile whose shape begins so, and of `count` parts, if any."""
 
     def pick(tiles: Iterable[Tile], sizes: ProductSizes) -> Any:
         del sizes
-        return next(((tile, count) for tile in tiles if tile.shape == tuple(shape)), None)
+        return next(((tile, count) for tile in tiles
+                     if tile.shape[: len(shape)] == tuple(shape)), None)  # fmt: skip
 
     return pick
 
@@ -176,11 +193,20 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
     time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    if n * k > CACHED:
+        rate = min(MEMORY_BYTES_PER_NS, workgroups * 2 * tile.n * tile.k / LATENCY_NS)
+        time = max(time, 2 * n * k / rate)
     if count == 1:
         return time
     return time + SECOND_NS + 4 * m * n * batch * count / SECOND_BYTES_PER_NS
 
 
-def parts(workgroups: int, k: int) -> int:
-    """Return into how many parts a kernel without a tile cuts a sum of k terms."""
-    return max(1, min(2 * UNITS // workgroups, k // SHORTEST_PART, MOST_PARTS))
+def parts(workgroups: int, k: int, each: int = 2) -> int:
+    """Return into how many parts a kernel without a tile cuts a sum of k terms.
+
+    Args:
+        workgroups: the workgroups of whole sums.
+        k: the terms of a sum.
+        each: the workgroups that keep one compute unit busy.
+    """
+    return max(1, min(each * UNITS // workgroups, k // SHORTEST_PART, MOST_PARTS))

@@ -12,22 +12,25 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops import linear, registry
+from vklab.ops import linear
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
     block_sizes,
     float_blocks,
+    forced,
     matrix_attention,
+    matrix_products,
     prepack,
     problems,
+    row_products,
     split_blocks,
     split_sums,
     tiles,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
-from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["choose", "rules_for"]
 
@@ -40,8 +43,6 @@ BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
-# Sums in float32 that an invocation keeps in registers.
-MOST_SUMS = 128
 
 
 def choose(
@@ -73,10 +74,13 @@ def choose(
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
+        if laid_out is dispatch:
+            laid_out = prepack.in_wide_rows(dispatch, sizes[:3], info, resident)
         problem = problems.of(laid_out, sizes) if tuned else None
         wanted = tuned.get(problem) if tuned and problem else None
+        wanted = forced.choice() or wanted
         found = _as_measured(wanted, laid_out, sizes, info) if wanted else None
-        measured = str(problem) if found or (wanted and not wanted[0]) else ""
+        measured = str(problem) if problem and (found or wanted and not wanted[0]) else ""
         pick: Pick = tiles.first if info.is_cpu else tiles.soonest
         expected = (rule(laid_out, sizes, info, pick) for rule in rules_for(info).values())
         chosen = found or next(filter(None, expected))
@@ -100,19 +104,30 @@ def _as_measured(
 ) -> Chosen | None:
     """Return a product computed as a choice says; None if that is not possible."""
     name, shape, count = wanted
-    rule = rules_for(info).get(name)
+    rule = rules_for(info, every=forced.choice() is not None).get(name)
     made = rule(dispatch, sizes, info, tiles.only(shape, count)) if rule else None
     return (made[0], count) if made else None
 
 
-def rules_for(info: DeviceInfo, kernel: str = "matmul") -> dict[str, KernelRule]:
-    """Return the rules for a device by name, the preferred ones first; the last always applies."""
+def rules_for(
+    info: DeviceInfo, kernel: str = "matmul", every: bool = False
+) -> dict[str, KernelRule]:
+    """Return the rules for a device by name, the preferred ones first; the last always applies.
+
+    Args:
+        info: the device.
+        kernel: the kernel of the operator.
+        every: also the rules that are never fastest on such a device.
+    """
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
-    if info.is_cpu:
-        return {"shared_rows": _shared_rows, "plain": _plain}
-    return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
-            "tiled": _tiled, "few_rows": _few_rows, "plain": _plain}  # fmt: skip
+    shared: dict[str, KernelRule] = {"shared_rows": _shared_rows}
+    if info.is_cpu and not every:
+        return {**shared, "plain": _plain}
+    return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
+            "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
+            "tiled": _tiled, **(shared if every else {}), "few_rows": _few_rows,
+            "plain": _plain}  # fmt: skip
 
 
 def _plain(
@@ -168,43 +183,20 @@ def _few_rows(
     return changed, tiles.parts(math.prod(workgroups), k)
 
 
-def _one_row(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Use matvec where the left operand is one row: reading B then takes all the time."""
-    del info, pick
-    m, n, k, batch = sizes
-    push = dict(dispatch.push)
-    if dispatch.kernel != "matmul" or m != 1 or batch != 1:
-        return None
-    # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
-    columns = 1 if push["b_row"] == 1 and k != 1 else 32
-    fours = columns > 1 and prepack.by_fours(dispatch, n)
-    names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
-    workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
-    changed = replace(
-        dispatch,
-        kernel="matvec",
-        workgroups=workgroups,
-        push=tuple((name, push[name]) for name in names),
-        constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=(*_without(dispatch.defines, "SUBGROUP", "BATCH_AXES"), ("FOURS", str(int(fours)))),
-    )
-    return changed, tiles.parts(math.prod(workgroups), k)
-
-
 def _matrix_product(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> Chosen | None:
     """Multiply matrices of halves by cooperative matrices."""
-    is_taken = dispatch.kernel == "matmul" and _is_half(dispatch)
-    loads = _operands(dispatch, 8) if is_taken else None
-    made = loads and _on_matrix_units(dispatch, tiles.COOPERATIVE, sizes, info, pick)
-    if not loads or not made:
+    units = matrix_products.of(dispatch, info) if dispatch.kernel == "matmul" else None
+    loads = _operands(dispatch, units.width) if units else None
+    made = loads and _on_matrix_units(dispatch, (), sizes, info, pick, units)
+    if not loads or not made or not units:
         return None
     changed, tile, parts = made
+    defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
+               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info)))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, ("EIGHTS", str(int(loads[1]))))), parts
+                   defines=(*changed.defines, *defines)), parts
 
 
 def _matrix_conv(
@@ -218,17 +210,21 @@ def _matrix_conv(
 
 
 def _on_matrix_units(
-    dispatch: Dispatch, choices: Sequence[Tile], sizes: ProductSizes, info: DeviceInfo, pick: Pick
+    dispatch: Dispatch, choices: Sequence[Tile], sizes: ProductSizes, info: DeviceInfo, pick: Pick,
+    units: matrix_products.Units | None = None,
 ) -> tuple[Dispatch, Tile, int] | None:
-    """Return a product of halves in a tile of cooperative matrices, the tile, and the parts.
+    """Return a product in a tile of cooperative matrices, the tile, and the parts.
+
+    Without `units` the matrices are those of halves, and the tiles are `choices`.
 
     Returns None where the device has no matrix of a usable shape, or the product is too small.
     Source: Vulkan specification, VK_KHR_cooperative_matrix.
     """
-    one, lanes = matrix_attention.matrix_shape(info), info.subgroup_size
-    if one is None or min(sizes[:2]) < 16 or sizes[2] < 32:
+    units = units or matrix_products.halves(info, choices)
+    if units is None or _is_small(sizes, 16, 32):
         return None
-    fitting = [tile for tile in choices if _suits(tile, one, info)]
+    one, lanes = units.one, info.subgroup_size
+    fitting = [tile for tile in units.table if matrix_products.suits(tile, units, info)]
     picked = pick(fitting, sizes) if fitting else None
     if picked is None:
         return None
@@ -247,20 +243,6 @@ def _is_half(dispatch: Dispatch) -> bool:
     return dict(dispatch.defines).get("T") == "half"
 
 
-def _suits(tile: Tile, one: CooperativeMatrix, info: DeviceInfo) -> bool:
-    """Tell whether a tile is made of the device's matrices and fits into its memory."""
-    lanes = info.subgroup_size
-    stored = 4 * one.m * tile.columns * tile.blocks  # results pass through the tiles' memory
-    return (
-        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
-        and tile.rows * tile.columns <= MOST_SUMS * lanes
-        and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
-        and stored <= 2 * tile.k * (tile.m + tile.n)
-        and 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k)
-        <= info.limit("maxComputeSharedMemorySize")
-    )
-
-
 def _tiled(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> Chosen | None:
@@ -268,7 +250,7 @@ def _tiled(
 
     Source: CUDA C++ Programming Guide, section 'Shared Memory'.
     """
-    if min(sizes[:2]) < 16 or sizes[2] < 64:
+    if _is_small(sizes, 16, 64):
         return None
     packed, loads = None, None
     if dispatch.kernel == "conv":
@@ -292,9 +274,21 @@ def _tiled(
     step = ("TILE_K", str(tile.k))
     if loads is not None:
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                          defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step))
+                          defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step,
+                                   matrix_products.wide(dispatch, sizes[1])))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
+
+
+def _is_small(sizes: ProductSizes, least: int, fewest: int) -> bool:
+    """Tell whether a product is too small for tiles, if none is forced.
+
+    Args:
+        sizes: m, n, k and the batch count.
+        least: the fewest rows and columns.
+        fewest: the fewest terms.
+    """
+    return not forced.choice() and (min(sizes[:2]) < least or sizes[2] < fewest)
 
 
 def _fixed_window(changed: Dispatch, dispatch: Dispatch) -> Dispatch:
@@ -334,7 +328,8 @@ def _operands(
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     # Elements are read at once if each group of `width` begins at a multiple of its size.
     steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"], push["n" if along_n else "k"],
+             push["b_row"] if along_n else push["b_column"],
+             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
              *push["a_batch"], *push["b_batch"])  # fmt: skip
     constants = (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n)))
     return constants, not any(step % width for step in steps)

@@ -7,12 +7,13 @@ device or driver, or about kernels that have changed since, is ignored. Visited 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from vklab.errors import VklabError
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["MeasuredChoice", "clear", "entries", "folder", "keep", "kept"]
+__all__ = ["MeasuredChoice", "clear", "entries", "folder", "instead", "keep", "kept"]
 
 MOST_PARTS = 1 << 12
 Choice = tuple[str, tuple[int, ...], int]  # as in `plan.tuning.tiles`, an optional folder
@@ -48,8 +49,25 @@ class MeasuredChoice:
     after_ns: float
 
 
-def kept(info: DeviceInfo) -> dict[str, Choice]:
+_given: contextvars.ContextVar[Mapping[str, Choice] | None] = contextvars.ContextVar(
+    "vklab_choices", default=None)  # fmt: skip
+
+
+@contextlib.contextmanager
+def instead(choices: Mapping[str, Choice]) -> Iterator[None]:
+    """Let sessions that are loaded in a `with` block use other choices than the kept ones."""
+    token = _given.set(choices)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def kept(info: DeviceInfo) -> Mapping[str, Choice]:
     """Return the measured choices for a device by class; empty if it was never tuned."""
+    given = _given.get()
+    if given is not None:
+        return given
     return {entry.problem: entry.choice for entry in entries(info)}
 
 

@@ -1,0 +1,63 @@
+"""vklab conformance with variants: one by name, or a row for each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vklab import cli
+from vklab.cli import conformance_variants
+from vklab.runtime import open_devices
+from vklab.runtime.observe import each_variant
+from vklab.runtime.observe.each_variant import Variant
+
+pytestmark = pytest.mark.full
+
+
+def test_a_cpu_device_as_a_gpu(device_index, capsys):
+    asked = ["conformance", "test_matmul_2d", "--device", str(device_index), "--json", "--as-gpu"]
+    assert cli.main(asked) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["pass"] == 1
+
+
+def test_a_device_is_what_it_was_after_a_variant(device_index):
+    before = open_devices.open_device(device_index).info
+    with each_variant.applied(Variant({"DISABLE_FUSION": "1"}, True), device_index) as classes:
+        assert open_devices.open_device(device_index).info.type == "discrete"
+        assert not len(classes)
+    assert open_devices.open_device(device_index).info is before
+
+
+def test_each_variant_has_a_row_and_a_line_of_the_table(
+    device_index, capsys, tmp_path, monkeypatch
+):
+    chosen = [Variant(), Variant({"DISABLE_FUSION": "1"}), Variant({"VARIANT": "plain"}),
+              Variant({"NO_SWITCH": "1"})]  # fmt: skip
+    monkeypatch.setattr(each_variant, "every", lambda info: chosen)
+    table = tmp_path / "variants.md"
+    asked = ["conformance", "test_matmul_2d|test_relu$", "--device", str(device_index),
+             "--each-variant", "--table", str(table), "--json"]  # fmt: skip
+    assert cli.main(asked) == 1  # the last one fails, and the others are run
+    rows = json.loads(capsys.readouterr().out)["variants"]
+    assert [row["status"] for row in rows] == ["ran", "ran", "ran", "failed"]
+    assert [row.get("cases") for row in rows] == [2, 2, 1, None]  # a kernel: where products are
+    assert [row.get("classes") for row in rows] == [0, 0, 1, None]
+    assert rows[0]["counts"]["pass"] == 2 and not rows[1]["worse"]
+    assert "NO_SWITCH" in rows[3]["reason"]
+    text = table.read_text()
+    assert "Each row is `vklab conformance 'test_matmul_2d|test_relu$'` with its options." in text
+    assert "| `--set VARIANT=plain` | 1 | 1 |" in text and "| none | 2 | 2 |" in text
+
+
+def test_a_case_that_is_worse_is_named():
+    usual = {"outcomes": {("node", "a"): _outcome("pass"), ("node", "b"): _outcome("skipped")}}
+    made = {"outcomes": {("node", "a"): _outcome("wrong"), ("node", "b"): _outcome("skipped")},
+            "counts": {}, "classes": 0}  # fmt: skip
+    row = conformance_variants._row(Variant(), made, usual, "")
+    assert row["worse"] == {"a": {"status": "wrong", "reason": "because"}}
+    assert row["command"] == "vklab conformance"
+
+
+def _outcome(status):
+    return conformance_variants.suite.Outcome(status, "because")

@@ -1,0 +1,66 @@
+"""Decide in which precision products are computed: the argument `precision` of `load`.
+
+Without it products of float32 are exact to float32, and those of float16 and bfloat16 have sums in
+float32. Visited by lab 08b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vklab import settings
+from vklab.errors import SettingError, SetupError
+from vklab.types import CooperativeMatrix, DeviceInfo
+
+__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "matrix"]
+
+# dtypes of A, B, C and the result of one instruction of matrix units.
+Kinds = tuple[str, str, str, str]
+HALF: Kinds = ("float16", "float16", "float32", "float32")
+HALF_SUMS: Kinds = ("float16", "float16", "float16", "float16")
+SPLIT: Kinds = ("bfloat16", "bfloat16", "float32", "float32")
+# A float32 is the sum of two bfloat16 up to 2^-16 of it: a product takes three of theirs.
+CHOICES = {"bf16x3": SPLIT, "half-sums": HALF_SUMS}
+NAMES = {"bf16x3": "bfloat16 with sums in float32", "half-sums": "float16 with sums in float16"}
+
+
+def chosen() -> str:
+    """Return the precision of the switch PRECISION; SettingError for an unknown one."""
+    text = str(settings.get("PRECISION"))
+    if text not in ("", *CHOICES):
+        raise SettingError(f"precision {text!r} is unknown; leave it out for the dtype's own, or "
+                           f"choose {' or '.join(CHOICES)}")  # fmt: skip
+    return text
+
+
+def check(precision: str, opened: Sequence[Any]) -> dict[str, str]:
+    """Return the switches for a precision, which every device must offer.
+
+    Args:
+        precision: one of CHOICES.
+        opened: the open devices.
+
+    Raises SettingError for an unknown precision, SetupError for a device without such matrices.
+    """
+    with settings.settings(PRECISION=precision):
+        kinds = CHOICES[chosen()]
+    for info in (each.info for each in opened):
+        if matrix(info, kinds) is None:
+            known = {f"{m.a} with sums in {m.result}" for m in info.cooperative_matrices}
+            raise SetupError(
+                f"precision={precision!r} needs cooperative matrices of {NAMES[precision]}; "
+                f"{info.name} has {', '.join(sorted(known)) or 'none'}",
+                "leave precision out: products are then computed in the dtype's own precision",
+            )
+    return {"PRECISION": precision}
+
+
+def matrix(info: DeviceInfo, kinds: Kinds) -> CooperativeMatrix | None:
+    """Return the largest matrix of these dtypes that kernels can use; None if there is none."""
+    usable = [each for each in info.cooperative_matrices
+              if (each.a, each.b, each.c, each.result) == kinds
+              and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
+    if "bfloat16" in kinds and "shaderBFloat16CooperativeMatrix" not in info.features:
+        return None
+    return max(usable, key=lambda each: each.m * each.n * each.k, default=None)

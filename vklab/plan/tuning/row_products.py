@@ -1,0 +1,97 @@
+"""Choose the kernels that read the weights once for one row or a few: products of some tokens.
+
+Reading B takes nearly all the time of such a product. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from vklab.ops import registry
+from vklab.plan.tuning import forced, prepack, tiles
+from vklab.plan.tuning.tiles import Pick, ProductSizes
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["KERNEL", "one_row", "rows_at_once"]
+
+KERNEL = "matmul_rows"
+# Rows of a kernel, all of whose sums an invocation keeps in registers.
+ROWS = (4, 8, 16)
+COLUMNS, WORKGROUP = 32, 256
+# Elements of B from which on reading it decides.
+FEWEST_ELEMENTS = 1 << 22
+TYPES = ("float", "half")
+NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
+
+
+def rows_at_once(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Return a product of 2 to 16 rows that reads B once, and the number of its parts.
+
+    Args:
+        dispatch: the product.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: chooses among tiles, of which this kernel has none.
+    """
+    del info, pick
+    (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
+    defines = dict(dispatch.defines)
+    dense = push.get("a_column") == push.get("b_column") == 1
+    if dispatch.kernel != "matmul" or batch != 1 or not dense or defines["T"] not in TYPES:
+        return None
+    if (defines["T"] == "half" or k * n < FEWEST_ELEMENTS) and not forced.choice():
+        return None
+    steps = (n, k, push["a_row"], push["b_row"])
+    if not 1 < m <= ROWS[-1] or any(step % prepack.FEWEST_AT_ONCE[KERNEL] for step in steps):
+        return None
+    rows = next(rows for rows in ROWS if rows >= m)
+    workgroups = -(-n // (4 * COLUMNS))
+    changed = replace(
+        dispatch, kernel=KERNEL, workgroups=(workgroups, 1, 1),
+        push=tuple((name, push[name]) for name in NAMES),
+        constants=(("COLUMNS", COLUMNS), ("WORKGROUP", WORKGROUP)),
+        defines=(*_own_defines(dispatch), ("ROWS", str(rows))),
+    )  # fmt: skip
+    return changed, tiles.parts(workgroups, k)
+
+
+def one_row(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Return a product of one row, and the number of its parts: reading B takes all the time.
+
+    Args:
+        dispatch: the product.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: chooses among tiles, of which this kernel has none.
+    """
+    del info, pick
+    m, n, k, batch = sizes
+    push = dict(dispatch.push)
+    if dispatch.kernel != "matmul" or m != 1 or batch != 1:
+        return None
+    # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
+    is_turned = push["b_row"] == 1 and k != 1
+    fours = not is_turned and prepack.by_fours(dispatch, n)
+    columns = 1 if is_turned else 16 if fours else 32
+    names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
+    workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
+    changed = replace(
+        dispatch,
+        kernel="matvec",
+        workgroups=workgroups,
+        push=tuple((name, push[name]) for name in names),
+        constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
+        defines=(*_own_defines(dispatch), ("FOURS", str(int(fours)))),
+    )
+    return changed, tiles.parts(math.prod(workgroups), k, 4 if fours else 2)
+
+
+def _own_defines(dispatch: Dispatch) -> tuple[tuple[str, str], ...]:
+    """Return the defines without those of strides and of batches."""
+    return tuple(pair for pair in dispatch.defines if pair[0] not in ("SUBGROUP", "BATCH_AXES"))
