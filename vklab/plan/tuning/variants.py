@@ -16,7 +16,9 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
+    last_convs,
     matrix_attention,
+    plain_rows,
     prepack,
     problems,
     split_blocks,
@@ -36,9 +38,6 @@ Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
-# Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
-# compile. It compiles an epilogue once for each column: with more formulas, one column.
-CPU_COLUMNS, MOST_FORMULAS = 4, 2
 # Sums in float32 that an invocation keeps in registers.
 MOST_SUMS = 128
 
@@ -64,7 +63,7 @@ def choose(
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info, tuned),)
-    if dispatch.kernel not in ("matmul", "conv"):
+    if dispatch.kernel not in ("matmul", "conv", "conv_last"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
     chosen, measured = _plain(dispatch, sizes, info), ""
@@ -77,7 +76,8 @@ def choose(
         found = _as_measured(wanted, laid_out, sizes, info) if wanted else None
         measured = str(problem) if found or (wanted and not wanted[0]) else ""
         pick: Pick = tiles.first if info.is_cpu else tiles.soonest
-        expected = (rule(laid_out, sizes, info, pick) for rule in rules_for(info).values())
+        rules = rules_for(info, dispatch.kernel)
+        expected = (rule(laid_out, sizes, info, pick) for rule in rules.values())
         chosen = found or next(filter(None, expected))
     made = split_sums.split(*chosen, dispatch, sizes, info)
     return tuple(replace(each, measured=measured) for each in made) if measured else made
@@ -100,7 +100,7 @@ def _as_measured(
 ) -> Chosen | None:
     """Return a product computed as a choice says; None if that is not possible."""
     name, shape, count = wanted
-    rule = rules_for(info).get(name)
+    rule = rules_for(info, dispatch.kernel).get(name)
     made = rule(dispatch, sizes, info, tiles.only(shape, count)) if rule else None
     return (made[0], count) if made else None
 
@@ -109,10 +109,12 @@ def rules_for(info: DeviceInfo, kernel: str = "matmul") -> dict[str, KernelRule]
     """Return the rules for a device by name, the preferred ones first; the last always applies."""
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
+    if kernel == "conv_last":
+        return {"matrix_last": _matrix_last, "tiled_last": _tiled_last, "plain": _plain}
     if info.is_cpu:
-        return {"shared_rows": _shared_rows, "plain": _plain}
+        return {"shared_rows": plain_rows.shared_rows, "plain": _plain}
     return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
-            "tiled": _tiled, "few_rows": _few_rows, "plain": _plain}  # fmt: skip
+            "tiled": _tiled, "few_rows": plain_rows.few_rows, "plain": _plain}  # fmt: skip
 
 
 def _plain(
@@ -120,52 +122,18 @@ def _plain(
 ) -> Chosen:
     """Keep the kernel that runs on every device."""
     del info, pick
-    return dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2])
+    splits = dispatch.kernel != "conv_last"
+    return dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2]) if splits else 1
 
 
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
     push: dict[str, Any] = dict(dispatch.push)
+    if dispatch.kernel == "conv_last":
+        return last_convs.sizes(dispatch)
     if dispatch.kernel == "matmul":
         return push["m"], push["n"], push["k"], push["batches"]
     k = push["in_channels"] * push["kernel_h"] * push["kernel_w"]
     return push["out_channels"], push["out_h"] * push["out_w"], k, push["batches"]
-
-
-def _shared_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
-
-    On a CPU device every load of a lane is a separate instruction, which this saves.
-    """
-    m, n, _, batch = sizes
-    smallest = info.limit("minSubgroupSize") or info.subgroup_size
-    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
-    most = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
-    # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
-    picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
-                   for columns in (4, 2, 1) if columns <= most
-                   for rows in (8, 4) if rows <= smallest and rows <= m
-                   for blocks in (2, 1, 4) if rows * blocks <= m), sizes)  # fmt: skip
-    if not picked or "shuffle" not in info.subgroup_operations:
-        return None
-    rows, columns = picked[0].rows, picked[0].columns
-    workgroups, constants = linear.row_blocks(m, n, batch, rows, picked[0].m // rows, columns)
-    defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
-    return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
-
-
-def _few_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Compute one row per invocation where larger blocks would leave a GPU idle."""
-    del info, pick
-    m, n, k, batch = sizes
-    if m * n * batch > tiles.UNITS * 1024:
-        return None
-    workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
-    changed = replace(dispatch, workgroups=workgroups, constants=constants)
-    return changed, tiles.parts(math.prod(workgroups), k)
 
 
 def _one_row(
@@ -215,6 +183,31 @@ def _matrix_conv(
     source = prepack.in_chunks(dispatch, 8) if is_taken else None
     made = source and _on_matrix_units(source, tiles.COOPERATIVE_CONV, sizes, info, pick)
     return (_fixed_window(made[0], dispatch), made[2]) if made else None
+
+
+def _matrix_last(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Convolve channels-last halves by cooperative matrices."""
+    ready = last_convs.as_product(dispatch, 8) if _is_half(dispatch) else None
+    made = ready and _on_matrix_units(ready, tiles.COOPERATIVE, sizes, info, pick)
+    return (last_convs.fixed(made[0], dispatch), made[2]) if made else None
+
+
+def _tiled_last(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Convolve channels-last images through shared memory."""
+    ready = last_convs.as_product(dispatch, 4) if min(sizes[:2]) >= 16 <= sizes[2] else None
+    picked = ready and pick(_fitting(tiles.PRODUCT, info), sizes)
+    if not ready or not picked:
+        return None
+    tile, parts = picked
+    changed = _in_tiles(ready, "conv_last_tiled", tile, sizes, _blocks_of(tile))
+    if changed is None:
+        return None
+    changed = replace(changed, defines=(*changed.defines, ("TILE_K", str(tile.k))))
+    return last_convs.fixed(changed, dispatch), parts
 
 
 def _on_matrix_units(
@@ -278,15 +271,11 @@ def _tiled(
         kernel, choices, loads = "matmul_tiled", tiles.PRODUCT, _operands(dispatch, 4)
         if loads is None:
             return None
-    fitting = [each for each in choices
-               if 4 * each.k * (each.m + each.n + 8)
-               <= info.limit("maxComputeSharedMemorySize")]  # fmt: skip
-    picked = pick(fitting, sizes)
+    picked = pick(_fitting(choices, info), sizes)
     if picked is None:
         return None
     tile, parts = picked
-    constants = (("ROWS", tile.rows), ("COLUMNS", tile.columns), ("WORKGROUP", tile.blocks))
-    changed = _in_tiles(packed or dispatch, kernel, tile, sizes, constants)
+    changed = _in_tiles(packed or dispatch, kernel, tile, sizes, _blocks_of(tile))
     if changed is None:
         return None
     step = ("TILE_K", str(tile.k))
@@ -295,6 +284,15 @@ def _tiled(
                           defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
+
+
+def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
+    most = info.limit("maxComputeSharedMemorySize")
+    return [each for each in choices if 4 * each.k * (each.m + each.n + 8) <= most]
+
+
+def _blocks_of(tile: Tile) -> tuple[tuple[str, int], ...]:
+    return ("ROWS", tile.rows), ("COLUMNS", tile.columns), ("WORKGROUP", tile.blocks)
 
 
 def _fixed_window(changed: Dispatch, dispatch: Dispatch) -> Dispatch:

@@ -1,0 +1,57 @@
+"""Choose how many rows and columns an invocation computes in the kernels without tiles.
+
+On a CPU device every load of a lane is an instruction of its own. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from vklab.ops import linear
+from vklab.plan.tuning import tiles
+from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["few_rows", "shared_rows"]
+
+# Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
+# compile. It compiles an epilogue once for each column: with more formulas, one column.
+CPU_COLUMNS, MOST_FORMULAS = 4, 2
+
+
+def shared_rows(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
+
+    On a CPU device every load of a lane is a separate instruction, which this saves.
+    """
+    m, n, _, batch = sizes
+    smallest = info.limit("minSubgroupSize") or info.subgroup_size
+    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
+    most = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
+    # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
+    picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
+                   for columns in (4, 2, 1) if columns <= most
+                   for rows in (8, 4) if rows <= smallest and rows <= m
+                   for blocks in (2, 1, 4) if rows * blocks <= m), sizes)  # fmt: skip
+    if not picked or "shuffle" not in info.subgroup_operations:
+        return None
+    rows, columns = picked[0].rows, picked[0].columns
+    workgroups, constants = linear.row_blocks(m, n, batch, rows, picked[0].m // rows, columns)
+    defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
+    return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
+
+
+def few_rows(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Compute one row per invocation where larger blocks would leave a GPU idle."""
+    del info, pick
+    m, n, k, batch = sizes
+    if m * n * batch > tiles.UNITS * 1024:
+        return None
+    workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
+    changed = replace(dispatch, workgroups=workgroups, constants=constants)
+    return changed, tiles.parts(math.prod(workgroups), k)
