@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
-from vklab.ops import linear
+from vklab.ops import linear, registry
 from vklab.plan.tuning import tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["few_rows", "shared_rows"]
+__all__ = ["depthwise", "few_rows", "shared_rows"]
 
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
+# Rows and columns of pixels that an invocation of conv_depthwise computes, and its largest window.
+BLOCK, MOST_TAPS = (2, 4), 49
 
 
 def shared_rows(
@@ -55,3 +58,28 @@ def few_rows(
     workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
     changed = replace(dispatch, workgroups=workgroups, constants=constants)
     return changed, tiles.parts(math.prod(workgroups), k)
+
+
+def depthwise(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
+    del sizes, info, pick
+    push: dict[str, Any] = dict(dispatch.push)
+    if (dispatch.kernel != "conv" or push["in_channels"] != 1 or push["groups"] == 1
+            or (push["dilation_h"], push["dilation_w"]) != (1, 1)
+            or push["kernel_h"] * push["kernel_w"] > MOST_TAPS):  # fmt: skip
+        return None
+    down, across = min(BLOCK[0], push["out_h"]), min(BLOCK[1], push["out_w"])
+    blocks = -(-push["out_h"] // down) * -(-push["out_w"] // across)
+    count = push["batches"] * push["out_channels"] * blocks
+    names = ("groups", "out_channels", "in_h", "in_w", "out_h", "out_w", "pad_top", "pad_left")
+    return replace(
+        dispatch, kernel="conv_depthwise",
+        workgroups=registry.grid(-(-count // linear.COLUMN_WORKGROUP)),
+        push=(("count", count), *((name, push[name]) for name in names)),
+        constants=(("WORKGROUP", linear.COLUMN_WORKGROUP), ("DOWN", down), ("ACROSS", across),
+                   *((name.upper(), push[name])
+                     for name in ("kernel_h", "kernel_w", "stride_h", "stride_w"))),
+        defines=tuple(pair for pair in dispatch.defines if pair[0] != "SUBGROUP"),
+    ), 1  # fmt: skip
