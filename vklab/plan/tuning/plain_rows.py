@@ -14,7 +14,7 @@ from vklab.plan.tuning import tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["depthwise", "few_rows", "shared_rows"]
+__all__ = ["depthwise", "few_rows", "most_columns", "shared_rows"]
 
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
@@ -32,8 +32,7 @@ def shared_rows(
     """
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
-    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
-    most = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
+    most = most_columns(dispatch)
     # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
     picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
                    for columns in (4, 2, 1) if columns <= most
@@ -58,6 +57,13 @@ def few_rows(
     workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
     changed = replace(dispatch, workgroups=workgroups, constants=constants)
     return changed, tiles.parts(math.prod(workgroups), k)
+
+
+def most_columns(dispatch: Dispatch) -> int:
+    """Return the most columns of an invocation that llvmpipe compiles in an acceptable time."""
+    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
+    computed = sum(bool(each.arguments) for each in formulas)  # the others are numbers
+    return CPU_COLUMNS if computed <= MOST_FORMULAS else 1
 
 
 def depthwise(

@@ -18,6 +18,7 @@ from vklab.plan.tuning import (
     block_rows,
     last_convs,
     matrix_attention,
+    pairs,
     plain_rows,
     prepack,
     problems,
@@ -112,7 +113,7 @@ def rules_for(info: DeviceInfo, kernel: str = "matmul") -> dict[str, KernelRule]
     if kernel == "conv_last":
         return {"matrix_last": _matrix_last, "tiled_last": _tiled_last, "plain": _plain}
     if info.is_cpu:
-        return {"depthwise": plain_rows.depthwise, "shared_rows": plain_rows.shared_rows,
+        return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, "shared_rows": plain_rows.shared_rows,
                 "plain": _plain}  # fmt: skip
     return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
             "tiled": _tiled, "few_rows": plain_rows.few_rows, "plain": _plain}  # fmt: skip
