@@ -78,7 +78,7 @@ def _windows(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-count // WORKGROUP)),
         push=(
-            ("count", count), ("n", filters), ("depth", depth), ("filters", filters // group),
+            ("count", count), ("n", filters), ("filters", filters // group),
             ("in_h", X.dims[1]), ("in_w", X.dims[2]), ("out_h", out_h), ("out_w", out_w),
             ("stride_h", view.strides[0]), ("dilation_h", view.dilations[0]),
             ("dilation_w", view.dilations[1]),
@@ -87,7 +87,7 @@ def _windows(
         defines=(("BIAS", "0" if B is None else "1"), *type_defines("T", X.dtype)[:2],
                  *type_defines("Y", result.dtype)[::2]),
         constants=(("WORKGROUP", WORKGROUP), ("PIXELS", pixels), ("KERNEL_H", height),
-                   ("KERNEL_W", width), ("STRIDE_W", view.strides[1])),
+                   ("KERNEL_W", width), ("STRIDE_W", view.strides[1]), ("DEPTH", depth)),
         flops=2 * math.prod(result.dims) * terms,
         iterations=height * depth * (width * (pixels + 1) + 1),
         stores=True,

@@ -75,7 +75,7 @@ def _last_form(dispatch: Dispatch) -> str:
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
     window = (f"{constants['KERNEL_H']}x{constants['KERNEL_W']}"
               f"/{push['stride_h']}x{constants['STRIDE_W']}")  # fmt: skip
-    width = next(w for w in (8, 4, 1) if not push["depth"] % w and not push["n"] % w)
+    width = next(w for w in (8, 4, 1) if not constants["DEPTH"] % w and not push["n"] % w)
     return f"{window} g{rounded(push['n'] // push['filters'])} {width}"
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest"]  # fmt: skip
+           "SLICED", "SLICED_HALF", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
+           "counts", "expected_ns", "first", "only", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -120,6 +120,21 @@ WORDS: tuple[Tile, ...] = (
 DOTS: tuple[Tile, ...] = (
     Tile(32, 32, 128, 4, 2, 1411, 502, 5918),
     Tile(64, 64, 64, 8, 4, 1574, 828, 8424),
+)
+# Kernels conv_last_tiled and conv_last_sliced: k is a step of all slices of a workgroup, each of 16
+# terms in float32, and of n terms in half.
+SLICED: tuple[Tile, ...] = (
+    Tile(32, 32, 32, 4, 4, 680, 300, 1000),
+    Tile(32, 32, 64, 4, 4, 760, 560, 1500),
+    Tile(32, 32, 128, 4, 4, 1100, 1000, 2000),
+)
+SLICED_HALF: tuple[Tile, ...] = (
+    Tile(32, 32, 64, 32, 32, 480, 130),
+    Tile(32, 32, 128, 32, 32, 480, 260),
+    Tile(32, 32, 256, 32, 32, 500, 500),
+    Tile(16, 64, 256, 16, 64, 700, 500),
+    Tile(32, 64, 128, 32, 64, 700, 400),
+    Tile(32, 64, 256, 32, 64, 800, 800),
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))

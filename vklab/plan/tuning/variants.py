@@ -111,12 +111,14 @@ def rules_for(info: DeviceInfo, kernel: str = "matmul") -> dict[str, KernelRule]
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
     if kernel == "conv_last":
-        return {"matrix_last": _matrix_last, "tiled_last": _tiled_last, "plain": _plain}
+        return {"sliced": last_convs.sliced, "matrix_last": _matrix_last,
+                "tiled_last": _tiled_last, "plain": _plain}  # fmt: skip
     if info.is_cpu:
-        return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, "shared_rows": plain_rows.shared_rows,
-                "plain": _plain}  # fmt: skip
-    return {"one_row": _one_row, "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
-            "tiled": _tiled, "few_rows": plain_rows.few_rows, "plain": _plain}  # fmt: skip
+        return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs,
+                "shared_rows": plain_rows.shared_rows, "plain": _plain}  # fmt: skip
+    return {"one_row": _one_row, "sliced": last_convs.sliced, "matrix_product": _matrix_product,
+            "matrix_conv": _matrix_conv, "tiled": _tiled, "few_rows": plain_rows.few_rows,
+            "plain": _plain}  # fmt: skip
 
 
 def _plain(
@@ -124,8 +126,8 @@ def _plain(
 ) -> Chosen:
     """Keep the kernel that runs on every device."""
     del info, pick
-    splits = dispatch.kernel != "conv_last"
-    return dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2]) if splits else 1
+    whole = dispatch.kernel == "conv_last"
+    return dispatch, 1 if whole else tiles.parts(math.prod(dispatch.workgroups), sizes[2])
 
 
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
@@ -205,8 +207,7 @@ def _tiled_last(
     if not ready or not picked:
         return None
     tile, parts = picked
-    changed = _in_tiles(ready, "conv_last_tiled", tile, sizes, _blocks_of(tile))
-    if changed is None:
+    if (changed := _in_tiles(ready, "conv_last_tiled", tile, sizes, _blocks_of(tile))) is None:
         return None
     changed = replace(changed, defines=(*changed.defines, ("TILE_K", str(tile.k))))
     return last_convs.fixed(changed, dispatch), parts
