@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.ops import linear
-from vklab.plan.tuning import plain_rows
+from vklab.plan.tuning import plain_rows, prepack
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
@@ -17,6 +17,8 @@ __all__ = ["as_product", "pairs"]
 
 # Invocations of a workgroup: few, so that small products keep all cores busy.
 WORKGROUP = 16
+# Blocks of rows of an invocation; so many that an epilogue would take llvmpipe long to compile.
+BLOCKS = (4, 2, 1)
 NAMES = ("m", "n", "k", "batches", "part", "start", "a_row", "b_row", "c_row", "c_column", "alpha",
          "beta", "batch_shape", "a_batch", "b_batch")  # fmt: skip
 
@@ -25,7 +27,7 @@ def pairs(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
     """Multiply by loads of two floats, where an operand's strides are even."""
-    product = as_product(dispatch) if dispatch.kernel == "conv" else dispatch
+    product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)
     push: dict[str, Any] = dict(product.push) if product else {}
     if (not push or dict(dispatch.defines)["T"] != "float" or push["a_column"] != 1
             or push["b_column"] != 1 or "shaderInt64" not in info.features
@@ -36,10 +38,13 @@ def pairs(
     by_b = not any(step % 2 for step in (n, push["b_row"], *push["b_batch"]))
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     most = plain_rows.most_columns(dispatch)
+    tall = BLOCKS if dispatch.kernel == "matmul" and not dispatch.epilogue else BLOCKS[1:]
     picked = pick((Tile(rows * blocks, WORKGROUP, 1, rows, columns, 0, 0)
                    for columns in (4, 2, 1) if columns <= most and columns > by_b
+                   and (columns == 1 + by_b or columns * smallest <= n)
                    for rows in (8, 4, 2, 1) if rows <= smallest and rows <= m
-                   for blocks in (2, 1) if rows * blocks <= m), sizes)  # fmt: skip
+                   for blocks in tall if rows * blocks <= m
+                   and (blocks < 4 or -m % (4 * rows) < 2 * rows)), sizes)  # fmt: skip
     if not product or not picked or not (by_a or by_b):
         return None
     tile = picked[0]
@@ -54,6 +59,22 @@ def pairs(
                    ("WORKGROUP", WORKGROUP), ("COLUMNS", tile.columns)),
         defines=(*kept, ("A_PAIRS", str(int(by_a))), ("B_PAIRS", str(int(by_b)))),
     ), 1  # fmt: skip
+
+
+def _along_n(dispatch: Dispatch) -> Dispatch:
+    """Store B dense along n for few rows: lanes then have neighbouring columns."""
+    push: dict[str, Any] = dict(dispatch.push)
+    m, n, k = push["m"], push["n"], push["k"]
+    weight = dict(dispatch.reads)["b_buffer"]
+    if m >= prepack.FEWEST_ROWS or (push["b_row"], push["b_column"]) != (1, k) or any(
+            step % (k * n) for step in push["b_batch"]):  # fmt: skip
+        return dispatch
+    laid_out = prepack.turned(weight, (weight.count // max(k * n, 1), n, k, 1))
+    if laid_out is None:
+        return dispatch
+    reads = ((name, laid_out if name == "b_buffer" else info) for name, info in dispatch.reads)
+    return replace(dispatch, reads=tuple(reads),
+                   push=tuple({**push, "b_row": n, "b_column": 1}.items()))  # fmt: skip
 
 
 def as_product(dispatch: Dispatch) -> Dispatch | None:
