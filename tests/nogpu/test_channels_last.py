@@ -29,7 +29,8 @@ def image(text, known="w wv wu"):
 
 
 BLOCK = ("a = Conv(x, wv); b = Relu(a); c = Conv(b, wu); d = Conv(c, w, pads=[1, 1, 1, 1]);"
-         "e = Add(d, c); f = Conv(e, wv); g = Conv(f, wu); h = Conv(g, w, pads=[1, 1, 1, 1]); y = Relu(h)")
+         "e = Add(d, c); f = Conv(e, wv); g = Conv(f, wu); h = Conv(g, w, pads=[1, 1, 1, 1]);"
+         "y = Relu(h)")
 
 
 def test_a_chain_of_convolutions_keeps_a_transpose_at_each_end():

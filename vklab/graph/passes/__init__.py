@@ -69,7 +69,9 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     widen_weights.widen_weights,  # what integer products use is gone by now
 )
 # For GPUs, after the passes above; then they run again.
-LAYOUT_PASSES: tuple[Callable[[Graph], Graph], ...] = (channels_last.channels_last,)
+LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (channels_last.channels_last,)
+# Channels of 16 bytes.
+FLOATS, HALVES = 4, 8
 # All passes run again until no graph changes: a pass sometimes enables one listed before it.
 MOST_ROUNDS = 4
 DTYPES = ("float16",)
@@ -108,7 +110,7 @@ def traverse(
         graph = changed
         yield name, graph
     for step in (each for each in layouts if each.__name__ not in without):
-        if (turned := step(graph)) is graph:
+        if (turned := step(graph, HALVES if dtype else FLOATS)) is graph:
             continue
         yield step.__name__, turned
         graph = turned
@@ -135,7 +137,13 @@ def _rounds(
 
 
 def run(graph: Graph, dtype: str = "", info: DeviceInfo | None = None) -> Graph:
-    """Return a graph after all passes, for a device; its values must have infos."""
+    """Return a graph after all passes.
+
+    Args:
+        graph: a graph whose values have infos.
+        dtype: as in `traverse`.
+        info: as in `traverse`.
+    """
     for _, changed in traverse(graph, dtype, info):
         graph = changed
     return graph

@@ -23,19 +23,23 @@ __all__ = ["channels_last"]
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 # Channels that a kernel loads at once.
 FOUR = 4
+# Channels of a photograph, and filters from which on they are padded rather than left in planes.
+COLOURS, MOST_ALONE = 3, 32
 # Every device can bind this much; a longer tensor is cut only in the model's layout.
 MOST_BYTES = 1 << 27
 # Elements that may be transposed for each one that a converted convolution writes.
 MOST_MOVED = 0.25
 
 
-def channels_last(graph: Graph) -> Graph:
+def channels_last(graph: Graph, width: int = FOUR) -> Graph:
     """Rewrite convolutions and pools for channels-last images, if few Transposes remain.
+
+    A photograph's three channels are padded to `width`: a load of a kernel.
 
     Source: Anderson and Gregg 2018, "Optimal DNN Primitive Selection with Partitioned Boolean
     Quadratic Programming" (layout transitions as costs)
     """
-    work = _Rewriter(graph)
+    work = _Rewriter(graph, width)
     for node in graph.nodes:
         work.visit(node)
     if not work.written:
@@ -61,8 +65,8 @@ def _moved(graph: Graph) -> int:
 class _Rewriter:
     """One traversal of the nodes; `written` counts the elements that new convolutions write."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.infos = graph, graph.infos
+    def __init__(self, graph: Graph, width: int) -> None:
+        self.graph, self.infos, self.width = graph, graph.infos, width
         self.nodes: list[Node] = []
         self.new: list[TensorInfo] = []
         self.written = 0
@@ -88,12 +92,14 @@ class _Rewriter:
         self.new.append(TensorInfo(name, dtype, dims))
         return name
 
-    def _begin(self, node: Node) -> str:
-        """Add the Transpose of a node's first input; return its result."""
+    def _begin(self, node: Node, width: int = 0) -> str:
+        """Add the Transpose of a node's first input, padded to a width; return its result."""
         source, made = self.infos[node.inputs[0]], node.outputs[0]
-        dims = tuple(source.dims[axis] for axis in LAST)
-        name = self._value(f"{made}:in", dims, source.dtype)
-        self.nodes.append(Node(name, "Transpose", (source.name,), (name,), {"perm": LAST}))
+        *plane, channels = (source.dims[axis] for axis in LAST)
+        name = self._value(f"{made}:in", (*plane, width or channels), source.dtype)
+        operator = ("PadLast", {"width": width}) if width else ("Transpose", {"perm": LAST})
+        self.nodes.append(Node(name, operator[0], (source.name,), (name,), operator[1],
+                               domain="vklab" if width else ""))  # fmt: skip
         return name
 
     def _end(self, node: Node) -> str:
@@ -119,15 +125,19 @@ class _Rewriter:
     def _conv(self, node: Node) -> bool:
         weight, group = self.infos[node.inputs[1]], node.attributes.get("group", 1)
         view = self._view(node)
-        if weight.constant is None or not _is_fast(weight.dims, group, view):
+        filters, depth = weight.dims[:2]
+        width = self.width if depth == COLOURS and filters >= MOST_ALONE and group == 1 else 0
+        if weight.constant is None or not (width or _is_fast(weight.dims, group, view)):
             return False
 
         def laid_out(array: np.ndarray) -> np.ndarray:
-            return np.ascontiguousarray(array.transpose(2, 3, 1, 0))
+            more = max(width - array.shape[1], 0)
+            padded = np.pad(array, ((0, 0), (0, more), (0, 0), (0, 0)))
+            return np.ascontiguousarray(padded.transpose(2, 3, 1, 0))
 
-        array = constant_cache.derive("channels last", laid_out, weight.constant)
+        array = constant_cache.derive(("channels last", width), laid_out, weight.constant)
         self.new.append(rewriting.constant(f"{weight.name}:last", array))
-        inputs = (self._begin(node), self.new[-2].name, *node.inputs[2:])
+        inputs = (self._begin(node, width), self.new[-2].name, *node.inputs[2:])
         attributes = {"dilations": view.dilations, "group": group, "strides": view.strides,
                       "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
         self.nodes.append(Node(node.name, "ChannelsLastConv", inputs, (self._end(node),),

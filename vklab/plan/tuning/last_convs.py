@@ -25,7 +25,13 @@ def sizes(dispatch: Dispatch) -> ProductSizes:
     push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
     strips = -(-push["out_w"] // constants["PIXELS"])
     pixels = push["count"] // (push["n"] * strips) * push["out_w"]
-    return pixels, push["n"], constants["KERNEL_H"] * constants["KERNEL_W"] * constants["DEPTH"], 1
+    height, width = _window(dispatch)
+    return pixels, push["n"], height * width * constants["DEPTH"], 1
+
+
+def _window(dispatch: Dispatch) -> tuple[int, int]:
+    defines = dict(dispatch.defines)
+    return int(defines["KERNEL_H"]), int(defines["KERNEL_W"])
 
 
 def as_product(dispatch: Dispatch, width: int) -> Dispatch | None:
@@ -39,27 +45,35 @@ def as_product(dispatch: Dispatch, width: int) -> Dispatch | None:
     m, n, k, _ = sizes(dispatch)
     made = {"m": m, "n": n, "k": k, "part": k, **{name: push[name] for name in SHARED},
             "stride_w": constants["STRIDE_W"]}  # fmt: skip
-    return replace(dispatch, push=tuple(made.items()))
+    left = tuple(d for d in dispatch.defines if d[0] not in ("KERNEL_H", "KERNEL_W"))
+    return replace(dispatch, push=tuple(made.items()), defines=left)
 
 
 def fixed(made: Dispatch, dispatch: Dispatch) -> Dispatch:
     """Return a kernel with the sizes by which it divides at every step as constants."""
     constants = dict(dispatch.constants)
-    sizes = ("KERNEL_W", constants["KERNEL_W"]), ("CHANNELS", constants["DEPTH"])
+    sizes = ("KERNEL_W", _window(dispatch)[1]), ("CHANNELS", constants["DEPTH"])
     return replace(made, constants=(*made.constants, *sizes))
 
 
 def sliced(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do."""
+    """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do.
+
+    Args:
+        dispatch: a product or a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
     is_half = dict(dispatch.defines).get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
     if product is None or sizes[3] != 1 or min(sizes[:2]) < 16:
         return None
     table = _fitting_halves(info) if is_half else _fitting(info)
     picked = pick(table, sizes) if table else None
-    if not picked or (pick is tiles.soonest and not _is_sooner(*picked, sizes, is_half)):
+    if not picked or (pick is tiles.soonest and not _is_sooner(*picked, dispatch, sizes)):
         return None
     tile, parts = picked
     step, lanes = (tile.n, info.subgroup_size) if is_half else (FLOAT_STEP, FLOAT_LANES)
@@ -123,7 +137,12 @@ def _fitting_halves(info: DeviceInfo) -> list[Tile]:
             and 2 * each.k // each.n * ((each.n + 8) * (each.m + each.n)) <= most]  # fmt: skip
 
 
-def _is_sooner(tile: Tile, parts: int, sizes: ProductSizes, is_half: bool) -> bool:
-    others = tiles.COOPERATIVE if is_half else tiles.PRODUCT
+def _is_sooner(tile: Tile, parts: int, dispatch: Dispatch, sizes: ProductSizes) -> bool:
+    """Tell whether a tile takes less time than those of the rules behind this one."""
+    is_half = dict(dispatch.defines)["T"] == "half"
+    if dispatch.kernel == "conv_last":
+        others = tiles.LAST if is_half else tiles.LAST_FLOAT
+    else:
+        others = tiles.COOPERATIVE if is_half else tiles.PRODUCT
     other = tiles.expected_ns(*tiles.soonest(others, sizes), sizes)
     return tiles.expected_ns(tile, parts, sizes) < other

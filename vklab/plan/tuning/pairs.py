@@ -26,7 +26,14 @@ NAMES = ("m", "n", "k", "batches", "part", "start", "a_row", "b_row", "c_row", "
 def pairs(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Multiply by loads of two floats, where an operand's strides are even."""
+    """Multiply by loads of two floats, where an operand's strides are even.
+
+    Args:
+        dispatch: a product or a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
     product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)
     push: dict[str, Any] = dict(product.push) if product else {}
     if (not push or dict(dispatch.defines)["T"] != "float" or push["a_column"] != 1

@@ -29,6 +29,12 @@ def shared_rows(
     """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
 
     On a CPU device every load of a lane is a separate instruction, which this saves.
+
+    Args:
+        dispatch: a product or a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
     """
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
@@ -49,7 +55,14 @@ def shared_rows(
 def few_rows(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Compute one row per invocation where larger blocks would leave a GPU idle."""
+    """Compute one row per invocation where larger blocks would leave a GPU idle.
+
+    Args:
+        dispatch: a product or a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
     del info, pick
     m, n, k, batch = sizes
     if m * n * batch > tiles.UNITS * 1024:
@@ -69,7 +82,14 @@ def most_columns(dispatch: Dispatch) -> int:
 def depthwise(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
+    """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads.
+
+    Args:
+        dispatch: a product or a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
     del sizes, info, pick
     push: dict[str, Any] = dict(dispatch.push)
     if (dispatch.kernel != "conv" or push["in_channels"] != 1 or push["groups"] == 1

@@ -73,7 +73,8 @@ def _conv_form(dispatch: Dispatch) -> str:
 def _last_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and the channels that one load may take."""
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
-    window = (f"{constants['KERNEL_H']}x{constants['KERNEL_W']}"
+    sides = dict(dispatch.defines)
+    window = (f"{sides['KERNEL_H']}x{sides['KERNEL_W']}"
               f"/{push['stride_h']}x{constants['STRIDE_W']}")  # fmt: skip
     width = next(w for w in (8, 4, 1) if not constants["DEPTH"] % w and not push["n"] % w)
     return f"{window} g{rounded(push['n'] // push['filters'])} {width}"

@@ -194,7 +194,7 @@ def _matrix_last(
 ) -> Chosen | None:
     """Convolve channels-last halves by cooperative matrices."""
     ready = last_convs.as_product(dispatch, 8) if _is_half(dispatch) else None
-    made = ready and _on_matrix_units(ready, tiles.COOPERATIVE, sizes, info, pick)
+    made = ready and _on_matrix_units(ready, tiles.LAST, sizes, info, pick)
     return (last_convs.fixed(made[0], dispatch), made[2]) if made else None
 
 
@@ -203,7 +203,7 @@ def _tiled_last(
 ) -> Chosen | None:
     """Convolve channels-last images through shared memory."""
     ready = last_convs.as_product(dispatch, 4) if min(sizes[:2]) >= 16 <= sizes[2] else None
-    picked = ready and pick(_fitting(tiles.PRODUCT, info), sizes)
+    picked = ready and pick(_fitting(tiles.LAST_FLOAT, info), sizes)
     if not ready or not picked:
         return None
     tile, parts = picked
@@ -347,5 +347,4 @@ def _aligned(tile: Tile, sizes: ProductSizes) -> tuple[str, int]:
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
-    """Return the pairs whose names are not listed."""
     return tuple(pair for pair in pairs if pair[0] not in names)

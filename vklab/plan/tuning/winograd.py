@@ -1,4 +1,4 @@
-"""Compute a 3 x 3 convolution by 16 products of matrices of transformed tiles: fewer multiplications.
+"""Compute a 3 x 3 convolution by products of matrices of transformed tiles: less arithmetic.
 
 Tiles of 2 x 2 pixels take 16 multiplications instead of 36. The transforms are dispatches of their
 own, and an infinity becomes NaN in the whole tile that sees it. Visited by lab 08.
