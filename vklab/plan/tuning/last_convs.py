@@ -16,6 +16,8 @@ __all__ = ["as_product", "fixed", "sizes", "sliced"]
 
 # Terms of a step of one slice, and lanes that compute a tile of 32 x 32 sums in float32.
 FLOAT_STEP, FLOAT_LANES = 16, 64
+# Tiles from which on others keep a GPU busy, and the side of the smallest.
+MOST_GROUPS, SIDE = 1024, 32
 SHARED = ("in_h", "in_w", "out_h", "out_w", "stride_h", "dilation_h", "dilation_w", "pad_top",
           "pad_left")  # fmt: skip
 
@@ -69,7 +71,8 @@ def sliced(
     """
     is_half = dict(dispatch.defines).get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
-    if product is None or sizes[3] != 1 or min(sizes[:2]) < 16:
+    groups = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
+    if product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or groups > MOST_GROUPS:
         return None
     table = _fitting_halves(info) if is_half else _fitting(info)
     picked = pick(table, sizes) if table else None
