@@ -18,7 +18,7 @@ from vklab.types import DeviceInfo
 
 X = random_array((16, 24), 1)
 # Rules in the order in which fabricated times prefer them.
-PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "")
+PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "pairs", "sliced", "")
 
 
 @pytest.fixture(autouse=True)
