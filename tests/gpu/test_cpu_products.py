@@ -60,6 +60,11 @@ def test_other_windows_are_no_tiles_of_winograd(device, change):
     assert "winograd_input" not in kernels
 
 
+def test_winograd_can_be_left_out(device, monkeypatch):
+    monkeypatch.setenv("VKLAB_DISABLE_PASSES", "winograd")
+    assert kernels_of(device, *conv((1, 16, 9, 9), 16, (3, 3))) == {"conv"}
+
+
 def test_an_infinity_stays_in_the_tiles_that_see_it(device):
     proto, fed = conv((1, 16, 12, 12), 16, (3, 3), relu=False, pads=[1] * 4)
     fed["x"][0, 3, 6, 6] = np.inf

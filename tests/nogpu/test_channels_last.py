@@ -85,6 +85,13 @@ def test_tiles_fit_the_device(dtype, size):
     assert first.workgroups[2] in (1, *tiles.counts(k))
 
 
+def test_slices_can_be_left_out():
+    (dispatch,) = convolved("float32", 64, 64, 14, 3)
+    with settings.settings(DISABLE_PASSES="sliced"):
+        assert "SLICES" not in dict(variants.choose(dispatch, GPU)[0].constants)
+    assert dict(variants.choose(dispatch, GPU)[0].constants)["SLICES"] > 1
+
+
 def test_depthwise_and_odd_channels_keep_the_kernel_of_every_device():
     for filters, channels, groups in ((24, 24, 24), (7, 5, 1), (6, 4, 2)):
         (dispatch,) = convolved("float16", filters, channels, 9, 3, groups)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from vklab import settings
 from vklab.plan.tuning import matrix_attention, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
@@ -71,8 +72,9 @@ def sliced(
     """
     is_half = dict(dispatch.defines).get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
-    groups = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
-    if product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or groups > MOST_GROUPS:
+    smallest = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
+    if (product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or smallest > MOST_GROUPS
+            or "sliced" in settings.names("DISABLE_PASSES")):  # fmt: skip
         return None
     table = _fitting_halves(info) if is_half else _fitting(info)
     picked = pick(table, sizes) if table else None

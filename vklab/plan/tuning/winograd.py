@@ -83,6 +83,7 @@ def _gains(dispatch: Dispatch, info: DeviceInfo) -> bool:
         and min(push["in_channels"], push["out_channels"]) >= FEWEST
         and min(push["out_h"], push["out_w"]) >= SIDE
         and not settings.get("DISABLE_VARIANTS") and not settings.get("DISABLE_PREPACK")
+        and "winograd" not in settings.names("DISABLE_PASSES")
     )  # fmt: skip
 
 
