@@ -78,7 +78,7 @@ def sliced(
         return None
     table = _fitting_halves(info) if is_half else _fitting(info)
     picked = pick(table, sizes) if table else None
-    if not picked or (pick is tiles.soonest and not _is_sooner(*picked, dispatch, sizes)):
+    if not picked or (pick is tiles.soonest and not _is_sooner(*picked, is_half, sizes)):
         return None
     tile, parts = picked
     step, lanes = (tile.n, info.subgroup_size) if is_half else (FLOAT_STEP, FLOAT_LANES)
@@ -142,12 +142,8 @@ def _fitting_halves(info: DeviceInfo) -> list[Tile]:
             and 2 * each.k // each.n * ((each.n + 8) * (each.m + each.n)) <= most]  # fmt: skip
 
 
-def _is_sooner(tile: Tile, parts: int, dispatch: Dispatch, sizes: ProductSizes) -> bool:
-    """Tell whether a tile takes less time than those of the rules behind this one."""
-    is_half = dict(dispatch.defines)["T"] == "half"
-    if dispatch.kernel == "conv_last":
-        others = tiles.LAST if is_half else tiles.LAST_FLOAT
-    else:
-        others = tiles.COOPERATIVE if is_half else tiles.PRODUCT
+def _is_sooner(tile: Tile, parts: int, is_half: bool, sizes: ProductSizes) -> bool:
+    """Tell whether a tile takes less time than whole workgroups with one tile each."""
+    others = tiles.LAST if is_half else tiles.LAST_FLOAT
     other = tiles.expected_ns(*tiles.soonest(others, sizes), sizes)
     return tiles.expected_ns(tile, parts, sizes) < other
