@@ -50,6 +50,16 @@ def test_winograd(device, shape, filters, pads, bias):
     assert {"winograd_input", "winograd_output"} <= kernels
 
 
+def test_two_convolutions_into_one_tensor(device):
+    constants = {"w": random_array((16, 16, 3, 3), 1) / np.float32(12), "b": random_array((16,), 2)}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"]),
+             helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Conv", ["a", "w"], ["d"]),
+             helper.make_node("Relu", ["c"], ["e"]), helper.make_node("Neg", ["d"], ["f"]),
+             helper.make_node("Concat", ["e", "f"], ["y"], axis=1)]  # fmt: skip
+    proto = model(nodes, [value("x", (1, 16, 8, 8))], ["y"], constants)
+    assert "winograd_input" in kernels_of(device, proto, {"x": random_array((1, 16, 8, 8), 3)})
+
+
 @pytest.mark.parametrize("change", [
     {"strides": [2, 1]}, {"dilations": [2, 2]}, {"group": 2}, {"kernel": (3, 2)}, {"depth": 8},
 ], ids=str)  # fmt: skip

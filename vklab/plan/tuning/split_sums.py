@@ -46,7 +46,7 @@ def split(
         return (chosen,)
     # Parts are not rounded; their sum is, once.
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
-    partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
+    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}

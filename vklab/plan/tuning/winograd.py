@@ -41,7 +41,9 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     (_, image), (_, weight), *bias = dispatch.reads
     filters, depth, batch = push["out_channels"], push["in_channels"], push["batches"]
     down, across = (-(-push[name] // SIDE) for name in ("out_h", "out_w"))
-    count, name = batch * down * across, dispatch.writes[0][1].name
+    # The value before an epilogue: several convolutions may write parts of one tensor.
+    own = dispatch.epilogue.operands[0] if dispatch.epilogue else None
+    count, name = batch * down * across, (own.info if own else dispatch.writes[0][1]).name
     seen = TensorInfo(f"{name}:tiles", "float32", (POINTS, count, depth))
     turned = TensorInfo(f"{weight.name}:winograd", "float32", (POINTS, depth, filters))
     made = TensorInfo(f"{name}:products", "float32", (POINTS, count, filters))
@@ -59,15 +61,14 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         seen, turned, None, made, (count, filters, depth), (depth, 1), (filters, 1), (POINTS,),
         ((count * depth,), (depth * filters,)),
     )  # fmt: skip
-    own = dispatch.epilogue.operands[0].dtype if dispatch.epilogue else dispatch.writes[0][1].dtype
-    y = dispatch.writes[0][1].dtype if dispatch.epilogue else own
     after = Dispatch(
         "winograd_output", (("x_buffer", made), *bias), dispatch.writes,
         registry.grid(-(-count * filters // WORKGROUP)),
         (("count", count * filters), ("filters", filters), ("out_h", push["out_h"]),
          ("out_w", push["out_w"]), *grid),
         (("BIAS", str(len(bias))), *dtypes.type_defines("X", "float32")[:2],
-         *dtypes.type_defines("T", own)[:2], *dtypes.type_defines("Y", y)[::2]),
+         *dtypes.type_defines("T", image.dtype)[:2],
+         *dtypes.type_defines("Y", dispatch.writes[0][1].dtype)[::2]),
         (("WORKGROUP", WORKGROUP),), flops=24 * count * filters, stores=True,
         epilogue=dispatch.epilogue,
     )  # fmt: skip
