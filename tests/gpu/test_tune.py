@@ -21,7 +21,7 @@ from vklab.types import DeviceInfo, Dispatch
 
 X = random_array((16, 24), 1)
 # Rules in the order in which fabricated times prefer them.
-PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "rows_of_blocks", "")
+PREFERRED = ("plain", "few_rows", "tiled", "shared_rows", "pairs", "sliced", "rows_of_blocks", "")
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,8 @@ def test_the_largest_usable_matrix_is_taken():
 
 def test_other_dtypes_small_products_and_the_switch_leave_matrix_units_alone():
     info = device((16, 16, 16))
-    assert chosen(info, 256, 256, 256, "float32")[0].kernel == "matmul_tiled"
+    assert chosen(info, 2048, 256, 2048, "float32")[0].kernel == "matmul_tiled"
+    assert chosen(info, 256, 256, 256, "float32")[0].kernel.endswith("_tiled")
     for m, k, n in ((1, 256, 256), (15, 256, 256), (256, 31, 256), (256, 256, 8)):
         assert chosen(info, m, k, n)[0].kernel != "matmul_cooperative"
     with settings.settings(DISABLE_VARIANTS=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention
-from vklab.plan.tuning import variants
+from vklab.plan.tuning import variants, winograd
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
@@ -72,6 +73,8 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
         "strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "zeros": (0, 0),
         "limits": (-128, 127), "codes": codes}, "vklab")
       for group, weights in ((1, (2, 4)), (8, ())) for codes in (0, 1)),
+    ("ChannelsLastConv", infos((1, 5, 6, 4), (3, 3, 1, 4)),
+     {"group": 4, "pads": (0,) * 4, "strides": (1, 1), "dilations": (1, 1)}, "vklab"),
     ("CumSum", [*infos((3, 4)), SCALAR], {}, ""),
     ("DequantizeWords", infos((1, 2, 3), dtype="uint32"),
      {"axis": 1, "size": 7, "scale": 0.1, "zero": 3}, "vklab"),
@@ -88,6 +91,7 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("GatherBlocks", [TensorInfo("b", "uint32", (68,)), known(0, 3)], BLOCKS, "vklab"),
     ("MaxPool", infos((1, 1, 4, 4)), WINDOW, ""),
     ("Pad", [*infos((3, 4)), known(1, 0, 0, 2)], {}, ""),
+    ("PadLast", infos((1, 3, 4, 4)), {"width": 4}, "vklab"),
     ("QuantizeWords", infos((1, 7, 3)), {"axis": 1, "scale": 0.1, "zero": 3}, "vklab"),
     ("ReduceSum", [*infos((3, 4)), known(1)], {}, ""),
     ("Resize", [*infos((1, 1, 2, 2)), None, None, known(1, 1, 5, 5)], {}, ""),
@@ -95,7 +99,7 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("Softmax", infos((3, 4)), {}, ""),
 ]  # fmt: skip
 # Products that variants take over: one row, tiles, parts of a long sum.
-PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((256, 256), (256, 256))),
+PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((2048, 64), (64, 2048))),
             ("Conv", infos((1, 64, 32, 32), (64, 64, 3, 3))), ("Conv", [
                 *infos((1, 64, 64, 64)), TensorInfo("w", "float32", (512, 64, 3, 3),
                                                     np.ones((512, 64, 3, 3), np.float32))]),
@@ -118,11 +122,31 @@ def word_products() -> Iterator[Dispatch]:
         ).dispatches  # fmt: skip
 
 
+def convolutions() -> Iterator[Dispatch]:
+    """Yield what GPUs make of channels-last convolutions, and CPU devices of others."""
+    matrices = CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32")
+    gpu = fake_device({"maxComputeSharedMemorySize": 49152}, subgroup_size=32,
+                      cooperative_matrices=(matrices,))  # fmt: skip
+    for dtype, size in itertools.product(("float16", "float32"), (12, 90)):
+        image, weight = infos((1, size, size, 64), (3, 3, 64, 256), dtype=dtype)
+        given = {"pads": (1,) * 4, "strides": (1, 1), "dilations": (1, 1)}
+        made = registry.apply("ChannelsLastConv", [image, weight], given, 1, "vklab")
+        yield from variants.choose(*made.dispatches, gpu)
+    cpu = replace(gpu, type="cpu", features=frozenset({"shaderInt64"}))
+    for shape, group in (((32, 32, 3, 3), 1), ((32, 32, 1, 1), 1), ((32, 1, 3, 3), 32)):
+        weight = TensorInfo("w", "float32", shape, np.ones(shape, np.float32))
+        given = {"group": group, "pads": (1,) * 4 if shape[2] > 1 else (0,) * 4}
+        made = registry.apply("Conv", [*infos((1, 32, 8, 8)), weight], given, 22)
+        for piece in winograd.parts(*made.dispatches, cpu):
+            yield from variants.choose(piece, cpu)
+
+
 def built() -> Iterator[Dispatch]:
     """Yield the dispatches of all nodes above, and the variants of their products."""
     dots = fake_device(features=frozenset({"shaderIntegerDotProduct"}))
     for product in word_products():
         yield from variants.choose(product, dots)
+    yield from convolutions()
     for op_type, inputs, attributes, domain in NODES:
         yield from registry.apply(op_type, inputs, attributes, 23, domain).dispatches
     matrices = CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32")
@@ -178,6 +202,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     # Of vklab/plan:
     others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
               "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
+    others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_sliced", "conv_last_tiled",
+               "matmul_pairs", "winograd_input", "winograd_output"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides

@@ -104,14 +104,15 @@ def product(m: int, k: int, n: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
 def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
     gpu, cpu = fake_device(), fake_device(type="cpu")
-    sizes = ((1, 4096, 10), (8, 64, 8), (512,) * 3)
+    sizes = ((1, 4096, 10), (8, 64, 8), (512,) * 3, (2048, 64, 2048))
     with settings.settings(DISABLE_FUSION=not fused):
         plans = [plan_of(proto_of(name), info) for name in NAMES for info in (gpu, cpu)]
         plans += [plan_of(product(*each), gpu) for each in sizes]
     used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
     # Every Relu and Add of these models follows a product, a convolution or a pool.
-    assert used == {"conv", "conv_packed", "conv_tiled", "matmul", "matmul_tiled", "matvec", "pool",
-                    "softmax", "sum_splits", *(() if fused else ("elementwise",))}  # fmt: skip
+    assert used == {"conv", "conv_last_tiled", "conv_packed", "conv_tiled", "matmul",
+                    "matmul_tiled", "matvec", "pool", "softmax", "sum_splits", "winograd_input",
+                    "winograd_output", *(() if fused else ("elementwise",))}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),

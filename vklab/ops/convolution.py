@@ -97,12 +97,7 @@ def _planar(
         push=(
             ("groups", group), ("in_channels", depth), ("out_channels", rows),
             ("batches", batch * group), ("part", depth),
-            ("in_h", view.input[0]), ("in_w", view.input[1]),
-            ("out_h", view.output[0]), ("out_w", view.output[1]),
-            ("kernel_h", view.kernel[0]), ("kernel_w", view.kernel[1]),
-            ("stride_h", view.strides[0]), ("stride_w", view.strides[1]),
-            ("dilation_h", view.dilations[0]), ("dilation_w", view.dilations[1]),
-            ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
+            *view.plane(),
         ),
         defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"),
                  *type_defines("T", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),

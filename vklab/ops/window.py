@@ -46,6 +46,16 @@ class Window:
             ("stride", whole.strides), ("dilation", whole.dilations), ("pad", whole.pads_begin),
         )  # fmt: skip
 
+    def plane(self) -> tuple[tuple[str, int], ...]:
+        """Return the push constants of a kernel over height and width."""
+        pairs = {"in": self.input, "out": self.output, "kernel": self.kernel,
+                 "stride": self.strides, "dilation": self.dilations}  # fmt: skip
+        return (
+            *((f"{name}_{side}", sizes[axis])
+              for name, sizes in pairs.items() for axis, side in enumerate("hw")),
+            ("pad_top", self.pads_begin[0]), ("pad_left", self.pads_begin[1]),
+        )  # fmt: skip
+
 
 def spatial_axes(X: TensorInfo) -> tuple[int, ...]:
     """Return the sizes of the axes after N and C; ModelError if there are none."""

@@ -20,7 +20,7 @@ from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
 __all__ = ["BYTES", "CODES", "WORD", "add_words", "dequantize_words", "max_pool_words",
-           "pack_words", "plane", "quantize_words", "sum_push", "unpack_words",
+           "pack_words", "quantize_words", "sum_push", "unpack_words",
            "word_count"]  # fmt: skip
 
 BYTES = 4
@@ -129,16 +129,5 @@ def max_pool_words(
                           ceil_mode)  # fmt: skip
     flat = view.lifted(2)
     return per_element("pool_words", output("uint32", (*X.dims[:2], *view.output)), [("x", X)],
-                       plane(flat), (("BYTES", str(BYTES)),), BYTES * math.prod(view.kernel),
+                       flat.plane(), (("BYTES", str(BYTES)),), BYTES * math.prod(view.kernel),
                        iterations=math.prod(view.kernel) + flat.kernel[0])  # fmt: skip
-
-
-def plane(view: window.Window) -> tuple[tuple[str, int], ...]:
-    """Return the push constants of a kernel that slides a window over height and width."""
-    pairs = {"in": view.input, "out": view.output, "kernel": view.kernel,
-             "stride": view.strides, "dilation": view.dilations}  # fmt: skip
-    return (
-        *((f"{name}_{side}", sizes[axis])
-          for name, sizes in pairs.items() for axis, side in enumerate("hw")),
-        ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
-    )  # fmt: skip

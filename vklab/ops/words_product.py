@@ -150,7 +150,7 @@ def _product(
             ("depth", depth), ("span", span))  # fmt: skip
     bits = [number & 0xFF for number in (y_zero, *limits)]
     push = (
-        ("filters", filters), *(() if each else more), *words.plane(view), ("taps", W.dims[1]),
+        ("filters", filters), *(() if each else more), *view.plane(), ("taps", W.dims[1]),
         ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
         *(words.sum_push(sums) if other else ()),
     )  # fmt: skip

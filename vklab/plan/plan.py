@@ -235,7 +235,7 @@ def lower_chunk(
 
     Raises PlanError if the device cannot run the chunk.
     """
-    rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype), source=chunk.graph)
+    rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype, info), source=chunk.graph)
     return lower_rewritten(rewritten, info, facts, unseen)
 
 
@@ -255,13 +255,13 @@ def lower_rewritten(
     return device_chunk.lower(chunk, info, tools, facts or Facts(), unseen)
 
 
-def _rewritten(graph: Graph, dtype: str) -> Graph:
+def _rewritten(graph: Graph, dtype: str, info: DeviceInfo) -> Graph:
     passes = optional.load("graph.passes")
     if passes is None and dtype:
         raise SetupError(f"dtype={dtype!r} takes vklab/graph/passes, which is not there")
     if passes and (fusion := optional.load("plan.fusion")):
-        fusion.check_names(step.__name__ for step in passes.PASSES)
-    return passes.run(graph, dtype) if passes else graph
+        fusion.check_names(p.__name__ for p in (*passes.PASSES, *passes.LAYOUT_PASSES))
+    return passes.run(graph, dtype, info) if passes else graph
 
 
 # ------------------------------------------------------------------------------ optional folders

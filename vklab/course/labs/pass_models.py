@@ -152,9 +152,9 @@ def plans_of_body(growing: bool, iterations: int = 4) -> list[int]:
     """Return how often a Loop's body is planned in a first run, and in a second one."""
     usual, graphs = passes.run, list[Graph]()
 
-    def counted(graph: Graph, dtype: str = "") -> Graph:
+    def counted(graph: Graph, *given: Any) -> Graph:
         graphs.append(graph)
-        return usual(graph, dtype)
+        return usual(graph, *given)
 
     found = []
     feed = {"n": np.array(iterations), "x": np.ones(4, np.float32)}

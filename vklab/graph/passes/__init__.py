@@ -6,13 +6,14 @@ passes to skip. Visited by lab 10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.graph.passes import (
+    channels_last,
     common_subexpressions,
     drop_dead_nodes,
     drop_no_ops,
@@ -37,9 +38,10 @@ from vklab.graph.passes import (
     to_float16,
     widen_weights,
 )
+from vklab.types import DeviceInfo
 
-__all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects", "require_dtype",
-           "run", "traverse"]
+__all__ = ["DTYPES", "LAYOUT_PASSES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects",
+           "require_dtype", "run", "traverse"]
 
 # Simplifications come before fusions, and passes that leave unread nodes before dead-code removal.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -66,6 +68,10 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_dead_nodes.drop_dead_nodes,
     widen_weights.widen_weights,  # what integer products use is gone by now
 )
+# For GPUs, after the passes above; then they run again.
+LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (channels_last.channels_last,)
+# Channels of 16 bytes.
+FLOATS, HALVES = 4, 8
 # All passes run again until no graph changes: a pass sometimes enables one listed before it.
 MOST_ROUNDS = 4
 DTYPES = ("float16",)
@@ -83,7 +89,9 @@ def disabled() -> frozenset[str]:
     return settings.names("DISABLE_PASSES")
 
 
-def traverse(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
+def traverse(
+    graph: Graph, dtype: str = "", info: DeviceInfo | None = None
+) -> Iterator[tuple[str, Graph]]:
     """Apply the passes in order; yield the name of each pass and the graph after it.
 
     The first round yields every pass, later rounds only passes that change the graph.
@@ -92,11 +100,32 @@ def traverse(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
         graph: a graph whose values have infos.
         dtype: "float16" to compute in half precision. That pass is last, so that no casts are
             inside patterns and derived weights are rounded once.
+        info: the device; a GPU's layouts differ from the model's.
     """
     require_dtype(dtype)
     without = disabled()
     enabled = [] if "all" in without else [p for p in PASSES if p.__name__ not in without]
-    for again in range(MOST_ROUNDS):
+    layouts = LAYOUT_PASSES if enabled and info and not info.is_cpu else ()
+    for name, changed in _rounds(graph, enabled):
+        graph = changed
+        yield name, graph
+    for step in (each for each in layouts if each.__name__ not in without):
+        if (turned := step(graph, HALVES if dtype else FLOATS)) is graph:
+            continue
+        yield step.__name__, turned
+        graph = turned
+        for name, changed in _rounds(turned, enabled, first=1):
+            graph = changed
+            yield name, graph
+    if dtype:
+        graph = to_float16.to_float16(graph)
+        yield "to_float16", graph
+
+
+def _rounds(
+    graph: Graph, enabled: Sequence[Callable[[Graph], Graph]], first: int = 0
+) -> Iterator[tuple[str, Graph]]:
+    for again in range(first, MOST_ROUNDS):
         before = graph
         for step in enabled:
             changed = step(graph)
@@ -105,14 +134,17 @@ def traverse(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
             graph = changed
         if graph is before:
             break
-    if dtype:
-        graph = to_float16.to_float16(graph)
-        yield "to_float16", graph
 
 
-def run(graph: Graph, dtype: str = "") -> Graph:
-    """Return a graph after all passes; its values must have infos."""
-    for _, changed in traverse(graph, dtype):
+def run(graph: Graph, dtype: str = "", info: DeviceInfo | None = None) -> Graph:
+    """Return a graph after all passes.
+
+    Args:
+        graph: a graph whose values have infos.
+        dtype: as in `traverse`.
+        info: as in `traverse`.
+    """
+    for _, changed in traverse(graph, dtype, info):
         graph = changed
     return graph
 

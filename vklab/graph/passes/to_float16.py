@@ -47,7 +47,7 @@ WIDE_INPUTS = {"Attention": (3,), "GridSample": (1,), "Resize": (1, 2), "Upsampl
 DIVIDING = frozenset({"Div", "Reciprocal", "Sqrt"})
 # Operators that gain most from float16: a float32 input does not keep them in float32.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "Attention", "LSTM",
-                      "GRU", "RNN", "FusedMatMul"})  # fmt: skip
+                      "GRU", "RNN", "FusedMatMul", "ChannelsLastConv"})  # fmt: skip
 # Operators that preserve a number beyond float16, such as that of a mask. A cast would turn it into
 # infinity, and a softmax over a fully masked row into NaN.
 MASKING = frozenset({"Add", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",

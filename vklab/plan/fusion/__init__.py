@@ -42,6 +42,10 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 )
 
 
+# Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
+KERNELS = frozenset({"sliced", "winograd"})
+
+
 def names() -> frozenset[str]:
     """Return the names of all fusions, as DISABLE_PASSES spells them."""
     return frozenset(step.__name__ for step in FUSIONS)
@@ -49,7 +53,7 @@ def names() -> frozenset[str]:
 
 def check_names(passes: Iterable[str]) -> None:
     """Raise PlanError for a name in DISABLE_PASSES that is neither a fusion nor one of `passes`."""
-    known = {"all", *passes, *names()}
+    known = {"all", *passes, *names(), *KERNELS}
     unknown = sorted(settings.names("DISABLE_PASSES") - known)
     if unknown:
         raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "

@@ -37,5 +37,8 @@ def _joined(flow: Flow, reader: Dispatch, core: Dispatch) -> Dispatch | None:
     turned = combine.along(work, value, flow.roots)
     if turned is None or turned.operands[0].dtype != value.dtype or not flow.computes(value.dtype):
         return None
+    # Channels come last there: stored elsewhere, each would be a transaction of its own.
+    if core.kernel == "conv_last" and turned.target is not None:
+        return None
     return replace(core, writes=reader.writes, epilogue=turned, defines=fusable.typed(core),
                    flops=core.flops + reader.flops)  # fmt: skip

@@ -209,7 +209,8 @@ def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
 
 def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
-    if dispatch.kernel in ("matmul_tiled", "matmul_cooperative"):
+    if dispatch.kernel in ("matmul_tiled", "matmul_cooperative", "conv_last_tiled",
+                           "conv_last_cooperative", "conv_last_sliced"):  # fmt: skip
         return int(dict(dispatch.defines)["TILE_K"])
     return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 

@@ -34,8 +34,8 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
         dispatch: the product, with its weights in the layout that is read.
         sizes: m, n, k and the batch count.
     """
-    forms = {"conv": _conv_form, "conv_words": _words_form, "matvec_units": _blocks_form,
-             "matvec_floats": _blocks_form}  # fmt: skip
+    forms = {"conv": _conv_form, "conv_last": _last_form, "conv_words": _words_form,
+             "matvec_units": _blocks_form, "matvec_floats": _blocks_form}  # fmt: skip
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
     dtype = dict(dispatch.defines).get("T", "int8")
@@ -71,6 +71,16 @@ def _conv_form(dispatch: Dispatch) -> str:
     window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
     packed = "packed" if prepack.in_chunks(dispatch) else "given"
     return f"{window} g{rounded(push['groups'])} {packed}"
+
+
+def _last_form(dispatch: Dispatch) -> str:
+    """Return the window, its stride, the groups, and the channels that one load may take."""
+    push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
+    sides = dict(dispatch.defines)
+    window = (f"{sides['KERNEL_H']}x{sides['KERNEL_W']}"
+              f"/{push['stride_h']}x{constants['STRIDE_W']}")  # fmt: skip
+    width = next(w for w in (8, 4, 1) if not constants["DEPTH"] % w and not push["n"] % w)
+    return f"{window} g{rounded(push['n'] // push['filters'])} {width}"
 
 
 def _words_form(dispatch: Dispatch) -> str:

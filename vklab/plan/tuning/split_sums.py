@@ -31,8 +31,8 @@ def split(
         info: the device.
     """
     m, n, k, batch = sizes
-    push: dict[str, Any] = dict(original.push)
-    steps = push["part"]  # the whole sum, in the kernel's unit: terms of k, or channels
+    push: dict[str, Any] = {**dict(original.push), **dict(chosen.push)}
+    steps = push.get("part", 0)  # the whole sum, in the kernel's unit: terms of k, or channels
     result = _computed(original)
     shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
     if info.is_cpu or settings.get("DISABLE_VARIANTS") or shares:
@@ -46,7 +46,7 @@ def split(
         return (chosen,)
     # Parts are not rounded; their sum is, once.
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
-    partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
+    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
@@ -79,6 +79,8 @@ def _sum_splits(
     result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
     if original.kernel == "conv":  # the bias is one column, with one row per channel
         rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)
+    elif original.kernel == "conv_last":
+        rows, steps, scales = m, (0, 1), (1.0, 1.0)
     else:
         rows, steps = m, (push["c_row"], push["c_column"])
         scales = (float(push["alpha"]), float(push["beta"]))

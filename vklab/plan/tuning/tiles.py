@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "PACKED",
-           "PRODUCT", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
-           "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST",
+           "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS",
+           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
+           "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -136,6 +137,37 @@ WORDS: tuple[Tile, ...] = (
 DOTS: tuple[Tile, ...] = (
     Tile(32, 32, 128, 4, 2, 1411, 502, 5918),
     Tile(64, 64, 64, 8, 4, 1574, 828, 8424),
+)
+# Kernels conv_last_cooperative, and conv_last_tiled without slices. Fitted, as the next tables, to
+# 500 times of the convolutions and products of ResNet-50 and ConvNeXt-T.
+LAST: tuple[Tile, ...] = (
+    Tile(16, 64, 64, 16, 16, 690, 206, -2200),
+    Tile(32, 32, 64, 16, 16, 600, 176, -1200),
+    Tile(32, 32, 128, 16, 16, 830, 276, -100),
+    Tile(32, 64, 64, 16, 32, 760, 240, -1500),
+    Tile(32, 64, 128, 16, 32, 870, 450, 500),
+    Tile(64, 64, 64, 32, 32, 930, 445, 100),
+    Tile(128, 64, 64, 32, 32, 950, 984, 100),
+    Tile(128, 128, 64, 64, 64, 1800, 1400, 10200),
+)
+LAST_FLOAT: tuple[Tile, ...] = (
+    Tile(32, 32, 16, 4, 4, 470, 134, 1700),
+    Tile(64, 64, 16, 4, 4, 560, 430, 300),
+    Tile(64, 64, 16, 8, 8, 1000, 394, 7400),
+    Tile(128, 128, 16, 8, 8, 1480, 1500, 12000),
+)
+# The same kernels with slices, and conv_last_sliced: k is a step of all slices of a workgroup, each
+# of 16 terms in float32, and of n terms in half.
+SLICED: tuple[Tile, ...] = (
+    Tile(32, 32, 32, 4, 4, 470, 203, 1100),
+    Tile(32, 32, 64, 4, 4, 620, 524, 400),
+    Tile(32, 32, 128, 4, 4, 900, 1150, 2000),
+)
+SLICED_HALF: tuple[Tile, ...] = (
+    Tile(32, 32, 64, 32, 32, 800, 207, 400),
+    Tile(32, 32, 128, 32, 32, 780, 475, 0),
+    Tile(32, 32, 256, 32, 32, 1000, 1625, -1000),
+    Tile(16, 64, 256, 16, 64, 1270, 1118, -200),
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))

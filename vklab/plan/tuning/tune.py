@@ -8,7 +8,7 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants
+from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -52,8 +52,9 @@ def tune(
             for _, written in chosen.writes:
                 roots.setdefault(written.name, written.name)
             for _, read in chosen.reads:
-                made = None if read.name in roots else (
-                    prepack.fill(read, constants) or split_blocks.fill(read, constants))
+                fills = (each.fill for each in (prepack, split_blocks, winograd))
+                made = None if read.name in roots else next(
+                    filter(None, (fill(read, constants) for fill in fills)), None)
                 if made is not None:
                     roots[made.name], constants[made.name] = made.name, made
     named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
@@ -87,6 +88,10 @@ def _choose(
     facts: Facts,
 ) -> tuple[Dispatch, ...]:  # fmt: skip
     """Return a dispatch as measured, or as expected if this machine lacks a measured kernel."""
+    pieces = winograd.parts(dispatch, info)
+    if len(pieces) > 1:
+        return tuple(each for piece in pieces
+                     for each in _choose(piece, info, resident, tuned, facts))  # fmt: skip
     made = variants.choose(dispatch, info, resident, tuned)
     if any(each.measured and facts.kernel_refusal(each) for each in made):
         made = variants.choose(dispatch, info, resident)

@@ -19,8 +19,11 @@ from vklab.plan.tuning import (
     block_sizes,
     float_blocks,
     forced,
+    last_convs,
     matrix_attention,
     matrix_products,
+    pairs,
+    plain_rows,
     prepack,
     problems,
     row_products,
@@ -40,9 +43,6 @@ Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
-# Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
-# compile. It compiles an epilogue once for each column: with more formulas, one column.
-CPU_COLUMNS, MOST_FORMULAS = 4, 2
 
 
 def choose(
@@ -66,7 +66,7 @@ def choose(
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
             return (word_variants.choose(dispatch, info, tuned),)
-    if dispatch.kernel not in ("matmul", "conv"):
+    if dispatch.kernel not in ("matmul", "conv", "conv_last"):
         return (dispatch,)
     sizes = _product_sizes(dispatch)
     chosen, measured = _plain(dispatch, sizes, info), ""
@@ -82,7 +82,8 @@ def choose(
         found = _as_measured(wanted, laid_out, sizes, info) if wanted else None
         measured = str(problem) if problem and (found or wanted and not wanted[0]) else ""
         pick: Pick = tiles.first if info.is_cpu else tiles.soonest
-        expected = (rule(laid_out, sizes, info, pick) for rule in rules_for(info).values())
+        rules = rules_for(info, dispatch.kernel)
+        expected = (rule(laid_out, sizes, info, pick) for rule in rules.values())
         chosen = found or next(filter(None, expected))
     made = split_sums.split(*chosen, dispatch, sizes, info)
     return tuple(replace(each, measured=measured) for each in made) if measured else made
@@ -104,7 +105,7 @@ def _as_measured(
 ) -> Chosen | None:
     """Return a product computed as a choice says; None if that is not possible."""
     name, shape, count = wanted
-    rule = rules_for(info, every=forced.choice() is not None).get(name)
+    rule = rules_for(info, dispatch.kernel, forced.choice() is not None).get(name)
     made = rule(dispatch, sizes, info, tiles.only(shape, count)) if rule else None
     return (made[0], count) if made else None
 
@@ -121,12 +122,17 @@ def rules_for(
     """
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
-    shared: dict[str, KernelRule] = {"shared_rows": _shared_rows}
+    if kernel == "conv_last":
+        return {"sliced": last_convs.sliced, "matrix_last": _matrix_last,
+                "tiled_last": _tiled_last, "plain": _plain}  # fmt: skip
+    shared: dict[str, KernelRule] = {"shared_rows": plain_rows.shared_rows}
     if info.is_cpu and not every:
-        return {**shared, "plain": _plain}
+        return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
+                "plain": _plain}  # fmt: skip
     return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
-            "matrix_product": _matrix_product, "matrix_conv": _matrix_conv,
-            "tiled": _tiled, **(shared if every else {}), "few_rows": _few_rows,
+            "sliced": last_convs.sliced, "matrix_product": _matrix_product,
+            "matrix_conv": _matrix_conv, "tiled": _tiled, **(shared if every else {}),
+            "few_rows": plain_rows.few_rows,
             "plain": _plain}  # fmt: skip
 
 
@@ -135,52 +141,18 @@ def _plain(
 ) -> Chosen:
     """Keep the kernel that runs on every device."""
     del info, pick
-    return dispatch, tiles.parts(math.prod(dispatch.workgroups), sizes[2])
+    whole = dispatch.kernel == "conv_last"
+    return dispatch, 1 if whole else tiles.parts(math.prod(dispatch.workgroups), sizes[2])
 
 
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
     push: dict[str, Any] = dict(dispatch.push)
+    if dispatch.kernel == "conv_last":
+        return last_convs.sizes(dispatch)
     if dispatch.kernel == "matmul":
         return push["m"], push["n"], push["k"], push["batches"]
     k = push["in_channels"] * push["kernel_h"] * push["kernel_w"]
     return push["out_channels"], push["out_h"] * push["out_w"], k, push["batches"]
-
-
-def _shared_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
-
-    On a CPU device every load of a lane is a separate instruction, which this saves.
-    """
-    m, n, _, batch = sizes
-    smallest = info.limit("minSubgroupSize") or info.subgroup_size
-    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
-    most = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
-    # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
-    picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
-                   for columns in (4, 2, 1) if columns <= most
-                   for rows in (8, 4) if rows <= smallest and rows <= m
-                   for blocks in (2, 1, 4) if rows * blocks <= m), sizes)  # fmt: skip
-    if not picked or "shuffle" not in info.subgroup_operations:
-        return None
-    rows, columns = picked[0].rows, picked[0].columns
-    workgroups, constants = linear.row_blocks(m, n, batch, rows, picked[0].m // rows, columns)
-    defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
-    return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
-
-
-def _few_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> Chosen | None:
-    """Compute one row per invocation where larger blocks would leave a GPU idle."""
-    del info, pick
-    m, n, k, batch = sizes
-    if m * n * batch > tiles.UNITS * 1024:
-        return None
-    workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
-    changed = replace(dispatch, workgroups=workgroups, constants=constants)
-    return changed, tiles.parts(math.prod(workgroups), k)
 
 
 def _matrix_product(
@@ -207,6 +179,30 @@ def _matrix_conv(
     source = prepack.in_chunks(dispatch, 8) if is_taken else None
     made = source and _on_matrix_units(source, tiles.COOPERATIVE_CONV, sizes, info, pick)
     return (_fixed_window(made[0], dispatch), made[2]) if made else None
+
+
+def _matrix_last(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Convolve channels-last halves by cooperative matrices."""
+    ready = last_convs.as_product(dispatch, 8) if _is_half(dispatch) else None
+    made = ready and _on_matrix_units(ready, tiles.LAST, sizes, info, pick)
+    return (last_convs.fixed(made[0], dispatch), made[2]) if made else None
+
+
+def _tiled_last(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> Chosen | None:
+    """Convolve channels-last images through shared memory."""
+    ready = last_convs.as_product(dispatch, 4) if min(sizes[:2]) >= 16 <= sizes[2] else None
+    picked = ready and pick(_fitting(tiles.LAST_FLOAT, info), sizes)
+    if not ready or not picked:
+        return None
+    tile, parts = picked
+    if (changed := _in_tiles(ready, "conv_last_tiled", tile, sizes, _blocks_of(tile))) is None:
+        return None
+    changed = replace(changed, defines=(*changed.defines, ("TILE_K", str(tile.k))))
+    return last_convs.fixed(changed, dispatch), parts
 
 
 def _on_matrix_units(
@@ -260,15 +256,11 @@ def _tiled(
         kernel, choices, loads = "matmul_tiled", tiles.PRODUCT, _operands(dispatch, 4)
         if loads is None:
             return None
-    fitting = [each for each in choices
-               if 4 * each.k * (each.m + each.n + 8)
-               <= info.limit("maxComputeSharedMemorySize")]  # fmt: skip
-    picked = pick(fitting, sizes)
+    picked = pick(_fitting(choices, info), sizes)
     if picked is None:
         return None
     tile, parts = picked
-    constants = (("ROWS", tile.rows), ("COLUMNS", tile.columns), ("WORKGROUP", tile.blocks))
-    changed = _in_tiles(packed or dispatch, kernel, tile, sizes, constants)
+    changed = _in_tiles(packed or dispatch, kernel, tile, sizes, _blocks_of(tile))
     if changed is None:
         return None
     step = ("TILE_K", str(tile.k))
@@ -289,6 +281,15 @@ def _is_small(sizes: ProductSizes, least: int, fewest: int) -> bool:
         fewest: the fewest terms.
     """
     return not forced.choice() and (min(sizes[:2]) < least or sizes[2] < fewest)
+
+
+def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
+    most = info.limit("maxComputeSharedMemorySize")
+    return [each for each in choices if 4 * each.k * (each.m + each.n + 8) <= most]
+
+
+def _blocks_of(tile: Tile) -> tuple[tuple[str, int], ...]:
+    return ("ROWS", tile.rows), ("COLUMNS", tile.columns), ("WORKGROUP", tile.blocks)
 
 
 def _fixed_window(changed: Dispatch, dispatch: Dispatch) -> Dispatch:
@@ -341,5 +342,4 @@ def _aligned(tile: Tile, sizes: ProductSizes) -> tuple[str, int]:
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
-    """Return the pairs whose names are not listed."""
     return tuple(pair for pair in pairs if pair[0] not in names)

@@ -1,0 +1,143 @@
+"""Convolutions and pools of channels-last images against ONNX Runtime, as GPUs compute them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from small_models import model, random_array, value
+
+import vklab
+from vklab.graph import passes
+from vklab.graph.passes import channels_last
+from vklab.plan.tuning import last_convs, tiles, variants
+from vklab.runtime import host
+
+
+@pytest.fixture(autouse=True)
+def everywhere(monkeypatch):
+    """Rewrite all graphs, whatever their Transposes cost, on CPU devices too."""
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, channels_last.channels_last))
+    monkeypatch.setattr(channels_last, "MOST_MOVED", 1e9)
+
+
+def image_model(nodes, shape, constants, out="y"):
+    return model(nodes, [value("x", shape)], [out], constants, opset=18)
+
+
+def conv(shape, filters, kernel, groups=1, bias=True, **attributes):
+    """Return a model of one convolution and a Relu, and its input."""
+    depth = shape[1] // groups
+    constants = {"w": random_array((filters, depth, *kernel), 1) / (depth * np.prod(kernel)) ** 0.5}
+    constants["w"] = constants["w"].astype(np.float32)
+    if bias:
+        constants["b"] = random_array((filters,), 2)
+    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], group=groups, **attributes),
+             helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    return image_model(nodes, shape, constants), {"x": random_array(shape, 3)}
+
+
+def check(device, proto, fed, tolerance=2e-5, dtype=None):
+    """Compare a run with ONNX Runtime; return the kernels that ran."""
+    (expected,) = host.Reference(proto).run(fed).values()
+    with vklab.load(proto, device, dtype=dtype) as session:
+        (y,) = session.run(fed).values()
+        kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
+    return kernels
+
+
+CASES = {
+    "3x3": ((1, 16, 13, 17), 20, (3, 3), {"pads": [1] * 4}),
+    "strides": ((2, 32, 14, 13), 48, (3, 3), {"pads": [1] * 4, "strides": [2, 2]}),
+    "point-strides": ((2, 32, 13, 14), 44, (1, 1), {"strides": [2, 3]}),
+    "point": ((3, 28, 5, 7), 33, (1, 1), {}),
+    "dilations": ((1, 64, 9, 11), 36, (3, 3), {"pads": [2] * 4, "dilations": [2, 2]}),
+    "asymmetric": ((1, 36, 5, 6), 32, (2, 3), {"pads": [0, 1, 2, 1]}),
+    "same": ((1, 20, 9, 8), 16, (3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "depthwise-5": ((2, 24, 10, 7), 24, (5, 5), {"groups": 24, "pads": [2] * 4}),
+    "depthwise-7": ((2, 23, 11, 9), 23, (7, 7), {"groups": 23, "pads": [3] * 4, "strides": [2, 2]}),
+    "depthwise-dilated": ((1, 24, 10, 17), 24, (3, 3),
+                          {"groups": 24, "pads": [2] * 4, "dilations": [2, 2]}),
+    "no-bias": ((1, 64, 9, 7), 64, (3, 3), {"bias": False}),
+    "one-pixel": ((1, 6, 1, 1), 7, (1, 1), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"], ids=["float32", "float16"])
+@pytest.mark.parametrize("case", CASES)
+def test_conv(device, case, dtype):
+    shape, filters, kernel, attributes = CASES[case]
+    proto, fed = conv(shape, filters, kernel, **attributes)
+    kernels = check(device, proto, fed, 6e-3 if dtype else 2e-5, dtype)
+    taken = ("conv_last", "matmul", "matvec")
+    assert any(kernel.startswith(taken) for kernel in kernels) and "conv" not in kernels
+
+
+@pytest.mark.parametrize("tile", tiles.SLICED, ids=lambda tile: f"{tile.k}")
+def test_sums_shared_among_parts_of_a_workgroup(device, monkeypatch, tile):
+    rules = variants.rules_for
+
+    def only(info, kernel="matmul"):
+        sliced = {"sliced": lambda *given: last_convs.sliced(*given[:3], tiles.only(tile.shape, 1))}
+        return {**sliced, **rules(info, kernel), **sliced}
+
+    monkeypatch.setattr(variants, "rules_for", only)
+    cases = [((1, 64, 13, 11), 40, (3, 3), {"pads": [1] * 4}), ((2, 100, 7, 7), 36, (1, 1), {}),
+             ((1, 256, 7, 7), 68, (3, 3), {"bias": False})]  # fmt: skip
+    for shape, filters, kernel, attributes in cases:
+        proto, fed = conv(shape, filters, kernel, **attributes)
+        kernels = check(device, proto, fed)
+        # Many slices take more shared memory than some devices have.
+        assert "conv_last_tiled" in kernels or tile.k > 64
+
+
+def test_nan_and_infinity_reach_only_the_windows_that_see_them(device):
+    proto, fed = conv((1, 32, 9, 9), 16, (3, 3), pads=[1] * 4)
+    fed["x"][0, 3, 4, 4], fed["x"][0, 5, 0, 0] = np.nan, np.inf
+    with vklab.load(proto, device) as session:
+        y = session.run(fed)["y"]
+    (expected,) = host.Reference(proto).run(fed).values()
+    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
+
+
+def test_no_image_at_all(device):
+    proto, _ = conv((0, 16, 5, 5), 8, (3, 3))
+    with vklab.load(proto, device) as session:
+        assert session.run({"x": np.zeros((0, 16, 5, 5), np.float32)})["y"].shape == (0, 8, 3, 3)
+
+
+POOLS = {
+    "MaxPool": {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+    "AveragePool": {"kernel_shape": [2, 3], "count_include_pad": 1, "pads": [0, 1, 1, 1]},
+    "GlobalAveragePool": {},
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_pools_between_convolutions(device, pool):
+    constants = {"w": random_array((16, 8, 3, 3), 1), "v": random_array((12, 16, 1, 1), 2)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
+             helper.make_node(pool, ["a"], ["b"], **POOLS[pool]),
+             helper.make_node("Conv", ["b", "v"], ["y"])]  # fmt: skip
+    proto = image_model(nodes, (2, 8, 9, 10), constants)
+    check(device, proto, {"x": random_array((2, 8, 9, 10), 3)}, 1e-4)
+
+
+def test_a_gate_by_channel_needs_no_transpose_inside(device):
+    constants = {"w": random_array((16, 8, 3, 3), 1), "v": random_array((16, 16, 1, 1), 2),
+                 "axes": np.array([2, 3])}  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
+             helper.make_node("ReduceMean", ["a", "axes"], ["m"], keepdims=1),
+             helper.make_node("Conv", ["m", "v"], ["g"]),
+             helper.make_node("Sigmoid", ["g"], ["s"]),
+             helper.make_node("Mul", ["a", "s"], ["p"]),
+             helper.make_node("Conv", ["p", "v"], ["y"])]  # fmt: skip
+    proto = image_model(nodes, (1, 8, 9, 10), constants)
+    fed = {"x": random_array((1, 8, 9, 10), 3)}
+    check(device, proto, fed, 1e-4)
+    with vklab.load(proto, device) as session:
+        session.run(fed)
+        (chunk,) = [chunk for chunk in session.plan.chunks if chunk.is_on_device]
+    assert [n.op_type for n in chunk.graph.nodes].count("Transpose") == 2
