@@ -16,6 +16,7 @@ __all__ = ["KERNELS", "choose", "matrix_shape"]
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
+NVIDIA = 0x10DE
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
@@ -35,23 +36,59 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
              *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
+    places = _places(one, info)
+    made = _in_registers(push, size, value_size, info) if places else None
+    made = made or _through_memory(one, size, value_size, info)
+    if made is None:
+        return dispatch
+    (count, keys, rows, *room), (_, *grid) = made, dispatch.workgroups
+    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
+                 "SUBGROUP": lanes}  # fmt: skip
+    shape = [("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k)]
+    if room:
+        constants |= {"ROWS": rows, "TILES": room[0]}
+        shape += places
+    return replace(
+        dispatch, kernel="attention_registers" if room else "attention_cooperative",
+        workgroups=(-(-push["queries"] // (count * rows * one.m)), *grid),
+        constants=tuple(constants.items()),
+        defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
+    )  # fmt: skip
+
+
+def _places(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
+    """Return where a driver is known to keep the elements of a row; [] where it is not."""
+    wanted = (NVIDIA, 32, (16, 16, 16), True)
+    found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
+             "shuffle" in info.subgroup_operations)  # fmt: skip
+    return [("SAME_ELEMENTS", 5), ("SAME_LANES", 3)] if found == wanted else []
+
+
+def _in_registers(
+    push: dict[str, Any], size: int, value_size: int, info: DeviceInfo
+) -> tuple[int, ...] | None:
+    """Return subgroups, keys of a step, blocks of rows, and pieces of 16 bytes of shared memory."""
+    for count, keys, rows in tiles.ATTENTION_REGISTERS:
+        lines = size // 8 + 1, value_size // 8 + 1
+        room = max(count * rows * 16 * lines[0], keys * sum(lines), count * 128)
+        fits = 16 * room + 1024 <= info.limit("maxComputeSharedMemorySize")
+        if fits and rows * max(size, value_size) <= 2 * MOST_VALUES:
+            return count, keys, rows, room
+    return None
+
+
+def _through_memory(
+    one: CooperativeMatrix, size: int, value_size: int, info: DeviceInfo
+) -> tuple[int, int, int] | None:
+    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory."""
+    lanes = info.subgroup_size
     for count, keys in tiles.ATTENTION:
         rows = count * one.m
         halves = keys * (size + value_size + 16) + rows * (size + keys + 16)
         used = 2 * halves + 4 * (rows * (keys + 5) + count * lanes)
         if used <= info.limit("maxComputeSharedMemorySize") and not keys % max(one.n, one.k):
-            break
-    else:
-        return dispatch
-    _, *grid = dispatch.workgroups
-    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
-                 "SUBGROUP": lanes}  # fmt: skip
-    shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k))
-    return replace(
-        dispatch, kernel="attention_cooperative", workgroups=(-(-push["queries"] // rows), *grid),
-        constants=tuple(constants.items()),
-        defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
-    )  # fmt: skip
+            return count, keys, 1
+    return None
 
 
 def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:

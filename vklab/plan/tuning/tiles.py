@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "PACKED", "PRODUCT",
+__all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
+           "PACKED", "PRODUCT",
            "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
            "first", "only", "parts", "soonest"]  # fmt: skip
 
@@ -123,6 +124,8 @@ DOTS: tuple[Tile, ...] = (
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
+# Kernel attention_registers: these, and blocks of rows of a subgroup.
+ATTENTION_REGISTERS: tuple[tuple[int, int, int], ...] = ((4, 32, 1), (2, 32, 1), (1, 32, 1))
 
 # A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
 # (empty for a rule without tiles), and the number of parts. An empty name: as the model expects.
