@@ -133,7 +133,8 @@ def _api_version(handle: Any) -> tuple[int, int, int]:
 
 def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
-    names = ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl")
+    names = ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl",
+             "FloatControls")  # fmt: skip
     parts: dict[str, Any] = {}
     last: Any = None
     for name in names:
@@ -153,9 +154,16 @@ def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | t
         "maxBufferSize": parts["Maintenance4"].maxBufferSize,
         "minSubgroupSize": parts["SubgroupSizeControl"].minSubgroupSize,
         "maxSubgroupSize": parts["SubgroupSizeControl"].maxSubgroupSize,
+        "exactFloat16": _has_exact_halves(parts["FloatControls"]),
         "pipelineCacheUUID": tuple(properties.pipelineCacheUUID),
     }
     return {**limits, **extra}
+
+
+def _has_exact_halves(controls: Any) -> int:
+    all_alone = controls.roundingModeIndependence == controls.denormBehaviorIndependence == 1
+    return int(all_alone and controls.shaderRoundingModeRTEFloat16
+               and controls.shaderDenormPreserveFloat16)  # fmt: skip
 
 
 def _plain(value: Any) -> int | float | tuple[int, ...]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from vklab.ops import dtypes, elementwise, registry
 from vklab.ops.dtypes import ELEMENTS
+from vklab.plan.fusion import rounding
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
@@ -30,7 +31,6 @@ PUSH_BYTES = 128
 PUSHED_NUMBERS = 8
 WORD = 0xFFFFFFFF
 RAW = (elementwise.MOVE, "onnx::select(a, b, c)")
-_PLAIN = {"float32": "float", "int32": "int", "uint32": "uint", "bool": "bool"}
 _NAME = re.compile(r"\b(?:a|b|c|p0|p1)\b")
 
 
@@ -71,9 +71,10 @@ def emit(dispatch: Dispatch) -> Dispatch:
         return _pointwise(dispatch, dispatch.pointwise)
     if dispatch.siblings:
         return _siblings(dispatch)
-    functions = [_load_function(dispatch.prologue)] if dispatch.prologue else []
+    native = bool(rounding.kept(dispatch))
+    functions = [_load_function(dispatch.prologue, native)] if dispatch.prologue else []
     if dispatch.epilogue:
-        functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1]))
+        functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1], native))
     return _joined(dispatch, functions) if functions else dispatch
 
 
@@ -82,6 +83,7 @@ class _Function:
     """A generated function with the buffers, push constants and defines that it needs."""
 
     prefix: str = ""
+    native: bool = False
     lines: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
@@ -118,17 +120,19 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
-    code = _Function()
+    kept = rounding.kept(dispatch)
+    code = _Function(native=bool(kept))
     _write(code, work, "compute", "void compute(uint element)", result=dispatch.writes[0][1])
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=()), [code]),
+        _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
         workgroups=registry.grid(-(-work.count // registry.WORKGROUP)),
     )
 
 
 def _siblings(dispatch: Dispatch) -> Dispatch:
     """Write one function for each sibling, and one that picks the sibling of an element."""
-    code, results, body = _Function(), _results(dispatch), ["void compute(uint element) {"]
+    kept, results = rounding.kept(dispatch), _results(dispatch)
+    code, body = _Function(native=bool(kept)), ["void compute(uint element) {"]
     names = {name: "y" if not n else f"y{n}" for n, name in enumerate(results)}
     code.buffers += [f"RWStructuredBuffer<Y> {name}_buffer;" for name in [*names.values()][1:]]
     for n, (work, (_, result)) in enumerate(zip(dispatch.siblings, dispatch.writes, strict=True)):
@@ -145,7 +149,7 @@ def _siblings(dispatch: Dispatch) -> Dispatch:
     code.lines += body
     count = sum(work.count for work in dispatch.siblings)
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=()), [code]),
+        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=kept), [code]),
         writes=tuple((f"{names[name]}_buffer", info) for name, info in results.items()),
         workgroups=registry.grid(-(-count // registry.WORKGROUP)), in_place=(),
     )  # fmt: skip
@@ -155,8 +159,8 @@ def _results(dispatch: Dispatch) -> dict[str, TensorInfo]:
     return {info.name: info for _, info in dispatch.writes}
 
 
-def _store_function(work: Pointwise, result: TensorInfo) -> _Function:
-    code = _Function()
+def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> _Function:
+    code = _Function(native=native)
     code.lines.append("#define STORE(element, value) store_fused(element, value)")
     kind = ELEMENTS[work.operands[0].dtype].value
     header = f"void store_fused(uint element, {kind} value)"
@@ -164,8 +168,8 @@ def _store_function(work: Pointwise, result: TensorInfo) -> _Function:
     return code
 
 
-def _load_function(work: Pointwise) -> _Function:
-    code = _Function("in_")
+def _load_function(work: Pointwise, native: bool) -> _Function:
+    code = _Function("in_", native)
     code.lines.append("#define LOAD(element) load_fused(element)")
     kind = ELEMENTS[work.formulas[-1].dtype].value
     _write(code, work, "load", f"{kind} load_fused(uint element)")
@@ -222,7 +226,7 @@ def _write(
         ):
             code.in_place.append(f"{name}_buffer")
     if given:  # round the kernel's result as if it had been stored
-        body += _rounded(code, given, given, work.operands[0].dtype, declare=False)
+        body.append(_rounded(code, given, given, work.operands[0].dtype, declare=False))
     body += _steps(code, work, names, raw)
     if result:
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
@@ -250,7 +254,7 @@ def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
     code.reads.append((binding, operand.info))
     value = f"{binding}[{_offset(code, work, operand.view)}]"
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
-        kind = _PLAIN[operand.dtype]
+        kind = rounding.plain(operand.dtype)
     else:
         storage, load, _ = (dtypes.raw_defines if raw else dtypes.type_defines)(kind, operand.dtype)
         code.defines |= dict((storage,) if raw else (storage, load))
@@ -261,22 +265,31 @@ def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
 
 def _steps(code: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return the lines of all formulas; the name of each result is appended to `names`."""
-    lines: list[str] = []
+    halves: set[str] = set()  # the names of values that are halves, not floats
+    lines = ["    round_halves_to_even();"] if code.native else []
     many = not _pushed(work)
     for formula in work.formulas:
         numbers = [_literal(n) if many else code.number("p", n, "float") for n in formula.numbers]
         if not formula.arguments or (formula.text == RAW[0] and (raw or _same(work, formula))):
             names.append(names[formula.arguments[0]] if formula.arguments else numbers[0])
             continue
-        words = dict(zip("abc", (names[n] for n in formula.arguments), strict=False))
+        native = code.native and rounding.is_native(work, formula)
+        words = rounding.words(names, formula.arguments, halves, native)
         words |= {f"p{i}": number for i, number in enumerate(numbers)}
         call = _NAME.sub(functools.partial(_word, words), formula.text)
         name = f"{code.prefix}t{len(lines)}"
         if raw:
             lines.append(f"    let {name} = {call};")
+        elif native:
+            lines.append(f"    half {name} = {call};")
+            halves.add(name)
+        elif rounding.is_representable(work, formula):
+            lines.append(f"    float {name} = {call};")
         else:
-            lines += _rounded(code, name, call, formula.dtype, declare=True)
+            lines.append(_rounded(code, name, call, formula.dtype, declare=True))
         names.append(name)
+    if names[-1] in halves:
+        names[-1] = f"float({names[-1]})"
     return lines
 
 
@@ -292,18 +305,11 @@ def _same(work: Pointwise, formula: Formula) -> bool:
     return source == formula.dtype
 
 
-def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) -> list[str]:
+def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) -> str:
     """Return the line that rounds a value as storing it in a tensor of a dtype would."""
-    plain = _PLAIN.get(dtype)
-    if plain:
-        return [f"    {plain} {name} = {value};"] if declare else []
-    if dtype == "float16":  # drivers optimise a conversion there and back away
-        return [f"    {'float ' if declare else ''}{name} = narrow_half({value});"]
-    alias = f"R_{dtype.upper()}"
-    code.defines |= dict(dtypes.type_defines(alias, dtype))
-    kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
-    line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
-    return [f"    {kind} {line}" if declare else f"    {line}"]
+    line, defines = rounding.rounded(name, value, dtype, declare)
+    code.defines |= defines
+    return line
 
 
 def _pushed(work: Pointwise) -> tuple[float, ...]:
