@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from vklab.ops import dtypes
 from vklab.ops.dtypes import ELEMENTS
 from vklab.types import DeviceInfo, Dispatch, Formula, Pointwise
@@ -61,15 +63,27 @@ def is_representable(work: Pointwise, formula: Formula) -> bool:
 
 
 def _are_halves(work: Pointwise, formula: Formula) -> bool:
+    first = 1 if formula.text.startswith("onnx::select") else 0  # its condition has any dtype
+    given = (_dtype(work, number) for number in formula.arguments[first:])
+    return formula.dtype == "float16" and all(dtype == "float16" for dtype in given)
+
+
+def _dtype(work: Pointwise, number: int) -> str:
+    """Return the dtype of an operand or of a formula; numbers that are halves count as such."""
     count = len(work.operands)
-    given = [work.operands[n].dtype if n < count else work.formulas[n - count].dtype
-             for n in formula.arguments]  # fmt: skip
-    if formula.text.startswith("onnx::select"):
-        given = given[1:]  # the first one decides
-    return {formula.dtype, *given} == {"float16"}
+    if number < count:
+        return work.operands[number].dtype
+    formula = work.formulas[number - count]
+    if formula.text == "p0" and not formula.arguments:
+        value = formula.numbers[0]
+        is_half = isinstance(value, float) and float(np.float16(value)) == value
+        return "float16" if is_half else formula.dtype
+    return formula.dtype
 
 
-def words(names: Sequence[str], arguments: Iterable[int], halves: set[str], native: bool) -> dict[str, str]:
+def words(
+    names: Sequence[str], arguments: Iterable[int], halves: set[str], native: bool
+) -> dict[str, str]:
     """Return the Slang of each argument of a formula, by the letter that stands for it.
 
     Args:
