@@ -11,7 +11,7 @@ from typing import Any
 from vklab.plan.tuning import cache_groups, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "choose", "matrix_shape"]
+__all__ = ["RULES", "choose", "matrix_shape"]
 
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
@@ -19,7 +19,12 @@ MOST_VALUES = 128
 NVIDIA = 0x10DE
 
 
-def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Return attention by the fastest kernel of a device."""
+    return (_choose(dispatch, info),)
+
+
+def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """Return attention of halves by cooperative matrices, where heads divide into them.
 
     Attention over a cache has smaller workgroups on a CPU device.
@@ -98,3 +103,6 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
               if (each.a, each.b, each.c, each.result) == wanted
               and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
+
+
+RULES = dict.fromkeys(KERNELS, choose)

@@ -17,8 +17,10 @@ from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
     matrix_attention,
+    moves,
     prepack,
     problems,
+    row_registers,
     split_blocks,
     split_sums,
     tiles,
@@ -35,6 +37,7 @@ Chosen = tuple[Dispatch, int]
 Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
+ALONE = {**matrix_attention.RULES, **moves.RULES, **row_registers.RULES}  # by kernel
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
@@ -58,8 +61,8 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if dispatch.kernel in matrix_attention.KERNELS:
-            return (matrix_attention.choose(dispatch, info),)
+        if rule := ALONE.get(dispatch.kernel):
+            return rule(dispatch, info)
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:
