@@ -20,7 +20,7 @@ __all__ = ["DEFINE", "has_halves", "is_native", "is_representable", "kept", "pla
 # A kernel whose text computes in halves; `shader.exact` then requires rounding to even of it.
 DEFINE = ("HALVES", "1")
 # A sum, difference or product of two halves is the same rounded from float32 and computed in
-# halves: float32 has more than twice the bits (Figueroa 1995, "When is Double Rounding Innocuous?").
+# halves, since float32 has twice the bits (Figueroa 1995, "When is double rounding innocuous?").
 NATIVE = frozenset({"onnx::add(a, b)", "onnx::sub(a, b)", "onnx::mul(a, b)"})
 # Their results are numbers of a dtype if their arguments are.
 REPRESENTABLE = frozenset({
@@ -76,7 +76,7 @@ def _dtype(work: Pointwise, number: int) -> str:
     formula = work.formulas[number - count]
     if formula.text == "p0" and not formula.arguments:
         value = formula.numbers[0]
-        is_half = isinstance(value, float) and float(np.float16(value)) == value
+        is_half = isinstance(value, float) and abs(value) < 65520 and np.float16(value) == value
         return "float16" if is_half else formula.dtype
     return formula.dtype
 

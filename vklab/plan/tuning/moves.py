@@ -26,6 +26,7 @@ TILE = {1: 64, 2: 64, 4: 32, 8: 16, 16: 16}
 SHORTEST_SIDE = 8
 WIDEST = 16
 AXES = 5
+WORD = 0xFFFFFFFF
 UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 
 
@@ -69,7 +70,8 @@ def _transposed(
     steps = dense_strides(tuple(shape))
     batch = [(shape[axis], view.strides[axis], steps[axis]) for axis in others]
     batch = [(1, 0, 0)] * (AXES - 2 - len(batch)) + batch
-    sizes, of_x, of_y = (tuple(n & 0xFFFFFFFF for n in column) for column in zip(*batch, strict=True))
+    columns = (tuple(n & WORD for n in column) for column in zip(*batch, strict=True))
+    sizes, of_x, of_y = columns
     groups = math.prod(-(-shape[axis] // tile) for axis in (last, along)) * math.prod(sizes)
     push = (
         ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
@@ -99,7 +101,7 @@ def _wide(
     pad = AXES - len(sizes)
     push = (
         ("count", count), ("p0", 0.0), ("p1", 0.0), ("shape", (1,) * pad + sizes),
-        ("a_stride", tuple(n & 0xFFFFFFFF for n in (0,) * pad + strides)),
+        ("a_stride", tuple(n & WORD for n in (0,) * pad + strides)),
         ("a_start", view.start // ratio),
     )  # fmt: skip
     moved = _moved(dispatch, "elementwise", size, push,
