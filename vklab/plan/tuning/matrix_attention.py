@@ -66,7 +66,7 @@ def _places(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
     wanted = (NVIDIA, 32, (16, 16, 16), True)
     found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
              "shuffle" in info.subgroup_operations)  # fmt: skip
-    return [("SAME_ELEMENTS", 5), ("SAME_LANES", 3)] if found == wanted else []
+    return [("SAME_ELEMENTS", 5), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", 0x76543210)] if found == wanted else []
 
 
 def _in_registers(
