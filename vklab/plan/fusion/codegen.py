@@ -122,10 +122,14 @@ def _equal(one: Any, other: Any) -> bool:
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     kept = rounding.kept(dispatch)
     code = _Function(native=bool(kept))
-    _write(code, work, "compute", "void compute(uint element)", result=dispatch.writes[0][1])
+    _write(code, work, "compute", "Y value(uint element)", result=dispatch.writes[0][1], target="")
+    code.indices.clear()
+    offset = _offset(code, work, work.target) if work.target else "element"
+    code.lines += ["uint place(uint element) {", *code.indices, f"    return {offset};", "}"]
+    each = registry.WORKGROUP * int(dict(dispatch.constants).get("EACH", 1))
     return replace(
         _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
-        workgroups=registry.grid(-(-work.count // registry.WORKGROUP)),
+        workgroups=registry.grid(-(-work.count // each)),
     )
 
 
@@ -133,6 +137,7 @@ def _siblings(dispatch: Dispatch) -> Dispatch:
     """Write one function for each sibling, and one that picks the sibling of an element."""
     kept, results = rounding.kept(dispatch), _results(dispatch)
     code, body = _Function(native=bool(kept)), ["void compute(uint element) {"]
+    code.lines.append("#define SIBLINGS")
     names = {name: "y" if not n else f"y{n}" for n, name in enumerate(results)}
     code.buffers += [f"RWStructuredBuffer<Y> {name}_buffer;" for name in [*names.values()][1:]]
     for n, (work, (_, result)) in enumerate(zip(dispatch.siblings, dispatch.writes, strict=True)):
@@ -213,7 +218,7 @@ def _write(
     Args:
         result: the tensor to write; without it the function returns the last value.
         given: the parameter that stands for operand 0, which is then not read.
-        target: the name of the buffer that is written, without "_buffer".
+        target: the name of the buffer that is written, without "_buffer"; "" returns the element.
     """
     raw = is_move(work) and not given and bool(result)
     names, body = [given] if given else [], []
@@ -231,8 +236,11 @@ def _write(
     if result:
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         code.defines |= dict((storage, store))
-        offset = _offset(code, work, work.target) if work.target else "element"
-        body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
+        if target:
+            offset = _offset(code, work, work.target) if work.target else "element"
+            body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
+        else:
+            body.append(f"    return Y(Y_STORE({names[-1]}));")
     else:
         body.append(f"    return {names[-1]};")
     titles = [formula.title for formula in work.formulas if formula.arguments]

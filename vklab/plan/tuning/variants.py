@@ -16,8 +16,8 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
+    elements,
     matrix_attention,
-    moves,
     prepack,
     problems,
     row_registers,
@@ -37,7 +37,7 @@ Chosen = tuple[Dispatch, int]
 Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
-ALONE = {**matrix_attention.RULES, **moves.RULES, **row_registers.RULES}  # by kernel
+ALONE = {**matrix_attention.RULES, **elements.RULES, **row_registers.RULES}  # by kernel
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.

@@ -1,7 +1,8 @@
-"""Choose kernels for elements that are only moved: Transpose, Slice, Expand.
+"""Choose kernels for large element-wise work, and for elements that are only moved.
 
-A transposed matrix goes through tiles in shared memory, so that both sides move whole lines; other
-moves take 16 bytes at a time where runs of elements stay together. Visited by lab 08.
+An invocation has several elements, so that enough loads are on their way. A transposed matrix goes
+through tiles in shared memory; other moves take 16 bytes at a time where runs of elements stay
+together. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,9 @@ FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
 TILE = {1: 64, 2: 64, 4: 32, 8: 16, 16: 16}
 SHORTEST_SIDE = 8
+# Elements of an invocation by the bytes of one, for results of at least MANY.
+EACH, MANY = {1: 8, 2: 8}, 1 << 20
+OTHERS = 4
 WIDEST = 16
 AXES = 5
 WORD = 0xFFFFFFFF
@@ -31,20 +36,30 @@ UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
-    """Return the fastest kernel for a dispatch that only moves elements of one tensor."""
+    """Return the fastest kernel for element-wise work on a GPU."""
     work = dispatch.pointwise
-    if info.is_cpu or work is None or dispatch.siblings or not _is_move(work):
+    if info.is_cpu or work is None or dispatch.siblings:
         return (dispatch,)
-    read = work.operands[0].info
-    width = np.dtype(storage.stored_dtype(read.dtype, info)).itemsize
-    if not all(isinstance(n, int) for n in (*work.shape, work.operands[0].view.start)):
-        return (dispatch,)  # sizes that are not known yet
+    width = np.dtype(storage.stored_dtype(dispatch.writes[0][1].dtype, info)).itemsize
+    moved = _moving(dispatch, work, width) if _is_move(work) else None
+    return (moved or _many(dispatch, work, width),)
+
+
+def _many(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch:
+    """Return the dispatch with several elements for each invocation, if there are many."""
+    if work.count < MANY or work.target is not None:
+        return dispatch
+    each = EACH.get(width, OTHERS)
+    groups = registry.grid(-(-work.count // (each * registry.WORKGROUP)))
+    return replace(dispatch, workgroups=groups, constants=(*dispatch.constants, ("EACH", each)))
+
+
+def _moving(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch | None:
     if work.count * width < FEWEST_BYTES or width not in UNSIGNED:
-        return (dispatch,)
+        return None
     shape, (strides,) = elementwise.merge_axes(work.shape, [work.operands[0].view.strides])
     view = StridedView(strides, work.operands[0].view.start)
-    return (_transposed(dispatch, shape, view, width) or _wide(dispatch, shape, view, width)
-            or dispatch,)  # fmt: skip
+    return _transposed(dispatch, shape, view, width) or _wide(dispatch, shape, view, width)
 
 
 def _is_move(work: Pointwise) -> bool:
@@ -104,8 +119,9 @@ def _wide(
         ("a_stride", tuple(n & WORD for n in (0,) * pad + strides)),
         ("a_start", view.start // ratio),
     )  # fmt: skip
+    each = OTHERS if count >= MANY else 1
     moved = _moved(dispatch, "elementwise", size, push,
-                   registry.grid(-(-count // registry.WORKGROUP)), ())  # fmt: skip
+                   registry.grid(-(-count // (each * registry.WORKGROUP))), (("EACH", each),))  # fmt: skip
     identity = (("LAYOUT", "1"), ("PLACE", "0"), ("ARITY", "1"), ("EXPRESSION", "a"),
                 ("A", UNSIGNED[size]), ("Y", UNSIGNED[size]), ("A_LOAD", "onnx::identity"),
                 ("Y_STORE", "onnx::identity"))  # fmt: skip
@@ -113,7 +129,7 @@ def _wide(
 
 
 def _moved(
-    dispatch: Dispatch, kernel: str, width: int, push: tuple[tuple[str, object], ...],
+    dispatch: Dispatch, kernel: str, width: int, push: tuple[tuple[str, Any], ...],
     workgroups: tuple[int, int, int], constants: tuple[tuple[str, int], ...],
 ) -> Dispatch:  # fmt: skip
     assert dispatch.pointwise is not None
