@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from vklab.ops import dtypes, elementwise, registry
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.fusion import rounding
+from vklab.plan.fusion.generated import Function
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
@@ -41,7 +42,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
     works = dispatch.siblings or tuple(filter(None, (dispatch.prologue, last)))
     bound = len(dispatch.reads) + len(dispatch.writes) if is_core else len(_results(dispatch))
     words = _words(dispatch.push) if is_core else 1
-    before, after = _Function("in_"), _Function()
+    before, after = Function("in_"), Function()
     for work in works:
         code = before if work is dispatch.prologue else after
         code.indices.clear()
@@ -78,50 +79,9 @@ def emit(dispatch: Dispatch) -> Dispatch:
     return _joined(dispatch, functions) if functions else dispatch
 
 
-@dataclass
-class _Function:
-    """A generated function with the buffers, push constants and defines that it needs."""
-
-    prefix: str = ""
-    native: bool = False
-    lines: list[str] = field(default_factory=list)
-    imports: list[str] = field(default_factory=list)
-    buffers: list[str] = field(default_factory=list)
-    reads: list[tuple[str, TensorInfo]] = field(default_factory=list)
-    fields: list[str] = field(default_factory=list)
-    push: list[tuple[str, Any]] = field(default_factory=list)
-    defines: dict[str, str] = field(default_factory=dict)
-    in_place: list[str] = field(default_factory=list)
-    indices: list[str] = field(default_factory=list)
-
-    def number(self, name: str, value: Any, kind: str = "uint") -> str:
-        """Add a push constant and return the Slang expression of it; equal ones are pushed once.
-
-        Args:
-            name: its name, to which a prefix and a number are added.
-            value: a number, or a tuple for an array.
-            kind: the Slang type of the number.
-        """
-        for known, old in self.push:
-            if _equal(old, value) and known.rstrip("0123456789") == self.prefix + name:
-                return f"params.{known}"
-        unique = f"{self.prefix}{name}{len(self.push)}"
-        size = f"[{len(value)}]" if isinstance(value, tuple) else ""
-        self.fields.append(f"{kind} {unique}{size};")
-        self.push.append((unique, value))
-        return f"params.{unique}"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Tell whether two push constants are equal numbers, for every size of the model."""
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        return all(map(_equal, one, other))
-    return one is other or (type(one) in (int, float) and type(other) is type(one) and one == other)
-
-
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     kept = rounding.kept(dispatch)
-    code = _Function(native=bool(kept))
+    code = Function(native=bool(kept))
     _write(code, work, "compute", "Y value(uint element)", result=dispatch.writes[0][1], target="")
     code.indices.clear()
     offset = _offset(code, work, work.target) if work.target else "element"
@@ -136,7 +96,7 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
 def _siblings(dispatch: Dispatch) -> Dispatch:
     """Write one function for each sibling, and one that picks the sibling of an element."""
     kept, results = rounding.kept(dispatch), _results(dispatch)
-    code, body = _Function(native=bool(kept)), ["void compute(uint element) {"]
+    code, body = Function(native=bool(kept)), ["void compute(uint element) {"]
     code.lines.append("#define SIBLINGS")
     names = {name: "y" if not n else f"y{n}" for n, name in enumerate(results)}
     code.buffers += [f"RWStructuredBuffer<Y> {name}_buffer;" for name in [*names.values()][1:]]
@@ -164,8 +124,8 @@ def _results(dispatch: Dispatch) -> dict[str, TensorInfo]:
     return {info.name: info for _, info in dispatch.writes}
 
 
-def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> _Function:
-    code = _Function(native=native)
+def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Function:
+    code = Function(native=native)
     code.lines.append("#define STORE(element, value) store_fused(element, value)")
     kind = ELEMENTS[work.operands[0].dtype].value
     header = f"void store_fused(uint element, {kind} value)"
@@ -173,15 +133,15 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> _Funct
     return code
 
 
-def _load_function(work: Pointwise, native: bool) -> _Function:
-    code = _Function("in_", native)
+def _load_function(work: Pointwise, native: bool) -> Function:
+    code = Function("in_", native)
     code.lines.append("#define LOAD(element) load_fused(element)")
     kind = ELEMENTS[work.formulas[-1].dtype].value
     _write(code, work, "load", f"{kind} load_fused(uint element)")
     return code
 
 
-def _joined(dispatch: Dispatch, functions: Sequence[_Function]) -> Dispatch:
+def _joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
     """Return a dispatch whose kernel is preceded by these functions."""
     fields = " ".join(field for code in functions for field in code.fields)
     modules = dict.fromkeys(f"import {module};" for code in functions for module in code.imports)
@@ -205,7 +165,7 @@ def _joined(dispatch: Dispatch, functions: Sequence[_Function]) -> Dispatch:
 
 
 def _write(
-    code: _Function,
+    code: Function,
     work: Pointwise,
     role: str,
     header: str,
@@ -257,7 +217,7 @@ def is_move(work: Pointwise) -> bool:
     return all(formula.text in RAW for formula in work.formulas)
 
 
-def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
+def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
     binding, kind = f"{name}_buffer", name.upper()
     code.reads.append((binding, operand.info))
     value = f"{binding}[{_offset(code, work, operand.view)}]"
@@ -271,7 +231,7 @@ def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
     return value
 
 
-def _steps(code: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
+def _steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return the lines of all formulas; the name of each result is appended to `names`."""
     halves: set[str] = set()  # the names of values that are halves, not floats
     lines = ["    round_halves_to_even();"] if code.native else []
@@ -313,7 +273,7 @@ def _same(work: Pointwise, formula: Formula) -> bool:
     return source == formula.dtype
 
 
-def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) -> str:
+def _rounded(code: Function, name: str, value: str, dtype: str, declare: bool) -> str:
     """Return the line that rounds a value as storing it in a tensor of a dtype would."""
     line, defines = rounding.rounded(name, value, dtype, declare)
     code.defines |= defines
@@ -333,7 +293,7 @@ def _literal(value: float) -> str:
     return f"float({np.float32(value)!s})"
 
 
-def _offset(code: _Function, work: Pointwise, view: StridedView) -> str:
+def _offset(code: Function, work: Pointwise, view: StridedView) -> str:
     """Return the Slang expression of the buffer offset of `element` in a view."""
     if view.is_dense(work.shape):
         return "element"
@@ -352,7 +312,7 @@ def _offset(code: _Function, work: Pointwise, view: StridedView) -> str:
     return " + ".join([*_terms(code, work, view), *([start[3:]] if start else [])])
 
 
-def _terms(code: _Function, work: Pointwise, view: StridedView) -> list[str]:
+def _terms(code: Function, work: Pointwise, view: StridedView) -> list[str]:
     """Return index * stride for each axis whose stride in a view is not zero."""
     if not code.indices:
         shape, rest = code.number("shape", work.shape), "element"

@@ -120,8 +120,8 @@ def _wide(
         ("a_start", view.start // ratio),
     )  # fmt: skip
     each = OTHERS if count >= MANY else 1
-    moved = _moved(dispatch, "elementwise", size, push,
-                   registry.grid(-(-count // (each * registry.WORKGROUP))), (("EACH", each),))  # fmt: skip
+    groups = registry.grid(-(-count // (each * registry.WORKGROUP)))
+    moved = _moved(dispatch, "elementwise", size, push, groups, (("EACH", each),))
     identity = (("LAYOUT", "1"), ("PLACE", "0"), ("ARITY", "1"), ("EXPRESSION", "a"),
                 ("A", UNSIGNED[size]), ("Y", UNSIGNED[size]), ("A_LOAD", "onnx::identity"),
                 ("Y_STORE", "onnx::identity"))  # fmt: skip

@@ -17,6 +17,8 @@ KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 NVIDIA = 0x10DE
+# Where NVIDIA's drivers keep elements of matrices of 16 x 16, in subgroups of 32.
+PLACES = (("SAME_ELEMENTS", 5), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", 0x76543210))
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -66,7 +68,7 @@ def _places(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
     wanted = (NVIDIA, 32, (16, 16, 16), True)
     found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
              "shuffle" in info.subgroup_operations)  # fmt: skip
-    return [("SAME_ELEMENTS", 5), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", 0x76543210)] if found == wanted else []
+    return list(PLACES) if found == wanted else []
 
 
 def _in_registers(

@@ -14,7 +14,7 @@ from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "load_ahead"]
 
-# Elements of an invocation, and subgroups of a workgroup. With few rows, more invocations share one.
+# Elements of an invocation, and subgroups of a workgroup: with few rows, more share one.
 FEW = ((4, 1), (4, 2), (4, 4), (4, 6), (4, 8), (4, 12), (4, 16), (4, 32), (8, 32), (16, 32))
 MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 32))
 MANY_ROWS = 16 * tiles.UNITS

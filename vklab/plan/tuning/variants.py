@@ -16,11 +16,10 @@ from vklab.ops import linear, registry
 from vklab.plan import block_units
 from vklab.plan.tuning import (
     block_rows,
-    elements,
     matrix_attention,
     prepack,
     problems,
-    row_registers,
+    single_rules,
     split_blocks,
     split_sums,
     tiles,
@@ -37,13 +36,11 @@ Chosen = tuple[Dispatch, int]
 Tuned = Mapping[str, Choice] | None
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo, Pick], Chosen | None]
 
-ALONE = {**matrix_attention.RULES, **elements.RULES, **row_registers.RULES}  # by kernel
 BLOCKS = frozenset({*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"})
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
-# Sums in float32 that an invocation keeps in registers.
-MOST_SUMS = 128
+MOST_SUMS = 128  # in float32, which an invocation keeps in registers
 
 
 def choose(
@@ -61,7 +58,7 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if rule := ALONE.get(dispatch.kernel):
+        if rule := single_rules.RULES.get(dispatch.kernel):
             return rule(dispatch, info)
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
