@@ -16,7 +16,7 @@ from small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention
-from vklab.plan.tuning import variants
+from vklab.plan.tuning import matrix_attention, variants
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
@@ -142,8 +142,11 @@ def built() -> Iterator[Dispatch]:
         three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
         assert one is not None
-        yield from variants.choose(one, replace(device, limits={
-            **device.limits, "maxComputeSharedMemorySize": 49152}))  # fmt: skip
+        large = replace(device, limits={
+            **device.limits, "maxComputeSharedMemorySize": 49152})  # fmt: skip
+        yield from variants.choose(one, large)
+        yield from variants.choose(one, replace(large, vendor_id=matrix_attention.NVIDIA,
+                                                subgroup_operations=gpu.subgroup_operations))
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:
@@ -174,8 +177,9 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
     # Of vklab/plan:
-    others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
-              "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
+    others = {"attention", "attention_cooperative", "attention_registers", "conv_cooperative",
+              "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_tiled", "matvec",
+              "pointwise", "sum_splits", "transpose"}  # fmt: skip
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides

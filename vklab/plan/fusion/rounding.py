@@ -75,10 +75,13 @@ def _dtype(work: Pointwise, number: int) -> str:
         return work.operands[number].dtype
     formula = work.formulas[number - count]
     if formula.text == "p0" and not formula.arguments:
-        value = formula.numbers[0]
-        is_half = isinstance(value, float) and abs(value) < 65520 and np.float16(value) == value
-        return "float16" if is_half else formula.dtype
+        return "float16" if _is_half(formula.numbers[0]) else formula.dtype
     return formula.dtype
+
+
+def _is_half(value: float) -> bool:
+    small = isinstance(value, float) and abs(value) < 65520  # larger ones round to infinity
+    return small and float(np.float16(value)) == value
 
 
 def words(

@@ -18,7 +18,7 @@ KERNELS = ("attention", *cache_groups.KERNELS)
 MOST_VALUES = 128
 NVIDIA = 0x10DE
 # Where NVIDIA's drivers keep elements of matrices of 16 x 16, in subgroups of 32.
-PLACES = (("SAME_ELEMENTS", 5), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", 0x76543210))
+PLACES = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", "0x76543210"))
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -75,11 +75,11 @@ def _in_registers(
     push: dict[str, Any], size: int, value_size: int, info: DeviceInfo
 ) -> tuple[int, ...] | None:
     """Return subgroups, keys of a step, blocks of rows, and pieces of 16 bytes of shared memory."""
-    for count, keys, rows in tiles.ATTENTION_REGISTERS:
+    for most, fewest, count, keys, rows in tiles.ATTENTION_REGISTERS:
         lines = size // 8 + 1, value_size // 8 + 1
         room = max(count * rows * 16 * lines[0], keys * sum(lines), count * 128)
         fits = 16 * room + 1024 <= info.limit("maxComputeSharedMemorySize")
-        if fits and rows * max(size, value_size) <= 2 * MOST_VALUES:
+        if fits and max(size, value_size) <= most and push["queries"] >= fewest:
             return count, keys, rows, room
     return None
 

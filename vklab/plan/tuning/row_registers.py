@@ -14,12 +14,15 @@ from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "load_ahead"]
 
-# Elements of an invocation, and subgroups of a workgroup: with few rows, more share one.
+# Pieces of an invocation, and subgroups of a workgroup: with few rows, more share one. A piece is
+# an element, or four neighbours.
 FEW = ((4, 1), (4, 2), (4, 4), (4, 6), (4, 8), (4, 12), (4, 16), (4, 32), (8, 32), (16, 32))
 MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 32))
+FEW_FOURS = ((1, 1), (1, 2), (1, 4), (1, 6), (1, 8), (1, 16), (1, 32), (2, 32), (4, 32))
+MANY_FOURS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (4, 32))
 MANY_ROWS = 16 * tiles.UNITS
-# Elements that an invocation of a reduction loads at once; few have so many.
-AHEAD = 8
+# Pieces that an invocation of a reduction loads at once.
+AHEAD, AHEAD_FOURS = 8, 4
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -31,19 +34,38 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     lanes, most = info.subgroup_size, info.limit("maxComputeWorkGroupInvocations")
     if info.is_cpu or defines.get("WIDE") == "0" or "arithmetic" not in info.subgroup_operations:
         return (dispatch,)
-    shapes = MANY if push["rows"] >= MANY_ROWS else FEW
+    fours = dispatch.epilogue is None and _by_fours(dispatch, push)
+    many = push["rows"] >= MANY_ROWS
+    shapes = (MANY_FOURS if many else FEW_FOURS) if fours else MANY if many else FEW
     for each, count in shapes:
-        if push["columns"] <= each * count * lanes and count * lanes <= most:
+        if push["columns"] <= each * count * lanes * (4 if fours else 1) and count * lanes <= most:
             constants = {"WORKGROUP": count * lanes, "EACH": each, "SUBGROUP": lanes}
+            added = (("KEPT", "1"), ("FOURS", str(int(fours))))
             return (replace(dispatch, constants=tuple(constants.items()), iterations=2 * each,
-                            defines=(*dispatch.defines, ("KEPT", "1"))),)  # fmt: skip
+                            defines=(*dispatch.defines, *added)),)  # fmt: skip
     return (dispatch,)
+
+
+def _by_fours(dispatch: Dispatch, push: dict[str, Any]) -> bool:
+    """Tell whether rows are read, and written, as vectors of four neighbours."""
+    steps = (push["columns"], push.get("step", 0), push.get("part", 0))
+    return (dispatch.prologue is None and push.get("inner", 1) == 1 and push.get("run", 1) == 1
+            and not any(step % 4 for step in steps))  # fmt: skip
 
 
 def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return a reduction whose invocations load several elements at once."""
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     if info.is_cpu:
         return (dispatch,)
+    if defines["WIDE"] == "1" and defines["V"] in ("float", "int", "uint") and (
+        _by_fours(dispatch, push)
+    ):
+        lanes = int(dict(dispatch.constants)["WORKGROUP"])
+        lanes = min(lanes, 2 * info.subgroup_size) if push["rows"] >= MANY_ROWS else lanes
+        constants: tuple[tuple[str, int], ...] = (("WORKGROUP", lanes), ("AHEAD", AHEAD_FOURS))
+        return (replace(dispatch, constants=constants,
+                        defines=(*dispatch.defines, ("FOURS", "1"))),)  # fmt: skip
     return (replace(dispatch, constants=(*dispatch.constants, ("AHEAD", AHEAD))),)
 
 
