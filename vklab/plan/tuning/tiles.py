@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
-           "PACKED", "PRODUCT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts",
-           "expected_ns", "first", "only", "parts", "soonest"]  # fmt: skip
+           "PACKED", "PRODUCT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
+           "counts", "expected_ns", "first", "only", "parts", "soonest"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
