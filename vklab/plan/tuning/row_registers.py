@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch
 
@@ -21,8 +23,9 @@ MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 3
 FEW_FOURS = ((1, 1), (1, 2), (1, 4), (1, 6), (1, 8), (1, 16), (1, 32), (2, 32), (4, 32))
 MANY_FOURS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (4, 32))
 MANY_ROWS = 16 * tiles.UNITS
-# Pieces that an invocation of a reduction loads at once.
-AHEAD, AHEAD_FOURS = 8, 4
+# Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
+# few, those of so many bytes, if a row has several times as many.
+AHEAD, AHEAD_FOURS, AHEAD_BYTES, MOST_AHEAD = 8, 4, 64, 32
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -66,7 +69,12 @@ def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         constants: tuple[tuple[str, int], ...] = (("WORKGROUP", lanes), ("AHEAD", AHEAD_FOURS))
         return (replace(dispatch, constants=constants,
                         defines=(*dispatch.defines, ("FOURS", "1"))),)  # fmt: skip
-    return (replace(dispatch, constants=(*dispatch.constants, ("AHEAD", AHEAD))),)
+    ahead = AHEAD
+    if defines["WIDE"] == "0":
+        width = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize
+        many = min(MOST_AHEAD, AHEAD_BYTES // width)
+        ahead = many if push["part"] >= 4 * many else AHEAD
+    return (replace(dispatch, constants=(*dispatch.constants, ("AHEAD", ahead))),)
 
 
 RULES = {"normalize": choose, "softmax": choose, "reduce": load_ahead}
