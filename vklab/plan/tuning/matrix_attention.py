@@ -17,8 +17,9 @@ KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 NVIDIA = 0x10DE
-# Where NVIDIA's drivers keep elements of matrices of 16 x 16, in subgroups of 32.
-PLACES = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3), ("DIRECT", 1), ("ORDER", "0x76543210"))
+# Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
+# those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
+LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -43,8 +44,8 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
              *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
-    places = _places(one, info)
-    made = _in_registers(push, size, value_size, info) if places else None
+    layout = _layout(one, info)
+    made = _in_registers(push, size, value_size, info) if layout else None
     made = made or _through_memory(one, size, value_size, info)
     if made is None:
         return dispatch
@@ -54,7 +55,7 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     shape = [("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k)]
     if room:
         constants |= {"ROWS": rows, "TILES": room[0]}
-        shape += places
+        shape += layout
     return replace(
         dispatch, kernel="attention_registers" if room else "attention_cooperative",
         workgroups=(-(-push["queries"] // (count * rows * one.m)), *grid),
@@ -63,12 +64,12 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     )  # fmt: skip
 
 
-def _places(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
-    """Return where a driver is known to keep the elements of a row; [] where it is not."""
+def _layout(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
+    """Return which elements of a matrix share a row, as defines; [] where that is not known."""
     wanted = (NVIDIA, 32, (16, 16, 16), True)
     found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
              "shuffle" in info.subgroup_operations)  # fmt: skip
-    return list(PLACES) if found == wanted else []
+    return list(LAYOUT) if found == wanted else []
 
 
 def _in_registers(

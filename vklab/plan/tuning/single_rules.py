@@ -1,4 +1,4 @@
-"""The rules of kernels that have one rule each, by the name of the kernel. Visited by lab 08."""
+"""Table of the rules of kernels that have one rule each. Visited by lab 08."""
 
 from __future__ import annotations
 
