@@ -41,7 +41,8 @@ def kernels_with(pattern: str) -> set[str]:
     return {name for name, text in KERNELS.items() if re.search(pattern, text)}
 
 
-STORES, LOADS = kernels_with(r"\bSTORE\("), kernels_with(r"\bLOAD\(")
+STORES = kernels_with(r"\bSTORE(_PIECE)?\(")
+LOADS = kernels_with(r"\bLOAD(_PIECE)?\(")
 FUSED = STORES | LOADS
 
 
@@ -133,6 +134,9 @@ def built() -> Iterator[Dispatch]:
     gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
         **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
             "arithmetic", "shuffle"}))  # fmt: skip
+    for op_type, inputs in (("LayerNormalization", infos((3, 64), (64,))),
+                            ("Softmax", infos((3, 65)))):  # fmt: skip
+        yield from variants.choose(*registry.apply(op_type, inputs, {}, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
         made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
@@ -179,7 +183,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     # Of vklab/plan:
     others = {"attention", "attention_cooperative", "attention_registers", "conv_cooperative",
               "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_tiled", "matvec",
-              "pointwise", "sum_splits", "transpose"}  # fmt: skip
+              "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
+              "transpose"}  # fmt: skip
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides

@@ -43,9 +43,9 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     for each, count in shapes:
         if push["columns"] <= each * count * lanes * (4 if fours else 1) and count * lanes <= most:
             constants = {"WORKGROUP": count * lanes, "EACH": each, "SUBGROUP": lanes}
-            added = (("KEPT", "1"), ("FOURS", str(int(fours))))
-            return (replace(dispatch, constants=tuple(constants.items()), iterations=2 * each,
-                            defines=(*dispatch.defines, *added)),)  # fmt: skip
+            defined = (*dispatch.defines, ("FOURS", str(int(fours))))
+            return (replace(dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
+                            constants=tuple(constants.items()), defines=defined),)  # fmt: skip
     return (dispatch,)
 
 
