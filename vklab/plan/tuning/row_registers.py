@@ -52,7 +52,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 def _by_fours(dispatch: Dispatch, push: dict[str, Any]) -> bool:
     """Tell whether rows are read, and written, as vectors of four neighbours."""
     steps = (push["columns"], push.get("step", 0), push.get("part", 0))
-    return (dispatch.prologue is None and push.get("inner", 1) == 1 and push.get("run", 1) == 1
+    plain = dispatch.prologue is None and not dispatch.fragment
+    return (plain and push.get("inner", 1) == 1 and push.get("run", 1) == 1
             and not any(step % 4 for step in steps))  # fmt: skip
 
 
