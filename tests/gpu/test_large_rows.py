@@ -119,3 +119,17 @@ def test_several_elements_of_an_invocation(device, count):
     assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", 8)
     half = x.astype(np.float16)
     np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
+
+
+def test_fused_rows_are_read_by_element(device):
+    x, w = random_array((6, 64)), random_array((64,), 1)
+    proto, fed = one_node("LayerNormalization", [x, w], opset=18)
+    proto.graph.node.append(helper.make_node("Relu", ["y0"], ["z"]))
+    proto.graph.output[0].name = "z"
+    with vklab.load(proto, device) as session:
+        (dispatch,) = session.plan.dispatches
+        z = session.run(fed)["z"]
+    assert dispatch.kernel == "normalize_registers" and ("FOURS", "0") in dispatch.defines
+    distance = x - x.mean(-1, keepdims=True)
+    norm = distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 1e-5) * w
+    np.testing.assert_allclose(z, np.maximum(norm, 0), rtol=1e-4, atol=1e-5)
