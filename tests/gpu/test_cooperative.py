@@ -169,12 +169,13 @@ def test_attention_in_registers(device, monkeypatch, shape, edges):
     q, k, v = (torch.from_numpy(fed[name].astype(np.float32)) for name in "qkv")
     k, v = (each.repeat_interleave(2, 1) for each in (k, v))
     scores = q @ k.transpose(-1, -2) / size**0.5
-    if causal:
-        scores = scores.masked_fill(~torch.ones(queries, keys).tril().bool(), -torch.inf)
+    is_open = torch.ones(queries, keys).tril().bool() if causal else torch.tensor(True)
     if mask:
         given = torch.from_numpy(fed["m"])
-        scores = scores.masked_fill(~given, -torch.inf) if mask == "bool" else scores + given
-    closed = (scores == -torch.inf).all(-1, keepdim=True)
+        is_open = is_open & given if mask == "bool" else is_open
+        scores = scores if mask == "bool" else scores + given
+    scores = scores.masked_fill(~is_open, -torch.inf)
+    closed = ~is_open.expand(scores.shape).any(-1, keepdim=True)
     expected = torch.softmax(scores, -1).masked_fill(closed, 0) @ v
     np.testing.assert_allclose(y, expected.numpy(), rtol=5e-3, atol=5e-3)
 

@@ -24,7 +24,7 @@ KERNELS = ("pointwise", "elementwise")
 # Smaller tensors take a launch, whatever the kernel.
 FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
-TILE = {1: 64, 2: 64, 4: 32, 8: 16, 16: 16}
+TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
 SHORTEST_SIDE = 8
 # Elements of an invocation by the bytes of one, for results of at least MANY.
 EACH, MANY = {1: 8, 2: 8}, 1 << 20
