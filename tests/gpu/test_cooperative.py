@@ -119,6 +119,7 @@ def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
 @pytest.mark.parametrize("tile", [*tiles.ATTENTION, (2, 16)], ids=str)
 def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
     monkeypatch.setattr(tiles, "ATTENTION", (tile,))
+    monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ())
     for queries, keys, size, value_size, causal, masked in (
         (16, 16, 16, 16, 0, False), (33, 37, 16, 32, 0, True), (70, 131, 64, 64, 1, False),
     ):  # fmt: skip
@@ -140,6 +141,43 @@ def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
         weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), -1e30))
         whole = np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
         np.testing.assert_allclose(y, weights / whole @ v, rtol=5e-3, atol=5e-3)
+
+
+EDGES = [(16, 16, 16, 16, 0, ""), (33, 37, 16, 32, 0, "bool"), (70, 131, 64, 64, 1, ""),
+         (65, 127, 128, 128, 1, "bias"), (100, 515, 64, 64, 1, "bool"), (129, 300, 80, 80, 1, ""),
+         (257, 63, 128, 128, 0, "bool"), (17, 1, 32, 32, 0, "")]  # fmt: skip
+
+
+@pytest.mark.parametrize("edges", EDGES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 32, 1), (4, 32, 1), (2, 32, 2), (8, 64, 1)], ids=str)
+def test_attention_in_registers(device, monkeypatch, shape, edges):
+    """Infinity and NaN stay in their rows and heads; a row of the bool mask closes all keys."""
+    monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ((128, 0, *shape),))
+    queries, keys, size, value_size, causal, mask = edges
+    fed = {name: random_array((1, heads, length, wide), number).astype(np.float16)
+           for number, (name, heads, length, wide) in enumerate((
+               ("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size)))}
+    fed["q"][0, 1, 3, 0], fed["k"][0, 1, 0, 0] = np.nan, np.inf
+    if mask:
+        fed["m"] = random_array((1, 1, queries, keys), 9)
+        fed["m"] = fed["m"] > -0.5 if mask == "bool" else fed["m"].astype(np.float16)
+    if mask == "bool":
+        fed["m"][0, 0, 3] = False
+    y, kernel = attended(fed, device, causal)
+    if kernel != "attention_registers":
+        pytest.skip("where the driver keeps a matrix's elements is not known")
+    q, k, v = (torch.from_numpy(fed[name].astype(np.float32)) for name in "qkv")
+    k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+    scores = q @ k.transpose(-1, -2) / size**0.5
+    is_open = torch.ones(queries, keys).tril().bool() if causal else torch.tensor(True)
+    if mask:
+        given = torch.from_numpy(fed["m"])
+        is_open = is_open & given if mask == "bool" else is_open
+        scores = scores if mask == "bool" else scores + given
+    scores = scores.masked_fill(~is_open, -torch.inf)
+    closed = ~is_open.expand(scores.shape).any(-1, keepdim=True)
+    expected = torch.softmax(scores, -1).masked_fill(closed, 0) @ v
+    np.testing.assert_allclose(y, expected.numpy(), rtol=5e-3, atol=5e-3)
 
 
 def attended(fed, device, causal):

@@ -196,7 +196,7 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
 def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeypatch):
     text = (DATA.parent / "shaders" / "ops" / "elementwise.slang").read_text()
     (tmp_path / "ops").mkdir()
-    broken = text.replace("    y_buffer[TARGET] =", "    nonsense[TARGET] =")
+    broken = text.replace(" y_buffer[TARGET] =", " nonsense[TARGET] =")
     line = broken[: broken.index("nonsense")].count("\n") + 1
     (tmp_path / "ops" / "elementwise.slang").write_text(broken)
     monkeypatch.setenv("VKLAB_SHADERS", str(tmp_path))
@@ -216,7 +216,7 @@ def test_a_kernel_and_a_dispatch_that_do_not_fit(handles, device_index, tmp_path
                                                  new, words):  # fmt: skip
     text = (DATA.parent / "shaders" / "ops" / "elementwise.slang").read_text()
     changed = text.replace(old, new, 1).replace("params.p0)", "params.p1)").replace(
-        "y_buffer[TARGET] =", "more[element] = a; y_buffer[TARGET] ="
+        "y_buffer[TARGET] =", "more[element] = values[i]; y_buffer[TARGET] ="
     ) if "more" in new else text.replace(old, new, 1)  # fmt: skip
     if "p0[2]" in new:
         changed = changed.replace("p0 = params.p0,", "p0 = params.p0[1],")

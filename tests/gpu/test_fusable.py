@@ -43,7 +43,7 @@ CASES = {
     "softmax": ("Softmax", [random_array((5, 37))], {}),
     "reduce": ("ReduceSum", [random_array((6, 50, 3)), np.array([1])], {}),
     "pool": ("MaxPool", [random_array((1, 3, 8, 9))], {"kernel_shape": [2, 3]}),
-    "normalize": ("LayerNormalization", [random_array((6, 40)), random_array((40,), 1)], {}),
+    "normalize": ("LayerNormalization", [random_array((6, 41)), random_array((41,), 1)], {}),
     "gather": ("Gather", [random_array((3, 11)), INT], {}),
     "pad": ("Pad", [random_array((3, 4)), np.array([1, 0, 0, 2])], {}),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from vklab.bench import (
     cases,
     clocks,
     measure,
+    memory,
     models,
     peers,
     products,
@@ -142,8 +143,8 @@ def test_work_is_counted_on_the_graph(name, flops, size):
 def test_suites_name_models_that_exist():
     for suite, names in suites.SUITES.items():
         for name in names:
-            is_known = name in models.MODELS or products.is_one(name) or suite == "real"
-            assert is_known, name
+            one = products.is_one(name) or memory.is_one(name)
+            assert name in models.MODELS or one or suite == "real", name
     assert suites.chosen((), ()) == list(suites.DEFAULT)
     assert suites.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
     with pytest.raises(ModelError, match="unknown suite 'x'; choose among vkml"):
@@ -155,6 +156,18 @@ def _negation() -> onnx.ModelProto:
     graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"], "neg")], "negation",
                                    ends[:1], ends[1:])  # fmt: skip
     return onnx.helper.make_model(graph)
+
+
+@pytest.mark.parametrize("kind", sorted(memory.KINDS))
+def test_an_operator_on_memory_is_what_its_name_says(kind):
+    model = memory.build(f"{kind}_8x32")
+    onnx.checker.check_model(model)
+    x = np.arange(256, dtype=np.float32).reshape(8, 32)
+    shape = memory.KINDS[kind][1](8, 32)
+    assert host.Reference(model).run({"x": x})["y"].shape == shape
+    assert work.counted(model)[1] >= 4 * (x.size + np.prod(shape))
+    with pytest.raises(ModelError, match="at least 1"):
+        memory.build(f"{kind}_0x32")
 
 
 def test_a_product_is_what_its_name_says():

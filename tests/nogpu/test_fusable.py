@@ -17,7 +17,7 @@ from small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention
-from vklab.plan.tuning import variants, winograd
+from vklab.plan.tuning import matrix_attention, variants, winograd
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
@@ -42,7 +42,8 @@ def kernels_with(pattern: str) -> set[str]:
     return {name for name, text in KERNELS.items() if re.search(pattern, text)}
 
 
-STORES, LOADS = kernels_with(r"\bSTORE\("), kernels_with(r"\bLOAD\(")
+STORES = kernels_with(r"\bSTORE(_PIECE)?\(")
+LOADS = kernels_with(r"\bLOAD(_PIECE)?\(")
 FUSED = STORES | LOADS
 
 
@@ -157,6 +158,9 @@ def built() -> Iterator[Dispatch]:
     gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
         **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
             "arithmetic", "shuffle"}))  # fmt: skip
+    for op_type, inputs in (("LayerNormalization", infos((3, 64), (64,))),
+                            ("Softmax", infos((3, 65)))):  # fmt: skip
+        yield from variants.choose(*registry.apply(op_type, inputs, {}, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
         made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
@@ -168,8 +172,11 @@ def built() -> Iterator[Dispatch]:
         three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
         assert one is not None
-        yield from variants.choose(one, replace(device, limits={
-            **device.limits, "maxComputeSharedMemorySize": 49152}))  # fmt: skip
+        large = replace(device, limits={
+            **device.limits, "maxComputeSharedMemorySize": 49152})  # fmt: skip
+        yield from variants.choose(one, large)
+        yield from variants.choose(one, replace(large, vendor_id=matrix_attention.NVIDIA,
+                                                subgroup_operations=gpu.subgroup_operations))
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:
@@ -200,8 +207,10 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
     # Of vklab/plan:
-    others = {"attention", "attention_cooperative", "conv_cooperative", "conv_packed", "conv_tiled",
-              "matmul_cooperative", "matmul_tiled", "matvec", "pointwise", "sum_splits"}
+    others = {"attention", "attention_cooperative", "attention_registers", "conv_cooperative",
+              "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_tiled", "matvec",
+              "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
+              "transpose"}  # fmt: skip
     others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_sliced", "conv_last_tiled",
                "matmul_pairs", "winograd_input", "winograd_output"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them

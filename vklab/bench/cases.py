@@ -20,7 +20,7 @@ import onnx
 
 from vklab.backends.children import process
 from vklab.backends.children.process import Failure
-from vklab.bench import models, products, recorded, suites, work
+from vklab.bench import memory, models, products, recorded, suites, work
 from vklab.bench.runners.runner import Case
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
@@ -45,7 +45,7 @@ def load_networks() -> ModuleType:
 
 def build(name: str) -> onnx.ModelProto:
     """Build a model in this process; of the real ones, those whose graph is recorded."""
-    return products.build(name) or recorded.build(name) or models.build(name)
+    return products.build(name) or memory.build(name) or recorded.build(name) or models.build(name)
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -55,6 +55,7 @@ def require_known(names: Sequence[str]) -> None:
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no model file {name}")
         elif not (name in suites.REAL or name in models.MODELS or products.is_one(name)
+                  or memory.is_one(name)
                   or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
             known = ", ".join(dict.fromkeys([*itertools.chain(*suites.SUITES.values()),
                                              *models.MODELS]))  # fmt: skip
@@ -108,7 +109,7 @@ def make(name: str, folder: Path, seconds: float) -> Case:
     return Case(
         given.stem if given else name, given.absolute() if given else folder / "model.onnx",
         folder / "inputs.npz", folder / "expected.npz", module if module.exists() else None,
-        flops, size, products.is_one(name),
+        flops, size, products.is_one(name) or memory.is_one(name),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vklab.bench import products
+from vklab.bench import memory, products
 from vklab.errors import ModelError
 
 __all__ = ["DEFAULT", "REAL", "SUITES", "chosen"]
@@ -18,6 +18,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "real": REAL,
     "products": products.PRODUCTS,
     "convolutions": products.CONVOLUTIONS,
+    "memory": memory.MEMORY,
 }  # fmt: skip
 """Models of each suite; `vkml` is the table that VKML publishes."""
 

@@ -14,11 +14,14 @@ _ENTRY_POINT, _FUNCTION, _DECORATE = 15, 54, 71
 _DECORATIONS = (_DECORATE, 72)  # OpMemberDecorate
 _ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141})  # OpFNegate, OpFAdd ... OpFMod
 _NO_CONTRACTION = 42
+# The capability RoundingModeRTE; the modes RoundingModeRTE and DenormPreserve, of 16 bits.
+_EXECUTION_MODE, _ROUNDS_TO_EVEN, _HALVES = 16, (17, (4467,)), ((4462, 16), (4459, 16))
 
 
 def exact(spirv: bytes) -> bytes:
     """Return the module with NoContraction on all float arithmetic outside its entry points.
 
+    A module that declares RoundingModeRTE rounds halves to even, and keeps subnormal ones.
     Source: SPIR-V 1.6, section 'Decoration', NoContraction.
     """
     instructions = list(reflection.instructions(spirv))
@@ -34,4 +37,8 @@ def exact(spirv: bytes) -> bytes:
     first = next((n for n, opcode in enumerate(opcodes) if opcode in _DECORATIONS), None)
     if first is None:
         return spirv
-    return reflection.assemble(spirv, [*instructions[:first], *marks, *instructions[first:]])
+    at = opcodes.index(_ENTRY_POINT) + 1
+    modes = [(_EXECUTION_MODE, (entry, *mode)) for entry in entries for mode in _HALVES
+             if _ROUNDS_TO_EVEN in instructions]  # fmt: skip
+    return reflection.assemble(spirv, [*instructions[:at], *modes, *instructions[at:first], *marks,
+                                       *instructions[first:]])  # fmt: skip

@@ -62,14 +62,10 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
         uuid=bytes(parts["ID"].deviceUUID).hex(),
         queue_families=families,
         heaps=memory_heaps(handle, "VK_EXT_memory_budget" in extensions),
-        memory_types=_memory_types(handle),
-        limits=_limits(properties, parts),
+        memory_types=_memory_types(handle), limits=_limits(properties, parts),
         subgroup_size=subgroup.subgroupSize,
-        subgroup_operations=api.flag_names(
-            subgroup.supportedOperations, "VK_SUBGROUP_FEATURE_"
-        ),
-        features=features,
-        extensions=extensions,
+        subgroup_operations=api.flag_names(subgroup.supportedOperations, "VK_SUBGROUP_FEATURE_"),
+        features=features, extensions=extensions,
         cooperative_matrices=_cooperative_matrices(instance, handle, features),
         refusal=refusal(version, families, features),
     )  # fmt: skip
@@ -119,9 +115,8 @@ def memory_heaps(handle: Any, has_budget: bool) -> tuple[MemoryHeap, ...]:
     Vulkan: vkGetPhysicalDeviceMemoryProperties2
     """
     budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-    properties = api.struct(
-        "VkPhysicalDeviceMemoryProperties2", pNext=budget if has_budget else None
-    )
+    chained = budget if has_budget else None
+    properties = api.struct("VkPhysicalDeviceMemoryProperties2", pNext=chained)
     api.lib.vkGetPhysicalDeviceMemoryProperties2(handle, properties)
     memory = properties.memoryProperties
     local = api.constant("VK_MEMORY_HEAP_DEVICE_LOCAL_BIT")
@@ -144,10 +139,10 @@ def _api_version(handle: Any) -> tuple[int, int, int]:
 
 def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
-    names = ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl")
     parts: dict[str, Any] = {}
     last: Any = None
-    for name in names:
+    for name in ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl",
+                 "FloatControls"):  # fmt: skip
         last = parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", pNext=last)
     base = api.struct("VkPhysicalDeviceProperties2", pNext=last if modern else None)
     api.lib.vkGetPhysicalDeviceProperties2(handle, base)
@@ -155,18 +150,19 @@ def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
 
 
 def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | tuple[int, ...]]:
-    limits = {
-        name: _plain(getattr(properties.limits, name))
-        for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields
-    }
-    extra = {
+    limits = {name: _plain(getattr(properties.limits, name))
+              for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields}  # fmt: skip
+    controls = parts["FloatControls"]  # 1: alone, whatever other types do
+    alone = controls.roundingModeIndependence == controls.denormBehaviorIndependence == 1
+    return limits | {
         "maxMemoryAllocationSize": parts["Maintenance3"].maxMemoryAllocationSize,
         "maxBufferSize": parts["Maintenance4"].maxBufferSize,
         "minSubgroupSize": parts["SubgroupSizeControl"].minSubgroupSize,
         "maxSubgroupSize": parts["SubgroupSizeControl"].maxSubgroupSize,
+        "exactFloat16": int(alone and controls.shaderRoundingModeRTEFloat16
+                            and controls.shaderDenormPreserveFloat16),
         "pipelineCacheUUID": tuple(properties.pipelineCacheUUID),
-    }
-    return {**limits, **extra}
+    }  # fmt: skip
 
 
 def _plain(value: Any) -> int | float | tuple[int, ...]:
@@ -191,9 +187,8 @@ def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozense
 
 
 def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:
-    families = api.enumerate_all(
-        api.lib.vkGetPhysicalDeviceQueueFamilyProperties, "VkQueueFamilyProperties", handle
-    )
+    read = api.lib.vkGetPhysicalDeviceQueueFamilyProperties
+    families = api.enumerate_all(read, "VkQueueFamilyProperties", handle)
     return tuple(
         QueueFamily(
             index=index,

@@ -18,6 +18,7 @@ from vklab.plan.fusion import (
     chains,
     codegen,
     epilogues,
+    native_halves,
     operands,
     parts,
     prologues,
@@ -39,6 +40,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     attention.join_attention,  # after read_strided: the joint kernel reads the same strides
     parts.place_parts,  # the copies that no fusion above has removed
     siblings.join_siblings,
+    native_halves.use_native_halves,  # last: it marks what the texts will be
 )
 
 

@@ -12,13 +12,15 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vklab.ops import dtypes, elementwise, registry
 from vklab.ops.dtypes import ELEMENTS
+from vklab.plan.fusion import rounding
+from vklab.plan.fusion.generated import Function
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
@@ -30,7 +32,6 @@ PUSH_BYTES = 128
 PUSHED_NUMBERS = 8
 WORD = 0xFFFFFFFF
 RAW = (elementwise.MOVE, "onnx::select(a, b, c)")
-_PLAIN = {"float32": "float", "int32": "int", "uint32": "uint", "bool": "bool"}
 _NAME = re.compile(r"\b(?:a|b|c|p0|p1)\b")
 
 
@@ -41,7 +42,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
     works = dispatch.siblings or tuple(filter(None, (dispatch.prologue, last)))
     bound = len(dispatch.reads) + len(dispatch.writes) if is_core else len(_results(dispatch))
     words = _words(dispatch.push) if is_core else 1
-    before, after = _Function("in_"), _Function()
+    before, after = Function("in_"), Function()
     for work in works:
         code = before if work is dispatch.prologue else after
         code.indices.clear()
@@ -71,64 +72,32 @@ def emit(dispatch: Dispatch) -> Dispatch:
         return _pointwise(dispatch, dispatch.pointwise)
     if dispatch.siblings:
         return _siblings(dispatch)
-    functions = [_load_function(dispatch.prologue)] if dispatch.prologue else []
+    native = bool(rounding.kept(dispatch))
+    functions = [_load_function(dispatch.prologue, native)] if dispatch.prologue else []
     if dispatch.epilogue:
-        functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1]))
+        functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1], native))
     return _joined(dispatch, functions) if functions else dispatch
 
 
-@dataclass
-class _Function:
-    """A generated function with the buffers, push constants and defines that it needs."""
-
-    prefix: str = ""
-    lines: list[str] = field(default_factory=list)
-    imports: list[str] = field(default_factory=list)
-    buffers: list[str] = field(default_factory=list)
-    reads: list[tuple[str, TensorInfo]] = field(default_factory=list)
-    fields: list[str] = field(default_factory=list)
-    push: list[tuple[str, Any]] = field(default_factory=list)
-    defines: dict[str, str] = field(default_factory=dict)
-    in_place: list[str] = field(default_factory=list)
-    indices: list[str] = field(default_factory=list)
-
-    def number(self, name: str, value: Any, kind: str = "uint") -> str:
-        """Add a push constant and return the Slang expression of it; equal ones are pushed once.
-
-        Args:
-            name: its name, to which a prefix and a number are added.
-            value: a number, or a tuple for an array.
-            kind: the Slang type of the number.
-        """
-        for known, old in self.push:
-            if _equal(old, value) and known.rstrip("0123456789") == self.prefix + name:
-                return f"params.{known}"
-        unique = f"{self.prefix}{name}{len(self.push)}"
-        size = f"[{len(value)}]" if isinstance(value, tuple) else ""
-        self.fields.append(f"{kind} {unique}{size};")
-        self.push.append((unique, value))
-        return f"params.{unique}"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Tell whether two push constants are equal numbers, for every size of the model."""
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        return all(map(_equal, one, other))
-    return one is other or (type(one) in (int, float) and type(other) is type(one) and one == other)
-
-
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
-    code = _Function()
-    _write(code, work, "compute", "void compute(uint element)", result=dispatch.writes[0][1])
+    kept = rounding.kept(dispatch)
+    code = Function(native=bool(kept))
+    _write(code, work, "compute", "Y value(uint element)", result=dispatch.writes[0][1], target="")
+    code.indices.clear()
+    offset = _offset(code, work, work.target) if work.target else "element"
+    code.lines += ["uint place(uint element) {", *code.indices, f"    return {offset};", "}"]
+    each = registry.WORKGROUP * int(dict(dispatch.constants).get("EACH", 1))
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=()), [code]),
-        workgroups=registry.grid(-(-work.count // registry.WORKGROUP)),
+        _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
+        workgroups=registry.grid(-(-work.count // each)),
     )
 
 
 def _siblings(dispatch: Dispatch) -> Dispatch:
     """Write one function for each sibling, and one that picks the sibling of an element."""
-    code, results, body = _Function(), _results(dispatch), ["void compute(uint element) {"]
+    kept, results = rounding.kept(dispatch), _results(dispatch)
+    code, body = Function(native=bool(kept)), ["void compute(uint element) {"]
+    code.lines.append("#define SIBLINGS")
     names = {name: "y" if not n else f"y{n}" for n, name in enumerate(results)}
     code.buffers += [f"RWStructuredBuffer<Y> {name}_buffer;" for name in [*names.values()][1:]]
     for n, (work, (_, result)) in enumerate(zip(dispatch.siblings, dispatch.writes, strict=True)):
@@ -145,7 +114,7 @@ def _siblings(dispatch: Dispatch) -> Dispatch:
     code.lines += body
     count = sum(work.count for work in dispatch.siblings)
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=()), [code]),
+        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=kept), [code]),
         writes=tuple((f"{names[name]}_buffer", info) for name, info in results.items()),
         workgroups=registry.grid(-(-count // registry.WORKGROUP)), in_place=(),
     )  # fmt: skip
@@ -155,8 +124,8 @@ def _results(dispatch: Dispatch) -> dict[str, TensorInfo]:
     return {info.name: info for _, info in dispatch.writes}
 
 
-def _store_function(work: Pointwise, result: TensorInfo) -> _Function:
-    code = _Function()
+def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Function:
+    code = Function(native=native)
     code.lines.append("#define STORE(element, value) store_fused(element, value)")
     kind = ELEMENTS[work.operands[0].dtype].value
     header = f"void store_fused(uint element, {kind} value)"
@@ -164,15 +133,15 @@ def _store_function(work: Pointwise, result: TensorInfo) -> _Function:
     return code
 
 
-def _load_function(work: Pointwise) -> _Function:
-    code = _Function("in_")
+def _load_function(work: Pointwise, native: bool) -> Function:
+    code = Function("in_", native)
     code.lines.append("#define LOAD(element) load_fused(element)")
     kind = ELEMENTS[work.formulas[-1].dtype].value
     _write(code, work, "load", f"{kind} load_fused(uint element)")
     return code
 
 
-def _joined(dispatch: Dispatch, functions: Sequence[_Function]) -> Dispatch:
+def _joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
     """Return a dispatch whose kernel is preceded by these functions."""
     fields = " ".join(field for code in functions for field in code.fields)
     modules = dict.fromkeys(f"import {module};" for code in functions for module in code.imports)
@@ -196,7 +165,7 @@ def _joined(dispatch: Dispatch, functions: Sequence[_Function]) -> Dispatch:
 
 
 def _write(
-    code: _Function,
+    code: Function,
     work: Pointwise,
     role: str,
     header: str,
@@ -209,7 +178,7 @@ def _write(
     Args:
         result: the tensor to write; without it the function returns the last value.
         given: the parameter that stands for operand 0, which is then not read.
-        target: the name of the buffer that is written, without "_buffer".
+        target: the name of the buffer that is written, without "_buffer"; "" returns the element.
     """
     raw = is_move(work) and not given and bool(result)
     names, body = [given] if given else [], []
@@ -222,13 +191,16 @@ def _write(
         ):
             code.in_place.append(f"{name}_buffer")
     if given:  # round the kernel's result as if it had been stored
-        body += _rounded(code, given, given, work.operands[0].dtype, declare=False)
+        body.append(_rounded(code, given, given, work.operands[0].dtype, declare=False))
     body += _steps(code, work, names, raw)
     if result:
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         code.defines |= dict((storage, store))
-        offset = _offset(code, work, work.target) if work.target else "element"
-        body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
+        if target:
+            offset = _offset(code, work, work.target) if work.target else "element"
+            body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
+        else:
+            body.append(f"    return Y(Y_STORE({names[-1]}));")
     else:
         body.append(f"    return {names[-1]};")
     titles = [formula.title for formula in work.formulas if formula.arguments]
@@ -245,12 +217,12 @@ def is_move(work: Pointwise) -> bool:
     return all(formula.text in RAW for formula in work.formulas)
 
 
-def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
+def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
     binding, kind = f"{name}_buffer", name.upper()
     code.reads.append((binding, operand.info))
     value = f"{binding}[{_offset(code, work, operand.view)}]"
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
-        kind = _PLAIN[operand.dtype]
+        kind = rounding.plain(operand.dtype)
     else:
         storage, load, _ = (dtypes.raw_defines if raw else dtypes.type_defines)(kind, operand.dtype)
         code.defines |= dict((storage,) if raw else (storage, load))
@@ -259,24 +231,33 @@ def _load(code: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
     return value
 
 
-def _steps(code: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
+def _steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return the lines of all formulas; the name of each result is appended to `names`."""
-    lines: list[str] = []
+    halves: set[str] = set()  # the names of values that are halves, not floats
+    lines = ["    round_halves_to_even();"] if code.native else []
     many = not _pushed(work)
     for formula in work.formulas:
         numbers = [_literal(n) if many else code.number("p", n, "float") for n in formula.numbers]
         if not formula.arguments or (formula.text == RAW[0] and (raw or _same(work, formula))):
             names.append(names[formula.arguments[0]] if formula.arguments else numbers[0])
             continue
-        words = dict(zip("abc", (names[n] for n in formula.arguments), strict=False))
+        native = code.native and rounding.is_native(work, formula)
+        words = rounding.words(names, formula.arguments, halves, native)
         words |= {f"p{i}": number for i, number in enumerate(numbers)}
         call = _NAME.sub(functools.partial(_word, words), formula.text)
         name = f"{code.prefix}t{len(lines)}"
         if raw:
             lines.append(f"    let {name} = {call};")
+        elif native:
+            lines.append(f"    half {name} = {call};")
+            halves.add(name)
+        elif rounding.is_representable(work, formula):
+            lines.append(f"    float {name} = {call};")
         else:
-            lines += _rounded(code, name, call, formula.dtype, declare=True)
+            lines.append(_rounded(code, name, call, formula.dtype, declare=True))
         names.append(name)
+    if names[-1] in halves:
+        names[-1] = f"float({names[-1]})"
     return lines
 
 
@@ -292,18 +273,11 @@ def _same(work: Pointwise, formula: Formula) -> bool:
     return source == formula.dtype
 
 
-def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) -> list[str]:
+def _rounded(code: Function, name: str, value: str, dtype: str, declare: bool) -> str:
     """Return the line that rounds a value as storing it in a tensor of a dtype would."""
-    plain = _PLAIN.get(dtype)
-    if plain:
-        return [f"    {plain} {name} = {value};"] if declare else []
-    if dtype == "float16":  # drivers optimise a conversion there and back away
-        return [f"    {'float ' if declare else ''}{name} = narrow_half({value});"]
-    alias = f"R_{dtype.upper()}"
-    code.defines |= dict(dtypes.type_defines(alias, dtype))
-    kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
-    line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
-    return [f"    {kind} {line}" if declare else f"    {line}"]
+    line, defines = rounding.rounded(name, value, dtype, declare)
+    code.defines |= defines
+    return line
 
 
 def _pushed(work: Pointwise) -> tuple[float, ...]:
@@ -319,7 +293,7 @@ def _literal(value: float) -> str:
     return f"float({np.float32(value)!s})"
 
 
-def _offset(code: _Function, work: Pointwise, view: StridedView) -> str:
+def _offset(code: Function, work: Pointwise, view: StridedView) -> str:
     """Return the Slang expression of the buffer offset of `element` in a view."""
     if view.is_dense(work.shape):
         return "element"
@@ -338,7 +312,7 @@ def _offset(code: _Function, work: Pointwise, view: StridedView) -> str:
     return " + ".join([*_terms(code, work, view), *([start[3:]] if start else [])])
 
 
-def _terms(code: _Function, work: Pointwise, view: StridedView) -> list[str]:
+def _terms(code: Function, work: Pointwise, view: StridedView) -> list[str]:
     """Return index * stride for each axis whose stride in a view is not zero."""
     if not code.indices:
         shape, rest = code.number("shape", work.shape), "element"

@@ -11,14 +11,23 @@ from typing import Any
 from vklab.plan.tuning import cache_groups, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "choose", "matrix_shape"]
+__all__ = ["RULES", "choose", "matrix_shape"]
 
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
+NVIDIA = 0x10DE
+# Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
+# those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
+LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
 
 
-def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Return attention by the fastest kernel of a device."""
+    return (_choose(dispatch, info),)
+
+
+def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """Return attention of halves by cooperative matrices, where heads divide into them.
 
     Attention over a cache has smaller workgroups on a CPU device.
@@ -35,23 +44,59 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
              *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
+    layout = _layout(one, info)
+    made = _in_registers(push, size, value_size, info) if layout else None
+    made = made or _through_memory(one, size, value_size, info)
+    if made is None:
+        return dispatch
+    (count, keys, rows, *room), (_, *grid) = made, dispatch.workgroups
+    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
+                 "SUBGROUP": lanes}  # fmt: skip
+    shape = [("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k)]
+    if room:
+        constants |= {"ROWS": rows, "TILES": room[0]}
+        shape += layout
+    return replace(
+        dispatch, kernel="attention_registers" if room else "attention_cooperative",
+        workgroups=(-(-push["queries"] // (count * rows * one.m)), *grid),
+        constants=tuple(constants.items()),
+        defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
+    )  # fmt: skip
+
+
+def _layout(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
+    """Return which elements of a matrix share a row, as defines; [] where that is not known."""
+    wanted = (NVIDIA, 32, (16, 16, 16), True)
+    found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
+             "shuffle" in info.subgroup_operations)  # fmt: skip
+    return list(LAYOUT) if found == wanted else []
+
+
+def _in_registers(
+    push: dict[str, Any], size: int, value_size: int, info: DeviceInfo
+) -> tuple[int, ...] | None:
+    """Return subgroups, keys of a step, blocks of rows, and pieces of 16 bytes of shared memory."""
+    for most, fewest, count, keys, rows in tiles.ATTENTION_REGISTERS:
+        lines = size // 8 + 1, value_size // 8 + 1
+        room = max(count * rows * 16 * lines[0], keys * sum(lines), count * 128)
+        fits = 16 * room + 1024 <= info.limit("maxComputeSharedMemorySize")
+        if fits and max(size, value_size) <= most and push["queries"] >= fewest:
+            return count, keys, rows, room
+    return None
+
+
+def _through_memory(
+    one: CooperativeMatrix, size: int, value_size: int, info: DeviceInfo
+) -> tuple[int, int, int] | None:
+    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory."""
+    lanes = info.subgroup_size
     for count, keys in tiles.ATTENTION:
         rows = count * one.m
         halves = keys * (size + value_size + 16) + rows * (size + keys + 16)
         used = 2 * halves + 4 * (rows * (keys + 5) + count * lanes)
         if used <= info.limit("maxComputeSharedMemorySize") and not keys % max(one.n, one.k):
-            break
-    else:
-        return dispatch
-    _, *grid = dispatch.workgroups
-    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
-                 "SUBGROUP": lanes}  # fmt: skip
-    shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k))
-    return replace(
-        dispatch, kernel="attention_cooperative", workgroups=(-(-push["queries"] // rows), *grid),
-        constants=tuple(constants.items()),
-        defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
-    )  # fmt: skip
+            return count, keys, 1
+    return None
 
 
 def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
@@ -61,3 +106,6 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
               if (each.a, each.b, each.c, each.result) == wanted
               and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
+
+
+RULES = dict.fromkeys(KERNELS, choose)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST",
-           "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS",
-           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
-           "parts", "soonest", "whole"]  # fmt: skip
+__all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
+           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT",
+           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
+           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -171,6 +171,15 @@ SLICED_HALF: tuple[Tile, ...] = (
 )
 # Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
 ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
+# Kernel attention_registers: the most elements of a row of keys or values, the fewest queries,
+# subgroups of a workgroup, keys of a step, and blocks of rows of a subgroup; best first.
+ATTENTION_REGISTERS: tuple[tuple[int, int, int, int, int], ...] = (
+    (64, 512, 4, 32, 2),
+    (64, 0, 4, 32, 1),
+    (128, 0, 8, 64, 1),
+    (128, 0, 4, 32, 1),
+    (128, 0, 1, 32, 1),
+)
 
 # A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
 # (empty for a rule without tiles), and the number of parts. An empty name: as the model expects.

@@ -20,13 +20,13 @@ from vklab.plan.tuning import (
     float_blocks,
     forced,
     last_convs,
-    matrix_attention,
     matrix_products,
     pairs,
     plain_rows,
     prepack,
     problems,
     row_products,
+    single_rules,
     split_blocks,
     split_sums,
     tiles,
@@ -60,8 +60,8 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if dispatch.kernel in matrix_attention.KERNELS:
-            return (matrix_attention.choose(dispatch, info),)
+        if rule := single_rules.RULES.get(dispatch.kernel):
+            return rule(dispatch, info)
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
         if dispatch.kernel in word_variants.KERNELS:

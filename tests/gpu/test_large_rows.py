@@ -1,0 +1,135 @@
+"""Kernels of GPUs for memory-bound work: rows in registers, loads ahead, tiles, wide moves.
+
+A CPU device is taken for a GPU, and the limits from which a kernel is used are lowered.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from small_models import one_node, random_array
+
+import vklab
+from vklab import settings
+from vklab.plan.tuning import elements
+from vklab.types import DeviceInfo
+
+
+@pytest.fixture(autouse=True)
+def as_gpu(monkeypatch):
+    """Take a CPU device for a GPU, and small tensors for large ones."""
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    monkeypatch.setattr(elements, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(elements, "MANY", 1000)
+
+
+def run(device, op_type, arrays, constants=(), **attributes):
+    """Return the output of one node, and its dispatches."""
+    proto, fed = one_node(op_type, arrays, constants, opset=18, **attributes)
+    with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
+        return session.run(fed)["y0"], session.plan.dispatches
+
+
+ROWS = [(3, 1), (5, 33), (7, 768), (2, 1031), (1, 8), (2100, 64), (9, 36),
+        pytest.param((2, 16384), marks=pytest.mark.full),
+        pytest.param((3, 17000), marks=pytest.mark.full)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+def test_rows_in_registers_with_infinity_and_nan(device, shape, dtype):
+    x = random_array(shape).astype(dtype)
+    if len(x) > 2:
+        x[1, 0], x[2, 0] = np.nan, np.inf
+    w, b = (random_array(shape[1:], seed).astype(dtype) for seed in (1, 2))
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        distance = wide - wide.mean(-1, keepdims=True)
+        norm = distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 1e-5) * w + b
+        powers = np.exp(wide - wide.max(-1, keepdims=True))
+        weights = powers / powers.sum(-1, keepdims=True)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 4e-3, "atol": 4e-3}
+    y, (dispatch,) = run(device, "LayerNormalization", [x, w, b])
+    np.testing.assert_allclose(y, norm, **tolerance)
+    for op_type, expected in (("Softmax", weights), ("LogSoftmax", np.log(weights))):
+        y, (dispatch,) = run(device, op_type, [x])
+        np.testing.assert_allclose(y, expected, **tolerance)
+        lanes = dict(dispatch.constants)
+        if dispatch.kernel == "softmax_registers":
+            width = 4 if ("FOURS", "1") in dispatch.defines else 1
+            assert shape[1] <= lanes["WORKGROUP"] * lanes["EACH"] * width
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+@pytest.mark.parametrize(("shape", "axis"), [((5, 33), 1), ((70, 1031), 1), ((1031, 70), 0),
+                                             ((3, 400, 50), 1), ((1, 9999), 1), ((40, 8), 1)])
+def test_reductions_load_ahead(device, shape, axis, dtype):
+    x = (8 * random_array(shape)).astype(dtype)
+    for op_type, reduced in (("ReduceSum", np.sum), ("ReduceMax", np.max)):
+        y, dispatches = run(device, op_type, [x, np.array([axis])], (1,), keepdims=0)
+        assert dict(dispatches[0].constants)["AHEAD"] > 1
+        expected = reduced(x.astype(np.float64), axis=axis)
+        scale = max(1.0, float(np.abs(expected).max()))
+        tolerance = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(y / scale, expected / scale, atol=tolerance)
+
+
+PERMUTED = [((33, 47), (1, 0)), ((5, 40, 70), (0, 2, 1)), ((3, 40, 9, 64), (0, 2, 3, 1)),
+            ((2, 17, 3, 11, 19), (4, 0, 2, 1, 3)), ((130, 1, 66), (2, 1, 0)),
+            ((3, 40, 9, 64), (0, 2, 1, 3)), ((7, 64, 4), (1, 0, 2)),
+            ((2, 3, 4, 5, 6, 64), (1, 0, 3, 2, 4, 5)), ((9, 5, 7), (2, 1, 0)),
+            ((0, 40, 40), (0, 2, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
+@pytest.mark.parametrize(("shape", "order"), PERMUTED, ids=str)
+def test_transposes(device, shape, order, dtype):
+    x = (50 * random_array(shape)).astype(dtype)
+    y, dispatches = run(device, "Transpose", [x], perm=order)
+    np.testing.assert_array_equal(y, x.transpose(order))
+    wide = order[-1] == len(order) - 1
+    if x.size and shape != (9, 5, 7):  # whose sides are too short
+        assert dispatches[0].kernel == ("elementwise" if wide else "transpose")
+        moved = dict(dispatches[0].defines).get("A", "")
+        assert not wide or moved in ("uint2", "uint4", "uint", "uint16_t")
+
+
+@pytest.mark.parametrize("start", [8, 3, 1])
+def test_slices_move_whole_vectors_where_they_can(device, start):
+    x = random_array((40, 64)).astype(np.float16)
+    bounds = [np.array([number]) for number in (start, start + 40, 1)]
+    y, (dispatch,) = run(device, "Slice", [x, *bounds], (1, 2, 3))
+    np.testing.assert_array_equal(y, x[:, start : start + 40])
+    assert (dict(dispatch.defines)["A"] == "uint4") == (start == 8)
+
+
+@pytest.mark.parametrize("count", [1000, 2049, 8192])
+def test_several_elements_of_an_invocation(device, count):
+    x = random_array((count,))
+    y, (dispatch,) = run(device, "Relu", [x])
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    assert dict(dispatch.constants)["EACH"] == 4
+    proto, fed = one_node("Relu", [x.astype(np.float16)], opset=18)
+    proto.graph.node.append(helper.make_node("Add", ["y0", "x0"], ["z"]))
+    proto.graph.output[0].name = "z"
+    with vklab.load(proto, device) as session:
+        (dispatch,) = session.plan.dispatches
+        z = session.run(fed)["z"]
+    assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", 8)
+    half = x.astype(np.float16)
+    np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
+
+
+def test_fused_rows_are_read_by_element(device):
+    x, w = random_array((6, 64)), random_array((64,), 1)
+    proto, fed = one_node("LayerNormalization", [x, w], opset=18)
+    proto.graph.node.append(helper.make_node("Relu", ["y0"], ["z"]))
+    proto.graph.output[0].name = "z"
+    with vklab.load(proto, device) as session:
+        (dispatch,) = session.plan.dispatches
+        z = session.run(fed)["z"]
+    assert dispatch.kernel == "normalize_registers" and ("FOURS", "0") in dispatch.defines
+    distance = x - x.mean(-1, keepdims=True)
+    norm = distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 1e-5) * w
+    np.testing.assert_allclose(z, np.maximum(norm, 0), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,143 @@
+"""Choose kernels for large element-wise work, and for elements that are only moved.
+
+An invocation has several elements, so that enough loads are on their way. A transposed matrix goes
+through tiles in shared memory; other moves take 16 bytes at a time where runs of elements stay
+together. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab.ops import elementwise, registry
+from vklab.plan import storage
+from vklab.types import DeviceInfo, Dispatch, Pointwise, StridedView, dense_strides
+
+__all__ = ["RULES", "choose"]
+
+KERNELS = ("pointwise", "elementwise")
+# Smaller tensors take a launch, whatever the kernel.
+FEWEST_BYTES = 1 << 18
+# Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
+TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
+SHORTEST_SIDE = 8
+# Elements of an invocation by the bytes of one, for results of at least MANY.
+EACH, MANY = {1: 8, 2: 8}, 1 << 20
+OTHERS = 4
+WIDEST = 16
+AXES = 5
+WORD = 0xFFFFFFFF
+UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
+
+
+def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Return the fastest kernel for element-wise work on a GPU."""
+    work = dispatch.pointwise
+    if info.is_cpu or work is None or dispatch.siblings:
+        return (dispatch,)
+    width = np.dtype(storage.stored_dtype(dispatch.writes[0][1].dtype, info)).itemsize
+    moved = _moving(dispatch, work, width) if _is_move(work) else None
+    return (moved or _many(dispatch, work, width),)
+
+
+def _many(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch:
+    """Return the dispatch with several elements for each invocation, if there are many."""
+    if work.count < MANY or work.target is not None:
+        return dispatch
+    each = EACH.get(width, OTHERS)
+    groups = registry.grid(-(-work.count // (each * registry.WORKGROUP)))
+    return replace(dispatch, workgroups=groups, constants=(*dispatch.constants, ("EACH", each)))
+
+
+def _moving(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch | None:
+    if work.count * width < FEWEST_BYTES or width not in UNSIGNED:
+        return None
+    shape, (strides,) = elementwise.merge_axes(work.shape, [work.operands[0].view.strides])
+    view = StridedView(strides, work.operands[0].view.start)
+    return _transposed(dispatch, shape, view, width) or _wide(dispatch, shape, view, width)
+
+
+def _is_move(work: Pointwise) -> bool:
+    return (
+        work.target is None and len(work.operands) == 1
+        and all(formula.text == elementwise.MOVE for formula in work.formulas)
+        and {work.operands[0].dtype, work.formulas[-1].dtype} == {work.operands[0].info.dtype}
+    )  # fmt: skip
+
+
+def _transposed(
+    dispatch: Dispatch, shape: Sequence[int], view: StridedView, width: int
+) -> Dispatch | None:
+    """Return a move by tiles, if the dense axis of x is not that of y; else None."""
+    last = len(shape) - 1
+    dense = [axis for axis in range(last) if view.strides[axis] == 1]
+    if last < 1 or last > AXES - 1 or view.strides[last] == 1 or len(dense) != 1:
+        return None
+    along, tile = dense[0], TILE[width]
+    if min(shape[last], shape[along]) < SHORTEST_SIDE or view.strides[last] < 0:
+        return None
+    others = [axis for axis in range(last) if axis != along]
+    steps = dense_strides(tuple(shape))
+    batch = [(shape[axis], view.strides[axis], steps[axis]) for axis in others]
+    batch = [(1, 0, 0)] * (AXES - 2 - len(batch)) + batch
+    columns = (tuple(n & WORD for n in column) for column in zip(*batch, strict=True))
+    sizes, of_x, of_y = columns
+    groups = math.prod(-(-shape[axis] // tile) for axis in (last, along)) * math.prod(sizes)
+    push = (
+        ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
+        ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
+        ("batch_shape", sizes), ("x_batch", of_x), ("y_batch", of_y),
+    )  # fmt: skip
+    return _moved(dispatch, "transpose", width, push, registry.grid(groups),
+                  (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
+
+
+def _wide(
+    dispatch: Dispatch, shape: Sequence[int], view: StridedView, width: int
+) -> Dispatch | None:
+    """Return a move of several elements at a time, if runs of them stay together; else None."""
+    if not shape or view.strides[-1] != 1 or len(shape) > AXES:
+        return None
+    size = WIDEST
+    numbers = (shape[-1], view.start, *view.strides[:-1])
+    while size > width and any(number * width % size for number in numbers):
+        size //= 2
+    if size == width:
+        return None
+    ratio = size // width
+    sizes = (*shape[:-1], shape[-1] // ratio)
+    strides = (*(stride // ratio for stride in view.strides[:-1]), 1)
+    count = math.prod(sizes)
+    pad = AXES - len(sizes)
+    push = (
+        ("count", count), ("p0", 0.0), ("p1", 0.0), ("shape", (1,) * pad + sizes),
+        ("a_stride", tuple(n & WORD for n in (0,) * pad + strides)),
+        ("a_start", view.start // ratio),
+    )  # fmt: skip
+    each = OTHERS if count >= MANY else 1
+    groups = registry.grid(-(-count // (each * registry.WORKGROUP)))
+    moved = _moved(dispatch, "elementwise", size, push, groups, (("EACH", each),))
+    identity = (("LAYOUT", "1"), ("PLACE", "0"), ("ARITY", "1"), ("EXPRESSION", "a"),
+                ("A", UNSIGNED[size]), ("Y", UNSIGNED[size]), ("A_LOAD", "onnx::identity"),
+                ("Y_STORE", "onnx::identity"))  # fmt: skip
+    return replace(moved, reads=(("a_buffer", moved.reads[0][1]),), defines=identity)
+
+
+def _moved(
+    dispatch: Dispatch, kernel: str, width: int, push: tuple[tuple[str, Any], ...],
+    workgroups: tuple[int, int, int], constants: tuple[tuple[str, int], ...],
+) -> Dispatch:  # fmt: skip
+    assert dispatch.pointwise is not None
+    read = dispatch.pointwise.operands[0].info
+    return Dispatch(
+        kernel, (("x_buffer", read),), (("y_buffer", dispatch.writes[0][1]),), workgroups, push,
+        (("X", UNSIGNED[width]),), constants,
+    )  # fmt: skip
+
+
+RULES = dict.fromkeys(KERNELS, choose)
