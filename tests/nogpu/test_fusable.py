@@ -100,6 +100,7 @@ NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
     ("Softmax", infos((3, 4)), {}, ""),
 ]  # fmt: skip
 # Products that variants take over: one row, tiles, parts of a long sum.
+WIDE = re.compile(r"#if WIDE_Y\n(?:#if.*?#endif|.)*?#(?:else|endif)", re.DOTALL)
 PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((2048, 64), (64, 2048))),
             ("MatMul", infos((4, 2048), (2048, 2048))),
             ("Conv", infos((1, 64, 32, 32), (64, 64, 3, 3))), ("Conv", [
@@ -230,7 +231,7 @@ def test_fused_kernels_take_the_macros_and_room_for_push_constants():
 def test_what_is_fused_goes_through_the_macros_alone():
     for name in STORES:
         # Under WIDE_Y nothing is fused: `matrix_products.wide` looks at the epilogue.
-        fusing = re.sub(r"#if WIDE_Y\n(?:#if.*?#endif|.)*?#(?:else|endif)", "", KERNELS[name], flags=re.DOTALL)
+        fusing = WIDE.sub("", KERNELS[name])
         assert not re.search(r"\by_buffer\[", fusing), name
     for name in LOADS:
         assert not re.search(r"\bx_buffer\[", KERNELS[name]), name
