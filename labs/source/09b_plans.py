@@ -421,7 +421,7 @@ with attempt("09b-4"):
     print(*rows, why, sep="\n")
 
 # %% [markdown] id="l09b-swapr"
-# The **arena**, the memory for all results, does not change for Inception: its first layers decide, in every order. ResNet-50 may even need *more*. Your function counted results of nodes. But vklab fuses the `Add` of the peak with a convolution, and lets the kernel write over one of its inputs (*in place*, lab 11). So this peak is gone, and other steps decide.
+# The **arena**, the memory for all results, often does not change. Your function counted results of nodes. But vklab fuses the `Add` of the peak with a convolution, and lets the kernel write over one of its inputs (*in place*, lab 11). Some convolutions also need memory of their own while they run. So this peak is gone, and other steps decide.
 #
 # ## Recap
 # | word | meaning | mistake to avoid |

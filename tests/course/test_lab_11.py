@@ -105,7 +105,10 @@ def test_every_rule_packs_without_overlap(order, fit):
 def test_by_size_reaches_the_bound_of_a_real_network(name):
     lifetimes = packing.planned_memory(name).lifetimes
     assert packing.overhead(lifetimes, "by size") == 0
-    assert (packing.overhead(lifetimes, "by birth") > 0) == (name in ("unet", "bert_base"))
+    # On a CPU device 3 x 3 convolutions have scratch tensors, too.
+    more = {"resnet50", "inception_v1"} if vklab.devices()[0].is_cpu else set()
+    missed = {"unet", "bert_base", *more}
+    assert (packing.overhead(lifetimes, "by birth") > 0) == (name in missed)
     values = offload.values_of(recorded(name))
     idle = max(offload.live_bytes(values, offload.gaps_of(values)))
     assert (idle < max(offload.live_bytes(values))) == (name == "bert_base")

@@ -35,7 +35,7 @@ def machines(small_first: bool) -> list[DeviceInfo]:
 
 # Rows and columns of the products. Results of the first size are no multiple of SMALL's alignment;
 # for the second, LARGE takes a tile that is too large for SMALL's shared memory.
-ODD, WIDE = (190, 1000), (250, 1024)
+ODD, WIDE = (190, 1000), (2000, 1024)
 
 
 def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None,
@@ -51,7 +51,8 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None,
     for k in range(4):
         nodes += [helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"m{k}"),
                   helper.make_node("Softmax", [f"m{k}"], [f"s{k}"], f"s{k}"),
-                  helper.make_node("Tanh", [f"s{k}"], [f"v{k + 1}"], f"t{k}")]  # fmt: skip
+                  helper.make_node("MatMul", [f"s{k}", f"w{k}"], [f"v{k + 1}"],
+                                   f"t{k}")]  # fmt: skip
         weights[f"w{k}"] = np.ones((size[1], size[1]), np.float32)
         place |= {f"[mst]{k}": k % 2}
     source = model(nodes, [value("v0", size)], ["v4"], weights)
