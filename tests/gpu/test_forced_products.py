@@ -18,11 +18,12 @@ FORCED = {
     "rows at once": "matmul_rows", "tiled 32x32x16 by 4x4": "matmul_tiled",
     "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 128x128x16": "matmul_tiled",
 }  # fmt: skip
+UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131)]
 SIZES = {
+    "shared rows": UGLY[1:],  # it shares the loads of four rows or more
     "one row": [(1, 7, 5), (1, 64, 4096), (1, 129, 68)],
     "rows at once": [(2, 4, 4), (3, 132, 20), (16, 260, 36), (9, 1028, 4)],
 }
-UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131)]
 
 
 @pytest.mark.parametrize("relu", [False, True], ids=["plain", "fused"])
