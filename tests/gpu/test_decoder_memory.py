@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from vklab.llm import perplexity
 from vklab.llm.decoder import Decoder
 from vklab.llm.gguf import read_gguf
 from vklab.llm.tokenizer import Tokenizer
-from vklab.runtime import open_devices
+from vklab.runtime import open_devices, upload
+from vklab.runtime.observe import each_variant
+from vklab.vulkan.memory import DEVICE_LOCAL, Allocator, Buffer
 
 DATA = Path(__file__).parents[2] / "data"
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -55,6 +58,37 @@ def test_matrices_beyond_a_binding_are_cut_between_rows(cache, device, monkeypat
     with pytest.raises(PlanError, match=r"the cache past_key.0: .* takes \d+ bytes; a kernel on "
                                         r".* reads 1024 at most: choose a smaller context"):
         Decoder(file, device, cache=cache)
+
+
+@pytest.mark.usefixtures("unmapped")
+def test_a_load_copies_neither_a_table_nor_a_cache_on_the_host(device, monkeypatch):
+    monkeypatch.setattr(upload, "STAGING_BYTES", 1 << 20)
+    file = llama_models.tiny_model(width=256, hidden=512, vocabulary=1 << 15,
+                                   **{"llama.context_length": 4096})
+    table, context = file.tensor("token_embd.weight").size_bytes, 4096
+
+    def peak():
+        tracemalloc.start()
+        try:
+            with Decoder(file, device, context) as decoder:
+                assert decoder.sizes.cache_bytes >= 4 << 20
+                return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    with each_variant.applied(each_variant.Variant(as_gpu=True), device):  # splits blocks
+        Decoder(file, device, context).close()  # makes the kernels
+        assert peak() < 4 << 20 < table // 2
+
+
+def test_staging_takes_little_of_the_hosts_memory(opened, monkeypatch):
+    types = tuple(replace(each, bits=each.bits & ~DEVICE_LOCAL)
+                  for each in opened.device.info.memory_types)  # fmt: skip
+    monkeypatch.setattr(opened.device, "info", replace(opened.device.info, memory_types=types))
+    allocator = Allocator(opened.device)
+    with (Buffer(allocator, upload.STAGING_BYTES, "staging"), Buffer(allocator, 64, "staging"),
+          Buffer(allocator, 64, "readback")):  # fmt: skip
+        assert upload.STAGING_BYTES < allocator.reserved_bytes <= 32 << 20
 
 
 @pytest.mark.full

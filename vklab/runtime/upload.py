@@ -16,9 +16,9 @@ from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["STAGING_BYTES", "Staging", "array_bytes", "upload"]
+__all__ = ["STAGING_BYTES", "Staging", "array_bytes", "pieces", "upload"]
 
-STAGING_BYTES = 16 << 20
+STAGING_BYTES = 8 << 20
 
 
 def array_bytes(array: np.ndarray) -> memoryview:
@@ -36,31 +36,29 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
         parts: byte offset in the buffer and array, for each array.
     """
     if (mapped := target.mapped) is not None:
-        for offset, data in _pieces(parts):
-            mapped[offset : offset + len(data)] = data
+        for offset, piece in pieces(parts):
+            np.ndarray(piece.shape, piece.dtype, mapped, offset)[...] = piece
         return
     # A generator may make arrays one by one, and its bytes are not known before.
     size = sum(array.nbytes for _, array in parts) if isinstance(parts, list) else STAGING_BYTES
     with Staging(opened, "staging", min(size or 4, STAGING_BYTES)) as staging:
-        for offset, data in _pieces(parts):
-            for start in range(0, len(data), STAGING_BYTES):
-                piece = data[start : start + STAGING_BYTES]
-                staging.view[: len(piece)] = piece
-                staging.copy(staging.buffer, target, len(piece), 0, offset + start)
+        for offset, piece in pieces(parts):
+            np.ndarray(piece.shape, piece.dtype, staging.view)[...] = piece
+            staging.copy(staging.buffer, target, piece.nbytes, 0, offset)
 
 
-def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memoryview]]:
-    """Yield offsets and bytes; an array that is not row-major is copied a few rows at a time."""
+def pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield arrays as views of at most STAGING_BYTES, with the offsets of their bytes."""
     for offset, array in parts:
-        axis = next((axis for axis, dim in enumerate(array.shape) if dim > 1), 0)
-        if array.flags.c_contiguous or not array.size:
-            yield offset, array_bytes(array)
+        if array.nbytes <= STAGING_BYTES:
+            yield from [(offset, array)] if array.size else []
             continue
+        array = array.reshape(-1).view(np.uint8) if array.flags.c_contiguous else array
+        axis = next(axis for axis, dim in enumerate(array.shape) if dim > 1)
         row = array.nbytes // array.shape[axis]
-        step = max(1, STAGING_BYTES // row)
-        for start in range(0, array.shape[axis], step):
-            window = (slice(None),) * axis + (slice(start, start + step),)
-            yield offset + start * row, array_bytes(array[window])
+        step, before = max(1, STAGING_BYTES // row), (slice(None),) * axis
+        yield from pieces((offset + start * row, array[(*before, slice(start, start + step))])
+                          for start in range(0, array.shape[axis], step))  # fmt: skip
 
 
 class Staging:

@@ -20,7 +20,7 @@ __all__ = ["Allocator", "Block", "Buffer", "DeviceMemory", "FreeRanges", "buffer
            "choose_memory_type"]  # fmt: skip
 
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
-BLOCK_BYTES = 64 << 20
+BLOCK_BYTES, HOST_BLOCK_BYTES = 64 << 20, 8 << 20  # of memory on the device, and on the host
 USAGE = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
 # Kind of buffer -> (required memory flags, preferred memory flags).
 KINDS = {
@@ -203,10 +203,10 @@ class Allocator:
                 if offset is not None:
                     return block, offset
         # A buffer of more than half a block gets its own block, which wastes no memory.
-        block_bytes = size if size > BLOCK_BYTES // 2 else BLOCK_BYTES
-        room = self.available_bytes(self.device.info.memory_types[type_index].heap)
-        if block_bytes > room >= size:
-            block_bytes = size
+        memory_type = self.device.info.memory_types[type_index]
+        usual = BLOCK_BYTES if memory_type.bits & DEVICE_LOCAL else HOST_BLOCK_BYTES
+        room = self.available_bytes(memory_type.heap)
+        block_bytes = usual if 2 * size <= usual <= room else size
         if size > room:
             raise OutOfMemoryError(
                 "vkAllocateMemory",

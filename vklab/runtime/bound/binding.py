@@ -291,8 +291,8 @@ def _by_name(session: Any, given: tuple[Any, ...], states: Mapping[str, str]) ->
             if unknown:
                 raise ModelError(f"state {infos[name]}: give its first value, because the size of "
                                  f"{unknown[0]} is not known")  # fmt: skip
-            shape = tuple(d if isinstance(d, int) else sizes[d] for d in infos[name].shape)
-            fed[name] = np.zeros(shape, infos[name].dtype)
+            whole = [d if isinstance(d, int) else sizes[d] for d in infos[name].shape]
+            fed[name] = np.broadcast_to(np.zeros((), infos[name].dtype), whole)  # no memory
     return fed
 
 

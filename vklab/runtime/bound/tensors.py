@@ -145,10 +145,15 @@ class DeviceTensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         view = self.home.view(self.key)
+        value = on_host(self.name, value)
+        if view is None and index is ... and isinstance(value, np.ndarray) and (
+            (value.dtype, value.shape) == (self.dtype, self.shape)
+        ):  # without a further copy on the host
+            self.home.write(self.key, value)
+            return
         array = view
         if array is None:  # all of it is written, or some of it is changed
             array = np.empty(self.shape, self.dtype) if index is ... else self.home.read(self.key)
-        value = on_host(self.name, value)
         given = getattr(value, "dtype", None)
         if given is not None and str(given).removeprefix("torch.") != str(array.dtype):
             raise ModelError(f"{self} is written with {given}; convert the value to {array.dtype}")
