@@ -65,7 +65,7 @@ def test_rows_are_written_and_read(name, form, device):
     assert not found.get("counters", np.zeros(1)).any()  # ready for the next layer
 
 
-# One step with heads that divide a subgroup of lavapipe; groups that fill no workgroup, odd lengths.
+# One step; heads divide a subgroup of lavapipe, groups fill no workgroup, lengths are odd.
 STEPS = {
     "groups of 3": Case([1031, 300], [1, 1], heads=9, kv_heads=3, size=64, context=1100,
                         kind="F16", turned=64),

@@ -61,4 +61,5 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
                  "FOLD": max(waves * rows * push["size"], 4 * lanes)}  # fmt: skip
     push |= {"parts": parts, "least": LEAST, "tiles": tiles}
     return replace(dispatch, kernel="cache_attention_registers", push=tuple(push.items()),
-                   constants=tuple(constants.items()), workgroups=(parts, tiles, heads))  # fmt: skip
+                   constants=tuple(constants.items()),
+                   workgroups=(parts, tiles, heads))  # fmt: skip
