@@ -22,7 +22,7 @@ __all__ = ["Cached", "Judged", "Reading", "Stepped"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How a model reads the chunks of a text.
+    """A way to read the chunks of a text, and the devices for it.
 
     Attributes:
         by_steps: read the judged tokens one at a time, with the kernels of one row and the cache

@@ -12,7 +12,7 @@ from vklab import settings
 from vklab.plan import block_units
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose"]
+__all__ = ["choose", "is_able"]
 
 PIECE = 8  # elements of a row that an invocation has
 MOST_QUERIES = 4  # of a workgroup
