@@ -11,6 +11,7 @@ from small_models import ROOT
 
 from vklab import settings
 from vklab.graph import passes, shapes
+from vklab.llm.build import BoundedCache
 from vklab.llm.llama import llama_graph
 from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
@@ -110,9 +111,9 @@ def test_weights_too_large_for_halves_stay_blocks(monkeypatch):
     assert chosen(product(64, "Q4_K", 512, 96), info)[0][0] == "matmul_blocks"
 
 
-def decoding(model, **inputs):
+def decoding(model, bounded=None, **inputs):
     """Return the dispatches of one token, fused for a GPU."""
-    graph = llama_graph(model)
+    graph = llama_graph(model, bounded=bounded)
     sizes = {"batch": 1, "steps": 1, "past": 3, **inputs}
     graph = passes.run(shapes.infer(shapes.bind(graph, sizes)))
     return graph, fusion.fuse(graph, lowering.lower(graph), GPU)
@@ -129,8 +130,8 @@ def products(fused):
 def test_a_layer_has_no_dispatch_for_norms_and_gates():
     _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
     found = kernels(fused)
-    # q, k, v, output, gate with up, down, logits
-    assert len(products(fused)) == 7 and "normalize" not in found
+    # q with k, v (which stores into the cache), output, gate with up, down, logits
+    assert len(products(fused)) == 6 and "normalize" not in found
     gated = [d for d in fused.dispatches if dict(d.defines).get("GATED") == "1"]
     assert len(gated) == 1 and dict(gated[0].defines)["NORM"] == "1"
     assert [name for name, _ in gated[0].reads] == ["a_buffer", "b_buffer", "g_buffer", "w_buffer"]
@@ -146,6 +147,22 @@ def test_each_is_left_out_by_its_name(left_out, normalized, gated):
     assert sum(dict(d.defines).get("GATED") == "1" for d in fused.dispatches) == gated
 
 
+def test_queries_keys_and_values_are_one_product():
+    for kinds, further in (({}, ["2"]), ({"attn_v": "Q6_K"}, ["1"]), ({"attn_k": "Q6_K"}, []),
+                           ({"attn_k": "F16", "attn_v": "F16"}, ["1"])):  # fmt: skip
+        _, fused = decoding(tiny_model(width=256, hidden=512, layers=1, kinds=kinds),
+                            BoundedCache())  # fmt: skip
+        made = [d for d in fused.dispatches if "FURTHER" in dict(d.defines)]
+        assert [dict(d.defines)["FURTHER"] for d in made] == further, kinds
+        for dispatch in made:
+            sizes, push = [info.dims[-1] for _, info in dispatch.writes], dict(dispatch.push)
+            assert push["n"] == sum(sizes) and push["n1"] == sizes[0]
+            assert push["n2"] == sum(sizes[:2]) and len(sizes) == int(further[0]) + 1
+    with settings.settings(DISABLE_PASSES="join_rows"):
+        _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
+    assert len(products(fused)) == 7
+
+
 def test_norms_of_heads_and_biases_keep_their_dispatches():
     _, fused = decoding(tiny_model("qwen3", width=256, hidden=512, layers=1))
     assert kernels(fused).count("normalize") == 2  # of the heads of queries and keys
@@ -156,7 +173,7 @@ def test_norms_of_heads_and_biases_keep_their_dispatches():
 def test_gate_and_up_in_different_formats_stay_two_products():
     model = tiny_model(width=256, hidden=512, layers=1, kinds={"ffn_up": "Q4_K"})
     _, fused = decoding(model)
-    assert len(products(fused)) == 8 and "normalize" not in kernels(fused)
+    assert len(products(fused)) == 7 and "normalize" not in kernels(fused)
 
 
 def test_a_norm_with_another_reader_stays():
@@ -242,7 +259,11 @@ def test_a_machine_without_a_compiler_has_the_kernels():
         gated = block_units.gated(plain, plain, plain.writes[0][1])
         x, scale = TensorInfo("x", "float32", (1, 256)), TensorInfo("s", "float32", (256,))
         normed = [block_units.normed(each, x, scale, 1e-5) for each in (plain, gated)]
-        assert all(map(is_stock, (plain, gated, *normed))), name
+        joined = [block_units.joined(normed[0], normed[0])]
+        joined.append(block_units.joined(joined[0], normed[0]))
+        assert all(map(is_stock, (plain, gated, *normed, *joined))), name
+        assert block_units.joined(joined[1], normed[0]) is None, "three are enough"
+        assert block_units.joined(plain, plain) is None, "others have no kernel"
         *halves, multiplied = variants.choose(product(64, name, count=64), GPU)
         assert is_stock(multiplied) and all(map(is_stock, halves[1:])), name
 
