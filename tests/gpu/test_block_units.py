@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import llama_models
 import numpy as np
 import pytest
 from block_cases import moderate_blocks
@@ -19,7 +18,6 @@ from tiers import seeds
 import vklab
 from vklab import settings
 from vklab.graph.graph import Graph, Node
-from vklab.llm.decoder import Decoder
 from vklab.ops.blocks import FORMATS, words
 from vklab.plan.tuning import wide_blocks
 from vklab.quantization import blocks
@@ -248,17 +246,3 @@ def test_products_of_bits_use_the_same_kernel(kind, device):
         exact, kernels = run(graph, device, x)
     assert kernels == ["matmul_nbits"]
     check(exact - added, x, weights, True)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "F16", "Q6_K", "Q5_0", "F32"))
-def test_queries_keys_and_values_in_one_dispatch_are_those_of_three(name, device):
-    file, found = llama_models.tiny_model(width=256, hidden=512, kinds={"blk": name}), []
-    for left_out in ("join_rows", ""):
-        with settings.settings(DISABLE_PASSES=left_out), Decoder(
-            file, device, context=64, batch=3
-        ) as decoder:
-            decoder.prompt([[3, 1, 4], [1, 5], [9]])
-            decoder.step([2, 6, 5])
-            found.append(decoder.logits)
-    assert (found[0] == found[1]).all() and np.isfinite(found[0]).all()

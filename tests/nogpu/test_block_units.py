@@ -11,7 +11,6 @@ from small_models import ROOT
 
 from vklab import settings
 from vklab.graph import passes, shapes
-from vklab.llm.build import BoundedCache
 from vklab.llm.llama import llama_graph
 from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
@@ -111,9 +110,9 @@ def test_weights_too_large_for_halves_stay_blocks(monkeypatch):
     assert chosen(product(64, "Q4_K", 512, 96), info)[0][0] == "matmul_blocks"
 
 
-def decoding(model, bounded=None, **inputs):
+def decoding(model, **inputs):
     """Return the dispatches of one token, fused for a GPU."""
-    graph = llama_graph(model, bounded=bounded)
+    graph = llama_graph(model)
     sizes = {"batch": 1, "steps": 1, "past": 3, **inputs}
     graph = passes.run(shapes.infer(shapes.bind(graph, sizes)))
     return graph, fusion.fuse(graph, lowering.lower(graph), GPU)
@@ -145,22 +144,6 @@ def test_each_is_left_out_by_its_name(left_out, normalized, gated):
         _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
     assert kernels(fused).count("normalize") == normalized
     assert sum(dict(d.defines).get("GATED") == "1" for d in fused.dispatches) == gated
-
-
-def test_queries_keys_and_values_are_one_product():
-    for kinds, further in (({}, ["2"]), ({"attn_v": "Q6_K"}, ["1"]), ({"attn_k": "Q6_K"}, []),
-                           ({"attn_k": "F16", "attn_v": "F16"}, ["1"])):  # fmt: skip
-        _, fused = decoding(tiny_model(width=256, hidden=512, layers=1, kinds=kinds),
-                            BoundedCache())  # fmt: skip
-        made = [d for d in fused.dispatches if "FURTHER" in dict(d.defines)]
-        assert [dict(d.defines)["FURTHER"] for d in made] == further, kinds
-        for dispatch in made:
-            sizes, push = [info.dims[-1] for _, info in dispatch.writes], dict(dispatch.push)
-            assert push["n"] == sum(sizes) and push["n1"] == sizes[0]
-            assert push["n2"] == sum(sizes[:2]) and len(sizes) == int(further[0]) + 1
-    with settings.settings(DISABLE_PASSES="join_rows"):
-        _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
-    assert len(products(fused)) == 7
 
 
 def test_norms_of_heads_and_biases_keep_their_dispatches():
@@ -259,11 +242,7 @@ def test_a_machine_without_a_compiler_has_the_kernels():
         gated = block_units.gated(plain, plain, plain.writes[0][1])
         x, scale = TensorInfo("x", "float32", (1, 256)), TensorInfo("s", "float32", (256,))
         normed = [block_units.normed(each, x, scale, 1e-5) for each in (plain, gated)]
-        joined = [block_units.joined(normed[0], normed[0])]
-        joined.append(block_units.joined(joined[0], normed[0]))
-        assert all(map(is_stock, (plain, gated, *normed, *joined))), name
-        assert block_units.joined(joined[1], normed[0]) is None, "three are enough"
-        assert block_units.joined(plain, plain) is None, "others have no kernel"
+        assert all(map(is_stock, (plain, gated, *normed))), name
         *halves, multiplied = variants.choose(product(64, name, count=64), GPU)
         assert is_stock(multiplied) and all(map(is_stock, halves[1:])), name
 

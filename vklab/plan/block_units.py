@@ -15,7 +15,7 @@ from vklab.ops import registry
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "Sizes", "gated", "joined", "normed", "of", "sized", "steps",
+__all__ = ["KERNELS", "Sizes", "gated", "normed", "of", "sized", "steps",
            "unit"]  # fmt: skip
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
@@ -48,9 +48,6 @@ class Sizes(NamedTuple):
 
 # Sizes that fit every device, until `tuning.block_sizes` chooses better ones.
 MODEST = Sizes(128)
-# Further matrices of one dispatch: queries, keys and values are three.
-MOST_JOINED = 2
-FIXED = ("K", "ROWS", "SUBGROUP")  # constants that do not depend on Sizes
 
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
@@ -158,34 +155,6 @@ def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
         writes=(("y_buffer", result),), flops=up.flops + gate.flops,
         defines=_with(up.defines, "GATED", "1"),
     )  # fmt: skip
-
-
-def joined(one: Dispatch, other: Dispatch) -> Dispatch | None:
-    """Return two products of the same normalised rows of A as one dispatch; None if they differ.
-
-    Args:
-        one: a product, or several that are joined already.
-        other: the product to add, as `of` returns it.
-    """
-    count = int(dict(one.defines).get("FURTHER", "0")) + 1
-    own = tuple(pair for pair in one.defines if pair[0] != "FURTHER")
-    first, second = dict[str, Any](one.push), dict[str, Any](other.push)
-    alike = [(each.kernel, defines, push["m"], push["epsilon"],
-              *map(dict[str, Any](each.constants).get, FIXED))
-             for each, defines, push in ((one, own, first), (other, other.defines, second))]
-    is_plain = not any(each.epilogue or each.prologue for each in (one, other))
-    is_normed = (dict(own)["NORM"], dict(own)["GATED"]) == ("1", "0")
-    if alike[0] != alike[1] or not is_plain or not is_normed or count > MOST_JOINED:
-        return None
-    ends = {"n1": first["n"]} if count == 1 else {"n2": first["n"]}
-    push = first | {"n": first["n"] + second["n"], "n2": first["n"] + second["n"]} | ends
-    made = replace(
-        one, reads=(*one.reads, (f"b{count}_buffer", dict(other.reads)["b_buffer"])),
-        writes=(*one.writes, (f"y{count}_buffer", other.writes[0][1])),
-        push=tuple(push.items()), flops=one.flops + other.flops,
-        defines=(*own, ("FURTHER", str(count))),
-    )  # fmt: skip
-    return sized(made, MODEST)
 
 
 def normed(
