@@ -17,8 +17,10 @@ __all__ = ["choose", "is_able"]
 PIECE = 8  # elements of a row that an invocation has
 MOST_QUERIES = 4  # of a workgroup
 # Invocations of a workgroup, and keys that each of its streams reads at once; the fewest keys of a
-# part, below which one workgroup is faster than the combination of several; and workgroups in all.
-WORKGROUP, OWN, LEAST, GROUPS = 256, 4, 256, 132
+# part; and workgroups in all. On an H200 (32 layers of 8B with short products, us a token after 8,
+# 200, 1,000 and 4,096): 1,149, 1,210, 1,240, 1,390; with at least 256 keys a part 1,145, 1,247,
+# 1,342, 1,389; with 8 keys at once 1,183, 1,240, 1,321, 1,406; with 512 invocations 1,213 to 1,556.
+WORKGROUP, OWN, LEAST, GROUPS = 256, 4, 64, 132
 SHARE = 0.7  # of shared memory that sums may take
 
 
