@@ -43,11 +43,12 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def whole(kind: str) -> GgufFile:
-    """Return an undamaged model of one layer, with a vocabulary of a kind: "bpe" or "spm"."""
+def whole(kind: str, layers: int = 1) -> GgufFile:
+    """Return an undamaged model with a vocabulary of a kind: "bpe" or "spm"."""
     words = vocabularies.byte_bpe() if kind == "bpe" else vocabularies.sentencepiece()
     count = len(words["tokenizer.ggml.tokens"])
-    made = llama_models.tiny_model(layers=1, vocabulary=count, kinds={"attn": "F16", "ffn": "Q5_1"},
+    kinds = {"attn": "F16", "ffn": "Q5_1"}
+    made = llama_models.tiny_model(layers=layers, vocabulary=count, kinds=kinds,
                                    **{"llama.rope.freq_base": 5e5})  # fmt: skip
     return replace(made, metadata={**made.metadata, **words, "general.name": "tiny"})
 

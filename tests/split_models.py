@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,10 +21,13 @@ from vklab.types import Dispatch
 from vklab.vulkan import api
 
 NAMES = [info.name for info in vklab.devices()]
-LAVAPIPE = next(i for i, name in enumerate(NAMES) if "llvmpipe" in name)
-SWIFTSHADER = next(i for i, name in enumerate(NAMES) if "SwiftShader" in name)
-BOTH = [LAVAPIPE, SWIFTSHADER]
-LABELS = {index: f"{index}: {name}" for index, name in enumerate(NAMES)}
+# The devices, by the drivers of a machine without a GPU, unless TWO_DEVICES names two others.
+BOTH = [int(index) for index in os.environ.get("TWO_DEVICES", "").split(",") if index] or [
+    next(i for i, name in enumerate(NAMES) if driver in name)
+    for driver in ("llvmpipe", "SwiftShader")
+]
+LAVAPIPE, SWIFTSHADER = BOTH
+LABELS = {index: f"{index}: {NAMES[index]}" for index in BOTH}
 
 
 def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:

@@ -106,6 +106,7 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_TUNED", False, "choose kernels by the time model, ignoring `vklab tune`"),
     ("DISABLE_TEMPLATES", False, "plan every new shape in full, not as an earlier one"),
     ("DISABLE_INTEGER_DOT", False, "multiply int8 in float32, not by dot products"),
+    ("DISABLE_STEP_ATTENTION", False, "attention of one step by the kernel of many"),
     ("DISABLE_COUNTED_PARTS", False, "let no workgroup add up what others have written"),
     ("DISABLE_VARIANTS", False, "use the kernels that run on every device"),
     ("PRECISION", "", "of products: bf16x3 (float32 models), half-sums (float16 ones)"),

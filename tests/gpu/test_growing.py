@@ -107,10 +107,13 @@ def test_no_size_is_planned_in_full(device_index, name, made):
     proto, limits, feeds = MODELS[name]()
     with vklab.load(proto, device_index, upper_bounds=limits) as session:
         assert made == ["rewritten"]  # the plan at the bounds
+        kernels = set()
         for size in range(5, 64):
             session.run(feeds(size))
+            kernels.add(tuple((each.variant, each.constants) for each in session.plan.dispatches))
     assert made.count("rewritten") == 1 + made.count("traced")  # each by a trace alone
-    assert 0 < made.count("traced") <= 8  # where other kernels are chosen
+    # A trace for each choice of kernels; a rule may compare sizes and choose the same ones.
+    assert 0 < made.count("traced") <= 2 * len(kernels) < 30
 
 
 OPTIONS = {

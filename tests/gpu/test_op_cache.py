@@ -17,6 +17,7 @@ import vklab
 from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph.graph import Graph, Node
+from vklab.plan.tuning import cache_registers
 from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 
@@ -62,6 +63,34 @@ def test_rows_are_written_and_read(name, form, device):
         found = session.run(case.inputs())
     check(case, found)
     assert not found.get("counters", np.zeros(1)).any()  # ready for the next layer
+
+
+# One step; heads divide a subgroup of lavapipe, groups fill no workgroup, lengths are odd.
+STEPS = {
+    "groups of 3": Case([1031, 300], [1, 1], heads=9, kv_heads=3, size=64, context=1100,
+                        kind="F16", turned=64),
+    "groups of 5": Case([700, 0, 3], [1, 1, 1], heads=10, kv_heads=2, size=64, context=1100,
+                        kind="Q8_0", turned=64),
+    "padding": Case([256, 513], [1, 0], heads=10, kv_heads=2, size=64, context=701, kind="F16",
+                    turned=16, neighbours=True),
+    "alone": Case([257], [1], heads=2, kv_heads=2, size=32, context=300, kind="F16", turned=32),
+    "short": Case([4], [1], heads=4, kv_heads=2, size=32, context=64, kind="Q8_0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["joined", "counted"])
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.full
+def test_one_step_in_registers(name, form, device, monkeypatch):
+    monkeypatch.setattr(cache_registers, "is_able", lambda info: True)
+    case = STEPS[name]
+    for least in (8, 256):  # many parts, few parts
+        monkeypatch.setattr(cache_registers, "LEAST", least)
+        graph = case.graph(*FORMS[form])
+        with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+            check(case, session.run(case.inputs()))
+            used = "cache_attention_registers" in [each.kernel for each in session.plan.dispatches]
+            assert used == (form == "counted" or case.context <= 64)  # or two dispatches combine
 
 
 def check(case, found):

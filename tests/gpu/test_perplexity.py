@@ -9,11 +9,13 @@ import gguf_fuzz
 import llama_models
 import numpy as np
 import pytest
+from two_drivers import both
 
 from vklab import cli
 from vklab.errors import ModelError
 from vklab.llm import perplexity as measuring
 from vklab.llm.gguf_writer import write_gguf
+from vklab.llm.judged import Reading
 from vklab.llm.requantize import requantized
 from vklab.llm.tokenizer import Tokenizer
 from vklab.quantization import blocks
@@ -22,9 +24,9 @@ CONTEXT = 14
 TEXT = "hello world, hello worlds: 17 + 4 = 21; hold the low road well, old hero! " * 2
 
 
-def soft(kind):
+def soft(kind, layers=1):
     """Return a model that is not sure of anything, so that short floats change its mind."""
-    file = gguf_fuzz.whole(kind)
+    file = gguf_fuzz.whole(kind, layers)
     file.tensors["output_norm.weight"].data.view(np.float32)[:] *= 0.1
     return file
 
@@ -54,7 +56,7 @@ def value_of(logs, targets):
 def test_perplexity_and_divergence_are_those_of_float64(device):
     file = soft("bpe")
     short = requantized(file, "Q4_0", blocks.dequantize, blocks.quantize)
-    found = measuring.perplexity(short, TEXT, CONTEXT, file, device=device)
+    found = measuring.perplexity(short, TEXT, CONTEXT, file, how=Reading(device=device))
     (ours, targets), (theirs, _) = by_hand(short), by_hand(file)
     other = found.against
     assert found.tokens == len(targets) == found.chunks * (CONTEXT // 2 - 1)
@@ -74,17 +76,53 @@ def test_steps_of_one_row_judge_the_same_tokens(device):
     # The cache holds halves, and on GPUs a single row is rounded to eight bits.
     file = soft("bpe")
     logs, targets = by_hand(file)
-    found = measuring.perplexity(file, TEXT, CONTEXT, file, device=device, by_steps=True)
+    how = Reading(by_steps=True, device=device)
+    found = measuring.perplexity(file, TEXT, CONTEXT, file, how=how)
     assert found.tokens == len(targets)
     assert found.value == pytest.approx(value_of(logs, targets), rel=0.01)
     assert found.against.reference.value == pytest.approx(value_of(logs, targets), rel=1e-4)
     assert 0 < found.against.divergence < 1e-3
 
 
+def test_chunks_are_read_by_way_of_a_cache(device):
+    file = soft("bpe")
+    logs, targets = by_hand(file)
+    for cache, bound in (("F32", 1e-4), ("F16", 1e-3)):
+        how = Reading(cache=cache, device=device)
+        found = measuring.perplexity(file, TEXT, CONTEXT, file, how=how)
+        assert found.value == pytest.approx(value_of(logs, targets), rel=bound)
+        assert found.against.reference.value == pytest.approx(value_of(logs, targets), rel=1e-4)
+    with pytest.raises(ModelError, match="unknown format 'Q4_0' of a cache"):
+        measuring.perplexity(file, TEXT, CONTEXT, how=Reading(cache="Q4_0", device=device))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("steps", [False, True])
+def test_layers_on_two_devices(steps, tmp_path):
+    path, text = tmp_path / "model.gguf", tmp_path / "text.txt"
+    file = soft("bpe", layers=2)
+    write_gguf(path, file.metadata, file.tensors.values())
+    text.write_text(TEXT, "utf-8")
+    logs, targets = by_hand(file)
+    printed = both("""
+import sys
+from split_models import BOTH
+from vklab import cli
+line = ["perplexity", *sys.argv[1:3], "--against", sys.argv[1], "--context", sys.argv[3], "--json",
+        "--devices", ",".join(map(str, BOTH)), "--layers", "1", "--cache", "F32", *sys.argv[4:]]
+sys.stderr = sys.stdout  # the sizes on each device
+assert cli.main(line) == 0
+""", path, text, CONTEXT, *["--steps"] * steps)
+    assert "model.gguf, layer 0 on " in printed
+    facts = json.loads(printed[printed.index("{") :])
+    for found in (facts, facts["against"]):
+        assert found["perplexity"] == pytest.approx(value_of(logs, targets), rel=1e-4)
+
+
 def test_a_model_that_wants_a_first_token_gets_it_in_each_chunk(device):
     file = soft("spm")
     logs, targets = by_hand(file, begin=1)
-    found = measuring.perplexity(file, TEXT, CONTEXT, device=device)
+    found = measuring.perplexity(file, TEXT, CONTEXT, how=Reading(device=device))
     assert found.value == pytest.approx(value_of(logs, targets), rel=1e-4)
 
 
@@ -135,4 +173,4 @@ def test_logits_that_are_not_finite_are_an_error(device):
     norm = file.tensors["output_norm.weight"]
     norm.data.view(np.float32)[:] = np.inf
     with pytest.raises(ModelError, match="not finite"):
-        measuring.perplexity(file, TEXT, CONTEXT, device=device)
+        measuring.perplexity(file, TEXT, CONTEXT, how=Reading(device=device))

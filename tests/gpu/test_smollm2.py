@@ -13,6 +13,7 @@ import trained_model
 import vklab
 from vklab.llm import perplexity as measuring
 from vklab.llm.gguf import read_gguf
+from vklab.llm.judged import Reading
 from vklab.llm.models import model_graph
 from vklab.llm.tokenizer import Tokenizer
 
@@ -58,5 +59,5 @@ def test_logits_are_those_of_float64(device):
 
 def test_perplexity_is_llama_cpps(device):
     found = measuring.perplexity(file(), trained_model.held_out(), CONTEXT, most_chunks=CHUNKS,
-                                 device=device)  # fmt: skip
+                                 how=Reading(device=device))  # fmt: skip
     assert found.value == pytest.approx(PERPLEXITY, rel=0.001), found

@@ -11,6 +11,7 @@ from tiers import seeds
 
 import vklab
 from vklab.llm import perplexity as measuring
+from vklab.llm.judged import Reading
 from vklab.llm.models import model_graph
 
 STEPS, FEW, ALL = 48, 2, 227  # tokens of a row of logits; chunks of the held-out text
@@ -54,7 +55,8 @@ def check(kind, chunks, device):
     """Demand a format's perplexity within its bounds, and return what was measured."""
     reference = trained_model.in_format("F32" if kind != "F32" else "F16")
     found = measuring.perplexity(trained_model.in_format(kind), trained_model.held_out(),
-                                 against=reference, most_chunks=chunks, device=device)
+                                 against=reference, most_chunks=chunks,
+                                 how=Reading(device=device))  # fmt: skip
     print(found, found.against)
     assert abs(found.against.change) < CHANGE[kind], found
     peer = LLAMA_CPP["F16" if kind == "F32" else kind][chunks or ALL]
@@ -76,8 +78,9 @@ def test_perplexity_of_some_chunks(kind, device):
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M"])
 def test_perplexity_by_steps(kind, device):
     file = trained_model.in_format(kind)
-    found = measuring.perplexity(file, trained_model.held_out(), most_chunks=FEW, device=device,
-                                 against=trained_model.in_format("F32"), by_steps=True)  # fmt: skip
+    found = measuring.perplexity(file, trained_model.held_out(), most_chunks=FEW,
+                                 against=trained_model.in_format("F32"),
+                                 how=Reading(by_steps=True, device=device))  # fmt: skip
     assert abs(found.against.change) < CHANGE[kind], found
     assert found.value == pytest.approx(LLAMA_CPP[kind][FEW], rel=0.003), found
 

@@ -150,7 +150,7 @@ def test_a_language_model_is_tuned_by_steps_of_one_token(device, known, tmp_path
     on = ["--json", "--limit", "60", "--device", str(device)]
     assert cli.main(["tune", str(path), *on]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["kept"] == len(found["rows"]) > 4 and found["whole"]["difference"] == 0
+    assert found["kept"] == len(found["rows"]) > 3 and found["whole"]["difference"] == 0
     assert all(row["problem"].startswith("matvec_units") for row in found["rows"])
     with Decoder(path, device, context=64) as decoder:
         steps = decoder.model.binding(1).program.chunk.steps

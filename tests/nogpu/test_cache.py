@@ -107,6 +107,37 @@ def test_a_cpu_has_small_workgroups(size, kind, lanes):
     assert [variants.choose(each, gpu) for each in dispatches] == [(each,) for each in dispatches]
 
 
+def test_one_step_keeps_its_queries_in_registers():
+    gpu = fake_device({"minSubgroupSize": 32, "maxComputeSharedMemorySize": 49152},
+                      type="discrete", subgroup_size=32,
+                      subgroup_operations=frozenset({"arithmetic", "shuffle"}))  # fmt: skip
+    for more, workgroups, rows, pieces in (
+        ({}, (16, 1, 8), 4, 16),
+        ({"kind": "Q8_0", "size": 64, "kv_heads": 4}, (16, 2, 4), 4, 8),
+        ({"heads": 6, "kv_heads": 2, "batch": 3}, (21, 1, 6), 4, 16),
+        ({"heads": 2, "kv_heads": 2}, (64, 1, 2), 1, 16),
+        ({"context": 64}, (1, 1, 8), 4, 16),
+    ):
+        [dispatch] = attention(is_counted=True, **more)
+        [made] = variants.choose(dispatch, gpu)
+        constants, push = dict(made.constants), dict(made.push)
+        assert made.kernel == "cache_attention_registers" and made.workgroups == workgroups
+        assert (constants["ROWS"], constants["PIECES"]) == (rows, pieces)
+        assert workgroups[:2] == (push["parts"], push["tiles"])
+        assert push["parts"] <= dict(dispatch.push)["parts"]  # what its scratch has room for
+        assert (made.reads, made.writes) == (dispatch.reads, dispatch.writes)
+        with settings.settings(DISABLE_STEP_ATTENTION=True):
+            assert variants.choose(dispatch, gpu) == (dispatch,)
+    for more in ({"steps": 2}, {"kind": "F32"}, {"size": 96}, {"size": 16, "heads": 128},
+                 {"size": 512}):  # fmt: skip
+        [dispatch] = attention(is_counted=True, **more)
+        assert variants.choose(dispatch, gpu) == (dispatch,)
+    [dispatch] = attention(is_counted=True)
+    for other in (replace(gpu, subgroup_operations=frozenset({"arithmetic"})),
+                  replace(gpu, type="cpu"), fake_device(type="discrete")):  # fmt: skip
+        assert variants.choose(dispatch, other)[0].kernel == "cache_attention"
+
+
 def test_one_workgroup_samples_where_memory_is_not_shared():
     inputs = [TensorInfo("logits", "float32", (2, 5000)), TensorInfo("recent", "int32", (2, 64)),
               TensorInfo("step", "int32", (2,)), TensorInfo("options", "uint32", (1, 12))]

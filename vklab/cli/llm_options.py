@@ -1,4 +1,4 @@
-"""Options that `vklab generate` and `vklab chat` share, and the loading of their model."""
+"""Options that commands of language models share, and the loading of their model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vklab.llm.sampling import SamplingOptions
 
 __all__ = ["Cache", "Context", "Device", "Devices", "Layers", "MaxTokens", "MinP", "Model",
            "RepeatPenalty", "Seed", "Stop", "Temperature", "TopK", "TopP", "as_facts", "load",
-           "say_end", "stdin_lines"]  # fmt: skip
+           "say_end", "say_sizes", "stdin_lines", "where"]  # fmt: skip
 
 USUAL = SamplingOptions()
 Where = tuple[str | None, str | None, str | None]
@@ -80,22 +80,34 @@ def load(
         cache: value of --cache.
         is_quiet: print no sizes.
     """
+    def report(sizes: Sizes) -> None:
+        if not is_quiet:
+            say_sizes(path.name, sizes)
+
+    with console.spinner(f"loading {path.name}") as progress:
+        return language_model.load(path, context=context, cache=cache, progress=progress,
+                                   report=report, **where(placed))  # fmt: skip
+
+
+def say_sizes(name: str, sizes: Sizes) -> None:
+    """Print a model's bytes on each device on stderr."""
+    for part in sizes.parts:
+        what = f"{name}, {part.layers}" if part.layers else name
+        console.warn(f"{what} on {part.device}: {part}")
+
+
+def where(placed: Where) -> dict[str, Any]:
+    """Return the arguments `device`, `devices` and `layers` of a decoder.
+
+    Args:
+        placed: values of --device, --devices and --layers.
+    """
     device, devices, layers = placed
     if layers is not None and not all(number.strip().isdigit() for number in layers.split(",")):
         raise typer.BadParameter(f"--layers {layers}: write a number, or several as in 8,12")
-
-    def report(sizes: Sizes) -> None:
-        for part in () if is_quiet else sizes.parts:
-            what = f"{path.name}, {part.layers}" if part.layers else path.name
-            console.warn(f"{what} on {part.device}: {part}")
-
     names = [name.strip() for name in devices.split(",")] if devices else None
-    with console.spinner(f"loading {path.name}") as progress:
-        return language_model.load(
-            path, device, context, cache, progress=progress, report=report,
-            devices="all" if devices == "all" else names,
-            layers=None if layers is None else [int(number) for number in layers.split(",")],
-        )  # fmt: skip
+    return {"device": device, "devices": "all" if devices == "all" else names,
+            "layers": None if layers is None else [int(each) for each in layers.split(",")]}
 
 
 def stdin_lines() -> Iterator[str]:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from vklab.cli import console
-from vklab.cli.inputs import Device
+from vklab.cli import console, llm_options
 from vklab.errors import ModelError
 from vklab.llm import gguf
 from vklab.llm import perplexity as measuring
+from vklab.llm.judged import Reading
 
 __all__ = ["perplexity"]
 
@@ -32,15 +32,22 @@ def perplexity(
         bool, typer.Option("--steps", help="Read the judged tokens one at a time, as a chat "
                            "generates, not a chunk at once.")
     ] = False,
-    device: Device = None,
+    cache: Annotated[
+        str | None, typer.Option(metavar="F16|F32|Q8_0", help="Read by a cache of this format. "
+                                 "Default: none, but F16 with --steps.")
+    ] = None,
+    device: llm_options.Device = None,
+    devices: llm_options.Devices = None,
+    layers: llm_options.Layers = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Measure how well a language model predicts a text; counted as llama.cpp counts."""
+    how = Reading(by_steps, cache, report=llm_options.say_sizes,
+                  **llm_options.where((device, devices, layers)))  # fmt: skip
     with console.bar("judging", " chunks") as progress:
         found = measuring.perplexity(
             gguf.read_gguf(model), _read(text), context,
-            None if against is None else gguf.read_gguf(against), chunks, device, progress,
-            by_steps,
+            None if against is None else gguf.read_gguf(against), chunks, progress, how,
         )  # fmt: skip
     if as_json:
         console.emit(_facts(found))

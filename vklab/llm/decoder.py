@@ -79,7 +79,7 @@ class Decoder:
         self.file = file if isinstance(file, GgufFile) else read_gguf(file)
         self.batch = batch
         wanted = placing.placement(device, devices, layers)
-        counts = len(wanted.devices) == 1 and cached_model.can_count_parts(wanted.devices[0].index)
+        counts = all(cached_model.can_count_parts(info.index) for info in wanted.devices)
         form = BoundedCache(cache, batch, counts)
         length = self._default_context(form, wanted) if context is None else context
         graph = models.model_graph(self.file, length, every_logit, form)

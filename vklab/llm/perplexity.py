@@ -12,22 +12,19 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vklab import draw
 from vklab.errors import ModelError
-from vklab.llm import models
-from vklab.llm.decoder import Decoder
 from vklab.llm.gguf import GgufFile
+from vklab.llm.judged import Judged, Reading
 from vklab.llm.tokenizer import Tokenizer
-from vklab.runtime import loading
 
-__all__ = ["CONTEXT", "HEADERS", "Comparison", "Judged", "Perplexity", "Stepped", "chunks",
-           "perplexity"]  # fmt: skip
+__all__ = ["CONTEXT", "HEADERS", "Comparison", "Perplexity", "chunks", "perplexity"]
 
 CONTEXT = 512
+WHOLE = Reading()
 HEADERS = ("model", "perplexity", "+-", "change", "mean KL", "same top-1")
 Progress = Callable[[int, int, str], None]
 
@@ -126,70 +123,14 @@ def chunks(tokens: Sequence[int], context: int, begin: int | None = None) -> np.
     return rows
 
 
-class Judged:
-    """A loaded model that returns the logits after the second half of a chunk.
-
-    Args:
-        file: the model.
-        context: the tokens of a chunk.
-        device: the device; default the fastest.
-    """
-
-    def __init__(self, file: GgufFile, context: int, device: int | str | None = None) -> None:
-        graph = models.model_graph(file, context, every_logit=True)
-        caches = [info for info in graph.inputs if info.name.startswith("past_")]
-        self.context = context
-        self._fed: dict[str, np.ndarray] = {"positions": np.arange(context)[None]}
-        for info in caches:
-            _, heads, _, size = info.shape
-            self._fed[info.name] = np.zeros((1, int(heads), 0, int(size)), np.float32)
-        self._session: Any = loading.load(graph, device, outputs=["logits"])
-
-    def logits(self, row: np.ndarray) -> np.ndarray:
-        """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
-        found = self._session.run({**self._fed, "tokens": row[None]})["logits"]
-        return found[0, self.context // 2 : -1]
-
-    def __enter__(self) -> Judged:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._session.close()
-
-
-class Stepped(Judged):
-    """A loaded model that reads the second half of a chunk token by token, as a chat generates.
-
-    Args:
-        file: the model.
-        context: the tokens of a chunk.
-        device: the device; default the fastest.
-    """
-
-    def __init__(self, file: GgufFile, context: int, device: int | str | None = None) -> None:
-        self.context = context
-        self._session = self._decoder = Decoder(file, device, context)
-
-    def logits(self, row: np.ndarray) -> np.ndarray:
-        """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
-        half, found = self.context // 2, []
-        self._decoder.rewind()
-        self._decoder.prompt(row[:half])
-        for token in row[half:-1]:
-            self._decoder.step(int(token))
-            found.append(self._decoder.logits[0])
-        return np.stack(found)
-
-
 def perplexity(
     file: GgufFile,
     text: str,
     context: int = CONTEXT,
     against: GgufFile | None = None,
     most_chunks: int | None = None,
-    device: int | str | None = None,
     progress: Progress | None = None,
-    by_steps: bool = False,
+    how: Reading = WHOLE,
 ) -> Perplexity:
     """Return the perplexity of a model on a text, compared with a reference if one is given.
 
@@ -199,10 +140,8 @@ def perplexity(
         context: the tokens of a chunk.
         against: the reference: a model with the same vocabulary, mostly the same in longer floats.
         most_chunks: the most chunks to count; default all.
-        device: the device; default the fastest.
         progress: called as (done, of, name) after each chunk.
-        by_steps: let the model, not the reference, read the judged tokens one at a time, with the
-            kernels of one row and the cache that a chat has.
+        how: how chunks are read, and on which devices; default whole, on the fastest one.
 
     Raises ModelError for a text that is too short, a context beyond the model's, and for two
     vocabularies.
@@ -217,9 +156,9 @@ def perplexity(
     if not len(rows):
         raise ModelError(f"at most {most_chunks} chunks are wanted; the least is 1")
     with contextlib.ExitStack() as stack:
-        judged = [stack.enter_context((Stepped if by_steps else Judged)(file, context, device))]
+        judged = [stack.enter_context(how.judged(file, context))]
         if against is not None:
-            judged.append(stack.enter_context(Judged(against, context, device)))
+            judged.append(stack.enter_context(how.reference().judged(against, context)))
         sums, divergence, same = _count(judged, rows, progress)
     shape = (len(rows), context)
     if against is None:

@@ -17,7 +17,7 @@ from vklab.types import TensorInfo
 __all__ = ["Stage", "layer_bytes", "layer_count", "split"]
 
 # A layer's attention, which reads and writes the layer's part of the cache.
-ATTENTION = "CacheAttention"
+ATTENTION, COUNTERS = "CacheAttention", "CacheCounters"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,12 @@ def split(graph: Graph, counts: Sequence[int], width: int) -> list[Stage]:
 def _cuts(graph: Graph) -> list[tuple[int, str]]:
     """Return where each layer begins: the number of its first node, and the hidden state's name.
 
-    A layer begins at the last place before its attention where a single value is still needed.
+    A layer begins at the last place before its attention where a single value is still needed,
+    beside counters, of which every part has its own.
     """
-    last_read = {name: number for number, node in enumerate(graph.nodes) for name in node.reads}
+    counters = _counters(graph)
+    last_read = {name: number for number, node in enumerate(graph.nodes) for name in node.reads
+                 if name not in counters}  # fmt: skip
     cuts, single, needed = list[tuple[int, str]](), (0, ""), set[str]()
     for number, node in enumerate(graph.nodes):
         if len(needed) == 1 and number:
@@ -90,6 +93,15 @@ def _cuts(graph: Graph) -> list[tuple[int, str]]:
         needed |= {name for name in node.outputs if last_read.get(name, -1) > number}
         needed -= {name for name in needed if last_read[name] <= number}
     return [(0, ""), *cuts[1:]]  # the embedding stays with the first layer
+
+
+def _counters(graph: Graph) -> set[str]:
+    """Return the names of values that are zeros before and after each attention, which counts."""
+    made = {name for node in graph.nodes if node.op_type == COUNTERS for name in node.outputs}
+    for node in graph.nodes:
+        if node.op_type == ATTENTION and made.intersection(node.inputs):
+            made.add(node.outputs[-1])
+    return made
 
 
 def _part(
@@ -103,6 +115,10 @@ def _part(
         hidden: the hidden state that they read; None for those of the first stage.
         given: the name of the hidden state that they make; "" for those of the last stage.
     """
+    given_counters = _counters(graph)
+    first = next((name for node in nodes for name in node.reads if name in given_counters), "")
+    if first and not any(first in node.outputs for node in nodes):
+        nodes = (Node(first, COUNTERS, ("lengths",), (first,), {}, "vklab", 1), *nodes)
     read = {name for node in nodes for name in node.reads}
     made = {name for node in nodes for name in node.outputs}
     inputs = tuple(info for info in graph.inputs if info.name in read)

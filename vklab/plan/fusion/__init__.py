@@ -22,6 +22,7 @@ from vklab.plan.fusion import (
     operands,
     parts,
     prologues,
+    same_rows,
     siblings,
 )
 from vklab.plan.fusion.flow import Flow
@@ -35,6 +36,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     epilogues.fuse_epilogues,
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
+    same_rows.join_rows,  # after norms: products that repeat one norm read the same rows
     prologues.fuse_prologues,
     operands.read_strided,  # after epilogues, which store a result transposed at no cost
     attention.join_attention,  # after read_strided: the joint kernel reads the same strides

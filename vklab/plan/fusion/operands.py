@@ -98,6 +98,6 @@ def _starting_at(flow: Flow, info: TensorInfo, start: int) -> TensorInfo | None:
     if first * flow.width(info) % flow.alignment:
         return None
     root = flow.roots[info.name]
-    name = f"{root}[{first}:{first + info.count - start}]"
+    name = f"{root}[{first}:]"  # its end is that of the root: a number here would fix a size
     flow.roots[name], flow.slices[name] = root, first
     return TensorInfo(name, info.dtype, (info.count - start,))

@@ -109,6 +109,8 @@ def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
         most //= 2
     share = n / (GROUPS * most // constants["SUBGROUP"])
     tiles = min(TILES, key=lambda count: abs(math.log2(count) - math.log2(share)))
+    if "FURTHER" in dict(dispatch.defines):  # no more than each of the products would have
+        tiles = max(count for count in TILES if count <= max(share, 1))
     few = n <= FEW_ROWS and 1 < block_units.steps(dispatch) <= FEW_STEPS
     is_wide = dict(dispatch.defines)["FORMAT"] == "Q6_K"
     return Sizes(most, 1, tiles, 2 if few and is_one and not is_gated and not is_wide else 1)

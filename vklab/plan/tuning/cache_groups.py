@@ -1,4 +1,4 @@
-"""Choose sizes of a language model's small kernels on a CPU device.
+"""Choose kernels and sizes of a language model's small dispatches, mostly for CPU devices.
 
 There a barrier saves and restores the registers of every invocation. Visited by lab 19.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import cache, registry
+from vklab.plan.tuning import cache_registers
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNELS", "can_share", "choose"]
@@ -41,6 +42,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         push["slices"] = min(push["runs"], SLICES)
         count = push["sequences"] * push["slices"]
         dispatch = replace(dispatch, push=tuple(push.items()), workgroups=registry.grid(count))
+    if dispatch.kernel == "cache_attention" and (made := cache_registers.choose(dispatch, info)):
+        return made
     if not info.is_cpu:
         return dispatch
     if dispatch.kernel == "sample_draw":  # whose loops it compiles for seconds

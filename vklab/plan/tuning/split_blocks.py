@@ -23,6 +23,7 @@ __all__ = ["apply", "fill"]
 # Pairs of bytes of a block's head, which comes first but in Q6_K. Others begin at 16 bytes.
 HEADS = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q5_1": 4, "Q6_K": 9}
 KERNELS = frozenset({"matvec_units", "unpack_units"})
+WEIGHTS = frozenset({"b_buffer", "g_buffer", "b1_buffer", "b2_buffer"})
 _NAME = re.compile(r"(.*):(codes|heads)(Q\w+)", re.S)
 
 
@@ -37,7 +38,7 @@ def apply(dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()) 
     if dispatch.kernel not in KERNELS or settings.get("DISABLE_PREPACK"):
         return dispatch
     name = dict(dispatch.defines)["FORMAT"]
-    weights = [(key, read) for key, read in dispatch.reads if key in ("b_buffer", "g_buffer")]
+    weights = [(key, read) for key, read in dispatch.reads if key in WEIGHTS]
     known = all(read.constant is not None and read.name not in resident for _, read in weights)
     if name not in HEADS or not known or storage.stored_dtype("uint16", info) != "uint16":
         return dispatch
