@@ -13,9 +13,9 @@ from typing import Any
 from vklab.ops import dtypes
 from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
-from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Operand, Pointwise
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Pointwise, StridedView
 
-__all__ = ["Units", "halves", "of", "shared", "suits", "wide"]
+__all__ = ["Units", "halves", "of", "suits", "wide"]
 
 # Sums of 32 bits that an invocation keeps in registers.
 MOST_SUMS = 128
@@ -92,7 +92,9 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     one, pairs = units.one, units.halves
     lanes = info.subgroup_size * tile.slices
     # Results pass through the tiles' memory, in lines that are 32 bytes longer than needed.
-    stored = one.m * (tile.columns * units.sum_bytes + 32) * tile.blocks * tile.slices
+    down = tile.m // tile.rows * one.m
+    stored = max(down * tile.slices * (tile.n * units.sum_bytes + 32),
+                 tile.blocks * one.m * (tile.columns * units.sum_bytes + 32))  # fmt: skip
     operands = 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
     return (
         not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
@@ -120,21 +122,18 @@ def wide(
     return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
 
 
-def shared(tile: Tile) -> tuple[tuple[str, str], ...]:
-    """Return the defines of a tile whose steps are shared by subgroups, or fetched in advance."""
-    pairs = (("SLICES", tile.slices), ("DEPTH", tile.depth))
-    return tuple((name, str(count)) for name, count in pairs if count > 1)
-
-
 def _in_fours(work: Pointwise) -> bool:
     """Tell whether four neighbours of a row are neighbours in all operands, or one element."""
-    if work.target is not None or not work.shape or work.shape[-1] % 4:
+    if not work.shape or work.shape[-1] % 4 or (work.target and not _is_row(work.target)):
         return False
-    return all(_is_aligned(operand) for operand in work.operands[1:])
+    return all(
+        operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
+        and (_is_row(operand.view) or not operand.view.strides[-1])
+        for operand in work.operands[1:]
+    )  # fmt: skip
 
 
-def _is_aligned(operand: Operand) -> bool:
-    *others, last = operand.view.strides
-    starts = (operand.view.start, *others) if last else (0,)
-    return (operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
-            and last in (0, 1) and not any(start % 4 for start in starts))  # fmt: skip
+def _is_row(view: StridedView) -> bool:
+    """Tell whether a view has rows that begin at multiples of four."""
+    *others, last = view.strides
+    return last == 1 and not any(start % 4 for start in (view.start, *others))
