@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_device import fake_device
 
 from vklab import settings
 from vklab.ops import registry
+from vklab.plan import fusion
+from vklab.plan.fusion import fours
+from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import prepack, register_products, tiles, variants
-from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
+from vklab.shader import compiler, toolchain
+from vklab.types import (
+    CooperativeMatrix,
+    Dispatch,
+    Formula,
+    Operand,
+    Pointwise,
+    StridedView,
+    TensorInfo,
+)
 
 HALF = ("float16", "float16", "float32", "float32")
 
@@ -80,6 +94,42 @@ def test_packed_weights_multiply_like_the_matrix(k, n, along_n):
         terms = padded[:, step * 32 + lane % 4 * 8 :][:, :8]
         sums[:, eighth * 8 + lane // 4] += terms @ lanes[step, eighth, lane]
     np.testing.assert_array_equal(sums[:, :n], a.astype(np.float32) @ matrix.astype(np.float32))
+
+
+def fused(view: StridedView, columns: int = 768, target: StridedView | None = None) -> Dispatch:
+    """Return a product of 197 rows that adds a tensor to its result, in a view."""
+    weight = TensorInfo("w", "float16", (768, columns), np.zeros((768, columns), np.float16))
+    given = [TensorInfo("a", "float16", (197, 768)), weight]
+    (product,) = registry.apply("Gemm", given, {}, 17).dispatches
+    value, other = product.writes[0][1], TensorInfo("r", "float16", (197, columns))
+    shape = (197, columns)
+    work = Pointwise(shape, (Operand(value, "float16", StridedView.dense(shape)),
+                             Operand(other, "float16", view)),
+                     (Formula("onnx::add(a, b)", (0, 1), (), "float16"),), target)  # fmt: skip
+    return variants.choose(replace(product, epilogue=work), device())[0]
+
+
+@pytest.mark.parametrize(("view", "columns", "wide"), [
+    (StridedView((768, 1)), 768, True), (StridedView((0, 1)), 768, True),
+    (StridedView((1, 0)), 768, True), (StridedView((0, 0), 3), 768, True),
+    (StridedView((1, 197)), 768, False), (StridedView((768, 1), 2), 768, False),
+    (StridedView((770, 1)), 768, False), (StridedView((768, -1), 767), 768, False),
+])  # fmt: skip
+def test_an_epilogue_reads_four_neighbours_where_they_lie_together(view, columns, wide):
+    made = fused(view, columns)
+    assert (made.kernel == "matmul_registers") == wide
+    assert dict(made.defines)["WIDE_Y"] == str(int(wide))
+
+
+def test_an_epilogue_for_four_elements_reads_and_stores_vectors():
+    made = fused(StridedView((768, 1)), target=StridedView((768, 1), 4))
+    text = fusion.write(Lowered((made,), ("gemm",), {}, {})).dispatches[0].fragment
+    assert "StructuredBuffer<vector<X0, 4>> x0_buffer;" in text
+    assert "#define STORE_FOURS(" in text and "#define STORE(" not in text
+    if toolchain.find_toolchain("slang") is not None:
+        emitted = fours.emit(made)
+        facts = compiler.compile_variant(*emitted.variant).reflection
+        assert "x0_buffer" in facts.bindings and facts.push_bytes <= 128
 
 
 def test_every_tile_is_made_of_whole_matrices_and_steps():
