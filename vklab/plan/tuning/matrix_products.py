@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vklab import settings
 from vklab.ops import dtypes
 from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
@@ -118,6 +119,7 @@ def wide(
         fused: whether the kernel can hand four results at once to its epilogue.
     """
     work = dispatch.epilogue
+    fused = fused and "fours" not in settings.names("DISABLE_PASSES")
     takes = work is None or fused and _in_fours(work)
     return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
 
