@@ -44,11 +44,6 @@ class Units:
     sum_bytes: int = 4
     in_fours: bool = False
 
-    def is_full(self, tile: Tile, info: DeviceInfo) -> bool:
-        """Tell whether the sums of a tile leave no registers for writing them in fours."""
-        is_plain = self.halves == 1 and self.sum_bytes == 4
-        return is_plain and tile.rows * tile.columns >= MOST_SUMS * info.subgroup_size
-
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     """Return the matrices for a product in the chosen precision; None if the device has none."""
@@ -107,21 +102,18 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     )
 
 
-def wide(
-    dispatch: Dispatch, n: int, is_full: bool = False, fused: bool = False
-) -> tuple[str, str]:
+def wide(dispatch: Dispatch, n: int, fused: bool = False) -> tuple[str, str]:
     """Return the define by which a kernel writes four columns at once, where that is possible.
 
     Args:
         dispatch: the product.
         n: its columns.
-        is_full: whether sums take all registers, so that writing fours would cost more.
         fused: whether the kernel can hand four results at once to its epilogue.
     """
     work = dispatch.epilogue
     fused = fused and "fours" not in settings.names("DISABLE_PASSES")
     takes = work is None or fused and _in_fours(work)
-    return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
+    return "WIDE_Y", str(int(takes and not n % 4))
 
 
 def _in_fours(work: Pointwise) -> bool:

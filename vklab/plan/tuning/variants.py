@@ -168,7 +168,7 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
+               matrix_products.wide(dispatch, sizes[1], fused=True),
                *([("SLICES", str(tile.slices))] if tile.slices > 1 else []))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
