@@ -17,6 +17,7 @@ from vklab.plan.fusion import (
     block_products,
     chains,
     codegen,
+    depthwise_norms,
     epilogues,
     native_halves,
     operands,
@@ -33,6 +34,7 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
     prologues.fuse_prologues,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.plan import last_depthwise
 from vklab.plan.tuning import matrix_attention, precision, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["as_product", "fixed", "sizes", "sliced"]
+__all__ = ["as_product", "fixed", "paired", "sizes", "sliced"]
 
 # Terms of a step of one slice, and lanes that compute a tile of 32 x 32 sums in float32.
 FLOAT_STEP, FLOAT_LANES = 16, 64
@@ -95,6 +96,15 @@ def sliced(
         product, kernel="conv_last_sliced" if is_half else "conv_last_tiled", workgroups=groups,
         constants=(*constants.items(), *product.constants), defines=(*product.defines, *made),
     ), parts  # fmt: skip
+
+
+def paired(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Convolve each channel by a filter of its own, several channels at once."""
+    del sizes, info, pick
+    made = last_depthwise.paired(dispatch)
+    return (made, 1) if made else None
 
 
 def _as_window(dispatch: Dispatch, width: int) -> Dispatch | None:
