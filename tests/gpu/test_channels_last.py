@@ -8,6 +8,7 @@ from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
+from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
 from vklab.plan.tuning import last_convs, tiles, variants
@@ -141,3 +142,27 @@ def test_a_gate_by_channel_needs_no_transpose_inside(device):
         session.run(fed)
         (chunk,) = [chunk for chunk in session.plan.chunks if chunk.is_on_device]
     assert [n.op_type for n in chunk.graph.nodes].count("Transpose") == 2
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"], ids=["float32", "float16"])
+@pytest.mark.parametrize(("channels", "kernel", "stride"), [(34, 7, 1), (96, 3, 2)])
+def test_a_norm_after_a_depthwise_convolution_takes_no_dispatch(
+    device, channels, kernel, stride, dtype
+):
+    constants = {"w": random_array((channels, 1, kernel, kernel), 1) / kernel,
+                 "b": random_array((channels,), 2), "s": random_array((channels,), 4),
+                 "t": random_array((channels,), 5)}  # fmt: skip
+    constants["w"] = constants["w"].astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=channels,
+                              pads=[kernel // 2] * 4, strides=[stride] * 2),
+             helper.make_node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]),
+             helper.make_node("LayerNormalization", ["l", "s", "t"], ["y"],
+                              epsilon=1e-6)]  # fmt: skip
+    shape = (2, channels, 9, 11)
+    proto, fed = image_model(nodes, shape, constants), {"x": random_array(shape, 3)}
+    tolerance = 2e-2 if dtype else 2e-5
+    kernels = check(device, proto, fed, tolerance, dtype)
+    if "arithmetic" in vklab.devices()[device].subgroup_operations:
+        assert "conv_last_depthwise" in kernels and "normalize" not in "".join(kernels)
+    with settings.settings(DISABLE_PASSES="fuse_depthwise_norms"):
+        assert "normalize" in "".join(check(device, proto, fed, tolerance, dtype))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.ops import registry
-from vklab.ops.dtypes import type_defines
+from vklab.ops import dtypes, registry
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["normed", "paired"]
@@ -51,10 +50,11 @@ def normed(dispatch: Dispatch, norm: Dispatch, info: DeviceInfo) -> Dispatch | N
     channels = dict[str, Any](dispatch.push)["n"]
     workgroup = -(-(channels // WIDTH) // lanes) * lanes
     plain = (flags["CENTER"], flags["BIAS"], flags["STATISTICS"]) == ("1", "1", "0")
-    alike = {info.dtype for _, info in (*norm.reads, *norm.writes)} == {convolved.dtype}
-    if not (plain and alike) or (push["columns"], push["step"], push["run"]) != (channels, 0, 1) or (
-            workgroup > min(info.limit("maxComputeWorkGroupInvocations"),
-                            MOST_SUBGROUPS * lanes)):  # fmt: skip
+    own = norm.epilogue.operands[0] if norm.epilogue else norm.writes[0][1]
+    alike = {own.dtype, *(each.dtype for _, each in norm.reads)} == {convolved.dtype}
+    most = min(info.limit("maxComputeWorkGroupInvocations"), MOST_SUBGROUPS * lanes)
+    layout = push["columns"], push["step"], push["run"]
+    if not plain or not alike or layout != (channels, 0, 1) or workgroup > most:
         return None
     for pixels in _choices(dispatch):
         strips = _strips(dispatch, pixels)
@@ -66,7 +66,7 @@ def normed(dispatch: Dispatch, norm: Dispatch, info: DeviceInfo) -> Dispatch | N
         made, reads=(*made.reads, ("scale_buffer", given["w_buffer"]),
                      ("shift_buffer", given["b_buffer"])),
         writes=norm.writes, push=(*made.push, ("epsilon", push["epsilon"])),
-        flops=made.flops + norm.flops, stores=False,
+        flops=made.flops + norm.flops, epilogue=norm.epilogue,
     )  # fmt: skip
 
 
@@ -98,6 +98,6 @@ def _made(
     return replace(
         dispatch, kernel="conv_last_depthwise", workgroups=groups, push=(("strips", strips), *left),
         constants=(*constants.items(), ("PIXELS", pixels), ("STRIDE_W", stride)),
-        defines=(*dispatch.defines, type_defines("T", dtype)[2], ("WIDTH", str(WIDTH)),
+        defines=(*dispatch.defines, dtypes.type_defines("T", dtype)[2], ("WIDTH", str(WIDTH)),
                  *defines.items()),
     )  # fmt: skip

@@ -20,7 +20,7 @@ def fuse_depthwise_norms(flow: Flow) -> None:
     Source: Liu et al. 2022, "A ConvNet for the 2020s" (the pair begins each of its blocks)
     """
     for number, dispatch in flow.alive():
-        if dispatch.kernel == "normalize" and not (dispatch.prologue or dispatch.epilogue):
+        if dispatch.kernel == "normalize" and not dispatch.prologue:
             image = dict(dispatch.reads)["x_buffer"]
             flow.fuse(number, flow.maker(image, number), functools.partial(_joined, flow))
 

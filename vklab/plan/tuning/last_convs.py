@@ -101,7 +101,14 @@ def sliced(
 def paired(
     dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
 ) -> tuple[Dispatch, int] | None:
-    """Convolve each channel by a filter of its own, several channels at once."""
+    """Convolve each channel by a filter of its own, several channels at once.
+
+    Args:
+        dispatch: a convolution.
+        sizes: m, n, k and the batch count; of no importance here, as the rest.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
     del sizes, info, pick
     made = last_depthwise.paired(dispatch)
     return (made, 1) if made else None
