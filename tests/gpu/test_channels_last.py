@@ -94,6 +94,36 @@ def test_sums_shared_among_parts_of_a_workgroup(device, monkeypatch, tile):
         assert "conv_last_tiled" in kernels or tile.k > 64
 
 
+PHOTOGRAPHS = {
+    "7x7": ((1, 3, 18, 20), (7, 7), {"pads": [3] * 4, "strides": [2, 2]}),
+    "3x3": ((2, 3, 13, 12), (3, 3), {"pads": [0, 1, 0, 1], "strides": [2, 2]}),
+    "patches": ((1, 3, 16, 16), (4, 4), {"strides": [4, 4]}),
+    "even": ((1, 3, 9, 14), (2, 5), {"pads": [1, 2, 1, 0], "strides": [1, 2]}),
+    "a rest": ((1, 3, 9, 18), (3, 3), {"strides": [4, 4]}),
+    "odd line": ((1, 3, 12, 13), (3, 3), {"pads": [1] * 4, "strides": [2, 2]}),
+    "every pixel": ((1, 3, 8, 10), (3, 3), {"pads": [1] * 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("case", PHOTOGRAPHS)
+def test_photographs_of_three_channels(device, monkeypatch, case, width):
+    shape, kernel, attributes = PHOTOGRAPHS[case]
+
+    def wide(graph):
+        return channels_last.channels_last(graph, width)
+
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES[:-1], wide))
+    proto, fed = conv(shape, 32, kernel, **attributes)
+    kernels = check(device, proto, fed)
+    assert kernels[0] == "pad_last" and kernels[1].startswith("conv_last")
+    with vklab.load(proto, device) as session:
+        session.run(fed)
+        dims = session.plan.dispatches[0].writes[0][1].dims
+    joins = width == 8 and shape[3] % 2 == 0 and attributes.get("strides", [1])[-1] % 2 == 0
+    assert dims == (shape[0], shape[2], shape[3] // (1 + joins), width)
+
+
 def test_nan_and_infinity_reach_only_the_windows_that_see_them(device):
     proto, fed = conv((1, 32, 9, 9), 16, (3, 3), pads=[1] * 4)
     fed["x"][0, 3, 4, 4], fed["x"][0, 5, 0, 0] = np.nan, np.inf
