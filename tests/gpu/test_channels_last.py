@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -11,7 +13,7 @@ import vklab
 from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
-from vklab.plan.tuning import last_convs, tiles, variants
+from vklab.plan.tuning import last_convs, last_pools, single_rules, tiles, variants
 from vklab.runtime import host
 
 
@@ -154,6 +156,28 @@ def test_pools_between_convolutions(device, pool):
              helper.make_node("Conv", ["b", "v"], ["y"])]  # fmt: skip
     proto = image_model(nodes, (2, 8, 9, 10), constants)
     check(device, proto, {"x": random_array((2, 8, 9, 10), 3)}, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"], ids=["float32", "float16"])
+@pytest.mark.parametrize(("kernel", "strides", "pads"), [
+    ((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 3), (1, 2), (0, 1, 1, 2)), ((1, 1), (1, 1), (0,) * 4),
+])  # fmt: skip
+def test_maxima_of_four_channels_at_once(device, monkeypatch, kernel, strides, pads, dtype):
+    monkeypatch.setitem(single_rules.RULES, "pool", lambda dispatch, info: last_pools.choose(
+        dispatch, replace(info, type="discrete")))  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
+             helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=kernel, strides=strides,
+                              pads=pads),
+             helper.make_node("Relu", ["b"], ["y"])]  # fmt: skip
+    constants = {"w": random_array((16, 8, 3, 3), 1)}
+    proto = image_model(nodes, (2, 8, 10, 13), constants)
+    fed = {"x": random_array((2, 8, 10, 13), 3)}
+    assert "pool_last" in check(device, proto, fed, 5e-2 if dtype else 1e-4, dtype)
+    fed["x"][0, 3, 4, 5], fed["x"][1, 2, 0, 0] = np.nan, -np.inf
+    with settings.settings(DISABLE_VARIANTS=True), vklab.load(proto, device) as session:
+        plain = session.run(fed)["y"]  # the kernel `pool`, in which NaN stays, too
+    with vklab.load(proto, device) as session:
+        np.testing.assert_array_equal(np.isnan(session.run(fed)["y"]), np.isnan(plain))
 
 
 def test_a_gate_by_channel_needs_no_transpose_inside(device):

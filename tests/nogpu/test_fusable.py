@@ -138,6 +138,8 @@ def convolutions() -> Iterator[Dispatch]:
     image, weight = infos((1, 12, 12, 64), (3, 3, 1, 64))
     made = registry.apply("ChannelsLastConv", [image, weight], {**given, "group": 64}, 1, "vklab")
     yield from variants.choose(*made.dispatches, gpu)
+    pooled = registry.apply("MaxPool", infos((1, 1, 8, 8, 4)), {"kernel_shape": (2, 2, 1)}, 22)
+    yield from variants.choose(pooled.dispatches[0], gpu)
     cpu = replace(gpu, type="cpu", features=frozenset({"shaderInt64"}))
     for shape, group in (((32, 32, 3, 3), 1), ((32, 32, 1, 1), 1), ((32, 1, 3, 3), 32)):
         weight = TensorInfo("w", "float32", shape, np.ones(shape, np.float32))
@@ -217,8 +219,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
               "matvec", "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
               "transpose"}  # fmt: skip
     others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_depthwise",
-               "conv_last_sliced", "conv_last_tiled", "matmul_pairs", "winograd_input",
-               "winograd_output"}  # fmt: skip
+               "conv_last_sliced", "conv_last_tiled", "matmul_pairs", "pool_last",
+               "winograd_input", "winograd_output"}  # fmt: skip
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides

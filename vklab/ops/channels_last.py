@@ -74,14 +74,10 @@ def _windows(
 
 @operator("PadLast", domain="vklab")
 def pad_last(X: TensorInfo, *, width: int, joined: int = 1) -> Result:
-    """Return X [N,C,H,W] as [N,H,W/joined,width*joined], with zeros after the last channel.
-
-    Source: own.
-    """
+    """Return X [N,C,H,W] as [N,H,W/joined,joined*width], zeros after its channels. Source: own."""
     require(FLOATS, X)
     if X.rank != 4 or X.dims[1] > width or width % FOUR or X.dims[3] % joined:
-        raise ModelError(f"{X} must have four axes and at most {width} channels, in fours, and "
-                         f"lines of a multiple of {joined} pixels")  # fmt: skip
+        raise ModelError(f"{X} does not fit {width} channels, in fours, of {joined} pixels a load")
     batch, channels, height, line = X.dims
     result = output(X.dtype, (batch, height, line // joined, width * joined))
     if result.count == 0:
