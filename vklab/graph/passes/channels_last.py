@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,8 @@ class _Rewriter:
         """Add the Transpose of a node's first input, or pad a photograph; return the result."""
         source, made = self.infos[node.inputs[0]], node.outputs[0]
         batch, height, line, channels = (source.dims[axis] for axis in LAST)
-        dims, operator = (batch, height, line, channels), ("Transpose", {"perm": LAST})
+        operator: tuple[str, dict[str, Any]] = ("Transpose", {"perm": LAST})
+        dims = batch, height, line, channels
         if photo:
             dims = batch, height, line // photo.joined, photo.width * photo.joined
             operator = "PadLast", {"width": photo.width, "joined": photo.joined}
