@@ -7,7 +7,6 @@ sees it. Visited by lab 08.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -48,12 +47,12 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 
     Source: Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks"
     """
-    if dispatch.kernel != "conv" or not _gains(dispatch, info):
+    side = _side(dispatch, info) if dispatch.kernel == "conv" and _gains(dispatch, info) else 0
+    if not side:
         return (dispatch,)
     push: dict[str, Any] = dict(dispatch.push)
     (_, image), (_, weight), *bias = dispatch.reads
     filters, depth, batch = push["out_channels"], push["in_channels"], push["batches"]
-    side = _side(batch, push["out_h"], push["out_w"], info)
     points, down, across = _grid(side, push["out_h"], push["out_w"])
     # The value before an epilogue: several convolutions may write parts of one tensor.
     own = dispatch.epilogue.operands[0] if dispatch.epilogue else None
@@ -95,18 +94,23 @@ def _grid(side: int, height: int, width: int) -> tuple[int, int, int]:
     return (side + 2) ** 2, -(-height // side), -(-width // side)
 
 
-def _side(batch: int, height: int, width: int, info: DeviceInfo) -> int:
+def _side(dispatch: Dispatch, info: DeviceInfo) -> int:
     """Return the side of a tile that takes the fewest multiplications; the smaller one if equal.
 
-    Args:
-        batch: the number of images.
-        height: the lines of a result.
-        width: the pixels of a line.
-        info: the device; on a GPU the bytes of transformed filters decide, and the side is 2.
+    On a GPU the bytes of transformed filters decide, and the side is 2. Returns 0 if a device
+    cannot bind what the transforms write.
     """
-    small, large = (_grid(side, height, width) for side in (2, 4))
-    few = batch * large[1] * large[2] < FEWEST_TILES
-    return 2 if not info.is_cpu or few or math.prod(small) <= math.prod(large) else 4
+    push: dict[str, Any] = dict(dispatch.push)
+    most, batch = info.limit("maxStorageBufferRange") // 4, push["batches"]
+    depth, filters = push["in_channels"], push["out_channels"]
+    fitting = []
+    for side in (2, 4) if info.is_cpu else (2,):
+        points, down, across = _grid(side, push["out_h"], push["out_w"])
+        count = batch * down * across
+        rows = max(count * depth, count * filters, depth * filters)
+        if points * rows <= most and (side == 2 or count >= FEWEST_TILES):
+            fitting.append((points * count, side))
+    return min(fitting)[1] if fitting else 0
 
 
 def _gains(dispatch: Dispatch, info: DeviceInfo) -> bool:
