@@ -17,7 +17,7 @@ __all__ = ["normed", "paired"]
 # Channels of an invocation, pixels of an invocation, and its workgroup without a norm.
 WIDTH, PIXELS, WORKGROUP = 2, (4, 2, 1), 128
 # Invocations, and workgroups with a norm, from which on each takes more pixels.
-FEWEST_LANES, FEWEST_GROUPS = 1 << 14, 96
+FEWEST_LANES, FEWEST_GROUPS = 1 << 16, 250
 # Subgroups whose sums one workgroup adds.
 MOST_SUBGROUPS = 32
 
