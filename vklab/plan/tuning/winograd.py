@@ -144,6 +144,7 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
 
 def _transformed(weight: np.ndarray, side: int) -> np.ndarray:
     """Return filters [filters, depth, 3, 3] as [(side + 2)^2, depth, filters]."""
-    turn = FILTERS[side]
-    wide = np.einsum("ai,ocij,bj->abco", turn, weight.astype(np.float64), turn, optimize=True)
-    return np.ascontiguousarray(wide.reshape(-1, *wide.shape[2:]).astype(np.float32))
+    filters, depth = weight.shape[:2]
+    taps = weight.transpose(2, 3, 1, 0).reshape(9, -1).astype(np.float64)
+    made = np.kron(FILTERS[side], FILTERS[side]) @ taps
+    return made.astype(np.float32).reshape(-1, depth, filters)
