@@ -126,6 +126,18 @@ def test_photographs_of_three_channels(device, monkeypatch, case, width):
     assert dims == (shape[0], shape[2], shape[3] // (1 + joins), width)
 
 
+def test_patches_of_a_transformer_need_no_transpose(device):
+    constants = {"w": random_array((32, 3, 8, 8), 1), "shape": np.array([1, 32, 6])}
+    constants["w"] /= np.float32(14)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
+             helper.make_node("Reshape", ["c", "shape"], ["r"]),
+             helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 1])]  # fmt: skip
+    proto = image_model(nodes, (1, 3, 16, 24), constants)
+    kernels = check(device, proto, {"x": random_array((1, 3, 16, 24), 3)})
+    assert kernels[0] == "pad_last" and kernels[1].startswith("conv_last")
+    assert not {"transpose", "elementwise", "pointwise"} & set(kernels)
+
+
 def test_nan_and_infinity_reach_only_the_windows_that_see_them(device):
     proto, fed = conv((1, 32, 9, 9), 16, (3, 3), pads=[1] * 4)
     fed["x"][0, 3, 4, 4], fed["x"][0, 5, 0, 0] = np.nan, np.inf
