@@ -14,8 +14,8 @@ from vklab.graph.passes import channels_last
 from vklab.plan.tuning import register_products, tiles
 from vklab.runtime import host, open_devices
 
-SIZES = [(16, 32, 16), (33, 40, 44), (64, 64, 64), (17, 72, 1000), (197, 768, 200), (130, 200, 60),
-         (95, 2048, 132), (31, 1032, 20)]  # fmt: skip
+SIZES = [(16, 32, 16), (50, 16, 24), (40, 24, 96), (33, 40, 44), (64, 64, 64), (17, 72, 1000),
+         (197, 768, 200), (130, 200, 60), (95, 2048, 132), (31, 1032, 20)]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ def windows(
     """
     product = last_convs.as_product(dispatch, 8) if _is_known(info) and _is_half(dispatch) else None
     m, n, k, _ = sizes
-    if product is None or min(m, n) < SIDE or k < STEP or not _in_fours(dispatch, n):
+    if product is None or min(m, n, k) < SIDE or not _in_fours(dispatch, n):
         return None
     packed = prepack.by_lane(dict(dispatch.reads)["w_buffer"], (k, n), True)
     picked = pick(_fitting(info), sizes) if packed else None
@@ -120,7 +120,7 @@ def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
     dense = push["a_column"] == 1 and (push["b_row"], push["b_column"]) in ((n, 1), (1, k))
     return (
         dense and _in_fours(dispatch, n) and batches == 1 and push["start"] == 0
-        and min(m, n) >= SIDE and k >= STEP and not k % 8 and not push["a_row"] % 8
+        and min(m, n, k) >= SIDE and not k % 8 and not push["a_row"] % 8
     )  # fmt: skip
 
 
