@@ -63,6 +63,8 @@ CASES = {
     "depthwise-7": ((2, 23, 11, 9), 23, (7, 7), {"groups": 23, "pads": [3] * 4, "strides": [2, 2]}),
     "depthwise-dilated": ((1, 24, 10, 17), 24, (3, 3),
                           {"groups": 24, "pads": [2] * 4, "dilations": [2, 2]}),
+    "groups": ((2, 32, 9, 10), 48, (3, 3), {"groups": 4, "pads": [1] * 4}),
+    "groups-of-four": ((1, 32, 9, 11), 32, (3, 3), {"groups": 8, "strides": [2, 2]}),
     "no-bias": ((1, 64, 9, 7), 64, (3, 3), {"bias": False}),
     "one-pixel": ((1, 6, 1, 1), 7, (1, 1), {}),
 }  # fmt: skip

@@ -195,7 +195,7 @@ def _is_fast(dims: tuple[int, ...], group: int, view: window.Window) -> bool:
     """
     filters, depth = dims[:2]
     if group > 1:
-        return depth == 1 and filters == group
+        return (depth == 1 and filters == group) or not (depth % FOUR or filters // group % FOUR)
     is_point = set(view.kernel) | set(view.strides) == {1} and not any(view.pads_begin)
     return (max(view.input) == 1 and is_point) or (
         depth % FOUR == 0 and (is_point or filters % FOUR == 0))  # fmt: skip
