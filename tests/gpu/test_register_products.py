@@ -128,8 +128,8 @@ def test_windows_of_images(device, monkeypatch, case):
     proto = small_models.model(nodes, [small_models.value("x", shape)], ["y"], constants)
     fed = {"x": random_array(shape, 3)}
     (expected,) = host.Reference(proto).run(fed).values()
-    for tile in tiles.REGISTERS:
-        monkeypatch.setattr(tiles, "REGISTERS", (tile,))
+    for tile in tiles.REGISTERS_LAST:
+        monkeypatch.setattr(tiles, "REGISTERS_LAST", (tile,))
         with settings.settings(VARIANT="registers"), vklab.load(
             proto, device=device, dtype="float16"
         ) as session:

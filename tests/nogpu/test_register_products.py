@@ -106,5 +106,6 @@ def test_windows_of_images_are_taken():
     assert (push["m"], push["n"], push["k"], push["in_h"]) == (196, 256, 2304, 14)
     assert dict(first.constants)["CHANNELS"] == 256
     assert [name for name, _ in first.reads] == ["a_buffer", "b_buffer"]
+    assert convolved(256, 260, 14)[0].kernel == "matmul_registers"
     others = [convolved(20, 256, 14), convolved(256, 258, 14), convolved(256, 12, 14)]
     assert all(made[0].kernel != "matmul_registers" for made in others)

@@ -38,13 +38,18 @@ def _window(dispatch: Dispatch) -> tuple[int, int]:
     return int(defines["KERNEL_H"]), int(defines["KERNEL_W"])
 
 
-def as_product(dispatch: Dispatch, width: int) -> Dispatch | None:
+def as_product(dispatch: Dispatch, width: int, across: int = 0) -> Dispatch | None:
     """Return a convolution with the push constants of its kernels with tiles.
 
-    Returns None for groups, and where `width` channels or filters at once cross a pixel.
+    Returns None for groups, and where channels or filters at once cross a pixel.
+
+    Args:
+        dispatch: a convolution.
+        width: the channels that a kernel takes at once.
+        across: the filters that it takes at once, if these are not as many.
     """
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
-    if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % width:
+    if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % (across or width):
         return None
     m, n, k, _ = sizes(dispatch)
     made = {"m": m, "n": n, "k": k, "part": k, **{name: push[name] for name in SHARED},
