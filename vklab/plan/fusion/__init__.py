@@ -8,6 +8,7 @@ Visited by lab 10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from vklab import settings
 from vklab.errors import PlanError
@@ -17,13 +18,16 @@ from vklab.plan.fusion import (
     block_products,
     chains,
     codegen,
+    depthwise_norms,
     epilogues,
+    fours,
     native_halves,
     operands,
     parts,
     prologues,
     same_rows,
     siblings,
+    squeezes,
 )
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
@@ -34,6 +38,8 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
+    squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
     same_rows.join_rows,  # after norms: products that repeat one norm read the same rows
@@ -47,7 +53,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 
 
 # Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"sliced", "winograd"})
+KERNELS = frozenset({"fours", "registers", "sliced", "winograd"})
 
 
 def names() -> frozenset[str]:
@@ -84,4 +90,7 @@ def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 def write(lowered: Lowered) -> Lowered:
     """Return the dispatches with the Slang text that fusion has made of each."""
-    return codegen.write(lowered)
+    return replace(lowered, dispatches=tuple(
+        fours.emit(each) if fours.is_wide(each) else codegen.emit(each)
+        for each in lowered.dispatches
+    ))  # fmt: skip

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
-           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "REGISTERS", "REGISTERS_LAST",
+           "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes",
+           "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
+           "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -44,6 +45,10 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
+        slices: subgroups that share the steps of one block.
+        depth: steps that are on their way from memory.
+        more_ns: what each further workgroup of a compute unit adds to the ends, where workgroups
+            of a unit run side by side; 0 where one waits for another.
     """
 
     m: int
@@ -54,6 +59,9 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
+    slices: int = 1
+    depth: int = 1
+    more_ns: float = 0
 
     @property
     def blocks(self) -> int:
@@ -61,9 +69,10 @@ class Tile:
         return self.m // self.rows * (self.n // self.columns)
 
     @property
-    def shape(self) -> tuple[int, int, int, int, int]:
-        """Return what identifies the tile: m, n, k, rows and columns."""
-        return self.m, self.n, self.k, self.rows, self.columns
+    def shape(self) -> tuple[int, ...]:
+        """Return what identifies the tile: m, n, k, rows, columns, and what is not 1 after them."""
+        own = (self.m, self.n, self.k, self.rows, self.columns)
+        return own if self.slices == self.depth == 1 else (*own, self.slices, self.depth)
 
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
@@ -88,21 +97,44 @@ CONV: tuple[Tile, ...] = (
     Tile(64, 64, 16, 4, 4, 900, 730),
     Tile(128, 128, 16, 8, 8, 2000, 1950),
 )
-# Kernels matmul_cooperative and conv_cooperative: halves.
+# Kernel matmul_cooperative: halves, with weights that come from memory. Fitted, as the next table,
+# to 20 products from 197 x 768 x 128 to 8192 x 8192 x 8192.
 COOPERATIVE: tuple[Tile, ...] = (
-    Tile(16, 64, 64, 16, 16, 360, 184),
-    Tile(16, 64, 128, 16, 16, 560, 290),
-    Tile(16, 64, 256, 16, 16, 950, 580),
-    Tile(16, 128, 64, 16, 32, 480, 290),
-    Tile(32, 32, 64, 16, 16, 371, 198),
-    Tile(32, 32, 128, 16, 16, 461, 399, 200),
-    Tile(32, 64, 64, 16, 32, 370, 254, 800),
-    Tile(32, 64, 128, 16, 32, 609, 518, 700),
-    Tile(64, 64, 64, 32, 32, 406, 384, 2000),
-    Tile(128, 64, 64, 32, 32, 634, 680, 2300),
-    Tile(64, 128, 64, 32, 64, 668, 672, 4300),
-    Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
-    Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
+    Tile(16, 64, 64, 16, 16, 619, 195, 597, more_ns=223),
+    Tile(16, 64, 128, 16, 16, 823, 359, 923, more_ns=328),
+    Tile(16, 64, 256, 16, 16, 1415, 745, 1029, more_ns=734),
+    Tile(16, 128, 64, 16, 32, 774, 291, 574, more_ns=986),
+    Tile(32, 32, 64, 16, 16, 621, 209, 481, more_ns=292),
+    Tile(32, 32, 128, 16, 16, 780, 394, 1099, more_ns=375),
+    Tile(32, 64, 64, 16, 32, 704, 234, 478, more_ns=866),
+    Tile(32, 64, 128, 16, 32, 909, 497, 825, more_ns=778),
+    Tile(64, 64, 64, 32, 32, 748, 358, 1099, more_ns=1167),
+    Tile(128, 64, 64, 32, 32, 725, 545, 1727, more_ns=8000),
+    Tile(64, 128, 64, 32, 64, 840, 587, 2811),
+    Tile(128, 128, 64, 32, 64, 1061, 1049, 3175),
+    Tile(128, 128, 64, 64, 64, 1222, 849, 5014),
+)
+# Kernel matmul_registers: k is a step of all slices, each of 32 terms.
+REGISTERS: tuple[Tile, ...] = (
+    Tile(16, 32, 256, 16, 32, 500, 290, 900, 8, 1, 350),
+    Tile(16, 32, 256, 16, 32, 420, 310, 1200, 8, 2, 350),
+    Tile(16, 64, 256, 16, 64, 560, 490, 1100, 8, 1, 900),
+    Tile(32, 32, 128, 32, 32, 398, 177, 1541, 4, 2, 399),
+    Tile(32, 32, 256, 32, 32, 581, 411, 1717, 8, 1, 526),
+    Tile(32, 32, 256, 32, 32, 287, 457, 2911, 8, 3, 1086),
+    Tile(32, 64, 128, 32, 64, 665, 333, 1333, 4, 1, 630),
+    Tile(32, 64, 128, 32, 64, 457, 320, 1628, 4, 2, 1010),
+    Tile(32, 64, 256, 32, 64, 520, 830, 2032, 8, 2, 1295),
+    Tile(64, 64, 128, 64, 64, 861, 451, 2203, 4, 1, 2463),
+    Tile(128, 128, 32, 64, 64, 863, 479, 4063, 1, 1),
+)
+# The same kernel over windows, beside a launch of 3 us: fitted to ResNet-50, weights in a cache.
+REGISTERS_LAST: tuple[Tile, ...] = (
+    Tile(16, 32, 256, 16, 32, 470, 250, 100, 8, 1, 300),
+    Tile(16, 32, 256, 16, 32, 375, 300, 400, 8, 2, 300),
+    Tile(16, 64, 256, 16, 64, 500, 500, 300, 8, 1, 1000),
+    Tile(32, 64, 128, 32, 64, 600, 250, 1100, 4, 1, 700),
+    Tile(64, 64, 128, 64, 64, 909, 484, 1577, 4, 1, 4026),
 )
 # The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
 HALF_SUMS: tuple[Tile, ...] = (
@@ -233,7 +265,9 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     m, n, k, batch = sizes
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
-    time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    load = workgroups / UNITS if tile.more_ns else -(-workgroups // UNITS)
+    time = tile.ends_ns + tile.more_ns * max(0, load - 1)
+    time += steps * max(tile.alone_ns, load * tile.busy_ns)
     if n * k > CACHED:
         rate = min(MEMORY_BYTES_PER_NS, workgroups * 2 * tile.n * tile.k / LATENCY_NS)
         time = max(time, 2 * n * k / rate)

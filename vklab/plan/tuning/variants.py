@@ -25,6 +25,7 @@ from vklab.plan.tuning import (
     plain_rows,
     prepack,
     problems,
+    register_products,
     row_products,
     single_rules,
     split_blocks,
@@ -123,13 +124,15 @@ def rules_for(
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
     if kernel == "conv_last":
-        return {"sliced": last_convs.sliced, "matrix_last": _matrix_last,
-                "tiled_last": _tiled_last, "plain": _plain}  # fmt: skip
+        return {"registers": register_products.windows, "sliced": last_convs.sliced,
+                "matrix_last": _matrix_last, "tiled_last": _tiled_last,
+                "paired_last": last_convs.paired, "plain": _plain}  # fmt: skip
     shared: dict[str, KernelRule] = {"shared_rows": plain_rows.shared_rows}
     if info.is_cpu and not every:
         return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
                 "plain": _plain}  # fmt: skip
     return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
+            "registers": register_products.registers,
             "sliced": last_convs.sliced, "matrix_product": _matrix_product,
             "matrix_conv": _matrix_conv, "tiled": _tiled, **(shared if every else {}),
             "few_rows": plain_rows.few_rows,
@@ -166,7 +169,7 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info)))  # fmt: skip
+               matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
 
