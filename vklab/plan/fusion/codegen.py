@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops import dtypes, elementwise, registry
+from vklab.ops import dtypes, elementwise, fusable, registry
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan.fusion import rounding
+from vklab.plan.fusion import fours, rounding
 from vklab.plan.fusion.generated import Function
 from vklab.plan.lowering import Lowered
-from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
+from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo
 
 __all__ = ["PUSH_BYTES", "emit", "fits", "is_move", "write"]
 
@@ -30,7 +30,6 @@ __all__ = ["PUSH_BYTES", "emit", "fits", "is_move", "write"]
 PUSH_BYTES = 128
 # Descriptions with more numbers have them written into the text.
 PUSHED_NUMBERS = 8
-WORD = 0xFFFFFFFF
 RAW = (elementwise.MOVE, "onnx::select(a, b, c)")
 _NAME = re.compile(r"\b(?:a|b|c|p0|p1)\b")
 
@@ -48,7 +47,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
         code.indices.clear()
         for view in (*(operand.view for operand in work.operands), work.target):
             if view:
-                _offset(code, work, view)
+                code.offset(work, view)
         if dispatch.siblings:
             code.number("part", work.count)
         words += len(_pushed(work))
@@ -84,7 +83,7 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     code = Function(native=bool(kept))
     _write(code, work, "compute", "Y value(uint element)", result=dispatch.writes[0][1], target="")
     code.indices.clear()
-    offset = _offset(code, work, work.target) if work.target else "element"
+    offset = code.offset(work, work.target) if work.target else "element"
     code.lines += ["uint place(uint element) {", *code.indices, f"    return {offset};", "}"]
     each = registry.WORKGROUP * int(dict(dispatch.constants).get("EACH", 1))
     return replace(
@@ -130,7 +129,20 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
     kind = ELEMENTS[work.operands[0].dtype].value
     header = f"void store_fused(uint element, {kind} value)"
     _write(code, work, "store", header, result=result, given="value")
+    if fusable.has_neighbours(work):
+        _add_fours(code, work)
     return code
+
+
+def _add_fours(code: Function, work: Pointwise) -> None:
+    """Add the functions that store four neighbours, for kernels with WIDE_Y=1."""
+    texts = ["value", *(f"x{number}" for number in range(len(work.operands) - 1))]
+    body = [_rounded(code, "value", "value", work.operands[0].dtype, declare=False)]
+    body += _steps(code, work, texts, raw=False)
+    code.indices.clear()
+    offsets = [code.offset(work, operand.view) for operand in work.operands[1:]]
+    target = code.offset(work, work.target) if work.target else "element"
+    code.lines = fours.text(code, work, offsets, target, [*body, f"    return {texts[-1]};"])
 
 
 def _load_function(work: Pointwise, native: bool) -> Function:
@@ -197,7 +209,7 @@ def _write(
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         code.defines |= dict((storage, store))
         if target:
-            offset = _offset(code, work, work.target) if work.target else "element"
+            offset = code.offset(work, work.target) if work.target else "element"
             body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
         else:
             body.append(f"    return Y(Y_STORE({names[-1]}));")
@@ -220,7 +232,7 @@ def is_move(work: Pointwise) -> bool:
 def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
     binding, kind = f"{name}_buffer", name.upper()
     code.reads.append((binding, operand.info))
-    value = f"{binding}[{_offset(code, work, operand.view)}]"
+    value = f"{binding}[{code.offset(work, operand.view)}]"
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
         kind = rounding.plain(operand.dtype)
     else:
@@ -291,34 +303,3 @@ def _literal(value: float) -> str:
     if not math.isfinite(value):
         return f"asfloat(0x{np.float32(value).view(np.uint32):08x})"
     return f"float({np.float32(value)!s})"
-
-
-def _offset(code: Function, work: Pointwise, view: StridedView) -> str:
-    """Return the Slang expression of the buffer offset of `element` in a view."""
-    if view.is_dense(work.shape):
-        return "element"
-    start = f" + {code.number('start', view.start)}" if view.start else ""
-    moving = [axis for axis, stride in enumerate(view.strides) if stride]
-    if not moving:
-        return start[3:] or "0"
-    block = range(moving[0], moving[-1] + 1)
-    inside = StridedView(tuple(view.strides[a] for a in block))
-    if len(moving) == len(block) and inside.is_dense(tuple(work.shape[a] for a in block)):
-        run = math.prod(work.shape[moving[-1] + 1 :])
-        size = math.prod(work.shape[a] for a in block)
-        index = "element" if moving[-1] == len(work.shape) - 1 else (
-            f"element / {code.number('run', run)}")  # fmt: skip
-        return (index if moving[0] == 0 else f"{index} % {code.number('size', size)}") + start
-    return " + ".join([*_terms(code, work, view), *([start[3:]] if start else [])])
-
-
-def _terms(code: Function, work: Pointwise, view: StridedView) -> list[str]:
-    """Return index * stride for each axis whose stride in a view is not zero."""
-    if not code.indices:
-        shape, rest = code.number("shape", work.shape), "element"
-        for axis in reversed(range(len(work.shape))):
-            index = f"{rest} % {shape}[{axis}]" if axis else rest
-            code.indices.append(f"    uint {code.prefix}i{axis} = {index};")
-            rest += f" / {shape}[{axis}]"
-    strides = code.number("stride", tuple(s & WORD for s in view.strides))
-    return [f"{code.prefix}i{axis} * {strides}[{axis}]" for axis, s in enumerate(view.strides) if s]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vklab import settings
+from vklab.ops import fusable
 from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
-from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Pointwise
 
 __all__ = ["Units", "halves", "of", "suits", "wide"]
 
@@ -101,4 +103,11 @@ def wide(dispatch: Dispatch, n: int, is_full: bool = False) -> tuple[str, str]:
         n: its columns.
         is_full: whether sums take all registers, so that writing fours would cost more.
     """
-    return "WIDE_Y", str(int(dispatch.epilogue is None and not n % 4 and not is_full))
+    narrow = is_full or n % 4 or (dispatch.epilogue and _in_ones(dispatch.epilogue))
+    return "WIDE_Y", str(int(not narrow))
+
+
+def _in_ones(formula: Pointwise) -> bool:
+    """Tell whether a fused formula is applied to one element after the other."""
+    is_off = "fours" in settings.names("DISABLE_PASSES")
+    return is_off or not fusable.in_fours(formula)
