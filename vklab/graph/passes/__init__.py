@@ -33,6 +33,7 @@ from vklab.graph.passes import (
     merge_pads,
     move_quantization,
     move_transposes,
+    norm_scales,
     open_quantized,
     patches,
     slice_gathers,
@@ -75,6 +76,7 @@ LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
     patches.patches,  # before channels_last, which converts other convolutions
     spread_sums.spread_sums,
     channels_last.channels_last,
+    norm_scales.norm_scales,  # last: no Transpose is left between a norm and its products
 )
 # Channels of 16 bytes.
 FLOATS, HALVES = 4, 8
