@@ -7,9 +7,9 @@ macros, and a test holds the declarations to the kernels. Visited by lab 10.
 from __future__ import annotations
 
 from vklab.ops.dtypes import ELEMENTS, Defines, type_defines
-from vklab.types import Dispatch, Pointwise
+from vklab.types import Dispatch
 
-__all__ = ["has_neighbours", "in_fours", "loads", "stores", "typed"]
+__all__ = ["loads", "stores", "typed"]
 
 
 def stores(dispatch: Dispatch) -> bool:
@@ -31,29 +31,3 @@ def typed(dispatch: Dispatch) -> Defines:
         dtype = dict(dispatch.reads)["x_buffer"].dtype
         defines |= dict((*type_defines("X", dtype)[:2], *type_defines("Y", dtype)[::2]))
     return tuple(defines.items())
-
-
-def has_neighbours(work: Pointwise) -> bool:
-    """Tell whether neighbours along the last axis are neighbours in every buffer, or one element.
-
-    That depends on structure only, so that shapes share a kernel; `in_fours` is about sizes.
-    """
-    if not work.shape or (work.target is not None and work.target.strides[-1] != 1):
-        return False
-    return all(operand.view.strides[-1] in (0, 1) for operand in work.operands[1:])
-
-
-def in_fours(work: Pointwise | None) -> bool:
-    """Tell whether an epilogue is computed for four neighbours at once; without one, always.
-
-    Every four of a row then begin at a multiple of four in every buffer.
-    """
-    if work is None:
-        return True
-    if not has_neighbours(work) or work.shape[-1] % 4:
-        return False
-    views = [operand.view for operand in work.operands[1:] if operand.view.strides[-1] == 1]
-    views += [work.target] if work.target is not None else []
-    return not any(
-        view.start % 4 or any(stride % 4 for stride in view.strides[:-1]) for view in views
-    )

@@ -5,15 +5,12 @@ What its lines compute is decided in `codegen`. Visited by lab 10.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from vklab.types import Pointwise, StridedView, TensorInfo
+from vklab.types import TensorInfo
 
 __all__ = ["Function"]
-
-WORD = 0xFFFFFFFF
 
 
 @dataclass
@@ -48,40 +45,6 @@ class Function:
         self.fields.append(f"{kind} {unique}{size};")
         self.push.append((unique, value))
         return f"params.{unique}"
-
-    def offset(self, work: Pointwise, view: StridedView) -> str:
-        """Return the Slang expression of the buffer offset of `element` in a view.
-
-        Args:
-            work: the computation, whose elements are numbered row by row.
-            view: a view of a buffer over its shape.
-        """
-        if view.is_dense(work.shape):
-            return "element"
-        start = f" + {self.number('start', view.start)}" if view.start else ""
-        moving = [axis for axis, stride in enumerate(view.strides) if stride]
-        if not moving:
-            return start[3:] or "0"
-        block = range(moving[0], moving[-1] + 1)
-        inside = StridedView(tuple(view.strides[a] for a in block))
-        if len(moving) == len(block) and inside.is_dense(tuple(work.shape[a] for a in block)):
-            run = math.prod(work.shape[moving[-1] + 1 :])
-            size = math.prod(work.shape[a] for a in block)
-            index = "element" if moving[-1] == len(work.shape) - 1 else (
-                f"element / {self.number('run', run)}")  # fmt: skip
-            return (index if moving[0] == 0 else f"{index} % {self.number('size', size)}") + start
-        return " + ".join([*self._terms(work, view), *([start[3:]] if start else [])])
-
-    def _terms(self, work: Pointwise, view: StridedView) -> list[str]:
-        """Return index * stride for each axis whose stride in a view is not zero."""
-        if not self.indices:
-            shape, rest = self.number("shape", work.shape), "element"
-            for axis in reversed(range(len(work.shape))):
-                index = f"{rest} % {shape}[{axis}]" if axis else rest
-                self.indices.append(f"    uint {self.prefix}i{axis} = {index};")
-                rest += f" / {shape}[{axis}]"
-        strides = self.number("stride", tuple(s & WORD for s in view.strides))
-        return [f"{self.prefix}i{axis} * {strides}[{axis}]" for axis, s in enumerate(view.strides) if s]
 
 
 def _equal(one: Any, other: Any) -> bool:

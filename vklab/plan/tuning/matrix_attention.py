@@ -84,7 +84,7 @@ def _direct(
     return replace(
         dispatch, kernel="attention_direct", constants=tuple(constants.items()),
         workgroups=(-(-push["queries"] // 16), *dispatch.workgroups[1:]),
-        defines=(*dispatch.defines, matrix_products.wide(dispatch, value_size)),
+        defines=(*dispatch.defines, matrix_products.wide(dispatch, value_size, fused=True)),
     )  # fmt: skip
 
 

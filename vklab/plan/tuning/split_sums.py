@@ -90,7 +90,7 @@ def _sum_splits(
         rows, steps = m, (push["c_row"], push["c_column"])
         scales = (float(push["alpha"]), float(push["beta"]))
     is_wide = not info.is_cpu and result.dtype in dtypes.FLOATS and partial.dtype == "float32"
-    fours = matrix_products.wide(original, n) if is_wide else ("WIDE_Y", "0")
+    fours = matrix_products.wide(original, n, fused=True) if is_wide else ("WIDE_Y", "0")
     lanes = FOUR_LANES if fours[1] == "1" else registry.WORKGROUP
     each = 4 * lanes if fours[1] == "1" else lanes
     return Dispatch(

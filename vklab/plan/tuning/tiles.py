@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
-           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+__all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
+           "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
+           "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes",
+           "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -44,6 +44,8 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
+        slices: subgroups that share the steps of one block.
+        depth: steps that are on their way from memory.
     """
 
     m: int
@@ -54,6 +56,8 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
+    slices: int = 1
+    depth: int = 1
 
     @property
     def blocks(self) -> int:
@@ -61,9 +65,10 @@ class Tile:
         return self.m // self.rows * (self.n // self.columns)
 
     @property
-    def shape(self) -> tuple[int, int, int, int, int]:
-        """Return what identifies the tile: m, n, k, rows and columns."""
-        return self.m, self.n, self.k, self.rows, self.columns
+    def shape(self) -> tuple[int, ...]:
+        """Return what identifies the tile: m, n, k, rows, columns, and what is not 1 after them."""
+        own = (self.m, self.n, self.k, self.rows, self.columns)
+        return own if self.slices == self.depth == 1 else (*own, self.slices, self.depth)
 
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.

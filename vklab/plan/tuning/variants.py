@@ -166,7 +166,8 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info)))  # fmt: skip
+               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
+               *matrix_products.shared(tile))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
 
@@ -226,7 +227,7 @@ def _on_matrix_units(
         return None
     tile, parts = picked
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
-                 ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
+                 ("WORKGROUP", tile.blocks * tile.slices * lanes), ("SUBGROUP", lanes))  # fmt: skip
     changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None
@@ -267,7 +268,7 @@ def _tiled(
     if loads is not None:
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                           defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step,
-                                   matrix_products.wide(dispatch, sizes[1])))
+                                   matrix_products.wide(dispatch, sizes[1], fused=True)))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
 
