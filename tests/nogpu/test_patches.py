@@ -1,0 +1,111 @@
+"""Passes for vision transformers on GPUs: patches, spread_sums, norm_scales."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import fake_device
+from pass_graphs import array, evaluate, kinds, made, shaped
+
+from vklab import settings
+from vklab.graph import passes
+from vklab.graph.passes import norm_scales, patches, spread_sums
+
+GPU = fake_device(subgroup_size=32)
+CONV = ("c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
+        " y = Transpose(r, perm=[0, 2, 1])")
+
+
+def image(text=CONV, batch=1, size=(8, 12), **changed):
+    given = {"w": array(8, 3, 4, 4), "b": array(8)} | changed
+    given = {name: value for name, value in given.items() if f", {name}" in text}
+    return made(text.replace("FILTERS", str(len(given["w"]))), known=" ".join(given), x=array(batch, 3, *size), **given)
+
+
+def same(model, step, *given):
+    """Return a graph after a pass that changes no result."""
+    before, fed = shaped(model), model[1]
+    after = step(before, *given)
+    for name, truth in evaluate(before, fed).items():
+        np.testing.assert_allclose(evaluate(after, fed)[name], truth, rtol=1e-5, atol=1e-5)
+    return after
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_patches_become_a_product(batch):
+    graph = same(image(batch=batch), patches.patches, 4)
+    assert kinds(graph) == ["Reshape", "Transpose", "Reshape", "MatMul", "Add"]
+
+
+def test_patches_without_a_bias():
+    graph = same(image(CONV.replace(", b", "")), patches.patches)
+    assert kinds(graph)[-1] == "MatMul"
+
+
+@pytest.mark.parametrize("model", [
+    image(CONV.replace("strides=[4, 4]", "strides=[2, 2]")),
+    image(CONV.replace("strides=[4, 4]", "strides=[4, 4], pads=[1, 1, 1, 1]"), size=(10, 14)),
+    image(size=(9, 13)), image(CONV.replace("perm=[0, 2, 1]", "perm=[1, 0, 2]")),
+    image(CONV.replace("y = ", "t = ") + "; u = Relu(r); v = Transpose(u, perm=[0, 2, 1]);"
+          "y = Add(t, v)"), image(w=array(6, 3, 4, 4), b=array(6)),
+], ids=["overlap", "pads", "rest", "other-axes", "two-readers", "odd-filters"])  # fmt: skip
+def test_other_convolutions_stay(model):
+    graph = shaped(model)
+    assert patches.patches(graph, 4) is graph
+
+
+def test_constants_are_added_to_the_parts():
+    model = made("c = Concat(z, x, axis=1); y = Add(c, n)", known="z n", z=array(2, 1, 8),
+                 x=array(2, 5, 8), n=array(2, 6, 8))  # fmt: skip
+    graph = same(model, spread_sums.spread_sums)
+    assert kinds(graph) == ["Add", "Add", "Concat"]
+
+
+@pytest.mark.parametrize("text", [
+    "c = Concat(z, x, axis=1); y = Add(c, b)", "c = Concat(z, x, axis=1); y = Mul(c, n)",
+    "c = Concat(z, x, axis=1); a = Add(c, n); d = Relu(c); y = Add(a, d)",
+], ids=["broadcast", "product", "two-readers"])  # fmt: skip
+def test_other_sums_stay(text):
+    given = {"z": array(1, 1, 8), "n": array(1, 6, 8), "b": array(8)}
+    given = {name: value for name, value in given.items() if f"{name})" in text or name == "z"}
+    graph = shaped(made(text, known=" ".join(given), x=array(1, 5, 8), **given))
+    assert spread_sums.spread_sums(graph) is graph
+
+
+NORM = "h = LayerNormalization(x, w, b, axis=-1); p = MatMul(h, m); "
+SCALED = {"w": array(8), "b": array(8, seed=1), "m": array(8, 12), "f": array(12)}
+
+
+def normed(text, x=(2, 9, 8)):
+    given = {name: value for name, value in SCALED.items() if name != "f" or "Add" in text}
+    return made(text, known=" ".join(given), x=array(*x), **given)
+
+
+@pytest.mark.parametrize("text", [
+    NORM + "y = Add(p, f)", NORM + "y = Relu(p)",
+    NORM + "q = Add(f, p); k = MatMul(h, m); y = Add(q, k)",
+    NORM.replace("p = MatMul(h", "t = Transpose(h, perm=[1, 0, 2]); p = MatMul(t") + "y = Neg(p)",
+], ids=["bias", "no-bias", "two-products", "transposed"])  # fmt: skip
+def test_factors_of_norms_go_into_products(text):
+    graph = same(normed(text), norm_scales.norm_scales, norm_scales.HALVES)
+    norm = next(node for node in graph.nodes if node.op_type == "LayerNormalization")
+    assert len(norm.inputs) == 2 and (graph.infos[norm.inputs[1]].constant == 1).all()
+    again = norm_scales.norm_scales(graph, norm_scales.HALVES)
+    assert again is graph
+
+
+@pytest.mark.parametrize("model", [
+    normed(NORM + "k = Add(p, f); y = Concat(k, h, axis=-1)"), normed(NORM + "y = Neg(p)", (9, 8)),
+    normed(NORM.replace("axis=-1", "axis=1") + "y = Neg(p)", (20, 1, 8)),
+], ids=["another-reader", "few-rows", "more-axes"])  # fmt: skip
+def test_other_norms_stay(model):
+    graph = shaped(model)
+    assert norm_scales.norm_scales(graph, norm_scales.HALVES) is graph
+
+
+def test_only_gpus_get_them_and_settings_leave_them_out():
+    model = image(CONV.replace("y = ", "t = ") + "; y = Add(t, n)", n=array(1, 6, 8))
+    graph = shaped(model)
+    assert "Conv" in kinds(passes.run(graph)) and "Conv" not in kinds(passes.run(graph, "", GPU))
+    with settings.settings(DISABLE_PASSES="patches"):
+        assert "Conv" in kinds(passes.run(graph, "", GPU))
