@@ -9,7 +9,7 @@ from pass_graphs import array, evaluate, kinds, made, shaped
 
 from vklab import settings
 from vklab.graph import passes
-from vklab.graph.passes import norm_scales, patches, spread_sums
+from vklab.graph.passes import join_heads, norm_scales, patches, spread_sums
 
 GPU = fake_device(subgroup_size=32)
 CONV = ("c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
@@ -109,3 +109,35 @@ def test_only_gpus_get_them_and_settings_leave_them_out():
     assert "Conv" in kinds(passes.run(graph)) and "Conv" not in kinds(passes.run(graph, "", GPU))
     with settings.settings(DISABLE_PASSES="patches"):
         assert "Conv" in kinds(passes.run(graph, "", GPU))
+
+
+HEADS = ("q = Add(MatMul(x, w), b); k = Add(MatMul(x, m), g); v = Add(MatMul(x, n), h);"
+         "qr = Reshape(q, (2, 9, 2, 4)); kr = Reshape(k, (2, 9, 2, 4));"
+         "vr = Reshape(v, (2, 9, 2, 4)); qt = Transpose(qr, perm=[0, 2, 1, 3]);"
+         "kt = Transpose(kr, perm=[0, 2, 1, 3]); vt = Transpose(vr, perm=[0, 2, 1, 3]);"
+         "y = Attention(qt, kt, vt)")  # fmt: skip
+
+
+def heads(text=HEADS, **changed):
+    given = {name: array(8, 8, seed=number) for number, name in enumerate("wmn")}
+    given |= {name: array(8, seed=number) for number, name in enumerate("bgh")}
+    given = {name: value for name, value in given.items() if f", {name})" in text}
+    return made(text, known=" ".join(given), opset=23, x=array(2, 9, 8), **given, **changed)
+
+
+def test_queries_keys_and_values_become_one_product():
+    for text in (HEADS, HEADS.replace("Add(MatMul(x, w), b)", "MatMul(x, w)").replace(
+            "Add(MatMul(x, m), g)", "MatMul(x, m)").replace("Add(MatMul(x, n), h)", "MatMul(x, n)")):
+        graph = same(heads(text), join_heads.join_heads, 4)
+        assert kinds(graph).count("MatMul") == 1 and kinds(graph).count("Slice") == 3
+        assert join_heads.join_heads(graph, 4) is graph
+
+
+@pytest.mark.parametrize("model", [
+    heads(HEADS.replace("MatMul(x, n)", "MatMul(z, n)"), z=array(2, 9, 8)),
+    heads(HEADS.replace("Add(MatMul(x, n), h)", "MatMul(x, n)")),
+    heads(HEADS.replace("y = Attention(qt, kt, vt)", "a = Attention(qt, kt, vt); y = Add(a, vt)")),
+], ids=["another-input", "one-without-bias", "another-reader"])  # fmt: skip
+def test_other_products_of_attention_stay(model):
+    graph = shaped(model)
+    assert join_heads.join_heads(graph, 4) is graph

@@ -27,6 +27,7 @@ from vklab.graph.passes import (
     fuse_rms_norm,
     fuse_rotary,
     fuse_sums,
+    join_heads,
     join_products,
     join_views,
     join_words,
@@ -75,6 +76,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
     patches.patches,  # before channels_last, which converts other convolutions
     spread_sums.spread_sums,
+    join_heads.join_heads,
     channels_last.channels_last,
     norm_scales.norm_scales,  # last: no Transpose is left between a norm and its products
 )
