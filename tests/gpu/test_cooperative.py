@@ -159,8 +159,9 @@ def test_attention_in_registers(device, monkeypatch, shape, edges):
 
 
 DIRECT_EDGES = [(16, 16, 32, 64, 0, ""), (33, 37, 32, 64, 0, "bool"), (70, 131, 64, 64, 1, ""),
-                (65, 127, 128, 128, 1, "bias"), (100, 515, 64, 64, 1, "bool"), (17, 1, 32, 64, 0, ""),
-                (257, 63, 96, 128, 0, "bool"), (197, 197, 64, 64, 0, "")]  # fmt: skip
+                (65, 127, 128, 128, 1, "bias"), (100, 515, 64, 64, 1, "bool"),
+                (17, 1, 32, 64, 0, ""), (257, 63, 96, 128, 0, "bool"),
+                (197, 197, 64, 64, 0, "")]  # fmt: skip
 
 
 @pytest.mark.parametrize("edges", DIRECT_EDGES, ids=str)

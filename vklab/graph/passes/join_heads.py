@@ -112,7 +112,7 @@ def _join(
     name = f"{first.made}:joined"
     parts = zip(*(branch.constants for branch in branches), strict=True)
     new = [rewriting.constant(f"{name}:{number}", constant_cache.derive(
-               "joined", _side_by_side, *(part.constant for part in each)))
+               "joined", _side_by_side, *map(rewriting.value, each)))
            for number, each in enumerate(parts)]  # fmt: skip
     wide = replace(made, name=name, shape=(*rows, PARTS * columns))
     product = replace(wide, name=f"{name}:product") if first.added else wide

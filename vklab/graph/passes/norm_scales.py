@@ -125,17 +125,18 @@ class _Rewriter:
     def _scale(self, product: Node, added: Node | None, factors: list[TensorInfo]) -> None:
         matrix, scale = self.infos[product.inputs[1]], factors[0]
         made = product.outputs[0]
-        array = constant_cache.derive("scaled rows", _scaled, matrix.constant, scale.constant)
+        array = constant_cache.derive("scaled rows", _scaled, rewriting.value(matrix),
+                                      rewriting.value(scale))
         scaled = rewriting.constant(f"{made}:scaled", array)
         self.new.append(scaled)
         turned = replace(product, inputs=(product.inputs[0], scaled.name))
         if len(factors) == 1:
             self.changed[made] = (turned,)
             return
-        sources = [matrix.constant, factors[1].constant]
+        sources = [rewriting.value(matrix), rewriting.value(factors[1])]
         if added is not None:
             before = next(name for name in added.inputs if name != made)
-            sources.append(self.infos[before].constant)
+            sources.append(rewriting.value(self.infos[before]))
         row = rewriting.constant(f"{made}:row", constant_cache.derive("row", _row, *sources))
         self.new.append(row)
         if added is not None:

@@ -77,7 +77,7 @@ def _suits(graph: Graph, conv: Node, width: int) -> bool:
     """Tell whether the windows touch and cover the image, and rows divide into whole loads."""
     given = conv.attributes
     image, weight = (graph.infos[name] for name in conv.inputs[:2])
-    kernel = weight.shape[2:] if weight.constant is not None else ()
+    kernel = weight.dims[2:] if weight.constant is not None else ()
     if conv.domain or len(kernel) != 2 or not image.is_static or image.dtype not in FLOATS:
         return False
     plain = all(given.get(name, value) == value for name, value in PLAIN.items())
@@ -96,7 +96,7 @@ def _product(
     """Return the nodes of the product, and the infos of their values."""
     image, weight = (graph.infos[name] for name in conv.inputs[:2])
     made = graph.infos[chain[1]]
-    (batch, channels, *_), (filters, _, *kernel) = image.dims, weight.dims
+    (batch, channels, *_), kernel = image.dims, weight.dims[2:]
     rows = [size // side for size, side in zip(image.dims[2:], kernel, strict=True)]
     apart = (batch, channels, rows[0], kernel[0], rows[1], kernel[1])
     depth = channels * math.prod(kernel)
@@ -104,7 +104,7 @@ def _product(
     shapes = (apart, tuple(apart[axis] for axis in APART), (batch, made.dims[1], depth), made.dims)
     infos = [TensorInfo(name, image.dtype, shape)
              for name, shape in zip(names, shapes, strict=True)]  # fmt: skip
-    array = constant_cache.derive("filters in columns", _columns, weight.constant)
+    array = constant_cache.derive("filters in columns", _columns, rewriting.value(weight))
     columns = rewriting.constant(f"{weight.name}:columns", array)
     biased = len(conv.inputs) > 2 and bool(conv.inputs[2])
     result = names[3] if biased else made.name

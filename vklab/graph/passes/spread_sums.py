@@ -61,7 +61,8 @@ def _operands(
         concat, info = makers.get(whole), graph.infos[other]
         if (concat and concat.op_type == "Concat" and not concat.domain
                 and len(concat.inputs) <= MOST_PARTS and info.constant is not None
-                and graph.infos[whole].is_static and info.shape == graph.infos[whole].shape):  # fmt: skip
+                and graph.infos[whole].is_static
+                and info.shape == graph.infos[whole].shape):  # fmt: skip
             return concat, info
     return None
 
@@ -76,7 +77,8 @@ def _spread(
         part = graph.infos[name]
         stop = start + part.dims[axis]
         cut = functools.partial(np.take, indices=range(start, stop), axis=axis)
-        array = constant_cache.derive(("part", axis, start, stop), cut, whole.constant)
+        array = constant_cache.derive(("part", axis, start, stop), cut,
+                                      rewriting.value(whole))
         piece = rewriting.constant(f"{whole.name}:part{number}", array)
         made = replace(part, name=f"{add.outputs[0]}:part{number}", constant=None)
         nodes.append(Node(made.name, "Add", (name, piece.name), (made.name,), {}))

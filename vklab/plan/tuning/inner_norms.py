@@ -6,7 +6,7 @@ deviations, which take less time than a dispatch and its barrier. Visited by lab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,10 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["join"]
 
 # Defines of a product whose rows can be normalised, and of a norm without factors.
-PRODUCT = {"T": "half", "EIGHTS": "1", "WIDE_Y": "1", "SUM": None, "UNIT": None, "NORM": None}
-NORM = {"CENTER": "1", "BIAS": "0", "STATISTICS": "0"}
+Defines = Mapping[str, str | None]
+PRODUCT: Defines = {"T": "half", "EIGHTS": "1", "WIDE_Y": "1", "SUM": None,
+                    "UNIT": None, "NORM": None}
+NORM: Defines = {"CENTER": "1", "BIAS": "0", "STATISTICS": "0"}
 
 
 def join(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -75,7 +77,7 @@ def _is_norm(norm: Dispatch, lowered: Lowered) -> bool:
     return (alike and _has(norm, NORM) and known is not None and bool((known == 1).all()))
 
 
-def _has(dispatch: Dispatch, wanted: dict[str, str | None]) -> bool:
+def _has(dispatch: Dispatch, wanted: Defines) -> bool:
     defines = dict(dispatch.defines)
     return all(defines.get(name) == value for name, value in wanted.items())
 
@@ -113,7 +115,7 @@ def _joined(
 
 
 class _Sums:
-    """The sum of each column of a matrix, and then epsilon, in fours."""
+    """Sum of each column of a matrix, and then epsilon, in fours."""
 
     def __init__(self, k: int, n: int, strides: Sequence[int], epsilon: float) -> None:
         self.shape, self.strides, self.epsilon = (k, n), strides, epsilon

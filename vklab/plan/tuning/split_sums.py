@@ -51,7 +51,8 @@ def split(
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
     partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
     is_wide = result.dtype in dtypes.FLOATS and original.epilogue is not None and not n % 4
-    changed = {"BIAS": "0", **({"WIDE_Y": "1"} if is_wide else {}), **dict(dtypes.type_defines("Y", wide))}
+    changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
+    changed |= {"WIDE_Y": "1"} if is_wide else {}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
     biased = dict(chosen.defines)["BIAS"] == "1"

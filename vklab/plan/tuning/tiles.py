@@ -15,7 +15,8 @@ from typing import Any
 __all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
            "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
            "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes",
-           "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+           "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
+           "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
