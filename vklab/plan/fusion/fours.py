@@ -52,22 +52,23 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
     body = [codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
             *codegen.steps(code, work, names, raw=False)]  # fmt: skip
     storage, _, store = dtypes.type_defines("Y", result.dtype)
+    place = codegen.offset(code, work, work.target) if work.target else "element"
     code.defines |= dict((storage, store))
     code.imports += codegen.integers(work)
     call = f"one_fused({', '.join(['values[j]', *given])})"
-    target = codegen.offset(code, work, work.target) if work.target else "element"
     code.lines += [
         "#define FETCH_FOURS(element) fetch_fused(element)",
         "#define STORE_FOURS(element, values, others) store_fused(element, values, others)",
         f"// store four: {codegen.titles(work)}", *code.buffers,
         *(["struct Others {", *fields, "};"] if fields else ["typealias Others = uint;"]),
-        "Others fetch_fused(uint element) {", "    Others others;" if fields else "    return 0;",
-        *code.indices, *loads, *(["    return others;"] if fields else []), "}",
+        "Others fetch_fused(uint element) {",
+        *(["    Others others;", *code.indices, *loads, "    return others;"] if fields
+          else ["    return 0;"]), "}",
         f"{ELEMENTS[work.formulas[-1].dtype].value} one_fused({parameters}) {{", *body,
         f"    return {names[-1]};", "}",
         f"void store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
         *code.indices, "    vector<Y, 4> four;",
         f"    [unroll] for (uint j = 0; j < 4; ++j) four[j] = Y(Y_STORE({call}));",
-        f"    y_buffer[({target}) / 4] = four;", "}",
+        f"    y_buffer[({place}) / 4] = four;", "}",
     ]  # fmt: skip
     return code

@@ -88,21 +88,22 @@ def _joined(
     """Return a product that normalises its rows of A; None for another kind of reader."""
     push, constants = dict[str, Any](product.push), dict(product.constants)
     given, reads = dict[str, Any](norm.push), dict(product.reads)
-    if product.kernel != "matmul_cooperative" or not _has(product, PRODUCT):
+    packed = product.kernel == "matmul_registers"
+    if not packed and (product.kernel != "matmul_cooperative" or not _has(product, PRODUCT)):
         return None
     weight = lowered.constants.get(lowered.roots.get(reads["b_buffer"].name, ""))
-    lanes = int(dict(product.defines)["TILE_K"]) // 8
+    lanes = 4 if packed else int(dict(product.defines)["TILE_K"]) // 8
     uses = [i for i in _inputs(product) if lowered.roots.get(i.name) == root]
     if (weight is None or weight.constant is None or len(uses) != 1
             or lowered.roots[reads["a_buffer"].name] != root
             or lowered.slices.get(reads["a_buffer"].name, 0)
-            or (push["a_row"], push["a_column"]) != (push["k"], 1)
+            or (push["a_row"], push.get("a_column", 1)) != (push["k"], 1)
             or (push["m"], push["k"]) != (given["rows"], given["columns"])
-            or push["batches"] != 1 or product.workgroups[2] != 1 or push["part"] < push["k"]
-            or lanes & (lanes - 1) or lanes > constants["SUBGROUP"] or push["n"] % 4
+            or push.get("batches", 1) != 1 or product.workgroups[2] != 1 or push["n"] % 4
+            or lanes & (lanes - 1) or lanes > constants.get("SUBGROUP", lanes)
             or "shuffle" not in info.subgroup_operations):  # fmt: skip
         return None
-    strides = (push["b_row"], push["b_column"])
+    strides = () if packed else (push["b_row"], push["b_column"])
     key = ("column sums", push["k"], push["n"], strides, given["epsilon"])
     array = constant_cache.derive(key, _Sums(push["k"], push["n"], strides, given["epsilon"]),
                                   weight.constant)  # fmt: skip
@@ -121,8 +122,13 @@ class _Sums:
         self.shape, self.strides, self.epsilon = (k, n), strides, epsilon
 
     def __call__(self, matrix: np.ndarray) -> np.ndarray:
+        if not self.strides:  # packed: steps, eights of columns, columns, lanes, terms
+            sums = matrix.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: self.shape[1]]
+            return self._with_epsilon(sums)
         flat = matrix.ravel()
         steps = tuple(step * flat.itemsize for step in self.strides)
         whole = np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
-        sums = whole.sum(axis=0, dtype=np.float64)
+        return self._with_epsilon(whole.sum(axis=0, dtype=np.float64))
+
+    def _with_epsilon(self, sums: np.ndarray) -> np.ndarray:
         return np.concatenate((sums, np.full(4, self.epsilon))).astype(np.float32)

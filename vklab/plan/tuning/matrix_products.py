@@ -16,7 +16,7 @@ from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Pointwise, StridedView
 
-__all__ = ["Units", "halves", "of", "shared", "suits", "wide"]
+__all__ = ["Units", "halves", "of", "suits", "wide"]
 
 # Sums of 32 bits that an invocation keeps in registers.
 MOST_SUMS = 128
@@ -93,7 +93,9 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     one, pairs = units.one, units.halves
     lanes = info.subgroup_size * tile.slices
     # Results pass through the tiles' memory, in lines that are 32 bytes longer than needed.
-    stored = one.m * (tile.columns * units.sum_bytes + 32) * tile.blocks * tile.slices
+    down = tile.m // tile.rows * one.m
+    stored = max(down * tile.slices * (tile.n * units.sum_bytes + 32),
+                 tile.blocks * one.m * (tile.columns * units.sum_bytes + 32))  # fmt: skip
     operands = 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
     return (
         not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
@@ -117,29 +119,23 @@ def wide(
         fused: whether the kernel can hand four results at once to its epilogue.
     """
     work = dispatch.epilogue
-    takes = work is None or (
-        fused and "fours" not in settings.names("DISABLE_PASSES") and _in_fours(work))
+    fused = fused and "fours" not in settings.names("DISABLE_PASSES")
+    takes = work is None or fused and _in_fours(work)
     return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
 
 
-def shared(tile: Tile) -> tuple[tuple[str, str], ...]:
-    """Return the defines of a tile whose steps are shared by subgroups, or fetched in advance."""
-    pairs = (("SLICES", tile.slices), ("DEPTH", tile.depth))
-    return tuple((name, str(count)) for name, count in pairs if count > 1)
-
-
 def _in_fours(work: Pointwise) -> bool:
-    """Tell whether four neighbours of a row are neighbours in all buffers, or one element."""
-    if not work.shape or work.shape[-1] % 4 or (
-        work.target is not None and not (work.target.strides[-1] == 1 and _is_aligned(work.target))
-    ):
+    """Tell whether four neighbours of a row are neighbours in all operands, or one element."""
+    if not work.shape or work.shape[-1] % 4 or (work.target and not _is_row(work.target)):
         return False
-    return all(operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
-               and _is_aligned(operand.view) for operand in work.operands[1:])  # fmt: skip
+    return all(
+        operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
+        and (_is_row(operand.view) or not operand.view.strides[-1])
+        for operand in work.operands[1:]
+    )  # fmt: skip
 
 
-def _is_aligned(view: StridedView) -> bool:
-    """Tell whether the four neighbours begin at a multiple of four, or are one element."""
+def _is_row(view: StridedView) -> bool:
+    """Tell whether a view has rows that begin at multiples of four."""
     *others, last = view.strides
-    starts = (view.start, *others) if last else (0,)
-    return last in (0, 1) and not any(start % 4 for start in starts)
+    return last == 1 and not any(start % 4 for start in (view.start, *others))

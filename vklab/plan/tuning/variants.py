@@ -25,6 +25,7 @@ from vklab.plan.tuning import (
     plain_rows,
     prepack,
     problems,
+    register_products,
     row_products,
     single_rules,
     split_blocks,
@@ -130,6 +131,7 @@ def rules_for(
         return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
                 "plain": _plain}  # fmt: skip
     return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
+            "registers": register_products.registers,
             "sliced": last_convs.sliced, "matrix_product": _matrix_product,
             "matrix_conv": _matrix_conv, "tiled": _tiled, **(shared if every else {}),
             "few_rows": plain_rows.few_rows,
@@ -167,7 +169,7 @@ def _matrix_product(
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
                matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
-               *matrix_products.shared(tile))  # fmt: skip
+               *([("SLICES", str(tile.slices))] if tile.slices > 1 else []))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
 
