@@ -116,6 +116,8 @@ def traverse(
     without = disabled()
     enabled = [] if "all" in without else [p for p in PASSES if p.__name__ not in without]
     layouts = LAYOUT_PASSES if enabled and info and not info.is_cpu else ()
+    if info and not info.cooperative_matrices:  # what takes norms without factors
+        layouts = tuple(step for step in layouts if step is not norm_scales.norm_scales)
     for name, changed in _rounds(graph, enabled):
         graph = changed
         yield name, graph

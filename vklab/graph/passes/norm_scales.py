@@ -24,7 +24,9 @@ FEWEST_ROWS = 16
 
 
 def norm_scales(graph: Graph, width: int = 0) -> Graph:
-    """Replace (h * w + b) W by h (w W) + b W, where h is normalised and only products read it.
+    """Replace (h * w + b) W by h (w W) + b W, where h is normalised.
+
+    Readers of h * w + b that are no products keep the norm as it is.
 
     Args:
         graph: the graph.
@@ -68,14 +70,21 @@ class _Rewriter:
                 or any(f.constant is None or f.shape != made.shape[-1:] for f in factors)
                 or all(_is_plain(f, number) for number, f in enumerate(factors))):  # fmt: skip
             return
-        products = self._products(made)
-        if products is None:
+        products, source = self._products(made), made.name
+        ones = rewriting.constant(f"{made.name}:one", np.ones_like(factors[0].constant))
+        plain = replace(norm, inputs=(norm.inputs[0], ones.name))
+        self.changed[made.name] = (plain,)
+        if products is None:  # other readers keep the norm, which then is on no product's way
+            products = [(n, self._bias(n)) for n in self.readers.get(made.name, ())
+                        if self._is_product(n, made)]  # fmt: skip
+            source = f"{made.name}:plain"
+            self.changed[made.name] = (norm, replace(plain, name=source, outputs=(source,)))
+        if not products:
+            del self.changed[made.name]
             return
-        ones = rewriting.constant(f"{factors[0].name}:one", np.ones_like(factors[0].constant))
-        self.new.append(ones)
-        self.changed[made.name] = (replace(norm, inputs=(norm.inputs[0], ones.name)),)
+        self.new += [ones, replace(made, name=source)]
         for product, added in products:
-            self._scale(product, added, factors)
+            self._scale(product, added, factors, source if source != made.name else "")
 
     def _products(self, made: TensorInfo) -> list[tuple[Node, Node | None]] | None:
         """Return the products that read a value, each with the Add of a bias behind it.
@@ -95,13 +104,16 @@ class _Rewriter:
                     return None
                 found += more
                 continue
-            matrix = self.infos[node.inputs[1]] if node.op_type == "MatMul" else None
-            if matrix is None or matrix.constant is None or matrix.rank != 2 or (
-                node.inputs[0] != made.name
-            ):
+            if not self._is_product(node, made):
                 return None
             found.append((node, self._bias(node)))
         return found
+
+    def _is_product(self, node: Node, made: TensorInfo) -> bool:
+        """Tell whether a node multiplies the rows of a value by a constant matrix."""
+        matrix = self.infos[node.inputs[1]] if node.op_type == "MatMul" else None
+        return (matrix is not None and matrix.constant is not None and matrix.rank == 2
+                and node.inputs[0] == made.name and not node.domain)  # fmt: skip
 
     def _keeps_rows(self, node: Node, made: TensorInfo) -> bool:
         """Tell whether a node only moves whole rows, and reads nothing else that is computed."""
@@ -122,14 +134,17 @@ class _Rewriter:
         wide = self.infos[product.inputs[1]].shape[-1:]
         return nodes[0] if other.constant is not None and other.shape == wide else None
 
-    def _scale(self, product: Node, added: Node | None, factors: list[TensorInfo]) -> None:
+    def _scale(
+        self, product: Node, added: Node | None, factors: list[TensorInfo], source: str = ""
+    ) -> None:
+        """Scale the matrix of a product, which then reads `source`, if one is given."""
         matrix, scale = self.infos[product.inputs[1]], factors[0]
         made = product.outputs[0]
         array = constant_cache.derive("scaled rows", _scaled, rewriting.value(matrix),
                                       rewriting.value(scale))
         scaled = rewriting.constant(f"{made}:scaled", array)
         self.new.append(scaled)
-        turned = replace(product, inputs=(product.inputs[0], scaled.name))
+        turned = replace(product, inputs=(source or product.inputs[0], scaled.name))
         if len(factors) == 1:
             self.changed[made] = (turned,)
             return
