@@ -6,7 +6,6 @@ deviations, which take less time than a dispatch and its barrier. Visited by lab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +18,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
 
-# Defines of a product whose rows can be normalised, and of a norm without factors.
-Defines = Mapping[str, str | None]
-PRODUCT: Defines = {"T": "half", "EIGHTS": "1", "WIDE_Y": "1", "SUM": None,
-                    "UNIT": None, "NORM": None}
-NORM: Defines = {"CENTER": "1", "BIAS": "0", "STATISTICS": "0"}
+# Defines of a norm without factors.
+NORM = {"CENTER": "1", "BIAS": "0", "STATISTICS": "0"}
 
 
 def join(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -33,8 +29,7 @@ def join(lowered: Lowered, info: DeviceInfo) -> Lowered:
         lowered: dispatches with the kernels of a device.
         info: the device.
 
-    Source: Chan, Golub and LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for
-    Computing Sample Variances"
+    Source: Ba, Kiros and Hinton 2016, "Layer Normalization", equation 3
     """
     if lowered.kept is None or "inner_norms" in settings.names("DISABLE_PASSES"):
         return lowered
@@ -74,61 +69,40 @@ def _is_norm(norm: Dispatch, lowered: Lowered) -> bool:
     factor = lowered.constants.get(lowered.roots[dict(norm.reads)["w_buffer"].name])
     alike = {info.dtype for _, info in (*norm.reads, *norm.writes)} == {"float16"}
     known = factor.constant if factor else None
-    return (alike and _has(norm, NORM) and known is not None and bool((known == 1).all()))
-
-
-def _has(dispatch: Dispatch, wanted: Defines) -> bool:
-    defines = dict(dispatch.defines)
-    return all(defines.get(name) == value for name, value in wanted.items())
+    plain = NORM.items() <= dict(norm.defines).items()
+    return alike and plain and known is not None and bool((known == 1).all())
 
 
 def _joined(
     lowered: Lowered, product: Dispatch, norm: Dispatch, root: str, info: DeviceInfo
 ) -> Dispatch | None:
     """Return a product that normalises its rows of A; None for another kind of reader."""
-    push, constants = dict[str, Any](product.push), dict(product.constants)
-    given, reads = dict[str, Any](norm.push), dict(product.reads)
-    packed = product.kernel == "matmul_registers"
-    if not packed and (product.kernel != "matmul_cooperative" or not _has(product, PRODUCT)):
+    push, given = dict[str, Any](product.push), dict[str, Any](norm.push)
+    reads = dict(product.reads)
+    if product.kernel != "matmul_registers" or product.workgroups[2] != 1:
         return None
     weight = lowered.constants.get(lowered.roots.get(reads["b_buffer"].name, ""))
-    lanes = 4 if packed else int(dict(product.defines)["TILE_K"]) // 8
     uses = [i for i in _inputs(product) if lowered.roots.get(i.name) == root]
     if (weight is None or weight.constant is None or len(uses) != 1
             or lowered.roots[reads["a_buffer"].name] != root
             or lowered.slices.get(reads["a_buffer"].name, 0)
-            or (push["a_row"], push.get("a_column", 1)) != (push["k"], 1)
+            or (push["a_row"], push["n"] % 4) != (push["k"], 0)
             or (push["m"], push["k"]) != (given["rows"], given["columns"])
-            or push.get("batches", 1) != 1 or product.workgroups[2] != 1 or push["n"] % 4
-            or lanes & (lanes - 1) or lanes > constants.get("SUBGROUP", lanes)
             or "shuffle" not in info.subgroup_operations):  # fmt: skip
         return None
-    strides = () if packed else (push["b_row"], push["b_column"])
-    key = ("column sums", push["k"], push["n"], strides, given["epsilon"])
-    array = constant_cache.derive(key, _Sums(push["k"], push["n"], strides, given["epsilon"]),
-                                  weight.constant)  # fmt: skip
+    array = constant_cache.derive("column sums", _column_sums, weight.constant)
     sums = TensorInfo(f"{product.writes[0][1].name}:column sums", "float32", array.shape, array)
     source = dict(norm.reads)["x_buffer"]
     changed = tuple((name, source if name == "a_buffer" else i) for name, i in product.reads)
     return replace(product, reads=(*changed, ("norm_buffer", sums)),
-                   defines=(*product.defines, ("NORM", "1")),
+                   defines=(*product.defines, ("NORM", "1"),
+                            ("EPSILON", f"float({np.float32(given['epsilon'])!s})")),
                    flops=product.flops + norm.flops)  # fmt: skip
 
 
-class _Sums:
-    """Sum of each column of a matrix, and then epsilon, in fours."""
+def _column_sums(packed: np.ndarray) -> np.ndarray:
+    """Return the sums of the columns of a packed matrix.
 
-    def __init__(self, k: int, n: int, strides: Sequence[int], epsilon: float) -> None:
-        self.shape, self.strides, self.epsilon = (k, n), strides, epsilon
-
-    def __call__(self, matrix: np.ndarray) -> np.ndarray:
-        if not self.strides:  # packed: steps, eights of columns, columns, lanes, terms
-            sums = matrix.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: self.shape[1]]
-            return self._with_epsilon(sums)
-        flat = matrix.ravel()
-        steps = tuple(step * flat.itemsize for step in self.strides)
-        whole = np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
-        return self._with_epsilon(whole.sum(axis=0, dtype=np.float64))
-
-    def _with_epsilon(self, sums: np.ndarray) -> np.ndarray:
-        return np.concatenate((sums, np.full(4, self.epsilon))).astype(np.float32)
+    Its axes: steps, eights of columns, columns, lanes, terms.
+    """
+    return packed.sum(axis=(0, 3, 4), dtype=np.float64).astype(np.float32).ravel()

@@ -207,8 +207,10 @@ ATTENTION_REGISTERS: tuple[tuple[int, int, int, int, int], ...] = (
 # a workgroup, and blocks of 16 keys of a step; best first.
 ATTENTION_DIRECT: tuple[tuple[int, int, int, int], ...] = (
     (64, 128, 4, 2),
-    (64, 512, 4, 4),
-    (128, 512, 4, 1),
+    (64, 256, 4, 4),
+    (64, 512, 8, 2),
+    (64, 1024, 4, 2),
+    (128, 256, 4, 2),
 )
 
 # A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
