@@ -168,8 +168,7 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
-               *([("SLICES", str(tile.slices))] if tile.slices > 1 else []))  # fmt: skip
+               matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
 
@@ -229,7 +228,7 @@ def _on_matrix_units(
         return None
     tile, parts = picked
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
-                 ("WORKGROUP", tile.blocks * tile.slices * lanes), ("SUBGROUP", lanes))  # fmt: skip
+                 ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
     changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None
