@@ -11,7 +11,7 @@ from pass_graphs import array, evaluate, kinds, made, shaped
 
 from vklab import settings
 from vklab.graph import passes
-from vklab.graph.passes import join_heads, norm_scales, patches, spread_sums
+from vklab.graph.passes import fewer_rows, join_heads, norm_scales, patches, spread_sums
 
 GPU = fake_device(subgroup_size=32)
 CONV = ("c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
@@ -151,3 +151,42 @@ def test_queries_keys_and_values_become_one_product():
 def test_other_products_of_attention_stay(model):
     graph = shaped(model)
     assert join_heads.join_heads(graph, 4) is graph
+
+
+TAIL = ("h = LayerNormalization(x, w, b, axis=-1); p = MatMul(h, m); q = Add(p, f);"
+        "g = Gelu(q); r = MatMul(g, n); s = Add(r, x); y = Slice(s, (0,), (1,), (1,))")
+
+
+def tail(text=TAIL, outputs=("y",)):
+    given = {"w": array(8), "b": array(8, seed=1), "m": array(8, 12), "f": array(12),
+             "n": array(12, 8)}  # fmt: skip
+    given = {name: value for name, value in given.items() if f", {name})" in text
+             or f", {name}," in text}  # fmt: skip
+    return made(text, outputs, known=" ".join(given), opset=20, x=array(2, 9, 8), **given)
+
+
+@pytest.mark.parametrize("text", [
+    TAIL, TAIL.replace("r = MatMul", "t = Transpose(g, perm=[1, 0, 2]); r = MatMul").replace(
+        "MatMul(g, n)", "MatMul(t, n)").replace(
+            "Add(r, x)", "Add(Transpose(r, perm=[1, 0, 2]), x)"),
+    TAIL.replace("(0,), (1,), (1,)", "(3,), (6,), (1,)"),
+    TAIL.replace("s = Add(r, x); y = Slice(s", "a = Reshape(r, (2, 1, 9, 8)); y = Slice(a").replace(
+        "(0,), (1,), (1,)", "(0,), (1,), (2,)"),
+], ids=["one-row", "transposed", "some-rows", "more-axes"])  # fmt: skip
+def test_products_compute_only_the_rows_that_are_read(text):
+    graph = same(tail(text), fewer_rows.fewer_rows)
+    products = [node for node in graph.nodes if node.op_type == "MatMul"]
+    assert all(graph.infos[node.outputs[0]].count < 2 * 9 * 8 for node in products)
+    assert fewer_rows.fewer_rows(graph) is graph
+
+
+@pytest.mark.parametrize("model", [
+    tail(outputs=("y", "p")), tail(TAIL.replace("(1,)", "(2,)")),
+    tail("y = Slice(Gelu(x), (0,), (1,), (1,))"),
+    tail("p = MatMul(x, m); s = Softmax(p, axis=1); y = Slice(s, (0,), (1,), (1,))"),
+], ids=["output", "last-axis", "no-product", "rows-meet"])  # fmt: skip
+def test_other_slices_stay(model):
+    graph = shaped(model)
+    made = fewer_rows.fewer_rows(graph)
+    products = [node for node in made.nodes if node.op_type == "MatMul"]
+    assert all(made.infos[n.outputs[0]].count == 2 * 9 * 12 for n in products[:1])

@@ -17,6 +17,7 @@ from vklab.graph.passes import (
     common_subexpressions,
     drop_dead_nodes,
     drop_no_ops,
+    fewer_rows,
     fold_batch_norm,
     fold_constants,
     fuse_attention,
@@ -77,6 +78,7 @@ LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
     patches.patches,  # before channels_last, which converts other convolutions
     spread_sums.spread_sums,
     join_heads.join_heads,
+    fewer_rows.fewer_rows,
     channels_last.channels_last,
     norm_scales.norm_scales,  # last: no Transpose is left between a norm and its products
 )
