@@ -1,4 +1,4 @@
-"""Passes for vision transformers on GPUs: patches, spread_sums, norm_scales."""
+"""Passes for transformers on GPUs: patches, spread_sums, join_heads, fewer_rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pass_graphs import array, evaluate, kinds, made, shaped
 
 from vklab import settings
 from vklab.graph import passes
-from vklab.graph.passes import fewer_rows, join_heads, norm_scales, patches, spread_sums
+from vklab.graph.passes import fewer_rows, join_heads, patches, spread_sums
 
 GPU = fake_device(subgroup_size=32)
 CONV = ("c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
@@ -73,44 +73,6 @@ def test_other_sums_stay(text):
     given = {name: value for name, value in given.items() if f"{name})" in text or name == "z"}
     graph = shaped(made(text, known=" ".join(given), x=array(1, 5, 8), **given))
     assert spread_sums.spread_sums(graph) is graph
-
-
-NORM = "h = LayerNormalization(x, w, b, axis=-1); p = MatMul(h, m); "
-SCALED = {"w": array(8), "b": array(8, seed=1), "m": array(8, 12), "f": array(12)}
-
-
-def normed(text, x=(2, 9, 8)):
-    given = {name: value for name, value in SCALED.items() if name != "f" or "Add" in text}
-    return made(text, known=" ".join(given), x=array(*x), **given)
-
-
-@pytest.mark.parametrize("text", [
-    NORM + "y = Add(p, f)", NORM + "y = Relu(p)",
-    NORM + "q = Add(f, p); k = MatMul(h, m); y = Add(q, k)",
-    NORM.replace("p = MatMul(h", "t = Transpose(h, perm=[1, 0, 2]); p = MatMul(t") + "y = Neg(p)",
-], ids=["bias", "no-bias", "two-products", "transposed"])  # fmt: skip
-def test_factors_of_norms_go_into_products(text):
-    graph = same(normed(text), norm_scales.norm_scales, norm_scales.HALVES)
-    norm = next(node for node in graph.nodes if node.op_type == "LayerNormalization")
-    assert len(norm.inputs) == 2 and (graph.infos[norm.inputs[1]].constant == 1).all()
-    again = norm_scales.norm_scales(graph, norm_scales.HALVES)
-    assert again is graph
-
-
-def test_other_readers_keep_the_norm():
-    graph = same(normed(NORM + "k = Add(p, f); y = Concat(k, h, axis=-1)"),
-                 norm_scales.norm_scales, norm_scales.HALVES)  # fmt: skip
-    assert kinds(graph).count("LayerNormalization") == 2
-    assert norm_scales.norm_scales(graph, norm_scales.HALVES) is graph
-
-
-@pytest.mark.parametrize("model", [
-    normed(NORM.split("p =")[0] + "y = Neg(h)"), normed(NORM + "y = Neg(p)", (9, 8)),
-    normed(NORM.replace("axis=-1", "axis=1") + "y = Neg(p)", (20, 1, 8)),
-], ids=["no-product", "few-rows", "more-axes"])  # fmt: skip
-def test_other_norms_stay(model):
-    graph = shaped(model)
-    assert norm_scales.norm_scales(graph, norm_scales.HALVES) is graph
 
 
 def test_only_gpus_get_them_and_settings_leave_them_out():

@@ -35,7 +35,6 @@ from vklab.graph.passes import (
     merge_pads,
     move_quantization,
     move_transposes,
-    norm_scales,
     open_quantized,
     patches,
     slice_gathers,
@@ -80,7 +79,6 @@ LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
     join_heads.join_heads,
     fewer_rows.fewer_rows,
     channels_last.channels_last,
-    norm_scales.norm_scales,  # last: no Transpose is left between a norm and its products
 )
 # Channels of 16 bytes.
 FLOATS, HALVES = 4, 8
@@ -118,8 +116,6 @@ def traverse(
     without = disabled()
     enabled = [] if "all" in without else [p for p in PASSES if p.__name__ not in without]
     layouts = LAYOUT_PASSES if enabled and info and not info.is_cpu else ()
-    if info and not info.cooperative_matrices:  # what takes norms without factors
-        layouts = tuple(step for step in layouts if step is not norm_scales.norm_scales)
     for name, changed in _rounds(graph, enabled):
         graph = changed
         yield name, graph
