@@ -270,7 +270,7 @@ def _tiled(
     if loads is not None:
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                           defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step,
-                                   matrix_products.wide(dispatch, sizes[1])))
+                                   matrix_products.wide(dispatch, sizes[1], fused=True)))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
 
