@@ -92,7 +92,7 @@ def test_weights_of_odd_widths_are_padded_to_whole_loads(device, monkeypatch, si
         product = session.plan.dispatches[0]
     _, k, n = sizes
     assert dict(product.reads)["b_buffer"].dims == (k, 1, 1, 1, -(-n // 4) * 4)
-    assert dict(product.defines)["FOURS"] == "1"
+    assert dict(product.defines)["B_FOURS"] == "1"
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 

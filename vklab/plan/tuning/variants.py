@@ -165,7 +165,7 @@ def _matrix_product(
     if not loads or not made or not units:
         return None
     changed, tile, parts = made
-    defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
+    defines = (("EIGHTS", str(int(loads[1] and loads[2]))), *units.defines,
                matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info)))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
@@ -266,7 +266,8 @@ def _tiled(
     step = ("TILE_K", str(tile.k))
     if loads is not None:
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                          defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step,
+                          defines=(*changed.defines, ("A_FOURS", str(int(loads[1]))),
+                                   ("B_FOURS", str(int(loads[2]))), step,
                                    matrix_products.wide(dispatch, sizes[1])))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
@@ -318,8 +319,8 @@ def _in_tiles(
 
 def _operands(
     dispatch: Dispatch, width: int
-) -> tuple[tuple[tuple[str, int], ...], bool] | None:
-    """Tell along which sides a product's operands are dense, and whether it loads `width` at once.
+) -> tuple[tuple[tuple[str, int], ...], bool, bool] | None:
+    """Tell along which sides A and B are dense, and whether each is loaded `width` at once.
 
     Returns None for an operand that is dense along no side.
     """
@@ -328,12 +329,13 @@ def _operands(
         return None
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     # Elements are read at once if each group of `width` begins at a multiple of its size.
-    steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"],
-             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
-             *push["a_batch"], *push["b_batch"])  # fmt: skip
-    constants = (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n)))
-    return constants, not any(step % width for step in steps)
+    of_a = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
+            *push["a_batch"])  # fmt: skip
+    of_b = (push["b_row"] if along_n else push["b_column"],
+            0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
+            *push["b_batch"])  # fmt: skip
+    a, b = (not any(step % width for step in steps) for steps in (of_a, of_b))
+    return (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n))), a, b
 
 
 def _aligned(tile: Tile, sizes: ProductSizes) -> tuple[str, int]:
