@@ -18,7 +18,7 @@ FORCED = {
     "rows at once": "matmul_rows", "tiled 32x32x16 by 4x4": "matmul_tiled",
     "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 128x128x16": "matmul_tiled",
 }  # fmt: skip
-UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131)]
+UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131), (37, 43, 64)]
 SIZES = {
     "shared rows": UGLY[1:],  # it shares the loads of four rows or more
     "one row": [(1, 7, 5), (1, 64, 4096), (1, 129, 68)],
@@ -35,6 +35,19 @@ def test_a_forced_kernel_is_right_on_ugly_sizes(device, text, relu):
         y, kernels = ran(proto, fed, device, VARIANT=text)
         assert FORCED[text] in kernels
         np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["plain", "fused"])
+@pytest.mark.parametrize("sizes", [(64, 600), (1028, 37), (8196, 3)], ids=str)
+def test_one_row_reads_transposed_weights_in_fours(device, monkeypatch, sizes, relu):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = model(1, *sizes, relu, turns=(0, 1))
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        product, *rest = session.plan.dispatches
+    assert product.kernel == "matvec" and dict(product.defines)["FOURS"] == "2"
+    assert bool(rest) == (sizes[1] < 100), "few columns are cut into parts"
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("text", ["rows at once", "tiled 64x64x16", "one row"])

@@ -212,6 +212,8 @@ def chunk(dispatch: Dispatch) -> int:
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative", "conv_last_tiled",
                            "conv_last_cooperative", "conv_last_sliced"):  # fmt: skip
         return int(dict(dispatch.defines)["TILE_K"])
+    if dispatch.kernel == "matvec" and ("FOURS", "2") in dispatch.defines:
+        return 4
     return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 
 

@@ -23,6 +23,9 @@ COLUMNS, WORKGROUP = 32, 256
 # Elements of B from which on reading it decides.
 FEWEST_ELEMENTS = 1 << 22
 TYPES = ("float", "half")
+# One row with B dense along k: lanes that share a column, columns of a workgroup, and fours that a
+# lane fetches at once; with few columns, one of them takes all lanes of a workgroup.
+SHARING, AT_ONCE, DEPTH, FEW_COLUMNS = 32, 4, 4, 512
 NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
 
 
@@ -75,10 +78,15 @@ def one_row(
     push = dict(dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
-    # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
+    # Dense along k: the lanes of a column read neighbouring elements.
     is_turned = push["b_row"] == 1 and k != 1
+    deep = is_turned and push["a_column"] == 1 and not (k % 4 or push["b_column"] % 4)
     fours = not is_turned and prepack.by_fours(dispatch, n)
     columns = 1 if is_turned else 16 if fours else 32
+    lanes = 256 if columns > 1 else 64
+    if deep:
+        columns = 1 if n <= FEW_COLUMNS else AT_ONCE
+        lanes = SHARING * AT_ONCE
     names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
     workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
     changed = replace(
@@ -86,8 +94,8 @@ def one_row(
         kernel="matvec",
         workgroups=workgroups,
         push=tuple((name, push[name]) for name in names),
-        constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=(*_own_defines(dispatch), ("FOURS", str(int(fours)))),
+        constants=(("COLUMNS", columns), ("WORKGROUP", lanes), *((("DEPTH", DEPTH),) * deep)),
+        defines=(*_own_defines(dispatch), ("FOURS", "2" if deep else str(int(fours)))),
     )
     return changed, tiles.parts(math.prod(workgroups), k, 4 if fours else 2)
 
