@@ -74,12 +74,11 @@ def one_row(
         pick: chooses among tiles, of which this kernel has none.
     """
     del info, pick
-    m, n, k, batch = sizes
-    push = dict(dispatch.push)
+    (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
     # Dense along k: the lanes of a column read neighbouring elements.
-    is_turned = push["b_row"] == 1 and k != 1
+    is_turned = push["b_row"] == 1 and k > 1
     deep = is_turned and push["a_column"] == 1 and not (k % 4 or push["b_column"] % 4)
     fours = not is_turned and prepack.by_fours(dispatch, n)
     columns = 1 if is_turned else 16 if fours else 32
