@@ -93,7 +93,7 @@ def one_row(
         kernel="matvec",
         workgroups=workgroups,
         push=tuple((name, push[name]) for name in names),
-        constants=(("COLUMNS", columns), ("WORKGROUP", lanes), *((("DEPTH", DEPTH),) * deep)),
+        constants=(("COLUMNS", columns), ("WORKGROUP", lanes), ("DEPTH", DEPTH)),
         defines=(*_own_defines(dispatch), ("FOURS", "2" if deep else str(int(fours)))),
     )
     return changed, tiles.parts(math.prod(workgroups), k, 4 if fours else 2)
