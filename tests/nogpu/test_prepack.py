@@ -155,7 +155,7 @@ def test_a_weight_is_read_as_it_lies():
 @pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "2"), (np.float16, "1")])
 def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
     wide = fake_device(features=frozenset({"shaderFloat16", "storageBuffer16BitAccess"}))
-    plan = plan_of(product(1, 64, 4096, dtype), wide)
+    plan = plan_of(product(1, 68, 4096, dtype), wide)
     assert dict(plan.dispatches[0].defines)["FOURS"] == fours
 
 

@@ -27,6 +27,8 @@ SECOND_NS, SECOND_BYTES_PER_NS = 5000, 2000
 # Elements beyond which a matrix of halves comes from memory: its rate, the time of one read, and
 # the bytes of a step that a workgroup takes in one ns. Fitted to 60 times of 16 rows on an H200.
 CACHED, MEMORY_BYTES_PER_NS, LATENCY_NS, READ_BYTES_PER_NS = 1 << 24, 4000, 590, 64
+# Bytes that one compute unit waits for at a time.
+MOST_UNDER_WAY = 1 << 16
 # A part shorter than this along k is not worth the second dispatch.
 SHORTEST_PART = 256
 # The second dispatch adds the parts sequentially.
@@ -238,7 +240,8 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
     if n * k > CACHED:
         step = 2 * tile.n * tile.k
-        waiting = 2 * n * k * (LATENCY_NS + step / READ_BYTES_PER_NS) / (workgroups * step)
+        under_way = min(workgroups * step, UNITS * MOST_UNDER_WAY)
+        waiting = 2 * n * k * (LATENCY_NS + step / READ_BYTES_PER_NS) / under_way
         time = max(time, math.hypot(2 * n * k / MEMORY_BYTES_PER_NS, waiting))
     if count == 1:
         return time
