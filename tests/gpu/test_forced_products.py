@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forced_products import model, ran
+from forced_products import model, plain, ran
 
 import vklab
 from vklab import settings
@@ -47,6 +47,36 @@ def test_one_row_reads_transposed_weights_in_fours(device, monkeypatch, sizes, r
         product, *rest = session.plan.dispatches
     assert product.kernel == "matvec" and dict(product.defines)["FOURS"] == "2"
     assert bool(rest) == (sizes[1] < 100), "few columns are cut into parts"
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("sizes", [(64, 1031), (784, 1500), (1032, 1024)], ids=str)
+def test_one_row_takes_whole_columns_where_they_are_many(device, monkeypatch, sizes, dtype):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = plain(*sizes, dtype)
+    y, kernels = ran(proto, fed, device)
+    assert kernels == ["matvec_floats"]
+    close = 1e-5 if dtype == np.float32 else 2e-3
+    np.testing.assert_allclose(y, exact, rtol=close, atol=close)
+    fed["a"][0, 3] = np.inf
+    y, _ = ran(proto, fed, device)
+    assert set(np.unique(y)) == {0, np.inf}, "ReLU of sums that are infinite"
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("sizes", [(40, 2048, 33), (70, 3000, 131), (64, 2050, 64)], ids=str)
+def test_parts_of_odd_widths_are_written_in_fours(device, monkeypatch, sizes, constant):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = model(*sizes, relu=True, constant=constant)
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        product, added = session.plan.dispatches
+    m, _, n = sizes
+    (_, partial), = product.writes
+    assert (product.kernel, dict(product.defines)["WIDE_Y"]) == ("matmul_tiled", "1")
+    assert partial.dims[1:] == (m, -(-n // 4) * 4)
+    assert (added.kernel, dict(added.push)["pitch"]) == ("sum_splits", partial.dims[-1])
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 
