@@ -8,6 +8,7 @@ Visited by lab 10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from vklab import settings
 from vklab.errors import PlanError
@@ -18,6 +19,7 @@ from vklab.plan.fusion import (
     chains,
     codegen,
     epilogues,
+    fours,
     native_halves,
     operands,
     parts,
@@ -45,7 +47,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 
 
 # Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"sliced", "winograd"})
+KERNELS = frozenset({"fours", "registers", "sliced", "winograd"})
 
 
 def names() -> frozenset[str]:
@@ -82,4 +84,7 @@ def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 def write(lowered: Lowered) -> Lowered:
     """Return the dispatches with the Slang text that fusion has made of each."""
-    return codegen.write(lowered)
+    return replace(lowered, dispatches=tuple(
+        fours.emit(each) if fours.is_wide(each) else codegen.emit(each)
+        for each in lowered.dispatches
+    ))  # fmt: skip

@@ -21,10 +21,10 @@ from vklab.ops import dtypes, elementwise, registry
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.fusion import rounding
 from vklab.plan.fusion.generated import Function
-from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
-__all__ = ["PUSH_BYTES", "emit", "fits", "is_move", "write"]
+__all__ = ["PUSH_BYTES", "emit", "fits", "integers", "is_move", "joined", "offset", "rounded",
+           "steps", "titles"]  # fmt: skip
 
 # Every device has room for these: Vulkan's least maxPushConstantsSize.
 PUSH_BYTES = 128
@@ -48,7 +48,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
         code.indices.clear()
         for view in (*(operand.view for operand in work.operands), work.target):
             if view:
-                _offset(code, work, view)
+                offset(code, work, view)
         if dispatch.siblings:
             code.number("part", work.count)
         words += len(_pushed(work))
@@ -61,11 +61,6 @@ def _words(push: Iterable[tuple[str, Any]]) -> int:
     return sum(len(value) if isinstance(value, tuple) else 1 for _, value in push)
 
 
-def write(lowered: Lowered) -> Lowered:
-    """Return the plan's dispatches with Slang in place of their fused descriptions."""
-    return replace(lowered, dispatches=tuple(map(emit, lowered.dispatches)))
-
-
 def emit(dispatch: Dispatch) -> Dispatch:
     """Return a dispatch with its fused descriptions turned into Slang; itself if it has none."""
     if dispatch.kernel == "pointwise" and dispatch.pointwise:
@@ -76,7 +71,7 @@ def emit(dispatch: Dispatch) -> Dispatch:
     functions = [_load_function(dispatch.prologue, native)] if dispatch.prologue else []
     if dispatch.epilogue:
         functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1], native))
-    return _joined(dispatch, functions) if functions else dispatch
+    return joined(dispatch, functions) if functions else dispatch
 
 
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
@@ -84,11 +79,11 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     code = Function(native=bool(kept))
     _write(code, work, "compute", "Y value(uint element)", result=dispatch.writes[0][1], target="")
     code.indices.clear()
-    offset = _offset(code, work, work.target) if work.target else "element"
-    code.lines += ["uint place(uint element) {", *code.indices, f"    return {offset};", "}"]
+    at = offset(code, work, work.target) if work.target else "element"
+    code.lines += ["uint place(uint element) {", *code.indices, f"    return {at};", "}"]
     each = registry.WORKGROUP * int(dict(dispatch.constants).get("EACH", 1))
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
+        joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
         workgroups=registry.grid(-(-work.count // each)),
     )
 
@@ -114,7 +109,7 @@ def _siblings(dispatch: Dispatch) -> Dispatch:
     code.lines += body
     count = sum(work.count for work in dispatch.siblings)
     return replace(
-        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=kept), [code]),
+        joined(replace(dispatch, reads=(), push=(("count", count),), defines=kept), [code]),
         writes=tuple((f"{names[name]}_buffer", info) for name, info in results.items()),
         workgroups=registry.grid(-(-count // registry.WORKGROUP)), in_place=(),
     )  # fmt: skip
@@ -141,7 +136,7 @@ def _load_function(work: Pointwise, native: bool) -> Function:
     return code
 
 
-def _joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
+def joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
     """Return a dispatch whose kernel is preceded by these functions."""
     fields = " ".join(field for code in functions for field in code.fields)
     modules = dict.fromkeys(f"import {module};" for code in functions for module in code.imports)
@@ -191,25 +186,33 @@ def _write(
         ):
             code.in_place.append(f"{name}_buffer")
     if given:  # round the kernel's result as if it had been stored
-        body.append(_rounded(code, given, given, work.operands[0].dtype, declare=False))
-    body += _steps(code, work, names, raw)
+        body.append(rounded(code, given, given, work.operands[0].dtype, declare=False))
+    body += steps(code, work, names, raw)
     if result:
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         code.defines |= dict((storage, store))
         if target:
-            offset = _offset(code, work, work.target) if work.target else "element"
-            body.append(f"    {target}_buffer[{offset}] = Y(Y_STORE({names[-1]}));")
+            at = offset(code, work, work.target) if work.target else "element"
+            body.append(f"    {target}_buffer[{at}] = Y(Y_STORE({names[-1]}));")
         else:
             body.append(f"    return Y(Y_STORE({names[-1]}));")
     else:
         body.append(f"    return {names[-1]};")
-    titles = [formula.title for formula in work.formulas if formula.arguments]
-    shown = ", ".join(titles[:12]) + (f" ... {len(titles)} in all" if len(titles) > 12 else "")
-    used = " ".join(formula.text for formula in work.formulas)
-    code.imports += ["lib.elementwise", "lib.numeric"]
-    code.imports += ["lib.integers"] if "onnx::int_" in used else []
-    code.lines += [f"// {role}: {shown}", *code.buffers, header + " {",
+    code.imports += ["lib.elementwise", "lib.numeric", *integers(work)]
+    code.lines += [f"// {role}: {titles(work)}", *code.buffers, header + " {",
                    *code.indices, *body, "}"]  # fmt: skip
+
+
+def integers(work: Pointwise) -> list[str]:
+    """Return the module of integer operators, if a description uses one."""
+    used = " ".join(formula.text for formula in work.formulas)
+    return ["lib.integers"] if "onnx::int_" in used else []
+
+
+def titles(work: Pointwise) -> str:
+    """Return the names of the functions that a description calls, for people."""
+    every = [formula.title for formula in work.formulas if formula.arguments]
+    return ", ".join(every[:12]) + (f" ... {len(every)} in all" if len(every) > 12 else "")
 
 
 def is_move(work: Pointwise) -> bool:
@@ -220,7 +223,7 @@ def is_move(work: Pointwise) -> bool:
 def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
     binding, kind = f"{name}_buffer", name.upper()
     code.reads.append((binding, operand.info))
-    value = f"{binding}[{_offset(code, work, operand.view)}]"
+    value = f"{binding}[{offset(code, work, operand.view)}]"
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
         kind = rounding.plain(operand.dtype)
     else:
@@ -231,8 +234,15 @@ def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: boo
     return value
 
 
-def _steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
-    """Return the lines of all formulas; the name of each result is appended to `names`."""
+def steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
+    """Return the lines of all formulas; the name of each result is appended to `names`.
+
+    Args:
+        code: the function that they belong to.
+        work: the description.
+        names: the names of its operands.
+        raw: whether elements are moved without a change of their bits.
+    """
     halves: set[str] = set()  # the names of values that are halves, not floats
     lines = ["    round_halves_to_even();"] if code.native else []
     many = not _pushed(work)
@@ -254,7 +264,7 @@ def _steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list
         elif rounding.is_representable(work, formula):
             lines.append(f"    float {name} = {call};")
         else:
-            lines.append(_rounded(code, name, call, formula.dtype, declare=True))
+            lines.append(rounded(code, name, call, formula.dtype, declare=True))
         names.append(name)
     if names[-1] in halves:
         names[-1] = f"float({names[-1]})"
@@ -273,8 +283,16 @@ def _same(work: Pointwise, formula: Formula) -> bool:
     return source == formula.dtype
 
 
-def _rounded(code: Function, name: str, value: str, dtype: str, declare: bool) -> str:
-    """Return the line that rounds a value as storing it in a tensor of a dtype would."""
+def rounded(code: Function, name: str, value: str, dtype: str, declare: bool) -> str:
+    """Return the line that rounds a value as storing it in a tensor of a dtype would.
+
+    Args:
+        code: the function that it belongs to.
+        name: the variable.
+        value: the Slang of the value.
+        dtype: the dtype of the tensor.
+        declare: whether the line declares the variable.
+    """
     line, defines = rounding.rounded(name, value, dtype, declare)
     code.defines |= defines
     return line
@@ -293,8 +311,14 @@ def _literal(value: float) -> str:
     return f"float({np.float32(value)!s})"
 
 
-def _offset(code: Function, work: Pointwise, view: StridedView) -> str:
-    """Return the Slang expression of the buffer offset of `element` in a view."""
+def offset(code: Function, work: Pointwise, view: StridedView) -> str:
+    """Return the Slang expression of the buffer offset of `element` in a view.
+
+    Args:
+        code: the function that it belongs to, which gets the push constants.
+        work: the description.
+        view: the view of one of its tensors.
+    """
     if view.is_dense(work.shape):
         return "element"
     start = f" + {code.number('start', view.start)}" if view.start else ""

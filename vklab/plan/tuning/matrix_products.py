@@ -7,11 +7,14 @@ bfloat16, if the caller asks for `bf16x3`. Visited by lab 08b.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from vklab import settings
+from vklab.ops import dtypes
 from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
-from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Pointwise, StridedView
 
 __all__ = ["Units", "halves", "of", "suits", "wide"]
 
@@ -30,6 +33,7 @@ class Units:
         defines: what the kernel needs to know beside.
         halves: matrices that each operand is split into.
         sum_bytes: bytes of one sum.
+        in_fours: whether results can be written four at a time.
     """
 
     one: CooperativeMatrix
@@ -38,6 +42,7 @@ class Units:
     defines: tuple[tuple[str, str], ...] = ()
     halves: int = 1
     sum_bytes: int = 4
+    in_fours: bool = False
 
     def is_full(self, tile: Tile, info: DeviceInfo) -> bool:
         """Tell whether the sums of a tile leave no registers for writing them in fours."""
@@ -47,6 +52,13 @@ class Units:
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     """Return the matrices for a product in the chosen precision; None if the device has none."""
+    units = _of(dispatch, info)
+    columns = dict[str, Any](dispatch.push)["n"]
+    in_fours = wide(dispatch, columns, fused=True) == ("WIDE_Y", "1")
+    return units and replace(units, in_fours=in_fours)
+
+
+def _of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     defines, wanted = dict(dispatch.defines), precision.chosen()
     stored, loaded = defines.get("T", ""), defines.get("T_LOAD", "")
     if stored == "half":
@@ -78,27 +90,52 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
         units: the matrices.
         info: the device.
     """
-    lanes, one = info.subgroup_size, units.one
-    # Results pass through the tiles' memory.
-    stored = units.sum_bytes * one.m * tile.columns * tile.blocks
-    pairs = units.halves
+    one, pairs = units.one, units.halves
+    lanes = info.subgroup_size * tile.slices
+    # Results pass through the tiles' memory, in lines that are 32 bytes longer than needed.
+    down = tile.m // tile.rows * one.m
+    stored = max(down * tile.slices * (tile.n * units.sum_bytes + 32),
+                 tile.blocks * one.m * (tile.columns * units.sum_bytes + 32))  # fmt: skip
+    operands = 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
     return (
-        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
-        and tile.rows * tile.columns * units.sum_bytes <= 4 * MOST_SUMS * lanes
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
+        and (tile.slices == 1 or units.in_fours)
+        and tile.rows * tile.columns * units.sum_bytes <= 4 * MOST_SUMS * info.subgroup_size
         and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
-        and stored <= 2 * tile.k * (tile.m + tile.n) * pairs
-        and 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
-        <= info.limit("maxComputeSharedMemorySize")
+        and max(stored, operands) <= info.limit("maxComputeSharedMemorySize")
         and tile.blocks * lanes <= info.limit("maxComputeWorkGroupInvocations")
     )
 
 
-def wide(dispatch: Dispatch, n: int, is_full: bool = False) -> tuple[str, str]:
+def wide(
+    dispatch: Dispatch, n: int, is_full: bool = False, fused: bool = False
+) -> tuple[str, str]:
     """Return the define by which a kernel writes four columns at once, where that is possible.
 
     Args:
         dispatch: the product.
         n: its columns.
         is_full: whether sums take all registers, so that writing fours would cost more.
+        fused: whether the kernel can hand four results at once to its epilogue.
     """
-    return "WIDE_Y", str(int(dispatch.epilogue is None and not n % 4 and not is_full))
+    work = dispatch.epilogue
+    fused = fused and "fours" not in settings.names("DISABLE_PASSES")
+    takes = work is None or fused and _in_fours(work)
+    return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
+
+
+def _in_fours(work: Pointwise) -> bool:
+    """Tell whether four neighbours of a row are neighbours in all operands, or one element."""
+    if not work.shape or work.shape[-1] % 4 or (work.target and not _is_row(work.target)):
+        return False
+    return all(
+        operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
+        and (_is_row(operand.view) or not operand.view.strides[-1])
+        for operand in work.operands[1:]
+    )  # fmt: skip
+
+
+def _is_row(view: StridedView) -> bool:
+    """Tell whether a view has rows that begin at multiples of four."""
+    *others, last = view.strides
+    return last == 1 and not any(start % 4 for start in (view.start, *others))

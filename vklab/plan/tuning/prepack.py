@@ -17,8 +17,8 @@ from vklab import settings
 from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["along_k", "as_given", "by_filter", "by_fours", "chunk", "fill", "in_chunks",
-           "in_wide_rows", "turned"]  # fmt: skip
+__all__ = ["along_k", "as_given", "by_filter", "by_fours", "by_lane", "chunk", "fill",
+           "in_chunks", "in_wide_rows", "turned"]  # fmt: skip
 
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
@@ -30,7 +30,8 @@ FEWEST_ELEMENTS = 32768
 FEWEST_TILED = 16
 # Channels that conv_packed and conv_cooperative take at one tap of a window.
 CHUNK = 16
-FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows": 4}
+FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows": 4,
+                  "matmul_registers": 32}  # fmt: skip
 # Columns from which on a GPU reads one matrix for one row by fours of columns, by the bytes of an
 # element; and for elements of two bytes whose columns are whole loads of sixteen bytes.
 FEWEST_FOURS = {2: 4096, 4: 32768}
@@ -41,6 +42,7 @@ LEAST_RANGE_BYTES = 1 << 27
 MOST_PADDING = 0.25
 
 _NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
+_BY_LANE = re.compile(r"(.*):by lane (\d+)x(\d+)([kn])", re.S)
 _BY_FILTER = re.compile(r"(.*):by filter", re.S)
 
 
@@ -78,6 +80,14 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
         source = constants[words[1]].constant
         assert source is not None
         return replace(read, constant=constant_cache.derive("by filter", _pieces, source))
+    lanes = _BY_LANE.fullmatch(read.name)
+    if lanes and read.constant is None and lanes[1] in constants:
+        source = constants[lanes[1]].constant
+        assert source is not None
+        rows, columns, along = int(lanes[2]), int(lanes[3]), lanes[4] == "n"
+        array = constant_cache.derive((read.name[len(lanes[1]):],), lambda given: _eights(
+            given.reshape(rows, columns) if along else given.reshape(columns, rows).T), source)
+        return replace(read, constant=array)
     match = _NAME.fullmatch(read.name)
     source = constants[match[1]].constant if match and match[1] in constants else None
     if match is None or source is None or read.constant is not None:
@@ -116,6 +126,31 @@ def _pieces(weights: np.ndarray) -> np.ndarray:
     padded = np.pad(words, ((0, 0), (0, -words.shape[1] % 4), (0, 0)))
     pieces = padded.reshape(rows, -1, 4, each).transpose(1, 0, 3, 2)
     return np.ascontiguousarray(pieces.reshape(-1, rows * each, 4))
+
+
+def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> TensorInfo | None:
+    """Return a matrix as invocations of matmul_registers read it, eight terms of a column each.
+
+    Args:
+        weight: a tensor with a constant value.
+        sizes: k and n.
+        along_n: whether it is dense along n, or along k.
+
+    Returns a tensor [steps, eights of columns, 8, 4, 8] without value; None for a weight unknown
+    before the run, or DISABLE_PREPACK.
+    """
+    k, n = sizes
+    if weight.constant is None or settings.get("DISABLE_PREPACK") or weight.count != k * n:
+        return None
+    name = f"{weight.name}:by lane {k}x{n}{'n' if along_n else 'k'}"
+    return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8))
+
+
+def _eights(matrix: np.ndarray) -> np.ndarray:
+    k, n = matrix.shape
+    padded = np.pad(matrix, ((0, -k % 32), (0, -n % 8)))
+    pieces = padded.reshape(-(-k // 32), 4, 8, -(-n // 8), 8)
+    return np.ascontiguousarray(pieces.transpose(0, 3, 4, 1, 2))
 
 
 def as_given(dispatch: Dispatch) -> Dispatch:

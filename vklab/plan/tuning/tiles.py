@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
-           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "SLICED", "SLICED_HALF", "SPLIT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "REGISTERS", "SLICED",
+           "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
+           "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -48,6 +48,10 @@ class Tile:
         alone_ns: time of a step if few workgroups run: waiting for memory decides.
         busy_ns: time of a step for each workgroup of a full compute unit: arithmetic decides.
         ends_ns: time before the first step and after the last, without the launch of the kernel.
+        slices: subgroups that share the steps of one block.
+        depth: steps that are on their way from memory.
+        more_ns: what each further workgroup of a compute unit adds to the ends, where workgroups
+            of a unit run side by side; 0 where one waits for another.
     """
 
     m: int
@@ -58,6 +62,9 @@ class Tile:
     alone_ns: float
     busy_ns: float
     ends_ns: float = 0
+    slices: int = 1
+    depth: int = 1
+    more_ns: float = 0
 
     @property
     def blocks(self) -> int:
@@ -65,9 +72,10 @@ class Tile:
         return self.m // self.rows * (self.n // self.columns)
 
     @property
-    def shape(self) -> tuple[int, int, int, int, int]:
-        """Return what identifies the tile: m, n, k, rows and columns."""
-        return self.m, self.n, self.k, self.rows, self.columns
+    def shape(self) -> tuple[int, ...]:
+        """Return what identifies the tile: m, n, k, rows, columns, and what is not 1 after them."""
+        own = (self.m, self.n, self.k, self.rows, self.columns)
+        return own if self.slices == self.depth == 1 else (*own, self.slices, self.depth)
 
 
 # Kernel matmul_tiled. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums.
@@ -92,21 +100,34 @@ CONV: tuple[Tile, ...] = (
     Tile(64, 64, 16, 4, 4, 900, 730),
     Tile(128, 128, 16, 8, 8, 2000, 1950),
 )
-# Kernels matmul_cooperative and conv_cooperative: halves.
+# Kernel matmul_cooperative: halves, with weights that come from memory.
 COOPERATIVE: tuple[Tile, ...] = (
-    Tile(16, 64, 64, 16, 16, 360, 184),
-    Tile(16, 64, 128, 16, 16, 560, 290),
-    Tile(16, 64, 256, 16, 16, 950, 580),
-    Tile(16, 128, 64, 16, 32, 480, 290),
-    Tile(32, 32, 64, 16, 16, 371, 198),
-    Tile(32, 32, 128, 16, 16, 461, 399, 200),
-    Tile(32, 64, 64, 16, 32, 370, 254, 800),
-    Tile(32, 64, 128, 16, 32, 609, 518, 700),
-    Tile(64, 64, 64, 32, 32, 406, 384, 2000),
-    Tile(128, 64, 64, 32, 32, 634, 680, 2300),
-    Tile(64, 128, 64, 32, 64, 668, 672, 4300),
-    Tile(128, 128, 64, 32, 64, 1051, 1314, 5200),
-    Tile(128, 128, 64, 64, 64, 1578, 1075, 10200),
+    Tile(16, 64, 64, 16, 16, 650, 200, 360),
+    Tile(16, 64, 128, 16, 16, 850, 330, 400),
+    Tile(16, 64, 256, 16, 16, 1200, 600, 500),
+    Tile(16, 128, 64, 16, 32, 690, 290),
+    Tile(32, 32, 64, 16, 16, 650, 226, 660),
+    Tile(32, 32, 128, 16, 16, 780, 420, 700),
+    Tile(32, 64, 64, 16, 32, 717, 303, 470),
+    Tile(32, 64, 128, 16, 32, 820, 580, 890),
+    Tile(32, 64, 128, 32, 64, 755, 552, 1160, slices=4),
+    Tile(64, 64, 64, 32, 32, 727, 460, 1000),
+    Tile(64, 64, 128, 32, 64, 872, 690, 1440, slices=2),
+    Tile(128, 64, 64, 32, 32, 760, 640, 2000),
+    Tile(64, 128, 64, 32, 64, 780, 600, 2200),
+    Tile(128, 128, 64, 32, 64, 1051, 1200, 4000),
+    Tile(128, 128, 64, 64, 64, 1400, 810, 5000),
+)
+# Kernel matmul_registers: k is a step of all slices, each of 32 terms.
+REGISTERS: tuple[Tile, ...] = (
+    Tile(32, 32, 128, 32, 32, 411, 89, 764, 4, 2, 1683),
+    Tile(32, 32, 256, 32, 32, 656, 579, 960, 8, 1, 445),
+    Tile(32, 32, 256, 32, 32, 300, 670, 1840, 8, 3, 1336),
+    Tile(32, 64, 128, 32, 64, 715, 285, 1112, 4, 1, 1747),
+    Tile(32, 64, 128, 32, 64, 483, 253, 1315, 4, 2, 3449),
+    Tile(32, 64, 256, 32, 64, 635, 1125, 1409, 8, 2, 1615),
+    Tile(64, 64, 128, 64, 64, 909, 484, 1577, 4, 1, 4026),
+    Tile(128, 128, 32, 64, 64, 600, 420, 2500, 1, 1, 1000),
 )
 # The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
 HALF_SUMS: tuple[Tile, ...] = (
@@ -237,7 +258,9 @@ def expected_ns(tile: Tile, count: int, sizes: ProductSizes) -> float:
     m, n, k, batch = sizes
     workgroups = -(-m // tile.m) * -(-n // tile.n) * batch * count
     steps = -(-k // (count * tile.k))
-    time = tile.ends_ns + steps * max(tile.alone_ns, -(-workgroups // UNITS) * tile.busy_ns)
+    load = workgroups / UNITS if tile.more_ns else -(-workgroups // UNITS)
+    time = tile.ends_ns + tile.more_ns * max(0, load - 1)
+    time += steps * max(tile.alone_ns, load * tile.busy_ns)
     if n * k > CACHED:
         step = 2 * tile.n * tile.k
         under_way = min(workgroups * step, UNITS * MOST_UNDER_WAY)

@@ -25,6 +25,7 @@ from vklab.plan.tuning import (
     plain_rows,
     prepack,
     problems,
+    register_products,
     row_products,
     single_rules,
     split_blocks,
@@ -130,6 +131,7 @@ def rules_for(
         return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
                 "plain": _plain}  # fmt: skip
     return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
+            "registers": register_products.registers,
             "sliced": last_convs.sliced, "matrix_product": _matrix_product,
             "matrix_conv": _matrix_conv, "tiled": _tiled, **(shared if every else {}),
             "few_rows": plain_rows.few_rows,
@@ -166,7 +168,8 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1] and loads[2]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info)))  # fmt: skip
+               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
+               *([("SLICES", str(tile.slices))] if tile.slices > 1 else []))  # fmt: skip
     return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                    defines=(*changed.defines, *defines)), parts
 
@@ -226,7 +229,7 @@ def _on_matrix_units(
         return None
     tile, parts = picked
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
-                 ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
+                 ("WORKGROUP", tile.blocks * tile.slices * lanes), ("SUBGROUP", lanes))  # fmt: skip
     changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None

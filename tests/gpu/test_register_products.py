@@ -1,0 +1,103 @@
+"""Products of halves with operands in registers against NumPy, on NVIDIA's GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import random_array
+
+import vklab
+from vklab import settings
+from vklab.plan.tuning import register_products, tiles
+from vklab.runtime import open_devices
+
+SIZES = [(16, 32, 16), (33, 40, 44), (64, 64, 64), (17, 72, 1000), (197, 768, 200), (130, 200, 60),
+         (95, 2048, 132), (31, 1032, 20)]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def with_known_matrices(device):
+    """Skip a device on which the order of a matrix's elements is not known."""
+    if not register_products._is_known(open_devices.open_device(device).info):
+        pytest.skip("it is not known which elements of a matrix an invocation has")
+
+
+def model(m, k, n, turned=False, tail=()):
+    """Return Gemm with constant weights, and operators after it, with inputs."""
+    weight = (random_array((k, n), 1) / k**0.5).astype(np.float16)
+    bias = random_array((n,), 2).astype(np.float16)
+    stored = np.ascontiguousarray(weight.T) if turned else weight
+    nodes = [helper.make_node("Gemm", ["a", "w", "c"], ["p"], transB=int(turned)), *tail]
+    names = {"a": (m, k), "r": (m, n)}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+              for name, shape in names.items()]  # fmt: skip
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [
+        numpy_helper.from_array(stored, "w"), numpy_helper.from_array(bias, "c")])  # fmt: skip
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    fed = {name: random_array(shape, number).astype(np.float16)
+           for number, (name, shape) in enumerate(names.items())}  # fmt: skip
+    exact = fed["a"].astype(np.float32) @ weight.astype(np.float32) + bias.astype(np.float32)
+    return proto, fed, exact
+
+
+def run(device, proto, fed):
+    """Return y, and the kernels."""
+    with settings.settings(VARIANT="registers"), vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        return y, [dispatch.kernel for dispatch in session.plan.dispatches]
+
+
+ADDED = (helper.make_node("Gelu", ["p"], ["q"]), helper.make_node("Add", ["q", "r"], ["y"]))
+KEPT = (helper.make_node("Identity", ["p"], ["y"]),)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_products_of_all_sizes(device, sizes, turned):
+    proto, fed, exact = model(*sizes, turned, KEPT)
+    y, kernels = run(device, proto, fed)
+    assert kernels[0] == "matmul_registers"
+    np.testing.assert_allclose(y.astype(np.float32), exact, rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("tile", tiles.REGISTERS, ids=lambda tile: str(tile.shape))
+def test_every_tile_computes_the_same_with_what_is_fused(device, monkeypatch, tile):
+    from scipy import special
+
+    monkeypatch.setattr(tiles, "REGISTERS", (tile,))
+    proto, fed, exact = model(150, 1096, 140, tail=ADDED)
+    y, kernels = run(device, proto, fed)
+    assert kernels == ["matmul_registers"]
+    exact = exact * 0.5 * (1 + special.erf(exact / 2**0.5)) + fed["r"].astype(np.float32)
+    np.testing.assert_allclose(y.astype(np.float32), exact, rtol=4e-3, atol=8e-3)
+
+
+def test_sums_in_parts(device, monkeypatch):
+    monkeypatch.setattr(tiles, "only", lambda shape, count: lambda table, sizes: (table[0], 3))
+    monkeypatch.setattr(tiles, "REGISTERS", tiles.REGISTERS[:1])
+    proto, fed, exact = model(50, 1096, 64, tail=KEPT)
+    y, kernels = run(device, proto, fed)
+    assert kernels[0] == "matmul_registers"
+    np.testing.assert_allclose(y.astype(np.float32), exact, rtol=2e-3, atol=4e-3)
+
+
+def test_results_stored_by_heads(device):
+    tail = (helper.make_node("Reshape", ["p", "s"], ["q"]),
+            helper.make_node("Transpose", ["q"], ["y"], perm=[1, 0, 2]))  # fmt: skip
+    proto, fed, exact = model(37, 64, 96, tail=tail)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([37, 3, 32]), "s"))
+    y, kernels = run(device, proto, fed)
+    assert kernels == ["matmul_registers"]
+    wanted = exact.reshape(37, 3, 32).transpose(1, 0, 2)
+    np.testing.assert_allclose(y.astype(np.float32), wanted, rtol=2e-3, atol=4e-3)
+
+
+def test_infinities_and_nan_stay_in_their_rows(device):
+    proto, fed, _ = model(40, 72, 48, tail=KEPT)
+    fed["a"][3, 5], fed["a"][7, 0], fed["a"][39, 71] = np.inf, np.nan, np.nan
+    y, kernels = run(device, proto, fed)
+    assert kernels[0] == "matmul_registers"
+    assert np.isnan(y[[7, 39]]).all() and not np.isfinite(y[3]).any()
+    assert np.isfinite(np.delete(y, (3, 7, 39), axis=0)).all()
