@@ -12,10 +12,13 @@ from typing import Any
 from vklab import settings
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
-from vklab.plan.tuning import prepack, tiles
+from vklab.plan.tuning import matrix_products, prepack, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["split"]
+
+# Invocations of a workgroup that adds four neighbours each.
+FOUR_LANES = 64
 
 
 def split(
@@ -46,12 +49,13 @@ def split(
         return (chosen,)
     # Parts are not rounded; their sum is, once.
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
-    in_fours = chosen.kernel == "matmul_tiled" and wide == "float32"
-    pitch = -(-n // 4) * 4 if in_fours else n
+    is_tiled = chosen.kernel == "matmul_tiled" and wide == "float32"
+    pitch = -(-n // 4) * 4 if is_tiled else n
+    in_fours = result.dtype in dtypes.FLOATS and original.epilogue is not None and not n % 4
     dims = result.dims if pitch == n else (result.count // n, pitch)
     partial = TensorInfo(f"{result.name}:splits", wide, (splits, *dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
-    changed |= {"WIDE_Y": "1"} if in_fours else {}
+    changed |= {"WIDE_Y": "1"} if is_tiled or in_fours else {}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
     biased = dict(chosen.defines)["BIAS"] == "1"
@@ -65,7 +69,7 @@ def split(
         epilogue=None,
     )
     bias = chosen.reads[2][1] if biased else None
-    return first, _sum_splits(partial, bias, original, sizes, pitch)
+    return first, _sum_splits(partial, bias, original, sizes, pitch, info)
 
 
 def _computed(dispatch: Dispatch) -> TensorInfo:
@@ -78,7 +82,7 @@ def _computed(dispatch: Dispatch) -> TensorInfo:
 
 def _sum_splits(
     partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: tiles.ProductSizes,
-    pitch: int,
+    pitch: int, info: DeviceInfo,
 ) -> Dispatch:  # fmt: skip
     push: dict[str, Any] = dict(original.push)
     result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
@@ -89,11 +93,15 @@ def _sum_splits(
     else:
         rows, steps = m, (push["c_row"], push["c_column"])
         scales = (float(push["alpha"]), float(push["beta"]))
+    is_wide = not info.is_cpu and result.dtype in dtypes.FLOATS and partial.dtype == "float32"
+    fours = matrix_products.wide(original, n, fused=True) if is_wide else ("WIDE_Y", "0")
+    lanes = FOUR_LANES if fours[1] == "1" else registry.WORKGROUP
+    each = 4 * lanes if fours[1] == "1" else lanes
     return Dispatch(
         kernel="sum_splits",
         reads=(("x_buffer", partial), *((("c_buffer", bias),) if bias else ())),
         writes=original.writes,
-        workgroups=registry.grid(-(-result.count // registry.WORKGROUP)),
+        workgroups=registry.grid(-(-result.count // each)), constants=(("WORKGROUP", lanes),),
         push=(
             ("count", result.count), ("splits", splits), ("rows", rows), ("n", n), ("pitch", pitch),
             ("c_row", steps[0]), ("c_column", steps[1]),
@@ -103,7 +111,7 @@ def _sum_splits(
             ("BIAS", "1" if bias else "0"), *linear.value_defines(result.dtype),
             *dtypes.type_defines("X", partial.dtype)[:2],
             *dtypes.type_defines("T", bias.dtype if bias else result.dtype)[:2],
-            *dtypes.type_defines("Y", original.writes[0][1].dtype)[::2],
+            *dtypes.type_defines("Y", original.writes[0][1].dtype)[::2], fours,
         ),
         flops=result.count * splits,
         iterations=splits,

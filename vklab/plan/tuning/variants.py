@@ -271,7 +271,7 @@ def _tiled(
         changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
                           defines=(*changed.defines, ("A_FOURS", str(int(loads[1]))),
                                    ("B_FOURS", str(int(loads[2]))), step,
-                                   matrix_products.wide(dispatch, sizes[1])))
+                                   matrix_products.wide(dispatch, sizes[1], fused=True)))
         return changed, parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
 
