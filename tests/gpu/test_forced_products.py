@@ -16,7 +16,8 @@ from vklab.types import DeviceInfo
 FORCED = {
     "plain": "matmul", "few rows": "matmul", "shared rows": "matmul", "one row": "matvec",
     "rows at once": "matmul_rows", "tiled 32x32x16 by 4x4": "matmul_tiled",
-    "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 128x128x16": "matmul_tiled",
+    "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 64x128x16": "matmul_tiled",
+    "tiled 128x128x16": "matmul_tiled",
 }  # fmt: skip
 UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131), (37, 43, 64)]
 SIZES = {

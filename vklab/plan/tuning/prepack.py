@@ -219,7 +219,7 @@ def in_wide_rows(
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
     """Tell whether one row can read B four columns at a time, and B is wide enough to gain."""
-    weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
+    weight, push = dict(dispatch.reads)["b_buffer"], dict[str, Any](dispatch.push)
     size = np.dtype(weight.dtype).itemsize
     fewest = FEWEST_FOURS.get(size, n + 1)
     if size == 2 and push["k"] % WHOLE_TERMS == 0:

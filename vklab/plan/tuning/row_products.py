@@ -25,8 +25,8 @@ COLUMNS, WORKGROUP = 32, 256
 FEWEST_ELEMENTS = 1 << 22
 TYPES = ("float", "half")
 # One row with B dense along k: lanes that share a column, columns of a workgroup, and fours that a
-# lane fetches at once; with few columns, one of them takes all lanes of a workgroup.
-SHARING, AT_ONCE, DEPTH, FEW_COLUMNS = 32, 4, 4, 512
+# lane fetches at once; few columns take all lanes of a workgroup each.
+SHARING, AT_ONCE, DEPTH, FEW_COLUMNS, ALL_LANES = 32, 4, 4, 512, 256
 # Columns from which on a subgroup takes one each: the dtype of B, and units fetched at once.
 MANY_COLUMNS, FORMATS, DEPTHS = 1024, {"float": "F32", "half": "F16"}, {"F32": 4, "F16": 2}
 NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
@@ -89,8 +89,7 @@ def one_row(
     columns = 1 if is_turned else 16 if fours else 32
     lanes = 256 if columns > 1 else 64
     if deep:
-        columns = 1 if n <= FEW_COLUMNS else AT_ONCE
-        lanes = SHARING * AT_ONCE
+        columns, lanes = (1, ALL_LANES) if n <= FEW_COLUMNS else (AT_ONCE, SHARING * AT_ONCE)
     names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
     workgroups = registry.grid(-(-n // (4 * columns if fours else columns)))
     changed = replace(
@@ -98,7 +97,7 @@ def one_row(
         kernel="matvec",
         workgroups=workgroups,
         push=tuple((name, push[name]) for name in names),
-        constants=(("COLUMNS", columns), ("WORKGROUP", lanes), ("DEPTH", DEPTH)),
+        constants=(("COLUMNS", columns), ("WORKGROUP", lanes), ("DEPTH", DEPTH if deep else 2)),
         defines=(*_own_defines(dispatch), ("FOURS", "2" if deep else str(int(fours)))),
     )
     return changed, tiles.parts(math.prod(workgroups), k, 4 if fours else 2)
