@@ -7,8 +7,7 @@ bfloat16, if the caller asks for `bf16x3`. Visited by lab 08b.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from vklab import settings
 from vklab.ops import dtypes
@@ -33,7 +32,6 @@ class Units:
         defines: what the kernel needs to know beside.
         halves: matrices that each operand is split into.
         sum_bytes: bytes of one sum.
-        in_fours: whether results can be written four at a time.
     """
 
     one: CooperativeMatrix
@@ -42,23 +40,10 @@ class Units:
     defines: tuple[tuple[str, str], ...] = ()
     halves: int = 1
     sum_bytes: int = 4
-    in_fours: bool = False
-
-    def is_full(self, tile: Tile, info: DeviceInfo) -> bool:
-        """Tell whether the sums of a tile leave no registers for writing them in fours."""
-        is_plain = self.halves == 1 and self.sum_bytes == 4
-        return is_plain and tile.rows * tile.columns >= MOST_SUMS * info.subgroup_size
 
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     """Return the matrices for a product in the chosen precision; None if the device has none."""
-    units = _of(dispatch, info)
-    columns = dict[str, Any](dispatch.push)["n"]
-    in_fours = wide(dispatch, columns, fused=True) == ("WIDE_Y", "1")
-    return units and replace(units, in_fours=in_fours)
-
-
-def _of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     defines, wanted = dict(dispatch.defines), precision.chosen()
     stored, loaded = defines.get("T", ""), defines.get("T_LOAD", "")
     if stored == "half":
@@ -90,38 +75,33 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
         units: the matrices.
         info: the device.
     """
-    one, pairs = units.one, units.halves
-    lanes = info.subgroup_size * tile.slices
+    lanes, one, pairs = info.subgroup_size, units.one, units.halves
     # Results pass through the tiles' memory, in lines that are 32 bytes longer than needed.
     down = tile.m // tile.rows * one.m
-    stored = max(down * tile.slices * (tile.n * units.sum_bytes + 32),
+    stored = max(down * (tile.n * units.sum_bytes + 32),
                  tile.blocks * one.m * (tile.columns * units.sum_bytes + 32))  # fmt: skip
     operands = 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
     return (
-        not (tile.rows % one.m or tile.columns % one.n or tile.k % (one.k * tile.slices))
-        and (tile.slices == 1 or units.in_fours)
-        and tile.rows * tile.columns * units.sum_bytes <= 4 * MOST_SUMS * info.subgroup_size
+        not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
+        and tile.rows * tile.columns * units.sum_bytes <= 4 * MOST_SUMS * lanes
         and tile.k * min(tile.m, tile.n) // 8 >= tile.blocks * lanes
         and max(stored, operands) <= info.limit("maxComputeSharedMemorySize")
         and tile.blocks * lanes <= info.limit("maxComputeWorkGroupInvocations")
     )
 
 
-def wide(
-    dispatch: Dispatch, n: int, is_full: bool = False, fused: bool = False
-) -> tuple[str, str]:
+def wide(dispatch: Dispatch, n: int, fused: bool = False) -> tuple[str, str]:
     """Return the define by which a kernel writes four columns at once, where that is possible.
 
     Args:
         dispatch: the product.
         n: its columns.
-        is_full: whether sums take all registers, so that writing fours would cost more.
         fused: whether the kernel can hand four results at once to its epilogue.
     """
     work = dispatch.epilogue
     fused = fused and "fours" not in settings.names("DISABLE_PASSES")
     takes = work is None or fused and _in_fours(work)
-    return "WIDE_Y", str(int(takes and not n % 4 and not is_full))
+    return "WIDE_Y", str(int(takes and not n % 4))
 
 
 def _in_fours(work: Pointwise) -> bool:

@@ -132,7 +132,7 @@ def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> Tensor
     """Return a matrix as invocations of matmul_registers read it, eight terms of a column each.
 
     Args:
-        weight: a tensor with a constant value.
+        weight: a tensor with a constant value, or the same in rows that `in_wide_rows` has padded.
         sizes: k and n.
         along_n: whether it is dense along n, or along k.
 
@@ -140,9 +140,13 @@ def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> Tensor
     before the run, or DISABLE_PREPACK.
     """
     k, n = sizes
-    if weight.constant is None or settings.get("DISABLE_PREPACK") or weight.count != k * n:
+    wide = _NAME.fullmatch(weight.name)
+    is_padded = wide is not None and wide.groups()[1:] == (str(k), str(n), "1", "1", "1", "8")
+    is_known = weight.constant is not None and weight.count == k * n
+    if settings.get("DISABLE_PREPACK") or not (is_known or is_padded):
         return None
-    name = f"{weight.name}:by lane {k}x{n}{'n' if along_n else 'k'}"
+    name = wide[1] if wide and is_padded else weight.name
+    name += f":by lane {k}x{n}{'n' if along_n else 'k'}"
     return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8))
 
 

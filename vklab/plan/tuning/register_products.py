@@ -74,7 +74,8 @@ def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
     if "registers" in settings.names("DISABLE_PASSES"):
         return False
     m, n, k, batches = sizes
-    dense = push["a_column"] == 1 and (push["b_row"], push["b_column"]) in ((n, 1), (1, k))
+    steps = ((n, 1), (-(-n // 8) * 8, 1), (1, k))  # the second: in padded rows
+    dense = push["a_column"] == 1 and (push["b_row"], push["b_column"]) in steps
     in_fours = matrix_products.wide(dispatch, n, fused=True) == ("WIDE_Y", "1")
     return (
         dense and in_fours and batches == 1 and push["start"] == 0

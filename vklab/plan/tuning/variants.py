@@ -169,8 +169,7 @@ def _matrix_product(
         return None
     changed, tile, parts = made
     defines = (("EIGHTS", str(int(loads[1] and loads[2]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], units.is_full(tile, info), fused=True),
-               *([("SLICES", str(tile.slices))] if tile.slices > 1 else []))  # fmt: skip
+               matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
     constants = (*changed.constants, *loads[0], product_loads.aligned(tile, sizes))
     return replace(changed, constants=constants, defines=(*changed.defines, *defines)), parts
 
@@ -230,7 +229,7 @@ def _on_matrix_units(
         return None
     tile, parts = picked
     constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
-                 ("WORKGROUP", tile.blocks * tile.slices * lanes), ("SUBGROUP", lanes))  # fmt: skip
+                 ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
     changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None
