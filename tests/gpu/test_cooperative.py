@@ -120,6 +120,7 @@ def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
 def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
     monkeypatch.setattr(tiles, "ATTENTION", (tile,))
     monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ())
+    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ())
     for queries, keys, size, value_size, causal, masked in (
         (16, 16, 16, 16, 0, False), (33, 37, 16, 32, 0, True), (70, 131, 64, 64, 1, False),
     ):  # fmt: skip
@@ -152,7 +153,27 @@ EDGES = [(16, 16, 16, 16, 0, ""), (33, 37, 16, 32, 0, "bool"), (70, 131, 64, 64,
 @pytest.mark.parametrize("shape", [(1, 32, 1), (4, 32, 1), (2, 32, 2), (8, 64, 1)], ids=str)
 def test_attention_in_registers(device, monkeypatch, shape, edges):
     """Infinity and NaN stay in their rows and heads; a row of the bool mask closes all keys."""
+    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ())
     monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ((128, 0, *shape),))
+    check_attention(device, edges, "attention_registers")
+
+
+DIRECT_EDGES = [(16, 16, 32, 64, 0, ""), (33, 37, 32, 64, 0, "bool"), (70, 131, 64, 64, 1, ""),
+                (65, 127, 128, 128, 1, "bias"), (100, 515, 64, 64, 1, "bool"),
+                (17, 1, 32, 64, 0, ""), (257, 63, 96, 128, 0, "bool"),
+                (197, 197, 64, 64, 0, "")]  # fmt: skip
+
+
+@pytest.mark.parametrize("edges", DIRECT_EDGES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 2), (4, 1), (4, 4), (2, 2), (8, 1)], ids=str)
+def test_attention_straight_from_memory(device, monkeypatch, shape, edges):
+    """Infinity and NaN stay in their rows and heads; a row of the bool mask closes all keys."""
+    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ((128, 1024, *shape),))
+    check_attention(device, edges, "attention_direct")
+
+
+def check_attention(device, edges, wanted):
+    """Compare attention with torch; skip a device without the wanted kernel."""
     queries, keys, size, value_size, causal, mask = edges
     fed = {name: random_array((1, heads, length, wide), number).astype(np.float16)
            for number, (name, heads, length, wide) in enumerate((
@@ -164,7 +185,7 @@ def test_attention_in_registers(device, monkeypatch, shape, edges):
     if mask == "bool":
         fed["m"][0, 0, 3] = False
     y, kernel = attended(fed, device, causal)
-    if kernel != "attention_registers":
+    if kernel != wanted:
         pytest.skip("where the driver keeps a matrix's elements is not known")
     q, k, v = (torch.from_numpy(fed[name].astype(np.float32)) for name in "qkv")
     k, v = (each.repeat_interleave(2, 1) for each in (k, v))

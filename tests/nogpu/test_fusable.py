@@ -172,8 +172,9 @@ def built() -> Iterator[Dispatch]:
         yield from variants.choose(*made.dispatches, gpu)
         yield from variants.choose(*made.dispatches, replace(gpu, type="cpu", features=frozenset({
             "shaderInt64"})))  # fmt: skip
-    for dtype in ("float32", "float16"):
-        three = registry.apply("Attention", infos(*[(1, 2, 32, 64)] * 3, dtype=dtype), {}, 23)
+    for dtype, keys in (("float32", 32), ("float16", 32), ("float16", 2048)):
+        shapes = ((1, 2, 32, 64), *[(1, 2, keys, 64)] * 2)
+        three = registry.apply("Attention", infos(*shapes, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
         assert one is not None
         large = replace(device, limits={
@@ -211,7 +212,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
     # Of vklab/plan:
-    others = {"attention", "attention_cooperative", "attention_registers", "conv_cooperative",
+    others = {"attention", "attention_cooperative", "attention_direct", "attention_registers",
+              "conv_cooperative",
               "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_rows", "matmul_tiled",
               "matvec", "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
               "transpose"}  # fmt: skip
@@ -232,7 +234,7 @@ def test_fused_kernels_take_the_macros_and_room_for_push_constants():
 
 def test_what_is_fused_goes_through_the_macros_alone():
     for name in STORES:
-        # Under WIDE_Y nothing is fused: `matrix_products.wide` looks at the epilogue.
+        # Under WIDE_Y formulas for four neighbours stand in the generated text.
         fusing = WIDE.sub("", KERNELS[name])
         assert not re.search(r"\by_buffer\[", fusing), name
     for name in LOADS:

@@ -31,6 +31,7 @@ class Lowered:
     value; `trims` cut outputs whose true size is known only after the run; `slices` maps a slice of
     a root to its first element; `layers` gives each dispatch a growing number: dispatches of one
     layer have no barrier between them and may run concurrently. Empty: one dispatch a layer.
+    `kept` are the roots that must stay in memory, where fusion has found them.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -40,6 +41,7 @@ class Lowered:
     trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
     slices: dict[str, int] = field(default_factory=dict)
     layers: tuple[int, ...] = ()
+    kept: frozenset[str] | None = None
 
     @property
     def times(self) -> Sequence[tuple[int, int]]:

@@ -17,6 +17,7 @@ from vklab.graph.passes import (
     common_subexpressions,
     drop_dead_nodes,
     drop_no_ops,
+    fewer_rows,
     fold_batch_norm,
     fold_constants,
     fuse_attention,
@@ -27,14 +28,18 @@ from vklab.graph.passes import (
     fuse_rms_norm,
     fuse_rotary,
     fuse_sums,
+    join_heads,
     join_products,
     join_views,
     join_words,
     merge_pads,
     move_quantization,
     move_transposes,
+    norm_scales,
     open_quantized,
+    patches,
     slice_gathers,
+    spread_sums,
     to_float16,
     widen_weights,
 )
@@ -69,7 +74,14 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     widen_weights.widen_weights,  # what integer products use is gone by now
 )
 # For GPUs, after the passes above; then they run again.
-LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (channels_last.channels_last,)
+LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
+    patches.patches,  # before channels_last, which converts other convolutions
+    spread_sums.spread_sums,
+    join_heads.join_heads,
+    fewer_rows.fewer_rows,
+    channels_last.channels_last,
+    norm_scales.norm_scales,  # last: no Transpose is left between a norm and its products
+)
 # Channels of 16 bytes.
 FLOATS, HALVES = 4, 8
 # All passes run again until no graph changes: a pass sometimes enables one listed before it.
@@ -106,6 +118,8 @@ def traverse(
     without = disabled()
     enabled = [] if "all" in without else [p for p in PASSES if p.__name__ not in without]
     layouts = LAYOUT_PASSES if enabled and info and not info.is_cpu else ()
+    if info and not info.cooperative_matrices:  # what takes norms without factors
+        layouts = tuple(step for step in layouts if step is not norm_scales.norm_scales)
     for name, changed in _rounds(graph, enabled):
         graph = changed
         yield name, graph

@@ -15,7 +15,7 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import dtypes, registry
 from vklab.types import TensorInfo
 
-__all__ = ["constant", "fixed", "handed_on", "renamed", "reshape", "rewritten"]
+__all__ = ["constant", "fixed", "handed_on", "renamed", "reshape", "rewritten", "value"]
 
 # Operators that may return an input's elements unchanged; spares the others shape inference.
 MAY_HAND_ON = frozenset({
@@ -43,6 +43,12 @@ def renamed(node: Node, names: Mapping[str, str]) -> Node:
     if names.keys().isdisjoint(node.inputs):
         return node
     return replace(node, inputs=tuple(map(final, node.inputs)))
+
+
+def value(info: TensorInfo) -> np.ndarray:
+    """Return the value of a tensor that is known to be constant."""
+    assert info.constant is not None, f"{info.name} has no value"
+    return info.constant
 
 
 def constant(name: str, array: np.ndarray) -> TensorInfo:

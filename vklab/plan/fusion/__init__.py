@@ -47,7 +47,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 
 
 # Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"fours", "registers", "sliced", "winograd"})
+KERNELS = frozenset({"direct", "fours", "inner_norms", "registers", "sliced", "winograd"})
 
 
 def names() -> frozenset[str]:

@@ -24,9 +24,11 @@ def fuse_epilogues(flow: Flow) -> None:
     """
     joined = functools.partial(_joined, flow)
     for number, dispatch in flow.alive():
-        for operand in dispatch.pointwise.operands if dispatch.pointwise else ():
-            if flow.fuse(number, flow.maker(operand.info, number), joined):
-                break
+        operands = dispatch.pointwise.operands if dispatch.pointwise else ()
+        makers = [flow.maker(operand.info, number) for operand in operands]
+        # A norm last: it may run beside what the other operand takes.
+        makers.sort(key=lambda maker: maker is not None and flow.at(maker).kernel == "normalize")
+        any(flow.fuse(number, maker, joined) for maker in makers)
 
 
 def _joined(flow: Flow, reader: Dispatch, core: Dispatch) -> Dispatch | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.plan.tuning import cache_groups, tiles
+from vklab import settings
+from vklab.plan.tuning import cache_groups, matrix_products, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "matrix_shape"]
@@ -45,6 +46,8 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
     layout = _layout(one, info)
+    if layout and (direct := _direct(dispatch, push, size, value_size)):
+        return direct
     made = _in_registers(push, size, value_size, info) if layout else None
     made = made or _through_memory(one, size, value_size, info)
     if made is None:
@@ -61,6 +64,27 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         workgroups=(-(-push["queries"] // (count * rows * one.m)), *grid),
         constants=tuple(constants.items()),
         defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
+    )  # fmt: skip
+
+
+def _direct(
+    dispatch: Dispatch, push: dict[str, Any], size: int, value_size: int
+) -> Dispatch | None:
+    """Return attention whose subgroups read keys and values straight from memory.
+
+    Returns None for many keys, which workgroups read once for all of their queries.
+    """
+    fitting = (each for each in tiles.ATTENTION_DIRECT if max(size, value_size) <= each[0]
+               and push["columns"] <= each[1] and not (size % 32 or value_size % 64))  # fmt: skip
+    found = next(fitting, None)
+    if found is None or "direct" in settings.names("DISABLE_PASSES"):
+        return None
+    constants = {"WORKGROUP": 32 * found[2], "BLOCKS": found[3], "SIZE": size,
+                 "VALUE_SIZE": value_size}  # fmt: skip
+    return replace(
+        dispatch, kernel="attention_direct", constants=tuple(constants.items()),
+        workgroups=(-(-push["queries"] // 16), *dispatch.workgroups[1:]),
+        defines=(*dispatch.defines, matrix_products.wide(dispatch, value_size, fused=True)),
     )  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ATTENTION", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE", "COOPERATIVE_CONV", "DOTS",
-           "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT", "REGISTERS", "SLICED",
-           "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile",
-           "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+__all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
+           "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
+           "REGISTERS", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick",
+           "ProductSizes", "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
+           "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -210,6 +211,16 @@ ATTENTION_REGISTERS: tuple[tuple[int, int, int, int, int], ...] = (
     (128, 0, 8, 64, 1),
     (128, 0, 4, 32, 1),
     (128, 0, 1, 32, 1),
+)
+
+# Kernel attention_direct: the most elements of a row of keys or values, the most keys, subgroups of
+# a workgroup, and blocks of 16 keys of a step; best first.
+ATTENTION_DIRECT: tuple[tuple[int, int, int, int], ...] = (
+    (64, 128, 4, 2),
+    (64, 256, 4, 4),
+    (64, 512, 8, 2),
+    (64, 1024, 4, 2),
+    (128, 256, 4, 2),
 )
 
 # A measured way to compute a product: the name of a rule of `variants`, the shape of its tile

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
+from vklab.plan.tuning import inner_norms, prepack, split_blocks, split_ranges, variants, winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -59,10 +59,10 @@ def tune(
                     roots[made.name], constants[made.name] = made.name, made
     named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
                    for dispatch in chosen), lowered.roots)  # fmt: skip
-    return replace(
+    return inner_norms.join(replace(
         lowered, dispatches=tuple(dispatch for _, dispatch in named),
         nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
-    )  # fmt: skip
+    ), info)  # fmt: skip
 
 
 def _once(
