@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
+from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
-from vklab.plan.tuning import last_convs, tiles, variants
+from vklab.plan.tuning import last_convs, last_pools, single_rules, tiles, variants
 from vklab.runtime import host
 
 
@@ -60,6 +63,8 @@ CASES = {
     "depthwise-7": ((2, 23, 11, 9), 23, (7, 7), {"groups": 23, "pads": [3] * 4, "strides": [2, 2]}),
     "depthwise-dilated": ((1, 24, 10, 17), 24, (3, 3),
                           {"groups": 24, "pads": [2] * 4, "dilations": [2, 2]}),
+    "groups": ((2, 32, 9, 10), 48, (3, 3), {"groups": 4, "pads": [1] * 4}),
+    "groups-of-four": ((1, 32, 9, 11), 32, (3, 3), {"groups": 8, "strides": [2, 2]}),
     "no-bias": ((1, 64, 9, 7), 64, (3, 3), {"bias": False}),
     "one-pixel": ((1, 6, 1, 1), 7, (1, 1), {}),
 }  # fmt: skip
@@ -91,6 +96,48 @@ def test_sums_shared_among_parts_of_a_workgroup(device, monkeypatch, tile):
         kernels = check(device, proto, fed)
         # Many slices take more shared memory than some devices have.
         assert "conv_last_tiled" in kernels or tile.k > 64
+
+
+PHOTOGRAPHS = {
+    "7x7": ((1, 3, 18, 20), (7, 7), {"pads": [3] * 4, "strides": [2, 2]}),
+    "3x3": ((2, 3, 13, 12), (3, 3), {"pads": [0, 1, 0, 1], "strides": [2, 2]}),
+    "patches": ((1, 3, 16, 16), (4, 4), {"strides": [4, 4]}),
+    "even": ((1, 3, 9, 14), (2, 5), {"pads": [1, 2, 1, 0], "strides": [1, 2]}),
+    "a rest": ((1, 3, 9, 18), (3, 3), {"strides": [4, 4]}),
+    "odd line": ((1, 3, 12, 13), (3, 3), {"pads": [1] * 4, "strides": [2, 2]}),
+    "every pixel": ((1, 3, 8, 10), (3, 3), {"pads": [1] * 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("case", PHOTOGRAPHS)
+def test_photographs_of_three_channels(device, monkeypatch, case, width):
+    shape, kernel, attributes = PHOTOGRAPHS[case]
+
+    def wide(graph):
+        return channels_last.channels_last(graph, width)
+
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES[:-1], wide))
+    proto, fed = conv(shape, 32, kernel, **attributes)
+    kernels = check(device, proto, fed)
+    assert kernels[0] == "pad_last" and kernels[1].startswith("conv_last")
+    with vklab.load(proto, device) as session:
+        session.run(fed)
+        dims = session.plan.dispatches[0].writes[0][1].dims
+    joins = width == 8 and shape[3] % 2 == 0 and attributes.get("strides", [1])[-1] % 2 == 0
+    assert dims == (shape[0], shape[2], shape[3] // (1 + joins), width)
+
+
+def test_patches_of_a_transformer_need_no_transpose(device):
+    constants = {"w": random_array((32, 3, 8, 8), 1), "shape": np.array([1, 32, 6])}
+    constants["w"] /= np.float32(14)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
+             helper.make_node("Reshape", ["c", "shape"], ["r"]),
+             helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 1])]  # fmt: skip
+    proto = image_model(nodes, (1, 3, 16, 24), constants)
+    kernels = check(device, proto, {"x": random_array((1, 3, 16, 24), 3)})
+    assert kernels[0] == "pad_last" and kernels[1].startswith("conv_last")
+    assert not {"transpose", "elementwise", "pointwise"} & set(kernels)
 
 
 def test_nan_and_infinity_reach_only_the_windows_that_see_them(device):
@@ -125,6 +172,28 @@ def test_pools_between_convolutions(device, pool):
     check(device, proto, {"x": random_array((2, 8, 9, 10), 3)}, 1e-4)
 
 
+@pytest.mark.parametrize("dtype", [None, "float16"], ids=["float32", "float16"])
+@pytest.mark.parametrize(("kernel", "strides", "pads"), [
+    ((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 3), (1, 2), (0, 1, 1, 2)), ((1, 1), (1, 1), (0,) * 4),
+])  # fmt: skip
+def test_maxima_of_four_channels_at_once(device, monkeypatch, kernel, strides, pads, dtype):
+    monkeypatch.setitem(single_rules.RULES, "pool", lambda dispatch, info: last_pools.choose(
+        dispatch, replace(info, type="discrete")))  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
+             helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=kernel, strides=strides,
+                              pads=pads),
+             helper.make_node("Relu", ["b"], ["y"])]  # fmt: skip
+    constants = {"w": random_array((16, 8, 3, 3), 1)}
+    proto = image_model(nodes, (2, 8, 10, 13), constants)
+    fed = {"x": random_array((2, 8, 10, 13), 3)}
+    assert "pool_last" in check(device, proto, fed, 5e-2 if dtype else 1e-4, dtype)
+    fed["x"][0, 3, 4, 5], fed["x"][1, 2, 0, 0] = np.nan, -np.inf
+    with settings.settings(DISABLE_VARIANTS=True), vklab.load(proto, device) as session:
+        plain = session.run(fed)["y"]  # the kernel `pool`, in which NaN stays, too
+    with vklab.load(proto, device) as session:
+        np.testing.assert_array_equal(np.isnan(session.run(fed)["y"]), np.isnan(plain))
+
+
 def test_a_gate_by_channel_needs_no_transpose_inside(device):
     constants = {"w": random_array((16, 8, 3, 3), 1), "v": random_array((16, 16, 1, 1), 2),
                  "axes": np.array([2, 3])}  # fmt: skip
@@ -141,3 +210,27 @@ def test_a_gate_by_channel_needs_no_transpose_inside(device):
         session.run(fed)
         (chunk,) = [chunk for chunk in session.plan.chunks if chunk.is_on_device]
     assert [n.op_type for n in chunk.graph.nodes].count("Transpose") == 2
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"], ids=["float32", "float16"])
+@pytest.mark.parametrize(("channels", "kernel", "stride"), [(34, 7, 1), (96, 3, 2)])
+def test_a_norm_after_a_depthwise_convolution_takes_no_dispatch(
+    device, channels, kernel, stride, dtype
+):
+    constants = {"w": random_array((channels, 1, kernel, kernel), 1) / kernel,
+                 "b": random_array((channels,), 2), "s": random_array((channels,), 4),
+                 "t": random_array((channels,), 5)}  # fmt: skip
+    constants["w"] = constants["w"].astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=channels,
+                              pads=[kernel // 2] * 4, strides=[stride] * 2),
+             helper.make_node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]),
+             helper.make_node("LayerNormalization", ["l", "s", "t"], ["y"],
+                              epsilon=1e-6)]  # fmt: skip
+    shape = (2, channels, 9, 11)
+    proto, fed = image_model(nodes, shape, constants), {"x": random_array(shape, 3)}
+    tolerance = 2e-2 if dtype else 2e-5
+    kernels = check(device, proto, fed, tolerance, dtype)
+    if "arithmetic" in vklab.devices()[device].subgroup_operations:
+        assert "conv_last_depthwise" in kernels and "normalize" not in "".join(kernels)
+    with settings.settings(DISABLE_PASSES="fuse_depthwise_norms"):
+        assert "normalize" in "".join(check(device, proto, fed, tolerance, dtype))

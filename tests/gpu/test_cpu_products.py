@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_device import fake_device
 from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
+from vklab.ops import registry
+from vklab.plan.tuning import winograd
 from vklab.runtime import host
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, TensorInfo
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +45,34 @@ def kernels_of(device, proto, fed, tolerance=3e-5):
 
 @pytest.mark.parametrize(("shape", "filters", "pads"), [
     ((1, 16, 14, 14), 32, [1] * 4), ((2, 17, 7, 9), 19, [1] * 4), ((1, 31, 5, 4), 33, [0, 1, 2, 0]),
-    ((3, 16, 4, 4), 16, [0] * 4),
+    ((3, 16, 4, 4), 16, [0] * 4), ((2, 17, 30, 27), 19, [1, 1, 0, 1]),
 ])  # fmt: skip
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 def test_winograd(device, shape, filters, pads, bias):
     kernels = kernels_of(device, *conv(shape, filters, (3, 3), bias, pads=pads))
     assert {"winograd_input", "winograd_output"} <= kernels
+
+
+@pytest.mark.parametrize(("shape", "side"), [
+    ((1, 16, 14, 14), 4), ((1, 16, 12, 12), 2), ((2, 16, 12, 12), 4), ((9, 16, 6, 6), 2),
+])  # fmt: skip
+def test_larger_tiles_where_they_save_multiplications(device, shape, side):
+    proto, fed = conv(shape, 16, (3, 3), pads=[1] * 4)
+    with vklab.load(proto, device) as session:
+        session.run(fed)
+        before = next(d for d in session.plan.dispatches if d.kernel == "winograd_input")
+    assert dict(before.defines)["SIDE"] == str(side)
+    assert before.writes[0][1].dims[0] == (side + 2) ** 2
+
+
+def test_transforms_that_a_device_cannot_bind_are_left_out(monkeypatch):
+    weight = TensorInfo("w", "float32", (1024, 1024, 3, 3), np.zeros((1024, 1024, 3, 3), "f4"))
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: True))
+    for size, side in ((28, "2"), (32, "2"), (256, None)):
+        image = TensorInfo("x", "float32", (1, 1024, size, size))
+        made = registry.apply("Conv", [image, weight], {"pads": (1,) * 4}, 22).dispatches
+        parts = winograd.parts(*made, fake_device({"maxStorageBufferRange": 1 << 27}))
+        assert dict(parts[0].defines).get("SIDE") == side
 
 
 def test_two_convolutions_into_one_tensor(device):

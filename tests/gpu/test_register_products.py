@@ -6,16 +6,18 @@ import math
 
 import numpy as np
 import pytest
+import small_models
 from onnx import TensorProto, helper, numpy_helper
 from small_models import random_array
 
 import vklab
 from vklab import settings
+from vklab.graph.passes import channels_last
 from vklab.plan.tuning import register_products, tiles
-from vklab.runtime import open_devices
+from vklab.runtime import host, open_devices
 
-SIZES = [(16, 32, 16), (33, 40, 44), (64, 64, 64), (17, 72, 1000), (197, 768, 200), (130, 200, 60),
-         (95, 2048, 132), (31, 1032, 20)]  # fmt: skip
+SIZES = [(16, 32, 16), (50, 16, 24), (40, 24, 96), (33, 40, 44), (64, 64, 64), (17, 72, 1000),
+         (197, 768, 200), (130, 200, 60), (95, 2048, 132), (31, 1032, 20)]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +105,37 @@ def test_infinities_and_nan_stay_in_their_rows(device):
     assert kernels[0] == "matmul_registers"
     assert np.isnan(y[[7, 39]]).all() and not np.isfinite(y[3]).any()
     assert np.isfinite(np.delete(y, (3, 7, 39), axis=0)).all()
+
+
+WINDOWS = {
+    "3x3": ((1, 64, 13, 17), 40, (3, 3), {"pads": [1] * 4}),
+    "strides": ((2, 32, 14, 13), 48, (3, 3), {"pads": [1] * 4, "strides": [2, 2]}),
+    "point-strides": ((2, 40, 13, 14), 44, (1, 1), {"strides": [2, 2]}),
+    "dilations": ((1, 64, 9, 11), 36, (3, 3), {"pads": [2] * 4, "dilations": [2, 2]}),
+    "channels-8": ((1, 8, 12, 9), 20, (3, 2), {"pads": [1, 0, 1, 1]}),
+    "channels-24": ((1, 24, 7, 7), 132, (3, 3), {"pads": [1] * 4}),
+    "long": ((1, 512, 7, 7), 64, (3, 3), {"pads": [1] * 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_windows_of_images(device, monkeypatch, case):
+    shape, filters, kernel, attributes = WINDOWS[case]
+    monkeypatch.setattr(channels_last, "MOST_MOVED", 1e9)
+    terms = shape[1] * kernel[0] * kernel[1]
+    weight = random_array((filters, shape[1], *kernel), 1) / np.float32(terms) ** 0.5
+    constants = {"w": weight, "b": random_array((filters,), 2)}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes),
+             helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    proto = small_models.model(nodes, [small_models.value("x", shape)], ["y"], constants)
+    fed = {"x": random_array(shape, 3)}
+    (expected,) = host.Reference(proto).run(fed).values()
+    for tile in tiles.REGISTERS_LAST:
+        monkeypatch.setattr(tiles, "REGISTERS_LAST", (tile,))
+        with settings.settings(VARIANT="registers"), vklab.load(
+            proto, device=device, dtype="float16"
+        ) as session:
+            y = session.run(fed)["y"]
+            kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+        assert "matmul_registers" in kernels
+        np.testing.assert_allclose(y, expected, rtol=8e-3, atol=8e-3)

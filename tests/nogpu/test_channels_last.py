@@ -92,10 +92,21 @@ def test_slices_can_be_left_out():
     assert dict(variants.choose(dispatch, GPU)[0].constants)["SLICES"] > 1
 
 
-def test_depthwise_and_odd_channels_keep_the_kernel_of_every_device():
-    for filters, channels, groups in ((24, 24, 24), (7, 5, 1), (6, 4, 2)):
+def test_groups_and_odd_channels_keep_the_kernel_of_every_device():
+    for filters, channels, groups in ((23, 23, 23), (7, 5, 1), (6, 4, 2)):
         (dispatch,) = convolved("float16", filters, channels, 9, 3, groups)
         assert variants.choose(dispatch, GPU)[0].kernel == "conv_last"
+
+
+@pytest.mark.parametrize("size", [(24, 9), (24, 200), (1152, 7)])
+def test_depthwise_takes_two_channels_and_more_pixels_where_there_are_many(size):
+    channels, side = size
+    (dispatch,) = convolved("float16", channels, channels, side, 3, channels)
+    (made,) = variants.choose(dispatch, GPU)
+    pixels, lanes = dict(made.constants)["PIXELS"], dict(made.push)["strips"] * channels // 2
+    assert made.kernel == "conv_last_depthwise"
+    assert pixels == (4 if side == 200 else 1) and lanes <= 128 * made.workgroups[0]
+    assert dict(made.push)["strips"] == side * -(-side // pixels)
 
 
 @pytest.mark.parametrize("table", ["SLICED", "SLICED_HALF"])

@@ -156,6 +156,7 @@ def test_orders_behind_a_reshape_that_there_are():
     assert layouts.before_reshape((8, 6), (2, 4, 6), (2, 0, 1)) == (1, 0)
     assert layouts.before_reshape((8, 6), (2, 4, 6), (0, 2, 1)) is None
     assert layouts.before_reshape((2, 3), (2, 1, 3), (0, 1, 2)) == (0, 1)
+    assert layouts.before_reshape((1, 8, 3, 5), (1, 8, 15), (0, 2, 1)) == (0, 2, 3, 1)
     assert layouts.before_reshape((0, 3), (0, 3), (1, 0)) is None
 
 

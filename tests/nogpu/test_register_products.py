@@ -138,3 +138,24 @@ def test_every_tile_is_made_of_whole_matrices_and_steps():
         assert tile.k == register_products.STEP * tile.slices
         assert not (tile.rows % 16 or tile.columns % 16 or tile.m % tile.rows)
         assert tile.n % tile.columns == 0 and tile.rows * tile.columns <= 128 * 32
+
+
+def convolved(channels, filters, size, **attributes) -> tuple[Dispatch, ...]:
+    weight = np.zeros((3, 3, channels, filters), np.float16)
+    given = [TensorInfo("x", "float16", (1, size, size, channels)),
+             TensorInfo("w", "float16", weight.shape, weight)]  # fmt: skip
+    given_too = {"dilations": (1, 1), "pads": (1,) * 4, "strides": (1, 1), **attributes}
+    (conv,) = registry.apply("ChannelsLastConv", given, given_too, 1, "vklab").dispatches
+    return variants.choose(conv, device())
+
+
+def test_windows_of_images_are_taken():
+    first, *rest = convolved(256, 256, 14)
+    push, defines = dict(first.push), dict(first.defines)
+    assert first.kernel == "matmul_registers" and defines["WINDOW"] == "1" and len(rest) <= 1
+    assert (push["m"], push["n"], push["k"], push["in_h"]) == (196, 256, 2304, 14)
+    assert dict(first.constants)["CHANNELS"] == 256
+    assert [name for name, _ in first.reads] == ["a_buffer", "b_buffer"]
+    assert convolved(256, 260, 14)[0].kernel == "matmul_registers"
+    others = [convolved(20, 256, 14), convolved(256, 258, 14), convolved(256, 12, 14)]
+    assert all(made[0].kernel != "matmul_registers" for made in others)

@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 
 from vklab.errors import ModelError
-from vklab.ops import linear, window
+from vklab.ops import linear, registry, window
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import require, same
-from vklab.ops.per_element import per_element
 from vklab.ops.registry import Result, grid, operator, output
 from vklab.ops.window import Window
 from vklab.types import Dispatch, TensorInfo
@@ -21,6 +20,7 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = ["channels_last_conv", "pad_last"]
 
 WORKGROUP, MOST_PIXELS = 128, 4
+FOUR = 4
 
 
 @operator("ChannelsLastConv", domain="vklab")
@@ -73,13 +73,21 @@ def _windows(
 
 
 @operator("PadLast", domain="vklab")
-def pad_last(X: TensorInfo, *, width: int) -> Result:
-    """Return X [N,C,H,W] as [N,H,W,width], with zeros after the last channel. Source: own."""
+def pad_last(X: TensorInfo, *, width: int, joined: int = 1) -> Result:
+    """Return X [N,C,H,W] as [N,H,W/joined,joined*width], zeros after its channels. Source: own."""
     require(FLOATS, X)
-    if X.rank != 4 or X.dims[1] > width:
-        raise ModelError(f"{X} must have four axes and at most {width} channels")
-    batch, channels, *plane = X.dims
-    push = (("channels", channels), ("width", width), ("plane", math.prod(plane)))
-    return per_element("pad_last", output(X.dtype, (batch, *plane, width)), [("x", X)], push,
-                       (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
-                       loads=True)  # fmt: skip
+    if X.rank != 4 or X.dims[1] > width or width % FOUR or X.dims[3] % joined:
+        raise ModelError(f"{X} does not fit {width} channels, in fours, of {joined} pixels a load")
+    batch, channels, height, line = X.dims
+    result = output(X.dtype, (batch, height, line // joined, width * joined))
+    if result.count == 0:
+        return Result((result,))
+    count = result.count // FOUR
+    dispatch = Dispatch(
+        kernel="pad_last", reads=(("x_buffer", X),), writes=(("y_buffer", result),),
+        workgroups=grid(-(-count // registry.WORKGROUP)),
+        push=(("count", count), ("channels", channels), ("width", width // FOUR),
+              ("plane", height * line)),
+        defines=(*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), loads=True,
+    )  # fmt: skip
+    return Result((result,), (dispatch,))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes import drop_no_ops, layouts, move_transposes, rewriting
+from vklab.graph.passes import drop_no_ops, layouts, move_transposes, photographs, rewriting
+from vklab.graph.passes.photographs import Photograph
 from vklab.ops import window
 from vklab.ops.dtypes import FLOATS
 from vklab.types import TensorInfo
@@ -92,14 +94,18 @@ class _Rewriter:
         self.new.append(TensorInfo(name, dtype, dims))
         return name
 
-    def _begin(self, node: Node, width: int = 0) -> str:
-        """Add the Transpose of a node's first input, padded to a width; return its result."""
+    def _begin(self, node: Node, photo: Photograph | None = None) -> str:
+        """Add the Transpose of a node's first input, or pad a photograph; return the result."""
         source, made = self.infos[node.inputs[0]], node.outputs[0]
-        *plane, channels = (source.dims[axis] for axis in LAST)
-        name = self._value(f"{made}:in", (*plane, width or channels), source.dtype)
-        operator = ("PadLast", {"width": width}) if width else ("Transpose", {"perm": LAST})
+        batch, height, line, channels = (source.dims[axis] for axis in LAST)
+        operator: tuple[str, dict[str, Any]] = ("Transpose", {"perm": LAST})
+        dims = batch, height, line, channels
+        if photo:
+            dims = batch, height, line // photo.joined, photo.width * photo.joined
+            operator = "PadLast", {"width": photo.width, "joined": photo.joined}
+        name = self._value(f"{made}:in", dims, source.dtype)
         self.nodes.append(Node(name, operator[0], (source.name,), (name,), operator[1],
-                               domain="vklab" if width else ""))  # fmt: skip
+                               domain="vklab" if photo else ""))  # fmt: skip
         return name
 
     def _end(self, node: Node) -> str:
@@ -126,20 +132,23 @@ class _Rewriter:
         weight, group = self.infos[node.inputs[1]], node.attributes.get("group", 1)
         view = self._view(node)
         filters, depth = weight.dims[:2]
-        width = self.width if depth == COLOURS and filters >= MOST_ALONE and group == 1 else 0
-        if weight.constant is None or not (width or _is_fast(weight.dims, group, view)):
+        is_photo = depth == COLOURS and filters >= MOST_ALONE and group == 1
+        photo = photographs.seen(view, self.width) if is_photo else None
+        if weight.constant is None or not (photo or _is_fast(weight.dims, group, view)):
             return False
 
         def laid_out(array: np.ndarray) -> np.ndarray:
-            more = max(width - array.shape[1], 0)
-            padded = np.pad(array, ((0, 0), (0, more), (0, 0), (0, 0)))
-            return np.ascontiguousarray(padded.transpose(2, 3, 1, 0))
+            if photo:
+                return photo.laid_out(array)
+            return np.ascontiguousarray(array.transpose(2, 3, 1, 0))
 
-        array = constant_cache.derive(("channels last", width), laid_out, weight.constant)
+        array = constant_cache.derive(("channels last", photo), laid_out, weight.constant)
         self.new.append(rewriting.constant(f"{weight.name}:last", array))
-        inputs = (self._begin(node, width), self.new[-2].name, *node.inputs[2:])
+        inputs = (self._begin(node, photo), self.new[-2].name, *node.inputs[2:])
         attributes = {"dilations": view.dilations, "group": group, "strides": view.strides,
                       "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
+        if photo:
+            attributes |= {"strides": photo.strides, "pads": photo.pads}
         self.nodes.append(Node(node.name, "ChannelsLastConv", inputs, (self._end(node),),
                                attributes, domain="vklab"))  # fmt: skip
         self.written += self.infos[node.outputs[0]].count
@@ -186,7 +195,7 @@ def _is_fast(dims: tuple[int, ...], group: int, view: window.Window) -> bool:
     """
     filters, depth = dims[:2]
     if group > 1:
-        return depth == 1 and filters == group
+        return (depth == 1 and filters == group) or not (depth % FOUR or filters // group % FOUR)
     is_point = set(view.kernel) | set(view.strides) == {1} and not any(view.pads_begin)
     return (max(view.input) == 1 and is_point) or (
         depth % FOUR == 0 and (is_point or filters % FOUR == 0))  # fmt: skip

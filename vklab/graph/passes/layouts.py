@@ -203,7 +203,9 @@ def _blocks(
         first, second = i, j
         left = right = 1
         while left != right or i == first or j == second:
-            if (left <= right and i < len(source)) or j == len(target):
+            # At equal products the side without an axis takes one: an axis of 1 joins no other.
+            is_left = left < right or (left == right and i == first)
+            if (is_left and i < len(source)) or j == len(target):
                 if i == len(source):
                     break
                 left, i = left * source[i], i + 1

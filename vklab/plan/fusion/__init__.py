@@ -18,6 +18,7 @@ from vklab.plan.fusion import (
     block_products,
     chains,
     codegen,
+    depthwise_norms,
     epilogues,
     fours,
     native_halves,
@@ -25,6 +26,7 @@ from vklab.plan.fusion import (
     parts,
     prologues,
     siblings,
+    squeezes,
 )
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
@@ -35,6 +37,8 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
+    squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
     prologues.fuse_prologues,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.plan import last_depthwise
 from vklab.plan.tuning import matrix_attention, precision, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["as_product", "fixed", "sizes", "sliced"]
+__all__ = ["as_product", "fixed", "paired", "sizes", "sliced"]
 
 # Terms of a step of one slice, and lanes that compute a tile of 32 x 32 sums in float32.
 FLOAT_STEP, FLOAT_LANES = 16, 64
@@ -37,13 +38,18 @@ def _window(dispatch: Dispatch) -> tuple[int, int]:
     return int(defines["KERNEL_H"]), int(defines["KERNEL_W"])
 
 
-def as_product(dispatch: Dispatch, width: int) -> Dispatch | None:
+def as_product(dispatch: Dispatch, width: int, across: int = 0) -> Dispatch | None:
     """Return a convolution with the push constants of its kernels with tiles.
 
-    Returns None for groups, and where `width` channels or filters at once cross a pixel.
+    Returns None for groups, and where channels or filters at once cross a pixel.
+
+    Args:
+        dispatch: a convolution.
+        width: the channels that a kernel takes at once.
+        across: the filters that it takes at once, if these are not as many.
     """
     push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
-    if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % width:
+    if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % (across or width):
         return None
     m, n, k, _ = sizes(dispatch)
     made = {"m": m, "n": n, "k": k, "part": k, **{name: push[name] for name in SHARED},
@@ -95,6 +101,22 @@ def sliced(
         product, kernel="conv_last_sliced" if is_half else "conv_last_tiled", workgroups=groups,
         constants=(*constants.items(), *product.constants), defines=(*product.defines, *made),
     ), parts  # fmt: skip
+
+
+def paired(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Convolve each channel by a filter of its own, several channels at once.
+
+    Args:
+        dispatch: a convolution.
+        sizes: m, n, k and the batch count; of no importance here, as the rest.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
+    del sizes, info, pick
+    made = last_depthwise.paired(dispatch)
+    return (made, 1) if made else None
 
 
 def _as_window(dispatch: Dispatch, width: int) -> Dispatch | None:

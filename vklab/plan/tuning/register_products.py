@@ -6,19 +6,23 @@ detour through shared memory, several steps at once. Visited by lab 08b.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.plan.tuning import matrix_products, precision, prepack, tiles
+from vklab.plan.tuning import last_convs, matrix_products, precision, prepack, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
-from vklab.types import DeviceInfo, Dispatch
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["registers"]
+__all__ = ["registers", "windows"]
 
 NVIDIA, LANES, SIDE = 0x10DE, 32, 16
 # Terms of a step: two matrices.
 STEP = 32
+# The table LAST leaves out a launch of 7.5 us, that of windows here one of 3. In ResNet-50 products
+# by COOPERATIVE take so much longer than the table says, those by REGISTERS do not.
+LAUNCH_NS, WARM_NS = 4500, 1000
 
 
 def registers(
@@ -38,25 +42,73 @@ def registers(
     m, n, k, _ = sizes
     weight = dict(dispatch.reads)["b_buffer"]
     packed = prepack.by_lane(weight, (k, n), push["b_column"] == 1)
-    picked = pick(_fitting(info), sizes) if packed else None
+    picked = pick(_fitting(tiles.REGISTERS, info), sizes) if packed else None
     if packed is None or picked is None:
         return None
     tile, parts = picked
-    if pick is tiles.soonest and not _is_sooner(tile, parts, sizes):
+    # Through shared memory go sums of at least one step.
+    if pick is tiles.soonest and k >= STEP and not _is_sooner(
+        tile, parts, sizes, tiles.COOPERATIVE, WARM_NS
+    ):
         return None
-    reads = ((name, packed if name == "b_buffer" else read) for name, read in dispatch.reads)
     given = ("m", "n", "k", "part", "a_row", "c_row", "c_column", "alpha", "beta")
+    return _made(dispatch, {name: push[name] for name in given}, packed, tile), parts
+
+
+def windows(
+    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
+) -> tuple[Dispatch, int] | None:
+    """Convolve channels-last halves by weights that are packed likewise.
+
+    Args:
+        dispatch: a convolution.
+        sizes: m, n, k and the batch count.
+        info: the device.
+        pick: returns one of the tiles that fit, and the number of parts.
+    """
+    is_taken = _is_known(info) and _is_half(dispatch)
+    product = last_convs.as_product(dispatch, 8, 4) if is_taken else None
+    m, n, k, _ = sizes
+    if product is None or min(m, n, k) < SIDE or not _in_fours(dispatch, n):
+        return None
+    packed = prepack.by_lane(dict(dispatch.reads)["w_buffer"], (k, n), True)
+    picked = pick(_fitting(tiles.REGISTERS_LAST, info), sizes) if packed else None
+    if packed is None or picked is None:
+        return None
+    tile, parts = picked
+    if pick is tiles.soonest and not _is_sooner(tile, parts, sizes, tiles.LAST, LAUNCH_NS):
+        return None
+    names = ("a_buffer", "b_buffer", "c_buffer")
+    reads = tuple(zip(names, (read for _, read in dispatch.reads), strict=False))
+    push = dict[str, Any](product.push)
+    part = {name: push.pop(name) for name in ("m", "n", "k", "part")}
+    push = {**part, **push, "c_row": 0, "c_column": 1, "alpha": 1.0, "beta": 1.0}
+    ready = replace(product, reads=reads, constants=(),
+                    defines=(*product.defines, ("ACC", "float"), ("WINDOW", "1")))  # fmt: skip
+    return last_convs.fixed(_made(ready, push, packed, tile), dispatch), parts
+
+
+def _made(dispatch: Dispatch, push: dict[str, Any], packed: TensorInfo, tile: Tile) -> Dispatch:
+    """Return a product by the kernel with operands in registers.
+
+    Args:
+        dispatch: the product, with the kernel's names of buffers.
+        push: the kernel's push constants.
+        packed: the weight.
+        tile: the tile.
+    """
+    reads = ((name, packed if name == "b_buffer" else read) for name, read in dispatch.reads)
     kept = tuple(pair for pair in dispatch.defines if pair[0] not in ("SUBGROUP", "BATCH_AXES"))
     return replace(
         dispatch, kernel="matmul_registers", reads=tuple(reads),
-        workgroups=(-(-n // tile.n), -(-m // tile.m), 1),
-        push=tuple((name, push[name]) for name in given),
+        workgroups=(-(-push["n"] // tile.n), -(-push["m"] // tile.m), 1),
+        push=tuple(push.items()),
         constants=(("TILE_M", tile.m), ("TILE_N", tile.n), ("ROWS", tile.rows // SIDE),
                    ("COLUMNS", tile.columns // SIDE), ("SLICES", tile.slices),
                    ("WORKGROUP", tile.blocks * tile.slices * LANES)),
-        defines=(*kept, ("DEPTH", str(tile.depth)), ("WHOLE", str(int(not k % STEP))),
+        defines=(*kept, ("DEPTH", str(tile.depth)), ("WHOLE", str(int(not push["k"] % STEP))),
                  ("WIDE_Y", "1")),
-    ), parts  # fmt: skip
+    )  # fmt: skip
 
 
 def _is_known(info: DeviceInfo) -> bool:
@@ -68,30 +120,48 @@ def _is_known(info: DeviceInfo) -> bool:
 
 def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
     """Tell whether a product has one large enough weight of halves, and operands in eights."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    if dispatch.kernel != "matmul" or defines["T"] != "half" or precision.chosen():
-        return False
-    if "registers" in settings.names("DISABLE_PASSES"):
+    push = dict[str, Any](dispatch.push)
+    if dispatch.kernel != "matmul" or not _is_half(dispatch):
         return False
     m, n, k, batches = sizes
     steps = ((n, 1), (-(-n // 8) * 8, 1), (1, k))  # the second: in padded rows
     dense = push["a_column"] == 1 and (push["b_row"], push["b_column"]) in steps
-    in_fours = matrix_products.wide(dispatch, n, fused=True) == ("WIDE_Y", "1")
     return (
-        dense and in_fours and batches == 1 and push["start"] == 0
-        and min(m, n) >= SIDE and k >= STEP and not k % 8 and not push["a_row"] % 8
+        dense and _in_fours(dispatch, n) and batches == 1 and push["start"] == 0
+        and min(m, n, k) >= SIDE and not k % 8 and not push["a_row"] % 8
     )  # fmt: skip
 
 
-def _fitting(info: DeviceInfo) -> list[Tile]:
+def _is_half(dispatch: Dispatch) -> bool:
+    """Tell whether operands are halves, and nothing asks for another kernel."""
+    is_left_out = "registers" in settings.names("DISABLE_PASSES") or bool(precision.chosen())
+    return dict(dispatch.defines)["T"] == "half" and not is_left_out
+
+
+def _in_fours(dispatch: Dispatch, columns: int) -> bool:
+    """Tell whether results can be written four at a time."""
+    return matrix_products.wide(dispatch, columns, fused=True) == ("WIDE_Y", "1")
+
+
+def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
     room, lanes = (info.limit(name) for name in
                    ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
-    return [each for each in tiles.REGISTERS
+    return [each for each in choices
             if each.blocks * each.slices * LANES <= lanes
             and each.slices * (each.m // each.rows * SIDE) * (each.n + 8) * 4 <= room]  # fmt: skip
 
 
-def _is_sooner(tile: Tile, parts: int, sizes: ProductSizes) -> bool:
-    """Tell whether a tile takes less time than one that passes through shared memory."""
-    other = tiles.expected_ns(*tiles.soonest(tiles.COOPERATIVE, sizes), sizes)
-    return tiles.expected_ns(tile, parts, sizes) < other
+def _is_sooner(
+    tile: Tile, parts: int, sizes: ProductSizes, others: Sequence[Tile], more_ns: int
+) -> bool:
+    """Tell whether a tile takes less time than one of others, through shared memory.
+
+    Args:
+        tile: the tile.
+        parts: the parts into which sums are cut.
+        sizes: m, n, k and the batch count.
+        others: the table of the others.
+        more_ns: what their times leave out.
+    """
+    other = tiles.expected_ns(*tiles.soonest(others, sizes), sizes)
+    return tiles.expected_ns(tile, parts, sizes) < other + more_ns

@@ -15,8 +15,9 @@ from typing import Any
 
 __all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
            "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
-           "REGISTERS", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS", "Choice", "Pick",
-           "ProductSizes", "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
+           "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS",
+           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
+           "parts", "soonest",
            "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
@@ -127,6 +128,9 @@ COOPERATIVE: tuple[Tile, ...] = (
 )
 # Kernel matmul_registers: k is a step of all slices, each of 32 terms.
 REGISTERS: tuple[Tile, ...] = (
+    Tile(16, 32, 256, 16, 32, 500, 290, 900, 8, 1, 350),
+    Tile(16, 32, 256, 16, 32, 420, 310, 1200, 8, 2, 350),
+    Tile(16, 64, 256, 16, 64, 560, 490, 1100, 8, 1, 900),
     Tile(32, 32, 128, 32, 32, 398, 177, 1541, 4, 2, 399),
     Tile(32, 32, 256, 32, 32, 581, 411, 1717, 8, 1, 526),
     Tile(32, 32, 256, 32, 32, 287, 457, 2911, 8, 3, 1086),
@@ -135,6 +139,14 @@ REGISTERS: tuple[Tile, ...] = (
     Tile(32, 64, 256, 32, 64, 520, 830, 2032, 8, 2, 1295),
     Tile(64, 64, 128, 64, 64, 861, 451, 2203, 4, 1, 2463),
     Tile(128, 128, 32, 64, 64, 863, 479, 4063, 1, 1),
+)
+# The same kernel over windows, beside a launch of 3 us: fitted to ResNet-50, weights in a cache.
+REGISTERS_LAST: tuple[Tile, ...] = (
+    Tile(16, 32, 256, 16, 32, 470, 250, 100, 8, 1, 300),
+    Tile(16, 32, 256, 16, 32, 375, 300, 400, 8, 2, 300),
+    Tile(16, 64, 256, 16, 64, 500, 500, 300, 8, 1, 1000),
+    Tile(32, 64, 128, 32, 64, 600, 250, 1100, 4, 1, 700),
+    Tile(64, 64, 128, 64, 64, 909, 484, 1577, 4, 1, 4026),
 )
 # The same kernel for halves with sums in float16, and for floats as three products of bfloat16.
 HALF_SUMS: tuple[Tile, ...] = (

@@ -125,8 +125,9 @@ def rules_for(
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
     if kernel == "conv_last":
-        return {"sliced": last_convs.sliced, "matrix_last": _matrix_last,
-                "tiled_last": _tiled_last, "plain": _plain}  # fmt: skip
+        return {"registers": register_products.windows, "sliced": last_convs.sliced,
+                "matrix_last": _matrix_last, "tiled_last": _tiled_last,
+                "paired_last": last_convs.paired, "plain": _plain}  # fmt: skip
     shared: dict[str, KernelRule] = {"shared_rows": plain_rows.shared_rows}
     if info.is_cpu and not every:
         return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
