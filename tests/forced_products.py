@@ -32,6 +32,20 @@ def model(m, k, n, relu=False, turns=(0, 0), dtype=np.float32, constant=True):
     return proto, fed, np.maximum(exact, 0) if relu else exact
 
 
+def plain(k, n, dtype):
+    """Return MatMul and Relu of one row as a model, its input and its output."""
+    a, b = random_array((1, k), 1).astype(dtype), random_array((k, n), 2) / np.float32(k**0.5)
+    b = b.astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("a", kind, a.shape)],
+                              [helper.make_tensor_value_info("y", kind, (1, n))],
+                              [numpy_helper.from_array(b, "b")])
+    proto = helper.make_model(graph,
+                              ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    return proto, {"a": a}, np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0)
+
+
 def ran(proto, fed, device, **switches):
     """Return the output under some switches, and the kernels."""
     with settings.settings(**switches), vklab.load(proto, device=device) as session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forced_products import model, ran
+from forced_products import model, plain, ran
 
 import vklab
 from vklab import settings
@@ -16,9 +16,10 @@ from vklab.types import DeviceInfo
 FORCED = {
     "plain": "matmul", "few rows": "matmul", "shared rows": "matmul", "one row": "matvec",
     "rows at once": "matmul_rows", "tiled 32x32x16 by 4x4": "matmul_tiled",
-    "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 128x128x16": "matmul_tiled",
+    "tiled 64x64x16 by 8x8": "matmul_tiled", "tiled 64x128x16": "matmul_tiled",
+    "tiled 128x128x16": "matmul_tiled",
 }  # fmt: skip
-UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131)]
+UGLY = [(1, 1, 1), (5, 3, 7), (33, 39, 47), (40, 64, 68), (129, 20, 131), (37, 43, 64)]
 SIZES = {
     "shared rows": UGLY[1:],  # it shares the loads of four rows or more
     "one row": [(1, 7, 5), (1, 64, 4096), (1, 129, 68)],
@@ -35,6 +36,49 @@ def test_a_forced_kernel_is_right_on_ugly_sizes(device, text, relu):
         y, kernels = ran(proto, fed, device, VARIANT=text)
         assert FORCED[text] in kernels
         np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["plain", "fused"])
+@pytest.mark.parametrize("sizes", [(64, 600), (1028, 37), (8196, 3)], ids=str)
+def test_one_row_reads_transposed_weights_in_fours(device, monkeypatch, sizes, relu):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = model(1, *sizes, relu, turns=(0, 1))
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        product, *rest = session.plan.dispatches
+    assert product.kernel == "matvec" and dict(product.defines)["FOURS"] == "2"
+    assert bool(rest) == (sizes[1] < 100), "few columns are cut into parts"
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("sizes", [(64, 1031), (784, 1500), (1032, 1024)], ids=str)
+def test_one_row_takes_whole_columns_where_they_are_many(device, monkeypatch, sizes, dtype):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = plain(*sizes, dtype)
+    y, kernels = ran(proto, fed, device)
+    assert kernels == ["matvec_floats"]
+    close = 1e-5 if dtype == np.float32 else 2e-3
+    np.testing.assert_allclose(y, exact, rtol=close, atol=close)
+    fed["a"][0, 3] = np.inf
+    y, _ = ran(proto, fed, device)
+    assert set(np.unique(y)) == {0, np.inf}, "ReLU of sums that are infinite"
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("sizes", [(40, 2048, 33), (70, 3000, 131), (64, 2050, 64)], ids=str)
+def test_parts_of_odd_widths_are_written_in_fours(device, monkeypatch, sizes, constant):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    proto, fed, exact = model(*sizes, relu=True, constant=constant)
+    with vklab.load(proto, device=device) as session:
+        y = session.run(fed)["y"]
+        product, added = session.plan.dispatches
+    m, _, n = sizes
+    (_, partial), = product.writes
+    assert (product.kernel, dict(product.defines)["WIDE_Y"]) == ("matmul_tiled", "1")
+    assert partial.dims[1:] == (m, -(-n // 4) * 4)
+    assert (added.kernel, dict(added.push)["pitch"]) == ("sum_splits", partial.dims[-1])
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("text", ["rows at once", "tiled 64x64x16", "one row"])
@@ -92,7 +136,7 @@ def test_weights_of_odd_widths_are_padded_to_whole_loads(device, monkeypatch, si
         product = session.plan.dispatches[0]
     _, k, n = sizes
     assert dict(product.reads)["b_buffer"].dims == (k, 1, 1, 1, -(-n // 4) * 4)
-    assert dict(product.defines)["FOURS"] == "1"
+    assert dict(product.defines)["B_FOURS"] == "1"
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 

@@ -135,8 +135,8 @@ def test_products_whose_weight_is_turned(info, sizes, turns):
     if first.kernel != "conv_last_tiled":  # it reads weights as they are only
         assert (push["b_row"], push["b_column"]) == ((1, sizes[1]) if turns else (sizes[2], 1))
     if first.kernel == "matvec":
-        assert dict(first.defines)["FOURS"] == str(int(sizes[2] == 32768))
-        assert dict(first.constants)["COLUMNS"] == (1 if turns else 32)
+        assert dict(first.defines)["FOURS"] == ("2" if turns else str(int(sizes[2] == 32768)))
+        assert dict(first.constants)["COLUMNS"] == ((1 if sizes[2] == 2 else 4) if turns else 32)
     with settings.settings(DISABLE_PREPACK=True):
         assert "w" in reads(plan_of(product(*sizes), info))
 
@@ -152,10 +152,10 @@ def test_a_weight_is_read_as_it_lies():
         assert reads(plan_of(proto, CPU, resident={"v"})) == reads(plan_of(proto, CPU))
 
 
-@pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "0"), (np.float16, "1")])
+@pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "2"), (np.float16, "1")])
 def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
     wide = fake_device(features=frozenset({"shaderFloat16", "storageBuffer16BitAccess"}))
-    plan = plan_of(product(1, 64, 4096, dtype), wide)
+    plan = plan_of(product(1, 68, 4096, dtype), wide)
     assert dict(plan.dispatches[0].defines)["FOURS"] == fours
 
 

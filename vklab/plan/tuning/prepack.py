@@ -32,8 +32,10 @@ FEWEST_TILED = 16
 CHUNK = 16
 FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows": 4,
                   "matmul_registers": 32}  # fmt: skip
-# Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
+# Columns from which on a GPU reads one matrix for one row by fours of columns, by the bytes of an
+# element; and for elements of two bytes whose columns are whole loads of sixteen bytes.
 FEWEST_FOURS = {2: 4096, 4: 32768}
+FEWEST_WHOLE, WHOLE_TERMS = 32768, 8
 # Every device can bind this much: Vulkan's least maxStorageBufferRange.
 LEAST_RANGE_BYTES = 1 << 27
 # Padding channels that a convolution may read for whole chunks, as a share of its channels.
@@ -221,8 +223,11 @@ def in_wide_rows(
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
     """Tell whether one row can read B four columns at a time, and B is wide enough to gain."""
-    weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
-    fewest = FEWEST_FOURS.get(np.dtype(weight.dtype).itemsize, n + 1)
+    weight, push = dict(dispatch.reads)["b_buffer"], dict[str, Any](dispatch.push)
+    size = np.dtype(weight.dtype).itemsize
+    fewest = FEWEST_FOURS.get(size, n + 1)
+    if size == 2 and push["k"] % WHOLE_TERMS == 0:
+        fewest = FEWEST_WHOLE
     dense = (push["b_row"], push["b_column"]) == (n, 1)
     return weight.constant is not None and n >= fewest and n % 4 == 0 and dense
 
@@ -251,6 +256,8 @@ def chunk(dispatch: Dispatch) -> int:
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative", "conv_last_tiled",
                            "conv_last_cooperative", "conv_last_sliced"):  # fmt: skip
         return int(dict(dispatch.defines)["TILE_K"])
+    if dispatch.kernel == "matvec" and ("FOURS", "2") in dispatch.defines:
+        return 4
     return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 
 

@@ -49,10 +49,13 @@ def split(
         return (chosen,)
     # Parts are not rounded; their sum is, once.
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
-    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
-    is_wide = result.dtype in dtypes.FLOATS and original.epilogue is not None and not n % 4
+    is_tiled = chosen.kernel == "matmul_tiled" and wide == "float32"
+    pitch = -(-n // 4) * 4 if is_tiled else n
+    in_fours = result.dtype in dtypes.FLOATS and original.epilogue is not None and not n % 4
+    dims = result.dims if pitch == n else (result.count // n, pitch)
+    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
-    changed |= {"WIDE_Y": "1"} if is_wide else {}
+    changed |= {"WIDE_Y": "1"} if is_tiled or in_fours else {}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
     biased = dict(chosen.defines)["BIAS"] == "1"
@@ -66,7 +69,7 @@ def split(
         epilogue=None,
     )
     bias = chosen.reads[2][1] if biased else None
-    return first, _sum_splits(partial, bias, original, sizes, info)
+    return first, _sum_splits(partial, bias, original, sizes, pitch, info)
 
 
 def _computed(dispatch: Dispatch) -> TensorInfo:
@@ -79,7 +82,7 @@ def _computed(dispatch: Dispatch) -> TensorInfo:
 
 def _sum_splits(
     partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: tiles.ProductSizes,
-    info: DeviceInfo,
+    pitch: int, info: DeviceInfo,
 ) -> Dispatch:  # fmt: skip
     push: dict[str, Any] = dict(original.push)
     result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
@@ -100,7 +103,7 @@ def _sum_splits(
         writes=original.writes,
         workgroups=registry.grid(-(-result.count // each)), constants=(("WORKGROUP", lanes),),
         push=(
-            ("count", result.count), ("splits", splits), ("rows", rows), ("n", n),
+            ("count", result.count), ("splits", splits), ("rows", rows), ("n", n), ("pitch", pitch),
             ("c_row", steps[0]), ("c_column", steps[1]),
             ("alpha", scales[0]), ("beta", scales[1]),
         ),

@@ -25,6 +25,7 @@ from vklab.plan.tuning import (
     plain_rows,
     prepack,
     problems,
+    product_loads,
     register_products,
     row_products,
     single_rules,
@@ -163,15 +164,15 @@ def _matrix_product(
 ) -> Chosen | None:
     """Multiply matrices of halves by cooperative matrices."""
     units = matrix_products.of(dispatch, info) if dispatch.kernel == "matmul" else None
-    loads = _operands(dispatch, units.width) if units else None
+    loads = product_loads.operands(dispatch, units.width) if units else None
     made = loads and _on_matrix_units(dispatch, (), sizes, info, pick, units)
     if not loads or not made or not units:
         return None
     changed, tile, parts = made
-    defines = (("EIGHTS", str(int(loads[1]))), *units.defines,
+    defines = (("EIGHTS", str(int(loads[1] and loads[2]))), *units.defines,
                matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
-    return replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                   defines=(*changed.defines, *defines)), parts
+    constants = (*changed.constants, *loads[0], product_loads.aligned(tile, sizes))
+    return replace(changed, constants=constants, defines=(*changed.defines, *defines)), parts
 
 
 def _matrix_conv(
@@ -256,7 +257,7 @@ def _tiled(
         packed = prepack.in_chunks(dispatch)
         kernel, choices = ("conv_packed", tiles.PACKED) if packed else ("conv_tiled", tiles.CONV)
     else:
-        kernel, choices, loads = "matmul_tiled", tiles.PRODUCT, _operands(dispatch, 4)
+        kernel, choices, loads = "matmul_tiled", tiles.PRODUCT, product_loads.operands(dispatch, 4)
         if loads is None:
             return None
     picked = pick(_fitting(choices, info), sizes)
@@ -268,10 +269,11 @@ def _tiled(
         return None
     step = ("TILE_K", str(tile.k))
     if loads is not None:
-        changed = replace(changed, constants=(*changed.constants, *loads[0], _aligned(tile, sizes)),
-                          defines=(*changed.defines, ("FOURS", str(int(loads[1]))), step,
-                                   matrix_products.wide(dispatch, sizes[1], fused=True)))
-        return changed, parts
+        fours = (("A_FOURS", str(int(loads[1]))), ("B_FOURS", str(int(loads[2]))))
+        defines = (*changed.defines, *fours, ("BUFFERS", str(tile.buffers)), step,
+                   matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
+        constants = (*changed.constants, *loads[0], product_loads.aligned(tile, sizes))
+        return replace(changed, constants=constants, defines=defines), parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
 
 
@@ -288,7 +290,7 @@ def _is_small(sizes: ProductSizes, least: int, fewest: int) -> bool:
 
 def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
     most = info.limit("maxComputeSharedMemorySize")
-    return [each for each in choices if 4 * each.k * (each.m + each.n + 8) <= most]
+    return [each for each in choices if 4 * each.k * each.buffers * (each.m + each.n + 8) <= most]
 
 
 def _blocks_of(tile: Tile) -> tuple[tuple[str, int], ...]:
@@ -317,31 +319,6 @@ def _in_tiles(
         constants=(("TILE_M", tile.m), ("TILE_N", tile.n), *constants),
         defines=_without(dispatch.defines, "SUBGROUP"),
     )  # fmt: skip
-
-
-def _operands(
-    dispatch: Dispatch, width: int
-) -> tuple[tuple[tuple[str, int], ...], bool] | None:
-    """Tell along which sides a product's operands are dense, and whether it loads `width` at once.
-
-    Returns None for an operand that is dense along no side.
-    """
-    push: dict[str, Any] = dict(dispatch.push)
-    if 1 not in (push["a_row"], push["a_column"]) or 1 not in (push["b_row"], push["b_column"]):
-        return None
-    along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
-    # Elements are read at once if each group of `width` begins at a multiple of its size.
-    steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"],
-             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
-             *push["a_batch"], *push["b_batch"])  # fmt: skip
-    constants = (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n)))
-    return constants, not any(step % width for step in steps)
-
-
-def _aligned(tile: Tile, sizes: ProductSizes) -> tuple[str, int]:
-    sides = zip(sizes[:3], (tile.m, tile.n, tile.k), strict=True)
-    return "ALIGNED", int(not any(side % step for side, step in sides))
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
