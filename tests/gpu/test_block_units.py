@@ -7,7 +7,6 @@ the exact product by the bound of that rounding.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ import vklab
 from vklab import settings
 from vklab.graph.graph import Graph, Node
 from vklab.ops.blocks import FORMATS, words
-from vklab.plan.tuning import wide_blocks
+from vklab.plan import block_units
 from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo, TensorInfo
@@ -182,8 +181,7 @@ def test_many_rows_are_multiplied_as_halves(name, count, device, monkeypatch):
     """
     if "shaderFloat16" not in open_devices.open_device(device).info.features:
         pytest.skip("the driver has no halves")
-    stand_in = SimpleNamespace(matrix_shape=lambda info: True)
-    monkeypatch.setattr(wide_blocks, "matrix_attention", stand_in)
+    monkeypatch.setattr(block_units, "has_matrices", lambda info: True)
     data, weights = weights_of(name, 37, 256)
     x = np.random.default_rng(0).standard_normal((2, count // 2, 256)).astype(np.float32)
     found, kernels = run(block_graph("MatMulBlocks", data, name, 256, x), device, x)

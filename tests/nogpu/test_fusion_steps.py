@@ -68,7 +68,7 @@ def test_the_table_lists_every_fusion():
     assert [step.__name__ for step in fusion.FUSIONS] == [
         "fuse_chains", "fuse_epilogues", "fuse_gates", "fuse_norms", "fuse_prologues",
         "read_strided", "join_attention", "place_parts", "join_siblings",
-        "use_native_halves"]  # fmt: skip
+        "round_rows", "use_native_halves"]  # fmt: skip
 
 
 def proto_of(name):

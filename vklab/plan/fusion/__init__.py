@@ -40,12 +40,13 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     attention.join_attention,  # after read_strided: the joint kernel reads the same strides
     parts.place_parts,  # the copies that no fusion above has removed
     siblings.join_siblings,
+    block_products.round_rows,  # after all that changes what reads and writes rows
     native_halves.use_native_halves,  # last: it marks what the texts will be
 )
 
 
-# Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"sliced", "winograd"})
+# What `plan/tuning` does to products, and DISABLE_PASSES leaves out by name, too.
+KERNELS = frozenset({"matrix_cache", "sliced", "unpack_ahead", "winograd"})
 
 
 def names() -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.plan.tuning import cache_groups, tiles
+from vklab.plan.tuning import cache_groups, cache_units, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "matrix_shape"]
@@ -33,9 +33,10 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     Attention over a cache has smaller workgroups on a CPU device.
     Source: Dao et al. 2022, "FlashAttention"
     """
-    if dispatch.kernel in cache_groups.KERNELS:
-        return cache_groups.choose(dispatch, info)
     one, lanes = matrix_shape(info), info.subgroup_size
+    if dispatch.kernel in cache_groups.KERNELS:
+        made = cache_units.choose(dispatch, info, one, _layout(one, info) if one else ())
+        return made or cache_groups.choose(dispatch, info)
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
         return dispatch
     push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)

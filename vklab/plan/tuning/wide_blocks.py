@@ -12,13 +12,11 @@ from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.plan.tuning import matrix_attention
+from vklab.plan import block_units
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["choose", "computed"]
 
-# Rows from which on the kernels of MatMul pay; and bytes of dequantised weights.
-FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
 HALF = "float16"
 
 
@@ -32,12 +30,9 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     Returns nothing for a product that another kernel should compute.
     """
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    if dispatch.kernel != "matmul_blocks" or matrix_attention.matrix_shape(info) is None:
+    if not block_units.multiplies_halves(dispatch, info):
         return ()
     m, n, k = push["m"], push["n"], push["k"]
-    largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
-    if m < FEWEST_ROWS or n < FEWEST_ROWS or k % 8 or 2 * n * k > largest:
-        return ()
     result, reads = dispatch.writes[0][1], dict(dispatch.reads)
     name = defines["DEQUANTIZE"].removeprefix("dequantize_")
     dtype = "float32" if name == "F32" else HALF
