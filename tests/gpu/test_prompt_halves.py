@@ -1,4 +1,4 @@
-"""Prompts as halves, on CPU drivers taken for GPUs with matrix units: their own kernels multiply."""
+"""Prompts as halves, on CPU drivers taken for GPUs with matrix units."""
 
 from __future__ import annotations
 

@@ -10,18 +10,16 @@ from block_cases import moderate_blocks
 from fake_device import fake_device
 from llama_models import tiny_model
 from matrix_gpu import GPU, LIMITS
-from small_models import ROOT
 
 from vklab import settings
 from vklab.graph import passes, shapes
 from vklab.llm.llama import llama_graph
 from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
-from vklab.plan import block_units, fusion, lowering
+from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.tuning import split_blocks, variants
-from vklab.shader import stock_builder
 from vklab.types import TensorInfo
 
 FLOATS = ("F16", "BF16", "F32")

@@ -1,4 +1,4 @@
-"""Turns of vklab bench --llm: what a GPU does at idle clocks, and what the host records, is no rate."""
+"""Turns of vklab bench --llm: neither idle clocks nor what the host records counts."""
 
 from __future__ import annotations
 

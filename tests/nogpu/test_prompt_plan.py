@@ -18,6 +18,7 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.tuning import ahead
 from vklab.types import Dispatch
 
+
 def prompt(left_out="", info=NVIDIA):
     """Return the plan of a prompt of 512 tokens, and the steps between two barriers."""
     sizes = {"width": 256, "heads": 8, "kv_heads": 4, "hidden": 512, "layers": 3}

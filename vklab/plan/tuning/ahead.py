@@ -1,8 +1,8 @@
 """Dequantise weights in blocks beside the products before their own, instead of between two.
 
 A product waits for arithmetic and dequantisation for memory, so that one hides the other; and each
-dispatch between two barriers costs a start and an end. DISABLE_PASSES=unpack_ahead keeps each before
-its own product. Visited by lab 19.
+dispatch between two barriers costs a start and an end. DISABLE_PASSES=unpack_ahead keeps each
+before its own product. Visited by lab 19.
 """
 
 from __future__ import annotations

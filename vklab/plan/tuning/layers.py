@@ -43,7 +43,8 @@ def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
         return lowered
     waits = _waits(lowered)
     early = ahead.early(lowered, waits)
-    layers = _layers([set(before) - early for before in waits], _Room(lowered, arranged), most, early)
+    others = [before - early for before in waits]
+    layers = _layers(others, _Room(lowered, arranged), most, early)
     layers = ahead.placed(lowered, waits, layers, early) if layers else layers
     order = [number for layer in layers for number in layer]
     return lowered if not order else replace(

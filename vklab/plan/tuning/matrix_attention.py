@@ -35,8 +35,8 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """
     one, lanes = matrix_shape(info), info.subgroup_size
     if dispatch.kernel in cache_groups.KERNELS:
-        made = cache_units.choose(dispatch, info, one, _layout(one, info) if one else ())
-        return made or cache_groups.choose(dispatch, info)
+        by_units = cache_units.choose(dispatch, info, one, _layout(one, info) if one else ())
+        return by_units or cache_groups.choose(dispatch, info)
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
         return dispatch
     push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)
