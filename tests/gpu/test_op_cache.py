@@ -81,7 +81,7 @@ def test_many_steps_on_matrix_units(name, device):
     with settings.settings(FALLBACK=False), vklab.load(case.graph(True, True), device) as session:
         found = session.run(case.inputs())
         kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
-    if "cache_attention_registers" not in kernels:
+    if "cache_attention_matrices" not in kernels:
         pytest.skip("where the driver keeps a matrix's elements is not known")
     check(case, found, 3e-3)  # queries and weights are halves
 

@@ -1,14 +1,18 @@
-"""Prompts as halves, on CPU drivers taken for GPUs with matrix units."""
+"""Prompts as halves: on GPUs with matrix units, and on CPU drivers taken for such."""
 
 from __future__ import annotations
 
 import llama_models
 import numpy as np
 import pytest
+from block_cases import moderate_blocks
+from block_graphs import gated_graph
 
+import vklab
 from vklab import settings
 from vklab.llm.decoder import Decoder
 from vklab.plan import block_units
+from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
@@ -36,3 +40,26 @@ def test_rows_rounded_where_they_are_written_are_the_same(kinds, device, monkeyp
     assert counts[""][0] == counts[APART][0] - 4 * 2 and counts[""][1] < counts[APART][1] - 8 * 2
     expected = llama_models.logits(file, tokens)[-1]
     assert abs(found[""][0] - expected).max() < 5e-3 * abs(expected).max()
+
+
+@pytest.mark.parametrize(("rows", "count"), [(48, 112), (128, 256)])
+@pytest.mark.parametrize("name", ["Q4_K", "Q8_0", "Q6_K", "Q4_0"])
+def test_a_gate_is_computed_beside_what_it_gates(name, rows, count, device):
+    """One product has the rows of both matrices, on devices with matrix units."""
+    if not block_units.has_matrices(open_devices.open_device(device).info):
+        pytest.skip("the driver has no cooperative matrices of halves")
+    x = np.random.default_rng(0).standard_normal((1, rows, 512)).astype(np.float32)
+    graph, scale = gated_graph(name, 512, x, count=count)
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+        found = session.run({"x": x})["y"]
+        kernels = [step.kernel for step in session.plan.dispatches]
+    assert kernels[-1] == "matmul_cooperative" and kernels.count("unpack_units") == 1
+    normal = x[0] * scale / np.sqrt((x[0].astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-5)
+    up, gate = (
+        normal.astype(np.float16).astype(np.float64)
+        @ blocks.dequantize(name, moderate_blocks(name, count, 512, seed)).reshape(count, 512).astype(
+            np.float16).astype(np.float64).T
+        for seed in (0, 1)
+    )  # fmt: skip
+    expected = gate * up / (1 + np.exp(-gate))
+    assert abs(found[0] - expected).max() < 2e-3 * abs(expected).max()

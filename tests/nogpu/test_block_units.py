@@ -229,7 +229,7 @@ def test_rows_are_rounded_where_they_are_written():
     rows = {d.writes[0][1].name for d in halves}
     readers = [d for d in fused.dispatches for name, info in d.reads if info.name in rows]
     assert {(d.kernel, dict(d.defines)["T"]) for d in readers} == {("matmul_blocks", "half")}
-    assert len(readers) == 6  # q, k, v, gate, up, down
+    assert len(readers) == 5  # q, k, v, gate with up, down
     assert graph.infos[halves[0].writes[0][1].name].dtype == "float32"
 
 

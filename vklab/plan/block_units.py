@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from vklab import settings
 from vklab.ops import registry
 from vklab.plan import storage
-from vklab.types import DeviceInfo, Dispatch, TensorInfo
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "Sizes", "gated", "has_matrices", "multiplies_halves", "normed", "of",
+__all__ = ["KERNELS", "Sizes", "gated", "gates_halves", "has_matrices", "multiplies_halves", "normed", "of",
            "sized", "steps", "unit"]  # fmt: skip
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
@@ -24,6 +24,8 @@ GROUP = 32  # elements with one scale of activations
 FEW = 8  # the most rows of A
 # Rows of A from which on the kernels of MatMul pay; and bytes of dequantised weights.
 FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
+# Columns of a matrix of sums that gate the next ones.
+SIDE = 16
 HALVES = ("float16", "float16", "float32", "float32")  # dtypes of a matrix instruction
 FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
@@ -99,11 +101,26 @@ def multiplies_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
     return fits and has_matrices(info)
 
 
+def gates_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether two such products of one A may be one, in which columns gate others."""
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    joint = replace(dispatch, push=tuple((push | {"n": 2 * push["n"]}).items()))
+    is_float = defines["DEQUANTIZE"].removeprefix("dequantize_") in FLOATS
+    wide = push["n"] % SIDE == 0 and min(push["m"], push["k"]) >= 2 * FEWEST_ROWS
+    largest = max(_matrices(info), key=lambda each: each.m * each.n * each.k, default=None)
+    fits = largest is not None and largest.n == SIDE
+    return wide and not is_float and fits and multiplies_halves(joint, info)
+
+
 def has_matrices(info: DeviceInfo) -> bool:
     """Tell whether a device has matrices of halves with sums in float32."""
-    return any((each.a, each.b, each.c, each.result) == HALVES
-               and not any(side % 8 for side in (each.m, each.n, each.k))
-               for each in info.cooperative_matrices)  # fmt: skip
+    return bool(_matrices(info))
+
+
+def _matrices(info: DeviceInfo) -> list[CooperativeMatrix]:
+    return [each for each in info.cooperative_matrices
+            if (each.a, each.b, each.c, each.result) == HALVES
+            and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
 
 
 def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:

@@ -34,6 +34,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
+    block_products.gate_rows,
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
     prologues.fuse_prologues,
     operands.read_strided,  # after epilogues, which store a result transposed at no cost

@@ -1,8 +1,8 @@
-"""fuse_gates, fuse_norms, round_rows: join work to products with weights in blocks.
+"""fuse_gates, fuse_norms, gate_rows, round_rows: join work to products with weights in blocks.
 
-With a few rows a gate's product joins that of the values that it gates, and a root mean square is
-computed by each product that reads the normalised rows. With many rows, which matrix units multiply
-as halves, the kernel that writes them rounds them. Visited by lab 19.
+A gate's product joins that of the values that it gates. With a few rows, a root mean square is
+computed by each product that reads the normalised rows; many rows, which matrix units multiply as
+halves, are rounded by the kernel that writes them. Visited by lab 19.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow, inputs
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
-__all__ = ["fuse_gates", "fuse_norms", "round_rows"]
+__all__ = ["fuse_gates", "fuse_norms", "gate_rows", "round_rows"]
 
 # Kernels whose results may be halves although they are float32 in the graph.
 ROUNDING = frozenset({"normalize", "cache_attention", "cache_combine", "matmul_blocks",
@@ -64,6 +64,34 @@ def _is_same(flow: Flow, one: Dispatch, other: Dispatch) -> bool:
     a, b = (dict(dispatch.reads)["a_buffer"] for dispatch in (one, other))
     starts = (flow.slices.get(a.name, 0), flow.slices.get(b.name, 0))
     return flow.roots[a.name] == flow.roots[b.name] and starts[0] == starts[1]
+
+
+def gate_rows(flow: Flow) -> None:
+    """Compute SiLU(x G') * (x B') of many rows by one product with the rows of both matrices.
+
+    Source: Shazeer 2020, SwiGLU
+    """
+    for number, dispatch in flow.alive():
+        if dispatch.kernel == "matmul_blocks" and dispatch.epilogue:
+            gate = _gate(dispatch.epilogue)
+            if gate is not None:
+                other = flow.maker(dispatch.epilogue.operands[1].info, number)
+                flow.fuse(number, other, functools.partial(_rows_gated, flow, gate))
+
+
+def _rows_gated(flow: Flow, gate: int, one: Dispatch, two: Dispatch) -> Dispatch | None:
+    """Return the joint product; `gate` is 0 if that of `one` passes SiLU."""
+    alone = replace(one, epilogue=None)
+    if (alone.kernel, alone.defines, alone.push) != (two.kernel, two.defines, two.push) or (
+        two.epilogue or not _is_same(flow, one, two)
+        or not block_units.gates_halves(alone, flow.info)
+    ):
+        return None
+    up, gating = (two, alone) if gate == 0 else (alone, two)
+    return replace(
+        up, reads=(*up.reads, ("g_buffer", dict(gating.reads)["b_buffer"])), writes=one.writes,
+        flops=one.flops + two.flops, defines=(*up.defines, ("GATED", "1")), stores=False,
+    )  # fmt: skip
 
 
 def fuse_norms(flow: Flow) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab.plan.tuning import cache_groups, cache_units, tiles
+from vklab.plan.tuning import cache_groups, cache_matrices, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "matrix_shape"]
@@ -35,8 +35,9 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """
     one, lanes = matrix_shape(info), info.subgroup_size
     if dispatch.kernel in cache_groups.KERNELS:
-        by_units = cache_units.choose(dispatch, info, one, _layout(one, info) if one else ())
-        return by_units or cache_groups.choose(dispatch, info)
+        layout = _layout(one, info) if one else []
+        by_matrices = cache_matrices.choose(dispatch, info, one, layout)
+        return by_matrices or cache_groups.choose(dispatch, info)
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
         return dispatch
     push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)

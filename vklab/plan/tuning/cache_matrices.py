@@ -17,7 +17,7 @@ __all__ = ["choose"]
 
 # The most elements of a head, subgroups of a workgroup, keys of a step, and blocks of rows of a
 # subgroup; best first.
-SHAPES = ((64, 4, 32, 1), (128, 8, 64, 1), (128, 4, 32, 1))
+SHAPES = ((64, 4, 64, 1), (128, 8, 64, 1), (128, 4, 32, 1))
 # Workgroups from which on whole rows keep a GPU busy; elements of a head are multiples of PART.
 FEWEST_GROUPS, PART = 64, 32
 
@@ -60,7 +60,7 @@ def choose(
     kept = tuple((name, defines[name]) for name in ("Y", "Y_STORE", "ROTARY"))
     shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), *layout)
     return replace(
-        dispatch, kernel="cache_attention_registers", workgroups=groups,
+        dispatch, kernel="cache_attention_matrices", workgroups=groups,
         push=tuple((name, push[name]) for name in names),
         defines=(*kept, *((name, str(value)) for name, value in shape)),
         constants=(("WORKGROUP", count * lanes), ("KEYS", keys), ("SIZE", size),
