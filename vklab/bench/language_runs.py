@@ -118,8 +118,9 @@ class Runs:
             samples: receives tokens a second.
             depth: tokens in the cache before them.
         """
+        tokens = self._tokens(self._prompt)
         self._sample(samples, self._prompt, "prompt", lambda: self._begin(depth),
-                     lambda: self._decoder.prompt(self._tokens(self._prompt)))  # fmt: skip
+                     lambda: self._decoder.prompt(tokens))  # fmt: skip
 
     def _generated(self, samples: list[float], depth: int, sampler: str) -> None:
         """Add the rates of tokens that a sampler chooses.

@@ -189,7 +189,7 @@ class Decoder:
         given = [*tokens] if hasattr(tokens, "__iter__") and not isinstance(tokens, str) else None
         if given is None:
             raise ModelError(f"a prompt is a list of tokens, not {tokens!r:.60}")
-        is_flat = not any(hasattr(each, "__len__") for each in given)
+        is_flat = {*map(type, given)} == {int} or not any(hasattr(e, "__len__") for e in given)
         if is_flat and self.batch == 1:
             given = [given]
         if len(given) != self.batch or any(not hasattr(each, "__len__") for each in given):
