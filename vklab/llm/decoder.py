@@ -166,7 +166,7 @@ class Decoder:
         if self._keeps_all:
             self._values = [np.zeros((0, self.vocabulary), np.float32)] * self.batch
         while longest := max(map(len, left)):
-            steps = min(cached_model.chunk_of(longest), model.most_steps)
+            steps = min(cached_model.chunk_of(longest, model.pads), model.most_steps)
             parts = [each[:steps] for each in left]
             self._run(model, parts, steps)
             left = [each[steps:] for each in left]

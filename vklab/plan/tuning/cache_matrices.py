@@ -19,7 +19,7 @@ __all__ = ["choose"]
 # subgroup; best first.
 SHAPES = ((64, 4, 64, 1), (128, 8, 64, 1), (128, 4, 32, 1))
 # Workgroups from which on whole rows keep a GPU busy; elements of a head are multiples of PART.
-FEWEST_GROUPS, PART = 64, 32
+FEWEST_GROUPS, PART = 32, 32
 
 
 def choose(
