@@ -50,6 +50,10 @@ MANY = {
                   kind="F16", turned=32),
     "wide": Case([5], [200], heads=64, kv_heads=16, size=128, context=210, kind="F16", turned=128),
     "plain": Case([300], [129], heads=32, kv_heads=16, size=96, context=429, kind="F16"),
+    "codes": Case([37], [260], heads=16, kv_heads=8, size=64, context=320, kind="Q8_0",
+                  turned=64, neighbours=True),
+    "odd codes": Case([3, 70], [130, 129], heads=16, kv_heads=8, size=96, context=203,
+                      kind="Q8_0", turned=32),
 }  # fmt: skip
 # One node or three; parts combined by a second dispatch or by the last workgroup.
 FORMS = {"apart": (False, False), "joined": (True, False), "counted": (True, True)}

@@ -1,4 +1,4 @@
-"""Choose matrix units for attention of many steps over a cache of float16.
+"""Choose matrix units for attention of many steps over a cache of float16 or int8.
 
 Queries are rounded to halves there, as the keys in the cache are. DISABLE_PASSES=matrix_cache keeps
 the kernel for any device. Visited by lab 19.
@@ -41,10 +41,11 @@ def choose(
     ):
         return None
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    kinds = {name: defines[name] for name in ("T", "FORMAT", "PARTS", "APPENDS")}
+    kinds = {name: defines[name] for name in ("T", "PARTS", "APPENDS")}
     size, rows = push["size"], push["steps"] * push["group"]
     whole = not size % PART and not push["turned"] % PART
-    if kinds != {"T": "float", "FORMAT": "16", "PARTS": "0", "APPENDS": "0"} or not whole:
+    is_narrow = defines["FORMAT"] in ("8", "16")
+    if kinds != {"T": "float", "PARTS": "0", "APPENDS": "0"} or not whole or not is_narrow:
         return None
     for most, count, keys, blocks in SHAPES:
         line, queries = size // 8 + 1, count * blocks * one.m
@@ -56,8 +57,8 @@ def choose(
     else:
         return None
     lanes = info.subgroup_size
-    names = ("steps", "group", "heads", "context", "turned", "interleaved", "scale")
-    kept = tuple((name, defines[name]) for name in ("Y", "Y_STORE", "ROTARY"))
+    names = ("steps", "group", "heads", "context", "turned", "interleaved", "cached", "scale")
+    kept = tuple((name, defines[name]) for name in ("Y", "Y_STORE", "FORMAT", "ROTARY"))
     shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), *layout)
     return replace(
         dispatch, kernel="cache_attention_matrices", workgroups=groups,
