@@ -20,8 +20,6 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["choose", "computed", "gated"]
 
 HALF = "float16"
-# Sums of a subgroup that leave it registers for the gates.
-MOST_SUMS = 2048
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -148,7 +146,6 @@ def gated(
 
 
 def _has_pairs(tile: tiles.Tile) -> bool:
-    """Tell whether a subgroup has both columns, registers to spare, and whole sums of its own."""
+    """Tell whether a subgroup has both columns, and whole sums of its own."""
     is_plain = len(tile.shape) == len(("m", "n", "k", "rows", "columns"))
-    return (is_plain and not tile.columns % (2 * block_units.SIDE)
-            and tile.rows * tile.columns <= MOST_SUMS)  # fmt: skip
+    return is_plain and not tile.columns % (2 * block_units.SIDE)
