@@ -12,13 +12,14 @@ from collections.abc import Collection, Sequence
 from vklab import settings
 from vklab.plan.arenas import Arenas
 from vklab.plan.lowering import Lowered
-from vklab.types import Dispatch
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["early", "placed", "room_bytes"]
 
 KERNEL = "unpack_units"
 # So many of the largest matrices may be in memory beside what one after the other takes.
 MATRICES, MOST_BYTES = 3, 384 << 20
+HEAP_PARTS = 32  # it is at most one of so many parts of the device's memory
 # Layers that are searched for one with arithmetic: operations for each byte that it moves.
 MOST_LAYERS, BUSY = 3, 16
 
@@ -58,16 +59,18 @@ def placed(
     return [sorted(layer) for layer in made if layer]
 
 
-def room_bytes(lowered: Lowered, arranged: Arenas) -> int:
+def room_bytes(lowered: Lowered, arranged: Arenas, info: DeviceInfo) -> int:
     """Return the bytes that a plan in layers may take.
 
     Args:
         lowered: the dispatches.
         arranged: the memory that they take one after the other.
+        info: the device.
     """
     sizes = [each.writes[0][1].size_bytes for each in lowered.dispatches if each.kernel == KERNEL]
     more = 0 if _is_off() else MATRICES * max(sizes, default=0)
-    return arranged.memory.arena_bytes + min(more, MOST_BYTES)
+    largest = max((heap.size_bytes for heap in info.heaps if heap.device_local), default=0)
+    return arranged.memory.arena_bytes + min(more, MOST_BYTES, largest // HEAP_PARTS)
 
 
 def _is_busy(dispatch: Dispatch) -> bool:
