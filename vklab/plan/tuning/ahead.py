@@ -51,11 +51,13 @@ def placed(
     """
     made = [list[int](), *(list(layer) for layer in layers)]
     busy = [any(_is_busy(lowered.dispatches[number]) for number in layer) for layer in made]
+    left = set(numbers)
     for depth, layer in enumerate(layers, 1):
-        for number in sorted(before for each in layer for before in waits[each]):
-            if number in numbers and not any(number in other for other in made[:depth]):
-                near = range(depth - 1, max(depth - 1 - MOST_LAYERS, -1), -1)
-                made[next((at for at in near if busy[at]), depth - 1)].append(number)
+        near = range(depth - 1, max(depth - 1 - MOST_LAYERS, -1), -1)
+        target = made[next((at for at in near if busy[at]), depth - 1)]
+        needed = left.intersection(before for each in layer for before in waits[each])
+        target.extend(needed)
+        left -= needed
     return [sorted(layer) for layer in made if layer]
 
 
