@@ -6,20 +6,17 @@ the exact product by the bound of that rounding.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from block_cases import moderate_blocks
-from block_graphs import block_graph
+from block_graphs import EPSILON, block_graph, gated_graph
 from tiers import seeds
 
 import vklab
 from vklab import settings
 from vklab.graph.graph import Graph, Node
-from vklab.ops.blocks import FORMATS, words
-from vklab.plan.tuning import wide_blocks
+from vklab.ops.blocks import FORMATS
+from vklab.plan import block_units
 from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo, TensorInfo
@@ -28,7 +25,6 @@ FLOATS = ("F16", "BF16", "F32")
 INTEGERS = sorted(FORMATS.keys() - set(FLOATS))
 FORMAT = pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(
     FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"})))  # fmt: skip
-EPSILON = 1e-5
 
 
 @pytest.fixture(autouse=True)
@@ -133,28 +129,6 @@ def test_dot_products_can_be_switched_off(device):
     check(found, x, weights, True)
 
 
-def gated_graph(name, elements, x, norm=True):
-    """Return a graph: y = SiLU(n G') * (n B') + n B', with n the norm of x."""
-    graph = block_graph("MatMulBlocks", moderate_blocks(name, 37, elements), name, elements, x)
-    held = words(moderate_blocks(name, 37, elements, 1))
-    scale = np.random.default_rng(2).uniform(0.5, 2, elements).astype(np.float32)
-    constants = {"g": TensorInfo("g", "uint32", held.shape, held),
-                 "scale": TensorInfo("scale", "float32", scale.shape, scale)}  # fmt: skip
-    product = graph.nodes[0]
-    read = "n" if norm else "x"
-    nodes = (
-        *((Node("norm", "RMSNormalization", ("x", "scale"), ("n",), {"epsilon": EPSILON}),)
-          if norm else ()),
-        replace(product, name="gate", inputs=(read, "g"), outputs=("gate",)),
-        replace(product, name="up", inputs=(read, "w"), outputs=("up",)),
-        Node("swish", "Swish", ("gate",), ("swish",)),
-        Node("mul", "Mul", ("swish", "up"), ("y",)),
-    )  # fmt: skip
-    return replace(graph, opset=24, nodes=nodes, opsets={"": 24, "vklab": 1},
-                   initializers={**graph.initializers, **constants},
-                   infos={**graph.infos, **constants}), scale  # fmt: skip
-
-
 @FORMAT
 @pytest.mark.parametrize("count", seeds(1, 5))
 @pytest.mark.parametrize("norm", [True, False])
@@ -182,8 +156,7 @@ def test_many_rows_are_multiplied_as_halves(name, count, device, monkeypatch):
     """
     if "shaderFloat16" not in open_devices.open_device(device).info.features:
         pytest.skip("the driver has no halves")
-    stand_in = SimpleNamespace(matrix_shape=lambda info: True)
-    monkeypatch.setattr(wide_blocks, "matrix_attention", stand_in)
+    monkeypatch.setattr(block_units, "has_matrices", lambda info: True)
     data, weights = weights_of(name, 37, 256)
     x = np.random.default_rng(0).standard_normal((2, count // 2, 256)).astype(np.float32)
     found, kernels = run(block_graph("MatMulBlocks", data, name, 256, x), device, x)

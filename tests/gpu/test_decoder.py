@@ -302,6 +302,8 @@ def test_an_interrupt_leaves_a_usable_decoder(tiny, device, monkeypatch):
 ])  # fmt: skip
 def test_chunks(left, steps):
     assert cached_model.chunk_of(left) == steps
+    above = min([each for each in cached_model.STEPS if each >= left], default=512)
+    assert cached_model.chunk_of(left, pads=True) == above
 
 
 def test_the_default_context_leaves_room():

@@ -224,7 +224,7 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
     # Of vklab/plan:
     others = {"attention", "attention_cooperative", "attention_direct", "attention_registers",
-              "conv_cooperative",
+              "cache_attention_matrices", "conv_cooperative",
               "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_rows", "matmul_tiled",
               "matvec", "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
               "transpose"}  # fmt: skip

@@ -29,7 +29,8 @@ SAMPLERS = {
     "top_k 1000": SamplingOptions(top_k=1000, top_p=1, min_p=0),
     "top_p alone": SamplingOptions(top_k=0, min_p=0),
 }
-# Clocks of an idle GPU are slow: prompts are run for a moment before anything is timed.
+# Clocks of an idle GPU are slow, and it is idle while the host records: runs of this time together
+# come before those that are timed.
 SETTLE_S = 0.4
 # A turn has this many repetitions, and fewer where one takes seconds.
 REPEATS, SLOW_S = 3, 4.0
@@ -81,6 +82,7 @@ class Runs:
         self.rates: Rates = {}
         self._random = np.random.default_rng(0)
         self._settles = settles
+        self._recorded: set[str] = set()
 
     def _tokens(self, count: int) -> list[int]:
         return [int(token) for token in self._random.integers(0, self._decoder.vocabulary, count)]
@@ -96,8 +98,7 @@ class Runs:
         """Measure prompts and generated tokens at each depth."""
         for depth in self._depths:
             self._begin(depth)
-            self._sample(self.rates.setdefault(("prompt", depth), []), depth, self._prompt,
-                         lambda: self._decoder.prompt(self._tokens(self._prompt)))  # fmt: skip
+            self._prompts(self.rates.setdefault(("prompt", depth), []), depth)
             self._generated(self.rates.setdefault(("decode", depth), []), depth, GREEDY)
 
     def samplers(self) -> dict[str, dict[str, float]]:
@@ -110,6 +111,17 @@ class Runs:
             found[name] = {"device_us": device_us, "host_us": 1e6 / max(samples) - device_us}
         return found
 
+    def _prompts(self, samples: list[float], depth: int) -> None:
+        """Add the rates of prompts.
+
+        Args:
+            samples: receives tokens a second.
+            depth: tokens in the cache before them.
+        """
+        tokens = self._tokens(self._prompt)
+        self._sample(samples, self._prompt, "prompt", lambda: self._begin(depth),
+                     lambda: self._decoder.prompt(tokens))  # fmt: skip
+
     def _generated(self, samples: list[float], depth: int, sampler: str) -> None:
         """Add the rates of tokens that a sampler chooses.
 
@@ -119,35 +131,44 @@ class Runs:
             sampler: a key of SAMPLERS.
         """
 
+        def begin() -> None:
+            self._begin(depth)
+            self._decoder.prompt(self._tokens(1))
+
         def run() -> None:
             for _ in self._decoder.generate(SAMPLERS[sampler], limit=self._generate):
                 pass
 
-        self._sample(samples, depth, self._generate, run, begins=True)
+        self._sample(samples, self._generate, sampler, begin, run)
 
     def _sample(
-        self, samples: list[float], depth: int, count: int, run: Callable[[], None],
-        begins: bool = False,
+        self, samples: list[float], count: int, kind: str, begin: Callable[[], None],
+        run: Callable[[], None],
     ) -> None:  # fmt: skip
         """Add the rates of some runs, after the clocks have settled.
 
+        The first run of a kind is not timed, nor part of the time to settle: it waits for the host,
+        which records what the others submit.
+
         Args:
             samples: receives tokens a second.
-            depth: tokens in the cache before each run.
             count: tokens of a run.
+            kind: runs of one kind submit the same recordings.
+            begin: called before each run.
             run: what is timed.
-            begins: whether a run needs a token in the cache that it continues.
         """
-        begun, taken = time.perf_counter(), list[float]()
+        settled, taken = 0.0, list[float]()
         while len(taken) < REPEATS and sum(taken) < SLOW_S:
-            self._begin(depth)
-            if begins:
-                self._decoder.prompt(self._tokens(1))
+            begin()
             start = time.perf_counter()
             run()
-            end = time.perf_counter()
-            if not self._settles or start - begun >= SETTLE_S:
-                taken.append(end - start)
+            seconds = time.perf_counter() - start
+            if kind not in self._recorded:
+                self._recorded.add(kind)
+            elif self._settles and settled < SETTLE_S:
+                settled += seconds
+            else:
+                taken.append(seconds)
         samples += [count / seconds for seconds in taken]
 
     def step(self, depth: int, sampler: str = GREEDY) -> tuple[float, int]:

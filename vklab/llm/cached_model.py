@@ -37,13 +37,18 @@ def can_count_parts(device: int | str | None) -> bool:
     return cache_groups.can_share(open_devices.select(device))
 
 
-def chunk_of(left: int) -> int:
-    """Return the steps of the next chunk when `left` tokens remain; more of them are padding."""
+def chunk_of(left: int, pads: bool = False) -> int:
+    """Return the steps of the next chunk when `left` tokens remain; more of them are padding.
+
+    Args:
+        left: the tokens.
+        pads: whether padding costs less than several chunks, and than recording them.
+    """
     if left <= 1:
         return 1
     above = next((steps for steps in STEPS if steps >= left), STEPS[-1])
     below = max(steps for steps in STEPS if steps <= left)
-    return above if above <= FEW or 2 * left > above else below
+    return above if pads or above <= FEW or 2 * left > above else below
 
 
 class CachedModel:
@@ -54,6 +59,7 @@ class CachedModel:
         sizes: the bytes that the model takes on the device.
         batch: the number of sequences.
         most_steps: the most steps of a chunk.
+        pads: whether the device computes rows of padding in little time, as GPUs do.
 
     Args:
         graph: the model's graph, or some layers of it; if it chooses tokens, it can generate.
@@ -80,6 +86,7 @@ class CachedModel:
         self.session = loading.load(graph, device, progress)
         try:
             opened = self.session.states[0].opened
+            self.pads = not opened.info.is_cpu
             self.sizes = Sizes(self.context, weights_bytes, memory.cache_bytes(graph),
                                self._scratch_bytes(), opened.allocator.room_bytes(),
                                opened.info.label)  # fmt: skip

@@ -166,7 +166,7 @@ class Decoder:
         if self._keeps_all:
             self._values = [np.zeros((0, self.vocabulary), np.float32)] * self.batch
         while longest := max(map(len, left)):
-            steps = min(cached_model.chunk_of(longest), model.most_steps)
+            steps = min(cached_model.chunk_of(longest, model.pads), model.most_steps)
             parts = [each[:steps] for each in left]
             self._run(model, parts, steps)
             left = [each[steps:] for each in left]
@@ -189,7 +189,7 @@ class Decoder:
         given = [*tokens] if hasattr(tokens, "__iter__") and not isinstance(tokens, str) else None
         if given is None:
             raise ModelError(f"a prompt is a list of tokens, not {tokens!r:.60}")
-        is_flat = not any(hasattr(each, "__len__") for each in given)
+        is_flat = {*map(type, given)} == {int} or not any(hasattr(e, "__len__") for e in given)
         if is_flat and self.batch == 1:
             given = [given]
         if len(given) != self.batch or any(not hasattr(each, "__len__") for each in given):

@@ -113,6 +113,8 @@ def checked_tokens(tokens: Sequence[int], vocabulary: int) -> list[int]:
         tokens: the tokens of one sequence.
         vocabulary: the number of tokens of the model.
     """
+    if {*map(type, tokens)} == {int} and min(tokens) >= 0 and max(tokens) < vocabulary:
+        return list(tokens)
     made = []
     for token in tokens:
         try:

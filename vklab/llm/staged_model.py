@@ -50,6 +50,7 @@ class StagedModel:
         batch: the number of sequences.
         context: the positions of the cache.
         most_steps: the most steps of a chunk.
+        pads: whether all devices compute rows of padding in little time.
         can_choose: whether the graph chooses tokens.
         sizes: the bytes of the model on each device.
 
@@ -81,6 +82,7 @@ class StagedModel:
         first, last = self.models[0], self.models[-1]
         self.batch, self.context = first.batch, first.context
         self.most_steps = min(model.most_steps for model in self.models)
+        self.pads = all(model.pads for model in self.models)
         self.can_choose = last.can_choose
         self.sizes = self._sizes()
 

@@ -13,15 +13,20 @@ from typing import Any, NamedTuple
 from vklab import settings
 from vklab.ops import registry
 from vklab.plan import storage
-from vklab.types import DeviceInfo, Dispatch, TensorInfo
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "Sizes", "gated", "normed", "of", "sized", "steps",
-           "unit"]  # fmt: skip
+__all__ = ["KERNELS", "Sizes", "gated", "gates_halves", "has_matrices", "multiplies_halves",
+           "normed", "of", "sized", "steps", "unit"]  # fmt: skip
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
 GROUP = 32  # elements with one scale of activations
 FEW = 8  # the most rows of A
+# Rows of A from which on the kernels of MatMul pay; and bytes of dequantised weights.
+FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
+# Columns of a matrix of sums that gate the next ones.
+SIDE = 16
+HALVES = ("float16", "float16", "float32", "float32")  # dtypes of a matrix instruction
 FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
@@ -83,6 +88,39 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         constants=tuple(sizes.items()), iterations=k // lanes + k // 8,
     )  # fmt: skip
     return sized(made, MODEST)
+
+
+def multiplies_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether matrix units multiply a product's rows as halves, or as float32 if B has it."""
+    if dispatch.kernel != "matmul_blocks" or settings.get("DISABLE_VARIANTS"):
+        return False
+    push = dict[str, Any](dispatch.push)
+    m, n, k = push["m"], push["n"], push["k"]
+    largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
+    fits = min(m, n) >= FEWEST_ROWS and not k % 8 and 2 * n * k <= largest
+    return fits and has_matrices(info)
+
+
+def gates_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether two such products of one A may be one, in which columns gate others."""
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    joint = replace(dispatch, push=tuple((push | {"n": 2 * push["n"]}).items()))
+    is_float = defines["DEQUANTIZE"].removeprefix("dequantize_") in FLOATS
+    wide = push["n"] % SIDE == 0 and min(push["m"], push["k"]) >= 2 * FEWEST_ROWS
+    largest = max(_matrices(info), key=lambda each: each.m * each.n * each.k, default=None)
+    fits = largest is not None and largest.n == SIDE
+    return wide and not is_float and fits and multiplies_halves(joint, info)
+
+
+def has_matrices(info: DeviceInfo) -> bool:
+    """Tell whether a device has matrices of halves with sums in float32."""
+    return bool(_matrices(info))
+
+
+def _matrices(info: DeviceInfo) -> list[CooperativeMatrix]:
+    return [each for each in info.cooperative_matrices
+            if (each.a, each.b, each.c, each.result) == HALVES
+            and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
 
 
 def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:

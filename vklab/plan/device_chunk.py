@@ -107,7 +107,7 @@ def _arranged(
     if layered is not lowered:
         again = arenas.arrange(graph, layered, info, unseen, owners)
         fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
-        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
+        larger = again.memory.arena_bytes > tools.layers.room_bytes(lowered, arranged, info)
         if not larger and len(left := _barriers(fewer, again)) < len(found):
             return layered, again, fewer, left
     return lowered, arranged, steps, found

@@ -41,6 +41,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
     squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
+    block_products.gate_rows,
     block_products.fuse_norms,  # after gates: fewer products repeat the norm
     same_rows.join_rows,  # after norms: products that repeat one norm read the same rows
     prologues.fuse_prologues,
@@ -48,12 +49,14 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     attention.join_attention,  # after read_strided: the joint kernel reads the same strides
     parts.place_parts,  # the copies that no fusion above has removed
     siblings.join_siblings,
+    block_products.round_rows,  # after all that changes what reads and writes rows
     native_halves.use_native_halves,  # last: it marks what the texts will be
 )
 
 
 # Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"direct", "fours", "registers", "sliced", "winograd"})
+KERNELS = frozenset({"direct", "fours", "matrix_cache", "registers", "sliced", "unpack_ahead",
+                     "winograd"})  # fmt: skip
 
 
 def names() -> frozenset[str]:

@@ -1,7 +1,8 @@
-"""fuse_gates, fuse_norms: let products of a few rows with weights in blocks do more.
+"""fuse_gates, fuse_norms, gate_rows, round_rows: join work to products with weights in blocks.
 
-A gate's product joins that of the values that it gates; a root mean square is computed by each
-product that reads the normalised rows, which costs less than a dispatch. Visited by lab 19.
+A gate's product joins that of the values that it gates. With a few rows, a root mean square is
+computed by each product that reads the normalised rows; many rows, which matrix units multiply as
+halves, are rounded by the kernel that writes them. Visited by lab 19.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from vklab.ops import dtypes
 from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow, inputs
-from vklab.types import Dispatch, Pointwise
+from vklab.types import Dispatch, Pointwise, TensorInfo
 
-__all__ = ["fuse_gates", "fuse_norms"]
+__all__ = ["fuse_gates", "fuse_norms", "gate_rows", "round_rows"]
+
+# Kernels whose results may be halves although they are float32 in the graph.
+ROUNDING = frozenset({"normalize", "cache_attention", "cache_combine", "matmul_blocks",
+                      "pointwise"})  # fmt: skip
 
 
 def fuse_gates(flow: Flow) -> None:
@@ -60,6 +66,34 @@ def _is_same(flow: Flow, one: Dispatch, other: Dispatch) -> bool:
     return flow.roots[a.name] == flow.roots[b.name] and starts[0] == starts[1]
 
 
+def gate_rows(flow: Flow) -> None:
+    """Compute SiLU(x G') * (x B') of many rows by one product with the rows of both matrices.
+
+    Source: Shazeer 2020, SwiGLU
+    """
+    for number, dispatch in flow.alive():
+        if dispatch.kernel == "matmul_blocks" and dispatch.epilogue:
+            gate = _gate(dispatch.epilogue)
+            if gate is not None:
+                other = flow.maker(dispatch.epilogue.operands[1].info, number)
+                flow.fuse(number, other, functools.partial(_rows_gated, flow, gate))
+
+
+def _rows_gated(flow: Flow, gate: int, one: Dispatch, two: Dispatch) -> Dispatch | None:
+    """Return the joint product; `gate` is 0 if that of `one` passes SiLU."""
+    alone = replace(one, epilogue=None)
+    if (alone.kernel, alone.defines, alone.push) != (two.kernel, two.defines, two.push) or (
+        two.epilogue or not _is_same(flow, one, two)
+        or not block_units.gates_halves(alone, flow.info)
+    ):
+        return None
+    up, gating = (two, alone) if gate == 0 else (alone, two)
+    return replace(
+        up, reads=(*up.reads, ("g_buffer", dict(gating.reads)["b_buffer"])), writes=one.writes,
+        flops=one.flops + two.flops, defines=(*up.defines, ("GATED", "1")), stores=False,
+    )  # fmt: skip
+
+
 def fuse_norms(flow: Flow) -> None:
     """Normalise rows by their root mean square inside the products that read them.
 
@@ -98,3 +132,64 @@ def _normed(flow: Flow, reader: Dispatch, norm: Dispatch) -> Dispatch | None:
     if len(uses) > 1 or read.count != written.count or flow.slices.get(read.name, 0):
         return None
     return block_units.normed(made, reads["x_buffer"], reads["w_buffer"], push["epsilon"])
+
+
+def round_rows(flow: Flow) -> None:
+    """Write rows as halves if only products read them that multiply halves.
+
+    Each of these would round them by a dispatch of its own.
+    """
+    for number, dispatch in flow.alive():
+        value = dispatch.writes[0][1]
+        root = flow.roots[value.name]
+        readers = flow.readers.get(root, set())
+        writes_it = flow.writers.get(root) == {number} and root not in flow.kept
+        if not readers or not writes_it or not _may_round(dispatch, value):
+            continue
+        if all(_takes_halves(flow, flow.at(reader), value, root) for reader in readers):
+            half = replace(value, dtype="float16")
+            flow.dispatches[number] = _typed(dispatch, "Y", "y_buffer", half)
+            for reader in readers:
+                rows = replace(dict(flow.at(reader).reads)["a_buffer"], dtype="float16")
+                flow.dispatches[reader] = _typed(flow.at(reader), "T", "a_buffer", rows)
+
+
+def _may_round(dispatch: Dispatch, value: TensorInfo) -> bool:
+    """Tell whether a kernel writes float32 to its only result, and can write halves."""
+    whole = [name for name, _ in dispatch.writes] == ["y_buffer"] and not dispatch.siblings
+    return whole and dispatch.kernel in ROUNDING and value.dtype == "float32"
+
+
+def _takes_halves(flow: Flow, reader: Dispatch, value: TensorInfo, root: str) -> bool:
+    """Tell whether a dispatch reads a value as rows that it rounds to halves, and in no other way.
+
+    Args:
+        flow: the dispatches.
+        reader: one of those that read the value.
+        value: the value.
+        root: the root of the value.
+    """
+    if not block_units.multiplies_halves(reader, flow.info):
+        return False
+    if dict(reader.defines)["DEQUANTIZE"] == "dequantize_F32":
+        return False
+    uses = [each for each in inputs(reader) if flow.roots[each.name] == root]
+    rows = dict(reader.reads)["a_buffer"]
+    whole = rows.dtype == "float32" and rows.count == value.count
+    return len(uses) == 1 and uses[0].name == rows.name and whole and not flow.slices.get(rows.name)
+
+
+def _typed(dispatch: Dispatch, kind: str, binding: str, half: TensorInfo) -> Dispatch:
+    """Return a dispatch with another tensor, of halves, at a binding.
+
+    Args:
+        dispatch: the dispatch.
+        kind: the name of the tensor's type among the defines.
+        binding: the binding's name.
+        half: the tensor.
+    """
+    known = dict(dispatch.defines)
+    types = {key: text for key, text in dtypes.type_defines(kind, half.dtype) if key in known}
+    reads, writes = (tuple((name, half if name == binding else info) for name, info in operands)
+                     for operands in (dispatch.reads, dispatch.writes))  # fmt: skip
+    return replace(dispatch, reads=reads, writes=writes, defines=tuple((known | types).items()))

@@ -17,11 +17,12 @@ from vklab import settings
 from vklab.plan import memory
 from vklab.plan.arenas import Arenas
 from vklab.plan.lowering import Lowered, written_bytes
-from vklab.plan.tuning import in_place
+from vklab.plan.tuning import ahead, in_place
 from vklab.types import Dispatch
 
-__all__ = ["grouped"]
+__all__ = ["grouped", "room_bytes"]
 
+room_bytes = ahead.room_bytes
 # Ready dispatches without room that end a layer; each is tried again in the next layer.
 MOST_LEFT = 16
 
@@ -33,14 +34,18 @@ def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
 
     Args:
         lowered: the dispatches, in any order that respects their dependences.
-        arranged: the memory for that order; a layer never takes more.
+        arranged: the memory for that order; a layer never takes more, but for `ahead`.
         most: the number of layers from which on `lowered` itself is returned.
 
     Source: Hu 1961, highest level first; the limit on memory is added.
     """
     if settings.get("DISABLE_REORDER"):
         return lowered
-    layers = _layers(_waits(lowered), _Room(lowered, arranged), most)
+    waits = _waits(lowered)
+    early = ahead.early(lowered, waits)
+    others = [before - early for before in waits]
+    layers = _layers(others, _Room(lowered, arranged), most, early)
+    layers = ahead.placed(lowered, waits, layers, early) if layers else layers
     order = [number for layer in layers for number in layer]
     return lowered if not order else replace(
         lowered, dispatches=tuple(lowered.dispatches[number] for number in order),
@@ -49,8 +54,10 @@ def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
     )  # fmt: skip
 
 
-def _layers(waits: Sequence[Collection[int]], room: _Room, most: int) -> list[list[int]]:
-    """Return dispatches in fewer layers than `most`; none where memory does not allow that."""
+def _layers(
+    waits: Sequence[Collection[int]], room: _Room, most: int, early: Collection[int]
+) -> list[list[int]]:
+    """Return dispatches but `early` in fewer layers than `most`; none where memory is too small."""
     frees: list[list[int]] = [[] for _ in waits]
     heights = [1] * len(waits)  # the longest chain from each to the end
     for number in reversed(range(len(waits))):
@@ -58,7 +65,8 @@ def _layers(waits: Sequence[Collection[int]], room: _Room, most: int) -> list[li
             frees[other].append(number)
             heights[other] = max(heights[other], 1 + heights[number])
     waiting = [len(before) for before in waits]
-    ready = [(-heights[number], number) for number, count in enumerate(waiting) if not count]
+    ready = [(-heights[number], number) for number, count in enumerate(waiting)
+             if not count and number not in early]  # fmt: skip
     heapq.heapify(ready)
     layers: list[list[int]] = []
     while ready:

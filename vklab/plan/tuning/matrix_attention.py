@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.plan.tuning import cache_groups, matrix_products, tiles
+from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "matrix_shape"]
@@ -34,9 +34,11 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     Attention over a cache has smaller workgroups on a CPU device.
     Source: Dao et al. 2022, "FlashAttention"
     """
-    if dispatch.kernel in cache_groups.KERNELS:
-        return cache_groups.choose(dispatch, info)
     one, lanes = matrix_shape(info), info.subgroup_size
+    if dispatch.kernel in cache_groups.KERNELS:
+        layout = _layout(one, info) if one else []
+        by_matrices = cache_matrices.choose(dispatch, info, one, layout)
+        return by_matrices or cache_groups.choose(dispatch, info)
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
         return dispatch
     push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)

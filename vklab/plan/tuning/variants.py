@@ -6,6 +6,7 @@ rules but those that a driver's limits require. Visited by lab 08.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from vklab.plan.tuning import (
     split_blocks,
     split_sums,
     tiles,
+    wide_blocks,
     word_variants,
 )
 from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes, Tile
@@ -98,7 +100,9 @@ def _blocks(
     *halves, product = float_blocks.choose(dispatch, info) or (dispatch,)
     if product.kernel == "matmul":
         split = (split_blocks.apply(each, info, resident) for each in halves)
-        return (*split, *choose(product, info, resident, tuned))
+        gated = wide_blocks.gated(product, functools.partial(
+            _matrix_product, product, _product_sizes(product), info))  # fmt: skip
+        return (*split, *((gated,) if gated else choose(product, info, resident, tuned)))
     return (block_sizes.choose(dispatch, info, resident, tuned),)
 
 

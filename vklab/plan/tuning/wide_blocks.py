@@ -7,18 +7,18 @@ their rows keep float32. Visited by lab 19.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.plan.tuning import matrix_attention
+from vklab.plan import block_units
+from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["choose", "computed"]
+__all__ = ["choose", "computed", "gated"]
 
-# Rows from which on the kernels of MatMul pay; and bytes of dequantised weights.
-FEWEST_ROWS, MOST_BYTES = 16, 512 << 20
 HALF = "float16"
 
 
@@ -32,24 +32,25 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     Returns nothing for a product that another kernel should compute.
     """
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    if dispatch.kernel != "matmul_blocks" or matrix_attention.matrix_shape(info) is None:
+    if not block_units.multiplies_halves(dispatch, info):
         return ()
     m, n, k = push["m"], push["n"], push["k"]
-    largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
-    if m < FEWEST_ROWS or n < FEWEST_ROWS or k % 8 or 2 * n * k > largest:
-        return ()
+    kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
     result, reads = dispatch.writes[0][1], dict(dispatch.reads)
     name = defines["DEQUANTIZE"].removeprefix("dequantize_")
     dtype = "float32" if name == "F32" else HALF
+    gate = reads.get("g_buffer")
     made = [*_rows(reads["a_buffer"], dtype),
-            *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k)]  # fmt: skip
+            *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k, gate)]  # fmt: skip
+    if gate is not None:
+        n, kept = 2 * n, kept | {"GATED": "1"}
     written = {each.reads[0][1].name: each.writes[0][1] for each in made}
     rows = written.get(reads["a_buffer"].name, reads["a_buffer"])
     # Floats lie in the file as the product reads them.
     as_given = TensorInfo(reads["b_buffer"].name, dtype, (n, k))
     weights = written.get(reads["b_buffer"].name, as_given)
-    (product,) = linear.product(rows, weights, None, computed(dispatch), (m, n, k), (k, 1), (1, k))
-    kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
+    own = replace(computed(dispatch), shape=(m, n))
+    (product,) = linear.product(rows, weights, None, own, (m, n, k), (k, 1), (1, k))
     return *made, replace(
         product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
         defines=tuple({**dict(product.defines), **kept}.items()),
@@ -65,7 +66,9 @@ def _rows(a: TensorInfo, dtype: str) -> tuple[Dispatch, ...]:
     return () if a.dtype == dtype else _applied("Cast", a, name, {}, 13, "", dtype)
 
 
-def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Dispatch, ...]:
+def _weights(
+    b: TensorInfo, name: str, block: str, n: int, k: int, gate: TensorInfo | None
+) -> tuple[Dispatch, ...]:
     """Return the dispatch that makes halves of B; none if B has floats that a product can read.
 
     Args:
@@ -74,17 +77,21 @@ def _weights(b: TensorInfo, name: str, block: str, n: int, k: int) -> tuple[Disp
         block: the name of the block format.
         n: rows of B.
         k: elements of a row.
+        gate: a matrix like B, whose rows come before those of B, some at a time; None for none.
     """
     if block in ("F16", "F32"):
         return ()
     if block == "BF16":
         return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
                         "vklab")  # fmt: skip
-    eights = n * k // 8
+    count = 1 if gate is None else 2
+    eights, more = count * n * k // 8, (("line", k // 8), ("side", block_units.SIDE))
     return (Dispatch(
-        "unpack_units", (("b_buffer", b),), (("y_buffer", TensorInfo(name, HALF, (n, k))),),
-        registry.grid(-(-eights // registry.WORKGROUP)), (("eights", eights),),
-        (("SPLIT", "0"), ("FORMAT", block)),
+        "unpack_units", (("b_buffer", b), *((("g_buffer", gate),) if gate else ())),
+        (("y_buffer", TensorInfo(name, HALF, (count * n, k))),),
+        registry.grid(-(-eights // registry.WORKGROUP)),
+        (("eights", eights), *(more if gate else ())),
+        (("SPLIT", "0"), ("FORMAT", block), ("GATED", str(count - 1))),
     ),)  # fmt: skip
 
 
@@ -116,3 +123,29 @@ def computed(dispatch: Dispatch) -> TensorInfo:
         return dispatch.writes[0][1]
     own = dispatch.epilogue.operands[0]
     return replace(own.info, dtype=own.dtype)
+
+
+def gated(
+    product: Dispatch, made: Callable[[tiles.Pick], tuple[Dispatch, int] | None]
+) -> Dispatch | None:
+    """Return a product in which columns gate others, in a tile that has both; None for another.
+
+    Args:
+        product: a product, as `choose` returns it.
+        made: returns it by matrix units in the tile that a function picks.
+    """
+    if "GATED" not in dict(product.defines):
+        return None
+
+    def pick(choices: Iterable[tiles.Tile], sizes: tiles.ProductSizes) -> Any:
+        return tiles.whole(filter(_has_pairs, choices), sizes)
+
+    found = made(pick)
+    assert found is not None, "`block_units.gates_halves` asks for such a product"
+    return replace(found[0], defines=tuple((dict(found[0].defines) | {"WIDE_Y": "1"}).items()))
+
+
+def _has_pairs(tile: tiles.Tile) -> bool:
+    """Tell whether a subgroup has both columns, and whole sums of its own."""
+    is_plain = len(tile.shape) == len(("m", "n", "k", "rows", "columns"))
+    return is_plain and not tile.columns % (2 * block_units.SIDE)
