@@ -44,6 +44,7 @@ class BoundPrograms:
         states: the output that each state is after a run, by the state's input name.
         resident: outputs that stay in device memory even where the host cannot map it.
         ahead: whether a run may be submitted before the results of the last are read.
+        sharing: a `cuda.sharing.Sharing` for inputs and outputs in memory of CUDA; None for none.
 
     Attributes:
         opened: the device.
@@ -57,6 +58,7 @@ class BoundPrograms:
     def __init__(
         self, root: PlanCache, entry: Entry, given: Mapping[str, DeviceTensor],
         states: Mapping[str, str], resident: Collection[str], ahead: bool = False,
+        sharing: Any = None,
     ) -> None:  # fmt: skip
         self.has_run = self._is_closed = False
         self._root, self._states = root, states
@@ -64,6 +66,10 @@ class BoundPrograms:
         self.opened = self._state.opened
         bound = {name for name, tensor in given.items() if tensor.home.is_resident(tensor.key)}
         self._unseen = {*states, *states.values(), *resident, *bound}
+        graph = entry.plan.graph
+        if sharing:
+            self._unseen |= {*(info.name for info in graph.inputs), *graph.outputs}
+        self._sharing, self._order = sharing, None
         self._chunk = planning.lowered(root, entry, self._unseen)
         self._imported: dict[str, tuple[Given, np.ndarray]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
@@ -84,11 +90,16 @@ class BoundPrograms:
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
         # What the host writes into a small state is read where it is by the next run.
-        sizes = ((name, inputs[name].size_bytes) for name in self._swapped)
+        sizes = ((name, inputs[name].size_bytes) for name in self._swapped if not sharing)
         self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
         self._fresh: set[str] = set()
         arenas = {**self._chunk.memory.arenas, **self._first[1]}
-        self._memory = BoundMemory(self.opened, arenas, doubled)
+        self._memory = BoundMemory(self.opened, arenas, doubled, sharing)
+        try:
+            self._order = sharing and sharing.order()
+        except BaseException:
+            self._memory.close()
+            raise
 
     def _require_states(self) -> None:
         graph = self._chunk.graph
@@ -186,10 +197,36 @@ class BoundPrograms:
         flat = self._memory.array(self.place(key), slot.size_bytes)
         return None if flat is None else flat.view(dtype).reshape(shape)
 
+    @property
+    def cuda_number(self) -> int | None:
+        """Return the number of the device in CUDA, if it shares the values; else None."""
+        return self._sharing.cuda.number if self._sharing else None
+
+    def torch(self, key: Key) -> Any:
+        """Return a CUDA tensor on the memory of a value; ModelError if it is not shared."""
+        name, is_output = key = self._source(key)
+        self._require_value(key)
+        if not is_output and name in self._given:
+            return self._given[name].torch()
+        if not self._sharing:
+            raise ModelError(f"{name} is in memory of vklab alone: bind with cuda=True")
+        dtype, shape = self.info(key)
+        if self._chunk.stored[name] != dtype:
+            raise ModelError(f"{name} cannot be a CUDA tensor: {self.opened.info.label} stores "
+                             f"{dtype} as {self._chunk.stored[name]}; use numpy()")  # fmt: skip
+        return self._sharing.tensor(*self.place(key), dtype, shape)
+
+    def _settle_shared(self) -> None:
+        """Wait for runs and for the stream before the host touches memory that CUDA shares."""
+        if self._order:
+            self.settle()
+            self._order.synchronize()
+
     def read(self, key: Key) -> np.ndarray:
         """Return a copy of the present value."""
         dtype, shape = self.info(key)
         self._require_value(key)
+        self._settle_shared()
         if not self._slot(key).size_bytes:
             return np.zeros(shape, dtype)
         buffer: Any
@@ -200,6 +237,7 @@ class BoundPrograms:
 
     def write(self, key: Key, array: np.ndarray) -> None:
         """Replace a whole value."""
+        self._settle_shared()
         if key[0] in self._first[0] and not key[1]:
             self._fresh.add(key[0])
         buffer: Any
@@ -222,11 +260,14 @@ class BoundPrograms:
     def run(self) -> None:
         """Run once, and swap the states; after an error the states are those before the run."""
         program = self.recording()
-        program.prepare()
-        for pool in self._memory.pools:  # both turns write the same activations
-            pool.last = program
-        program.submit()
-        program.wait()
+        if self._order:
+            self._order.run(program)
+        else:
+            program.prepare()
+            for pool in self._memory.pools:  # both turns write the same activations
+                pool.last = program
+            program.submit()
+            program.wait()
         self.has_run, self._seen = True, self._turn
         self._fresh.clear()
         if self._has_turns:
@@ -292,6 +333,8 @@ class BoundPrograms:
         self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
+        if self._order and not self.opened.is_stuck:
+            self._order.close()
         if not self.opened.is_stuck:
             while self._imported:
                 self._imported.popitem()[1][0][0].close()
