@@ -39,7 +39,8 @@ class Driver(driver.Driver):
         uuid: the UUID of its only device.
         live: the number of objects that exist, by kind.
         failing: the name of a function that fails.
-        semaphore: the Vulkan semaphore that was imported last.
+        exported: the Vulkan semaphore that is imported next.
+        semaphores: those that were imported, by their handle.
         log: the semaphore operations in order.
     """
 
@@ -48,7 +49,8 @@ class Driver(driver.Driver):
         self.uuid = uuid
         self.live: Counter[str] = Counter()
         self.failing = ""
-        self.semaphore: Any = None
+        self.exported: Any = None
+        self.semaphores: dict[int, Any] = {}
         self.log: list[tuple[str, int, int]] = []
         self._maps: dict[int, mmap.mmap] = {}
 
@@ -103,21 +105,24 @@ class Driver(driver.Driver):
     def cuImportExternalSemaphore(self, out, described):
         assert described.type == driver.TIMELINE_FD
         os.close(described.handle.fd)
-        out.value = 3
+        out.value = id(self.exported)
+        self.semaphores[out.value] = self.exported
         self.live["semaphore"] += 1
 
     def cuDestroyExternalSemaphore(self, semaphore):
         self.live["semaphore"] -= 1
+        del self.semaphores[semaphore]
 
     def cuSignalExternalSemaphoresAsync(self, handle, params, count, stream):
-        assert (handle.value, count) == (3, 1) and self.live["context"] > 0
+        assert count == 1 and self.live["context"] > 0
         self.log.append(("signal", stream, params.value))
-        info = api.struct("VkSemaphoreSignalInfo", semaphore=self.semaphore.handle,
+        semaphore = self.semaphores[handle.value]
+        info = api.struct("VkSemaphoreSignalInfo", semaphore=semaphore.handle,
                           value=params.value)  # fmt: skip
-        self.semaphore.device.call("vkSignalSemaphore", info)
+        semaphore.device.call("vkSignalSemaphore", info)
 
     def cuWaitExternalSemaphoresAsync(self, handle, params, count, stream):
-        assert (handle.value, count) == (3, 1) and self.live["context"] > 0
+        assert count == 1 and handle.value in self.semaphores and self.live["context"] > 0
         self.log.append(("wait", stream, params.value))
 
 
@@ -130,8 +135,8 @@ class Stream:
         self._double = double
 
     def synchronize(self) -> None:
-        if self._double.semaphore is not None and not self._double.semaphore._closed:
-            self._double.semaphore.wait(10)
+        for semaphore in self._double.semaphores.values():
+            semaphore.wait(10)
 
 
 def fake_torch(double: Driver) -> Any:
@@ -154,7 +159,8 @@ def fake_torch(double: Driver) -> Any:
     names = {name: getattr(torch, name) for name in ("float16", "float32", "float64", "bfloat16",
              "int8", "int32", "int64", "uint8", "bool")}  # fmt: skip
     return SimpleNamespace(cuda=cuda, as_tensor=as_tensor, empty=torch.empty, stream=stream,
-                           device=lambda kind, number: "cpu", __version__="double", **names)  # fmt: skip
+                           device=lambda kind, number: "cpu", __version__="double",
+                           **names)  # fmt: skip
 
 
 class HostSemaphore(opaque_fd.TimelineSemaphore):
@@ -164,7 +170,7 @@ class HostSemaphore(opaque_fd.TimelineSemaphore):
 
     def __init__(self, device: Any, exported: bool = True) -> None:
         super().__init__(device, exported=False)
-        self.double.semaphore = self
+        self.double.exported = self
 
     def descriptor(self) -> int:
         return os.open(os.devnull, os.O_RDONLY)

@@ -14,8 +14,8 @@ from vklab.vulkan import api, dma_buf, sync
 from vklab.vulkan.command import POLL_SECONDS, CommandBuffer
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["MEMORY_EXTENSION", "SEMAPHORE_EXTENSION", "OpaqueBuffer", "OrderedSubmission",
-           "RepeatedCommands", "TimelineSemaphore", "is_exportable"]  # fmt: skip
+__all__ = ["MEMORY_EXTENSION", "OPAQUE_FD", "SEMAPHORE_EXTENSION", "OpaqueBuffer",
+           "OrderedSubmission", "RepeatedCommands", "TimelineSemaphore", "is_exportable"]  # fmt: skip
 
 MEMORY_EXTENSION, SEMAPHORE_EXTENSION = "VK_KHR_external_memory_fd", "VK_KHR_external_semaphore_fd"
 OPAQUE_FD = "OPAQUE_FD_BIT"
@@ -138,7 +138,8 @@ class OrderedSubmission:
             pSignalSemaphoreValues=self._values + 1,
         )  # fmt: skip
         self._info = api.struct(
-            "VkSubmitInfo", pNext=timeline, waitSemaphoreCount=1, pWaitSemaphores=[semaphore.handle],
+            "VkSubmitInfo", pNext=timeline,
+            waitSemaphoreCount=1, pWaitSemaphores=[semaphore.handle],
             pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")],
             commandBufferCount=1, pCommandBuffers=[commands.handle],
             signalSemaphoreCount=1, pSignalSemaphores=[semaphore.handle],

@@ -1,4 +1,4 @@
-"""The part of CUDA's driver API that imports memory and semaphores of Vulkan, through ctypes.
+"""Part of CUDA's driver API: import memory and semaphores of Vulkan, through ctypes.
 
 Layouts of structures are those of cuda.h; a test holds them. Visited by lab 03.
 """
@@ -17,8 +17,8 @@ from typing import Any
 from vklab import forking
 from vklab.errors import SetupError, VklabError
 
-__all__ = ["BufferDesc", "CudaDevice", "MemoryDesc", "SemaphoreDesc", "SemaphoreParams",
-           "load_driver"]  # fmt: skip
+__all__ = ["BufferDesc", "CudaDevice", "Driver", "Imported", "MemoryDesc", "SemaphoreDesc",
+           "SemaphoreParams", "load_driver"]  # fmt: skip
 
 OPAQUE_FD, TIMELINE_FD, DEDICATED = 1, 9, 1
 UUID_BYTES = 16
@@ -26,7 +26,7 @@ Reserved = ctypes.c_uint * 16
 
 
 class _Handle(ctypes.Union):
-    """The union of handles: a file descriptor, or two pointers on Windows."""
+    """Union of handles: a file descriptor, or two pointers on Windows."""
 
     _fields_ = (("fd", ctypes.c_int), ("pointers", ctypes.c_void_p * 2))
 
@@ -137,6 +137,12 @@ class Driver:
 
 class Imported:
     """Memory or a semaphore of Vulkan in CUDA; destroyed when nothing refers to it any more.
+
+    Args:
+        device: the device of CUDA.
+        kind: "ExternalMemory" or "ExternalSemaphore".
+        handle: as the attribute.
+        address: as the attribute.
 
     Attributes:
         handle: the CUexternalMemory or CUexternalSemaphore.

@@ -26,7 +26,7 @@ from vklab.vulkan.opaque_fd import (
     TimelineSemaphore,
 )
 
-__all__ = ["CudaBuffer", "Order", "Sharing", "of", "require_torch"]
+__all__ = ["CudaBuffer", "Sharing", "StreamOrder", "of", "require_torch"]
 
 # NumPy describes these dtypes to CUDA; others go by their bits, and PyTorch gives the name back.
 PLAIN = frozenset({"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -94,9 +94,9 @@ class Sharing:
         """Return a new buffer that both APIs have mapped."""
         return CudaBuffer(self, size_bytes)
 
-    def order(self) -> Order:
+    def order(self) -> StreamOrder:
         """Return the order of one binding's runs and CUDA's work."""
-        return Order(self)
+        return StreamOrder(self)
 
     def tensor(
         self, buffer: CudaBuffer, offset_bytes: int, dtype: str, shape: tuple[int, ...]
@@ -163,8 +163,8 @@ class CudaBuffer(OpaqueBuffer):
         self.__dict__.pop("imported", None)
 
 
-class Order:
-    """The order of a binding's runs and the work on PyTorch's current stream.
+class StreamOrder:
+    """Order of a binding's runs and the work on PyTorch's current stream.
 
     A run comes after what the stream was given before it, and before what it is given later.
     With a timeline semaphore in both APIs nothing waits on the host.
