@@ -190,13 +190,12 @@ def test_torch_without_cuda_is_named(monkeypatch):
 @pytest.fixture
 def session_on_cuda(device_index):
     """Load a model on a device that CUDA has, too, or skip with the reason."""
-    session = vklab.load(relu((129, 65)), device_index)
-    try:
-        sharing.of(session.require_open())
-    except SetupError as error:
-        pytest.skip(str(error).splitlines()[0])
-    yield session
-    session.close()
+    with vklab.load(relu((129, 65)), device_index) as session:
+        try:
+            sharing.of(session.require_open())
+        except SetupError as error:
+            pytest.skip(str(error).splitlines()[0])
+        yield session
 
 
 @pytest.mark.parametrize("disabled", [False, True])
