@@ -134,6 +134,9 @@ class Stream:
     def __init__(self, double: Driver) -> None:
         self._double = double
 
+    def query(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         for semaphore in self._double.semaphores.values():
             semaphore.wait(10)

@@ -79,7 +79,6 @@ _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_SHARED_MEMORY", False, "the host copies transfers between devices"),
     ("DISABLE_OVERLAP", False, "run nothing on the host while a device runs"),
     ("DISABLE_DMA_BUF", False, "no device reads the memory of another"),
-    ("DISABLE_EXTERNAL_SEMAPHORES", False, "the host orders runs and the work of CUDA"),
     ("STAGING_SLOT_BYTES", 4 << 20, "most bytes in one slot of a staging ring"),
     ("KEPT_PLANS", 0, "plans kept, one per input shape; 0: 8, under upper bounds 64"),
     ("THREADS", 0, "most threads of a node on the host, and of compiling; 0: one a core"),

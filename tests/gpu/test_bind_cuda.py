@@ -38,18 +38,18 @@ def double(device_index, monkeypatch):
     return made
 
 
-@pytest.fixture(params=["host", "semaphores"])
-def order(request, double, monkeypatch):
+@pytest.fixture(params=[False, True], ids=["host", "ahead"])
+def ahead(request, double, monkeypatch):
     """Order runs by the host, or by a semaphore that the stand-in raises."""
-    if request.param == "semaphores":
+    if request.param:
         monkeypatch.setattr(opaque_fd, "is_exportable", lambda device: True)
         monkeypatch.setattr(cuda_double.HostSemaphore, "double", double, raising=False)
         monkeypatch.setattr(sharing, "TimelineSemaphore", cuda_double.HostSemaphore)
-    return request.param
+    return {"cuda": True, "ahead": request.param}
 
 
-def test_tensors_are_the_memory_itself(double, order, device_index):
-    with vklab.load(relu((1, 3)), device_index) as session, session.bind(X, cuda=True) as bound:
+def test_tensors_are_the_memory_itself(double, ahead, device_index):
+    with vklab.load(relu((1, 3)), device_index) as session, session.bind(X, **ahead) as bound:
         x = bound.inputs["x"].torch()
         assert (x.dtype, tuple(x.shape), x.tolist()) == (torch.float32, (1, 3), X.tolist())
         with pytest.raises(VklabError, match="no value before the first run"):
@@ -65,33 +65,33 @@ def test_tensors_are_the_memory_itself(double, order, device_index):
         assert bound.outputs["y"].__dlpack_device__() == (2, 0)
         assert not bound.outputs["y"].is_view
         assert torch.from_dlpack(bound.outputs["y"].__dlpack__()).data_ptr() == y.data_ptr()
-    if order == "semaphores":  # a run waits for the stream, and the stream for the run
+    if ahead["ahead"]:  # a run waits for the stream, and the stream for the run
         kinds = [(kind, value) for kind, _, value in double.log]
         assert kinds == [("signal", 1), ("wait", 2), ("signal", 3), ("wait", 4), ("signal", 5),
                          ("wait", 6)]  # fmt: skip
     assert double.live["semaphore"] == double.live["context"] == 0
 
 
-def test_tensors_of_cuda_are_inputs(double, order, device_index):
+def test_tensors_of_cuda_are_inputs(double, ahead, device_index):
     with vklab.load(relu((1, 3)), device_index) as session:
         given = cuda_double.on_cuda(torch.tensor(X))
         with pytest.raises(ModelError, match=r"CUDA, number 0; .*\.cpu\(\)"):
             session.bind(given)
-        with session.bind({"x": given}, cuda=True) as bound:
+        with session.bind({"x": given}, **ahead) as bound:
             assert bound.run()["y"].numpy().tolist() == [[1, 0, 3]]
             assert bound.run({"x": -given})["y"].numpy().tolist() == [[0, 2, 0]]
             with pytest.raises(ModelError, match="written with torch.float16; convert"):
                 bound.run({"x": given.half()})
         for wrong, words in ((given.half(), "is given as float16"), (given[:, :2], "shape")):
             with pytest.raises(ModelError, match=words):
-                session.bind(wrong, cuda=True)
+                session.bind(wrong, **ahead)
 
 
-def test_states_are_swapped_in_memory_of_cuda(double, order, device_index):
+def test_states_are_swapped_in_memory_of_cuda(double, ahead, device_index):
     with vklab.load(cell(), device_index) as session:
         given = step_inputs("cell", 0)
         with session.bind(given, state={"h": "h2"}) as plain, \
-                session.bind(given, state={"h": "h2"}, cuda=True) as shared:  # fmt: skip
+                session.bind(given, state={"h": "h2"}, **ahead) as shared:  # fmt: skip
             for turn in range(4):
                 more = {"x": step_inputs("cell", turn)["x"]}
                 expected, made = plain.run(more), shared.run(more)
@@ -111,9 +111,9 @@ def test_dtypes(double, device_index, dtype):
         assert made.dtype == x.dtype and torch.equal(made, torch.cat([x, x]))
 
 
-def test_tensors_outlive_binding_session_and_device_memory(double, order, device_index):
+def test_tensors_outlive_binding_session_and_device_memory(double, ahead, device_index):
     session = vklab.load(relu((1, 3)), device_index)
-    bound = session.bind(X, cuda=True)
+    bound = session.bind(X, **ahead)
     y = bound.run()["y"].torch()
     bound.outputs["y"].numpy()
     session.close()
@@ -126,10 +126,10 @@ def test_tensors_outlive_binding_session_and_device_memory(double, order, device
     assert double.live["memory"] == double.live["address"] == 0
 
 
-def test_a_binding_reads_tensors_of_another(double, order, device_index):
+def test_a_binding_reads_tensors_of_another(double, ahead, device_index):
     with vklab.load(relu((1, 3)), device_index) as one, \
             vklab.load(relu((1, 3)), device_index) as two, \
-            one.bind(X, cuda=True) as a, two.bind({"x": a.outputs["y"]}, cuda=True) as b:
+            one.bind(X, **ahead) as a, two.bind({"x": a.outputs["y"]}, **ahead) as b:
         for factor in (1, -1):
             a.run({"x": factor * X})
             b.run()
@@ -137,19 +137,19 @@ def test_a_binding_reads_tensors_of_another(double, order, device_index):
             assert b.inputs["x"].torch().data_ptr() == a.outputs["y"].torch().data_ptr()
 
 
-def test_failures_of_cuda_leave_nothing_behind(double, order, device_index):
+def test_failures_of_cuda_leave_nothing_behind(double, ahead, device_index):
     names = ["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"]
     with vklab.load(relu((1, 3)), device_index) as session:
         before = dict(vklab.vulkan.api.LIVE)
-        for name in names + ["cuImportExternalSemaphore"] * (order == "semaphores"):
+        for name in names + ["cuImportExternalSemaphore"] * ahead["ahead"]:
             double.failing = name
             with pytest.raises(VklabError, match=f"{name} failed with CUDA_ERROR_UNKNOWN"):
-                session.bind(X, cuda=True)
+                session.bind(X, **ahead)
             gc.collect()
             session.require_open().free_forgotten()
             assert dict(vklab.vulkan.api.LIVE) == before and not +double.live
-        double.failing = "cuSignalExternalSemaphoresAsync" * (order == "semaphores")
-        with session.bind(X, cuda=True) as bound:
+        double.failing = "cuSignalExternalSemaphoresAsync" * ahead["ahead"]
+        with session.bind(X, **ahead) as bound:
             if double.failing:
                 with pytest.raises(VklabError, match="cuSignal"):
                     bound.run()
@@ -161,10 +161,10 @@ def test_what_cannot_be_shared_is_named(double, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
         with session.bind(X) as bound, pytest.raises(ModelError, match="bind with cuda=True"):
             bound.inputs["x"].torch()
-        for options, words in (({"ahead": True}, "its runs need no"),
-                               ({"in_place": ["x"]}, "host")):  # fmt: skip
-            with pytest.raises(ModelError, match=words):
-                session.bind(X, cuda=True, **options)
+        with pytest.raises(ModelError, match="in_place, which is memory of the host"):
+            session.bind(X, cuda=True, in_place=["x"])
+        with pytest.raises(SetupError, match="(?s)exports no timeline semaphores.*without ahead"):
+            session.bind(X, cuda=True, ahead=True)
     with settings.settings(HOST="Relu"), vklab.load(relu((1, 3)), device_index) as session, \
             pytest.raises(ModelError, match="nodes run on the host"):  # fmt: skip
         session.bind(X, cuda=True)
@@ -198,11 +198,10 @@ def session_on_cuda(device_index):
         yield session
 
 
-@pytest.mark.parametrize("disabled", [False, True])
-def test_runs_are_ordered_with_the_current_stream(session_on_cuda, disabled):
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_runs_are_ordered_with_the_current_stream(session_on_cuda, is_ahead):
     zeros = torch.zeros(129, 65, device="cuda")
-    with settings.settings(DISABLE_EXTERNAL_SEMAPHORES=disabled), \
-            session_on_cuda.bind(zeros, cuda=True) as bound:  # fmt: skip
+    with session_on_cuda.bind(zeros, cuda=True, ahead=is_ahead) as bound:
         x, means = bound.inputs["x"].torch(), []
         y = bound.run()["y"].torch()
         streams = [torch.cuda.current_stream(), torch.cuda.Stream()]

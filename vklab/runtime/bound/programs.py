@@ -85,7 +85,7 @@ class BoundPrograms:
         self._settled: dict[int, Program] = {}  # by turn, where no given tensor ever moves
         self._require_kept()
         doubled = {outputs[name].arena for name in self._swapped.values()}
-        if ahead:
+        if ahead and not sharing:
             doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
@@ -96,7 +96,7 @@ class BoundPrograms:
         arenas = {**self._chunk.memory.arenas, **self._first[1]}
         self._memory = BoundMemory(self.opened, arenas, doubled, sharing)
         try:
-            self._order = sharing and sharing.order()
+            self._order = sharing and sharing.order(ahead)
         except BaseException:
             self._memory.close()
             raise

@@ -6,13 +6,11 @@ by the host. `bound` decides what is shared. Visited by lab 03.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Any
 
 import numpy as np
 
-from vklab import settings
 from vklab.errors import ModelError, SetupError, VklabError
 from vklab.runtime.cuda import driver
 from vklab.runtime.cuda.driver import CudaDevice, Imported
@@ -26,7 +24,7 @@ from vklab.vulkan.opaque_fd import (
     TimelineSemaphore,
 )
 
-__all__ = ["CudaBuffer", "Sharing", "StreamOrder", "of", "require_torch"]
+__all__ = ["AheadOrder", "CudaBuffer", "Sharing", "StreamOrder", "of", "require_torch"]
 
 # NumPy describes these dtypes to CUDA; others go by their bits, and PyTorch gives the name back.
 PLAIN = frozenset({"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -64,7 +62,7 @@ class Sharing:
         opened: the device.
         torch: the module.
         cuda: the same device in CUDA.
-        reason: why the host orders the work of the two APIs; empty if semaphores do.
+        name: the torch.device.
     """
 
     def __init__(self, opened: OpenDevice) -> None:
@@ -85,18 +83,18 @@ class Sharing:
                              "load the model on the GPU of the tensors, with device=, and check "
                              "CUDA_VISIBLE_DEVICES")  # fmt: skip
         self.cuda = CudaDevice(library, uuids.index(opened.info.uuid))
-        self.reason = ""
-        if not opaque_fd.is_exportable(device):
-            self.reason = f"{label} exports no timeline semaphores"
         self.name = self.torch.device("cuda", self.cuda.number)
 
     def buffer(self, size_bytes: int) -> CudaBuffer:
         """Return a new buffer that both APIs have mapped."""
         return CudaBuffer(self, size_bytes)
 
-    def order(self) -> StreamOrder:
-        """Return the order of one binding's runs and CUDA's work."""
-        return StreamOrder(self)
+    def order(self, ahead: bool) -> StreamOrder:
+        """Return the order of one binding's runs and CUDA's work, as `ahead` of `bind` says.
+
+        Raises SetupError if `ahead` is asked for and the device exports no timeline semaphores.
+        """
+        return AheadOrder(self) if ahead else StreamOrder(self)
 
     def tensor(
         self, buffer: CudaBuffer, offset_bytes: int, dtype: str, shape: tuple[int, ...]
@@ -164,56 +162,74 @@ class CudaBuffer(OpaqueBuffer):
 
 
 class StreamOrder:
-    """Order of a binding's runs and the work on PyTorch's current stream.
+    """Order of a binding's runs and the work on PyTorch's current stream, kept by the host.
 
     A run comes after what the stream was given before it, and before what it is given later.
-    With a timeline semaphore in both APIs nothing waits on the host.
-
-    Attributes:
-        semaphore: the semaphore; None if the host waits.
     """
 
     def __init__(self, sharing: Sharing) -> None:
         self._sharing = sharing
-        self.semaphore: TimelineSemaphore | None = None
-        self._submissions: dict[Program, OrderedSubmission] = {}
-        self._stream: int | None = None
-        if sharing.reason or settings.get("DISABLE_EXTERNAL_SEMAPHORES"):
-            return
-        self.semaphore = TimelineSemaphore(sharing.opened.device)
-        try:
-            self._imported = sharing.cuda.import_semaphore(self.semaphore.descriptor())
-        except BaseException:
-            self.semaphore.close()
-            raise
 
     def stream(self) -> Any:
         """Return PyTorch's current stream on the device; raise VklabError during a capture."""
-        torch, cuda = self._sharing.torch, self._sharing.cuda
-        if torch.cuda.is_current_stream_capturing():
+        cuda = self._sharing.torch.cuda
+        if cuda.is_current_stream_capturing():
             raise VklabError("a CUDA graph is being captured, and it would not contain the run of "
                              "this binding: run it before or after the capture")  # fmt: skip
-        return torch.cuda.current_stream(cuda.number)
+        return cuda.current_stream(self._sharing.cuda.number)
 
     def run(self, program: Program) -> None:
-        """Run a recording between the earlier and the later work of PyTorch's current stream."""
+        """Run a recording when the stream's work is done, and wait for its end."""
+        self.synchronize()
+        program.prepare()
+        program.submit()
+        program.wait()
+
+    def synchronize(self) -> None:
+        """Wait until the work on PyTorch's current stream is done."""
         stream = self.stream()
-        if self.semaphore is None:
+        if not stream.query():  # which is faster than to wait for no work
             stream.synchronize()
-            program.prepare()
-            program.submit()
-            program.wait()
-            return
+
+    def close(self) -> None:
+        """Free the order's resources, after the programs were closed."""
+
+
+class AheadOrder(StreamOrder):
+    """Order kept on the device, by a timeline semaphore in both APIs: the host does not wait.
+
+    Runs of small models take longer so: each wait of one API for the other costs the device more
+    than a hundred microseconds.
+    """
+
+    def __init__(self, sharing: Sharing) -> None:
+        super().__init__(sharing)
+        if not opaque_fd.is_exportable(sharing.opened.device):
+            raise SetupError(f"{sharing.opened.info.label} exports no timeline semaphores, which "
+                             "order runs ahead of CUDA's work", "bind without ahead=True: the "
+                             "host waits for each run")  # fmt: skip
+        self._submissions: dict[Program, OrderedSubmission] = {}
+        self._stream: int | None = None
+        self._semaphore = TimelineSemaphore(sharing.opened.device)
+        try:
+            self._imported = sharing.cuda.import_semaphore(self._semaphore.descriptor())
+        except BaseException:
+            self._semaphore.close()
+            raise
+
+    def run(self, program: Program) -> None:
+        """Submit a recording between the earlier and the later work of the stream."""
+        handle = self.stream().cuda_stream
         if program.opened.lost:
             program.require_idle()
         submission = self._submissions.get(program)
         if submission is None:
             commands = program.own(RepeatedCommands(program.command_pool))
             program.record(commands)
-            submission = self._submissions[program] = OrderedSubmission(commands, self.semaphore)
-        handle, cuda, semaphore = stream.cuda_stream, self._sharing.cuda, self.semaphore
+            submission = self._submissions[program] = OrderedSubmission(commands, self._semaphore)
+        cuda, semaphore = self._sharing.cuda, self._semaphore
         with cuda.current():
-            if handle != self._stream and semaphore.last:
+            if handle != self._stream and semaphore.last:  # the last run was on another stream
                 cuda.enqueue("Wait", self._imported, handle, semaphore.last)
             self._stream = handle
             cuda.enqueue("Signal", self._imported, handle, semaphore.last + 1)
@@ -221,15 +237,8 @@ class StreamOrder:
             program.submit(submission)  # type: ignore[arg-type]
             cuda.enqueue("Wait", self._imported, handle, semaphore.last)
 
-    def synchronize(self) -> None:
-        """Wait until the work on PyTorch's current stream is done."""
-        self.stream().synchronize()
-
     def close(self) -> None:
-        """Free the semaphore, after the programs were closed."""
+        """Free the semaphore, after the programs were closed; a second call does nothing."""
         self._submissions.clear()
-        if self.semaphore is not None:
-            with contextlib.suppress(VklabError):
-                self._imported.free()
-            self.semaphore.close()
-            self.semaphore = None
+        self._imported.free()
+        self._semaphore.close()
