@@ -66,13 +66,14 @@ class BoundPrograms:
         self.opened = self._state.opened
         bound = {name for name, tensor in given.items() if tensor.home.is_resident(tensor.key)}
         self._unseen = {*states, *states.values(), *resident, *bound}
-        graph = entry.plan.graph
         if sharing:
-            self._unseen |= {*(info.name for info in graph.inputs), *graph.outputs}
+            self._unseen |= {*(i.name for i in entry.plan.graph.inputs), *entry.plan.graph.outputs}
         self._sharing, self._order = sharing, None
         self._chunk = planning.lowered(root, entry, self._unseen)
         self._imported: dict[str, tuple[Given, np.ndarray]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
+        self._infos: dict[Key, tuple[str, tuple[int, ...]]] = {}  # made at their first use
+        self._arrays: dict[tuple[Key, Given], np.ndarray] = {}  # views of the memory, likewise
         self._turn, self._seen = 0, 1
         self._in_flight: deque[tuple[Program, int]] = deque()
         self._require_states()
@@ -89,7 +90,7 @@ class BoundPrograms:
             doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
-        # What the host writes into a small state is read where it is by the next run.
+        # What the host writes into a small state is read where it is.
         sizes = ((name, inputs[name].size_bytes) for name in self._swapped if not sharing)
         self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
         self._fresh: set[str] = set()
@@ -147,10 +148,12 @@ class BoundPrograms:
 
     def info(self, key: Key) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of an input or output."""
-        name, is_output = key
-        inputs = {info.name: info for info in self._chunk.graph.inputs}
-        info = self._chunk.graph.infos[name] if is_output else inputs[name]
-        return info.dtype, info.dims
+        if key not in self._infos:
+            name, is_output = key
+            inputs = {info.name: info for info in self._chunk.graph.inputs}
+            info = self._chunk.graph.infos[name] if is_output else inputs[name]
+            self._infos[key] = info.dtype, info.dims
+        return self._infos[key]
 
     def is_resident(self, key: Key) -> bool:
         """Tell whether the value is in device memory, which the host may be unable to map."""
@@ -189,13 +192,17 @@ class BoundPrograms:
             return self._given[name].home.view(self._given[name].key)
         if not is_output and name in self._imported:
             return self._imported[name][1]
-        dtype, shape = self.info(key)
-        slot = self._slot(key)
+        where = key, self.place(key)
+        if where in self._arrays:
+            return self._arrays[where][...]
+        (dtype, shape), slot = self.info(key), self._slot(key)
         is_fresh = not is_output and name in self._fresh
         if is_fresh or self._chunk.stored[name] != dtype or not slot.size_bytes:
             return None
-        flat = self._memory.array(self.place(key), slot.size_bytes)
-        return None if flat is None else flat.view(dtype).reshape(shape)
+        flat = self._memory.array(where[1], slot.size_bytes)
+        if flat is not None:
+            self._arrays[where] = flat.view(dtype).reshape(shape)
+        return None if flat is None else self._arrays[where][...]
 
     @property
     def cuda_number(self) -> int | None:
@@ -206,11 +213,11 @@ class BoundPrograms:
         """Return a CUDA tensor on the memory of a value; ModelError if it is not shared."""
         name, is_output = key = self._source(key)
         self._require_value(key)
+        dtype, shape = self.info(key)
         if not is_output and name in self._given:
             return self._given[name].torch()
         if not self._sharing:
             raise ModelError(f"{name} is in memory of vklab alone: bind with cuda=True")
-        dtype, shape = self.info(key)
         if self._chunk.stored[name] != dtype:
             raise ModelError(f"{name} cannot be a CUDA tensor: {self.opened.info.label} stores "
                              f"{dtype} as {self._chunk.stored[name]}; use numpy()")  # fmt: skip
@@ -333,10 +340,11 @@ class BoundPrograms:
         self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
-        if self._order and not self.opened.is_stuck:
-            self._order.close()
         if not self.opened.is_stuck:
+            if self._order:
+                self._order.close()
             while self._imported:
                 self._imported.popitem()[1][0][0].close()
+        self._arrays.clear()
         self._memory.release()
         del self._memory

@@ -198,6 +198,8 @@ class DeviceTensor:
 
     def _require_dtype(self, value: Any) -> None:
         given = getattr(value, "dtype", None)
+        if isinstance(given, np.dtype) and given == self.dtype:
+            return
         if given is not None and str(given).removeprefix("torch.") != str(self.dtype):
             raise ModelError(f"{self} is written with {given}; convert the value to {self.dtype}")
 
