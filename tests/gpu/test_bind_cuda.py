@@ -157,6 +157,24 @@ def test_failures_of_cuda_leave_nothing_behind(double, ahead, device_index):
             assert bound.run()["y"].numpy().tolist() == [[1, 0, 3]]
 
 
+def test_after_a_time_out_nothing_waits_for_cuda(double, ahead, device_index, monkeypatch):
+    with vklab.load(relu((1, 3)), device_index) as session:
+        bound = session.bind(X, **ahead)
+        bound.run()
+        bound.settle()
+        opened, order = session.require_open(), bound._home._order
+        opened.is_stuck = True
+        try:
+            bound.close()
+            assert double.live["memory"] == 2 and double.live["semaphore"] == ahead["ahead"]
+        finally:
+            opened.is_stuck = False
+        order.close()
+    gc.collect()
+    opened.free_forgotten()
+    assert double.live["memory"] == 0
+
+
 def test_what_cannot_be_shared_is_named(double, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
         with session.bind(X) as bound, pytest.raises(ModelError, match="bind with cuda=True"):

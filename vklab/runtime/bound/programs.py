@@ -340,9 +340,9 @@ class BoundPrograms:
         self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
+        if self._order:
+            self._order.close()
         if not self.opened.is_stuck:
-            if self._order:
-                self._order.close()
             while self._imported:
                 self._imported.popitem()[1][0][0].close()
         self._arrays.clear()

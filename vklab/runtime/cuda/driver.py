@@ -158,13 +158,15 @@ class Imported:
 def _free(device: CudaDevice, kind: str, handle: int, address: int) -> None:
     """Destroy what was imported, after all work that may use it; errors have nobody to read them.
 
+    After a time-out nothing is destroyed: CUDA's work may wait for a run that never ends.
+
     Args:
         device: the device.
         kind: the last words of the destroying function's name.
         handle: the external object.
         address: the address of mapped memory; 0 for none.
     """
-    if forking.is_inherited(device.owner):
+    if device.is_stuck or forking.is_inherited(device.owner):
         return
     with contextlib.suppress(VklabError), device.current():
         device.driver.call("cuCtxSynchronize")  # kernels that use the memory may still run
@@ -179,9 +181,13 @@ class CudaDevice:
     Args:
         driver: the library.
         number: the number of the device in CUDA's order.
+
+    Attributes:
+        is_stuck: whether a run of vklab never ended, so that nothing may be waited for.
     """
 
     def __init__(self, driver: Driver, number: int) -> None:
+        self.is_stuck = False
         self.driver = driver
         self.number = number
         self.owner = forking.owner()

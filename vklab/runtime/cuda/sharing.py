@@ -192,7 +192,8 @@ class StreamOrder:
             stream.synchronize()
 
     def close(self) -> None:
-        """Free the order's resources, after the programs were closed."""
+        """Free the order's resources, after the programs were closed; none after a time-out."""
+        self._sharing.cuda.is_stuck = self._sharing.opened.is_stuck
 
 
 class AheadOrder(StreamOrder):
@@ -239,6 +240,8 @@ class AheadOrder(StreamOrder):
 
     def close(self) -> None:
         """Free the semaphore, after the programs were closed; a second call does nothing."""
+        super().close()
         self._submissions.clear()
-        self._imported.free()
-        self._semaphore.close()
+        if not self._sharing.cuda.is_stuck:
+            self._imported.free()
+            self._semaphore.close()
