@@ -138,6 +138,7 @@ class Session:
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
                                 lambda: optional.load("runtime.many.overlap"), lock,
                                 on_host)  # fmt: skip
+            executor.polled = optional.load("runtime.polled.commands")
             executor.tuned = [tuned.kept(info) for info in infos] if tuned else ()
             start = Plan(self.graph, infos, options, rest=self.graph)
             caches.append(root(start, executor))

@@ -73,6 +73,10 @@ class CommandBuffer(api.VulkanObject):
         """Finish the recording. Vulkan: vkEndCommandBuffer"""
         self._check("vkEndCommandBuffer")
 
+    def submission(self, fence: Fence) -> Submission:
+        """Return the submission of these commands, which signals a fence."""
+        return Submission(self, fence)
+
     def _check(self, name: str, *arguments: Any) -> None:
         api.check(name, self.device.command(name)(self.handle, *arguments))
 
@@ -119,9 +123,8 @@ class CommandBuffer(api.VulkanObject):
             source_offset: first byte to read.
             target_offset: first byte to write.
         """
-        region = api.struct(
-            "VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset, size=size
-        )
+        region = api.struct("VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset,
+                            size=size)  # fmt: skip
         self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
 
     def barrier(self, source: Sequence[str], target: Sequence[str]) -> None:
