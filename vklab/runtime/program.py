@@ -237,6 +237,10 @@ class Program:
     def finish(self) -> dict[str, Any]:
         """Wait for a started run, and return its outputs by name."""
         self.wait()
+        return self.copy_out()
+
+    def copy_out(self) -> dict[str, Any]:
+        """Return copies of the outputs of a complete run, by name."""
         return self.binding.copy_out()
 
     def prepare(self) -> None:

@@ -107,9 +107,7 @@ class DeviceMemory(api.VulkanObject):
 
     kind = "VkDeviceMemory"
 
-    def __init__(
-        self, device: Device, type_index: int, size_bytes: int, chain: Any = None
-    ) -> None:
+    def __init__(self, device: Device, type_index: int, size_bytes: int, chain: Any = None) -> None:
         self.device = device
         self.type_index = type_index
         info = api.struct("VkMemoryAllocateInfo", allocationSize=size_bytes,

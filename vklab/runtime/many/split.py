@@ -161,7 +161,7 @@ class ChunkTask:
                     move()
                 else:
                     self.program.binding.pass_on(name, reader.program.binding)
-        self.made = self.program.binding.copy_out()
+        self.made = self.program.copy_out()
 
 
 class ChunkGroup:

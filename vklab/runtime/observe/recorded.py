@@ -116,7 +116,7 @@ class RecordedRunner:
         """Wait for a started run, and return its outputs."""
         (program,) = self._programs
         program.wait()
-        outputs = program.binding.copy_out()
+        outputs = program.copy_out()
         program.see()
         self._sequence.end(f"copy out {program.label}")
         return outputs
@@ -175,7 +175,7 @@ class RecordedProgram:
     def copy_out(self) -> dict[str, Any]:
         """Copy the outputs out, with a span."""
         with self._noted("copy out"):
-            return self.program.binding.copy_out()
+            return self.program.copy_out()
 
     @contextlib.contextmanager
     def moving(self, value: str, reader: Any) -> Iterator[None]:
