@@ -35,7 +35,7 @@ def arrays(
     infos, fed = graph.inputs, given
     seen = [(n, a.shape, a.dtype) if type(a) is np.ndarray else 0 for n, a in given.items()
             ] if last is not None and type(given) is dict else [0]  # fmt: skip
-    if seen == last:
+    if seen and seen == last:
         return dict(given)
     if type(given) is dict or isinstance(given, Mapping):
         if given.keys() != {info.name for info in infos}:
