@@ -84,6 +84,6 @@ def test_a_wait_that_takes_too_long_is_told(events, device_index, monkeypatch):
 def test_devices_without_a_use_for_events_have_fences(device_index, monkeypatch):
     with vklab.load(relu((3, 5)), device_index) as session:
         opened = session.require_open()
-        assert opened.info.is_cpu == (commands.class_for(opened) is None)
-        with settings.settings(DISABLE_EVENTS=True):
-            assert commands.class_for(opened) is None
+        assert commands.class_for(opened) is None
+        with settings.settings(EVENTS=True):
+            assert opened.info.is_cpu == (commands.class_for(opened) is None)
