@@ -12,8 +12,9 @@ import package_imports
 # a door, when it is used. `tests/gpu/test_reading_path.py` deletes them.
 OPTIONAL = (
     "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/templates", "plan/report",
-    "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "bench", "distributed",
-    "pytorch", "quantization", "llm", "backends", "course", "doctor",
+    "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "runtime/cuda",
+    "runtime/polled", "bench", "distributed", "pytorch", "quantization", "llm", "backends",
+    "course", "doctor",
 )  # fmt: skip
 # The files that may call `vklab.optional`: they load folders, one a rare expansion of training.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
@@ -24,7 +25,8 @@ DOOR_OF = {"graph/passes": "plan.plan", "plan/place": "plan.plan", "plan/tuning"
            "plan/templates": "plan.plan",
            "runtime/many": "runtime.session",
            "runtime/observe": "runtime.session", "runtime/compiled": "runtime.session",
-           "runtime/bound": "runtime.session"}  # fmt: skip
+           "runtime/bound": "runtime.session", "runtime/cuda": "runtime.session",
+           "runtime/polled": "runtime.session"}  # fmt: skip
 # Optional folders that another one needs, with the reason.
 NEEDED = {
     ("runtime/many", "plan/place"): "runs the plans that placement has split",

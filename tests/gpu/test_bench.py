@@ -18,7 +18,7 @@ KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_
 def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["bench", "chain_add_10", "matmul_8x16x24", "--device", str(device_index),
-             *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree")
+             *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree", "*resident*")
                for word in ("--runner", name)),
              "--rounds", "2", "--seconds", "0.01", "-o", str(file), "--json"]  # fmt: skip
     assert cli.main(asked) == 0
@@ -27,7 +27,7 @@ def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tm
     rows = {(row["model"], row["runner"]): row for row in data["rows"]}
     assert all(row.keys() >= KEYS for row in rows.values())
     assert ("matmul_8x16x24", "vklab-unfused") not in rows  # the slope of a dispatch only
-    for name in ("vklab", "vklab-unfused", "onnxruntime-cpu"):
+    for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "vklab-resident-host"):
         row = rows["chain_add_10", name]
         assert row["status"] == "ran" and row["max_abs_error"] < 1e-6 and row["ratio"] > 0, row
         assert row["p05_us"] <= row["median_us"] <= row["p95_us"]
@@ -36,6 +36,9 @@ def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tm
     assert data["models"]["matmul_8x16x24"]["flops"] == 2 * 8 * 16 * 24
     assert [each["kernel"] for each in data["kernels"]["matmul_8x16x24"]["vklab"]]
     assert data["roofs"]["bytes_per_s"] > 1e7 and data["roofs"]["flops_per_s"]["float32"] > 1e7
+    shared = rows["chain_add_10", "vklab-resident-cuda"]
+    assert shared["status"] == "ran" or "CUDA" in shared["reason"] or "fd" in shared["reason"]
+    assert data["peers"]["torch-resident-cuda"]["install"] or shared["status"] == "ran"
     if rows["chain_add_10", "iree"]["status"] == "absent":
         assert data["peers"]["iree"]["install"] == "vklab bench --setup-peers"
     assert len(record.rows_of(data)) == len(data["rows"])

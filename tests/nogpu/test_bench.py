@@ -243,8 +243,11 @@ def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
     assert chosen("vklab", "ncnn*") == ["vklab", "ncnn", "ncnn-fp16"]
     (split,) = [r for r in peers.every(None, tmp_path, "bf16x3") if r.name not in names]
     assert (split.name, split.dtype, split.precision) == ("vklab-bf16x3", "float32", "bf16x3")
-    assert chosen("torch") == [name for name in names if name.startswith("torch-")]
-    assert chosen() == names
+    stay = {"vklab-resident-host", "vklab-resident-cuda", "torch-resident-cuda"}
+    assert {*chosen("*-resident*")} == stay and chosen("torch-resident-cuda")
+    plain = [name for name in names if name not in stay]
+    assert chosen("torch") == [name for name in plain if name.startswith("torch-")]
+    assert chosen() == plain
     with pytest.raises(SetupError, match="unknown runner 'tvm'; choose among vklab, vklab-fp16"):
         chosen("tvm")
     (tmp_path / "ncnn").mkdir()

@@ -46,6 +46,8 @@ def every(
     return [
         vulkan("vklab"), vulkan("vklab-fp16", "float16"),
         vulkan("vklab-unfused", VKLAB_DISABLE_FUSION="1"),
+        *(on_vulkan.Vulkan(f"vklab-resident-{where}", device=device, resident=where)
+          for where in ("host", "cuda")),
         *(on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
           for name in filter(None, [precision])),
         onnxruntime.OnnxRuntime("onnxruntime-cpu"),
@@ -65,23 +67,28 @@ def every(
         on_torch.Torch("torch-graph-tf32", "graph", "tfloat32"),
         on_torch.Torch("torch-graph-fp16", "graph", "float16"),
         on_torch.Torch("torch-compiled", "compiled"),
+        on_torch.Torch("torch-resident-cuda", "graph", resident="cuda"),
     ]  # fmt: skip
 
 
 def choose(runners: Sequence[Runner], patterns: Sequence[str]) -> list[Runner]:
-    """Return the runners that patterns name, in order; all without one.
+    """Return the runners that patterns name, in order; without one all but the resident ones.
 
-    A pattern is a name, or a pattern with *, or the beginning of several names: "torch".
+    A pattern is a name, or a pattern with *, or the beginning of several names: "torch". Resident
+    runners keep inputs and outputs in place, so their times are not those of whole runs.
     Raises SetupError for a pattern that no runner matches.
     """
     names = [runner.name for runner in runners]
     wanted: set[str] = set()
     for pattern in patterns:
-        found = fnmatch.filter(names, pattern) or fnmatch.filter(names, f"{pattern}-*")
+        found = fnmatch.filter(names, pattern) or [
+            name for name in fnmatch.filter(names, f"{pattern}-*") if "-resident" not in name]
         if not found:
             raise SetupError(f"unknown runner {pattern!r}; choose among {', '.join(names)}")
         wanted |= set(found)
-    return [runner for runner in runners if not patterns or runner.name in wanted]
+    if not patterns:
+        return [runner for runner in runners if not getattr(runner, "resident", "")]
+    return [runner for runner in runners if runner.name in wanted]
 
 
 def needed(info: DeviceInfo | None) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Executor:
         shaders: kernels of a compiled model, used instead of compiling.
         tuned: for each device the choices that `vklab tune` measured; empty for none.
         polls: True if a wait for a device polls before it blocks.
+        polled: the module `polled.commands`, for programs that poll; None for none.
         lock: taken to plan and to free; a planned run does not take it.
 
     Args:
@@ -73,7 +74,7 @@ class Executor:
         self.splitter = splitter
         self.shaders: Mapping[compiler.Variant, compiler.Shader] = {}
         self.tuned: Sequence[Mapping[str, Any]] = ()
-        self.polls = True
+        self.polls, self.polled = True, None  # type: bool, Any
         self.lock = lock or threading.RLock()
         self._load_overlap = load_overlap
         self.on_host = on_host
@@ -167,6 +168,8 @@ class Executor:
             pool: the buffer pool to share; None for a pool of its own.
             **more: further arguments of `Program`.
         """
+        if self.polls and self.polled and (kind := self.polled.class_for(state.opened)):
+            more.setdefault("commands", kind)
         program = Program(state, chunk, pool, self.progress, **more)
         program.polls &= self.polls
         return program

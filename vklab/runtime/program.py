@@ -49,6 +49,7 @@ class Program:
         copied_in: names of the inputs that the host copies in; None for all.
         copied_out: names of the outputs that the host copies out, in order; None for all.
         given: buffer and offset of each input that another program wrote and that is read in place.
+        commands: the class of the command buffer.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Program:
         copied_in: Sequence[str] | None = None,
         copied_out: Sequence[str] | None = None,
         given: Mapping[str, Given] | None = None,
+        commands: type[CommandBuffer] = CommandBuffer,
     ) -> None:
         self.chunk = chunk
         self.opened = opened = state.opened
@@ -79,8 +81,8 @@ class Program:
             self.command_pool = self.own(opened.command_pool())
             self._fence = self.own(Fence(opened.device))
             self._descriptor_pool: descriptors.DescriptorPool | None = None
-            self.commands = self.own(CommandBuffer(self.command_pool))
-            self._submission = Submission(self.commands, self._fence)
+            self.commands = self.own(commands(self.command_pool))
+            self._submission = self.commands.submission(self._fence)
             self._record_and_map()
         except BaseException:
             self.close()

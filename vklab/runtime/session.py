@@ -101,7 +101,7 @@ class Session:
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._owner = forking.owner()
-        self._frames: Any = None
+        self._frames, self._last_inputs = None, []  # type: Any, list[Any]
         self.roots = self._caches(made, progress, saved)
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
@@ -138,6 +138,7 @@ class Session:
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
                                 lambda: optional.load("runtime.many.overlap"), lock,
                                 on_host)  # fmt: skip
+            executor.polled = optional.load("runtime.polled.commands")
             executor.tuned = [tuned.kept(info) for info in infos] if tuned else ()
             start = Plan(self.graph, infos, options, rest=self.graph)
             caches.append(root(start, executor))
@@ -232,7 +233,7 @@ class Session:
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
-            values = feeds.arrays(self.graph, inputs, self.upper_bounds)
+            values = feeds.arrays(self.graph, inputs, self.upper_bounds, self._last_inputs)
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]

@@ -37,9 +37,8 @@ class CommandPool(DeviceObject):
     def __init__(self, device: Device, queue: Queue) -> None:
         self.queue = queue
         flag = api.constant("VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT")
-        info = api.struct(
-            "VkCommandPoolCreateInfo", flags=flag, queueFamilyIndex=queue.family.index
-        )
+        info = api.struct("VkCommandPoolCreateInfo", flags=flag,
+                          queueFamilyIndex=queue.family.index)  # fmt: skip
         super().__init__(device, info)
 
 
@@ -51,22 +50,17 @@ class CommandBuffer(api.VulkanObject):
     def __init__(self, pool: CommandPool) -> None:
         self.pool = pool
         device = self.device = pool.device
-        info = api.struct(
-            "VkCommandBufferAllocateInfo",
-            commandPool=pool.handle,
-            level=api.constant("VK_COMMAND_BUFFER_LEVEL_PRIMARY"),
-            commandBufferCount=1,
-        )
+        level = api.constant("VK_COMMAND_BUFFER_LEVEL_PRIMARY")
+        info = api.struct("VkCommandBufferAllocateInfo", commandPool=pool.handle, level=level,
+                          commandBufferCount=1)  # fmt: skip
         out = api.ffi.new("VkCommandBuffer *")
         device.call("vkAllocateCommandBuffers", info, out)
         super().__init__(out[0])
         self._array = out
         self._barrier = api.struct("VkMemoryBarrier")
-        command = device.command
-        self._dispatch = command("vkCmdDispatch")
-        self._bind = command("vkCmdBindPipeline")
-        self._push = command("vkCmdPushConstants")
-        self._wait = command("vkCmdPipelineBarrier")
+        names = ("Dispatch", "BindPipeline", "PushConstants", "PipelineBarrier")
+        commands = (device.command(f"vkCmd{name}") for name in names)
+        self._dispatch, self._bind, self._push, self._wait = commands
         self._compute = api.constant("VK_PIPELINE_BIND_POINT_COMPUTE")
         self._stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
 
@@ -78,6 +72,10 @@ class CommandBuffer(api.VulkanObject):
     def end(self) -> None:
         """Finish the recording. Vulkan: vkEndCommandBuffer"""
         self._check("vkEndCommandBuffer")
+
+    def submission(self, fence: Fence) -> Submission:
+        """Return the submission of these commands, which signals a fence."""
+        return Submission(self, fence)
 
     def _check(self, name: str, *arguments: Any) -> None:
         api.check(name, self.device.command(name)(self.handle, *arguments))
@@ -125,9 +123,8 @@ class CommandBuffer(api.VulkanObject):
             source_offset: first byte to read.
             target_offset: first byte to write.
         """
-        region = api.struct(
-            "VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset, size=size
-        )
+        region = api.struct("VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset,
+                            size=size)  # fmt: skip
         self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
 
     def barrier(self, source: Sequence[str], target: Sequence[str]) -> None:
@@ -183,10 +180,8 @@ class Submission:
         self._info = api.struct(
             "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
         )
-        self._submit = commands.device.command("vkQueueSubmit")
-        self._reset = commands.device.command("vkResetFences")
-        self._status = commands.device.command("vkGetFenceStatus")
-        self._wait = commands.device.command("vkWaitForFences")
+        names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus", "vkWaitForFences")
+        self._submit, self._reset, self._status, self._wait = map(commands.device.command, names)
         self._device = commands.device.handle
 
     def wait(self, polls: bool = False) -> None:
@@ -200,8 +195,11 @@ class Submission:
         if polls and not settings.get("DISABLE_POLLING"):
             is_ready, device, fence = self._status, self._device, self.fence.handle
             not_ready, deadline = api.bindings.VK_NOT_READY, time.perf_counter() + POLL_SECONDS
-            while is_ready(device, fence) == not_ready and time.perf_counter() < deadline:
+            while (result := is_ready(device, fence)) == not_ready and (
+                    time.perf_counter() < deadline):  # fmt: skip
                 pass
+            if result == 0:  # a wait would be one more call of the driver
+                return
         limit_ns = sync.timeout_ns(float(settings.get("TIMEOUT")))
         result = self._wait(self._device, 1, self.fence.array, 1, limit_ns)
         if result != 0:

@@ -33,6 +33,7 @@ WANTED_EXTENSIONS = (
     "VK_KHR_push_descriptor", "VK_EXT_memory_budget", "VK_EXT_calibrated_timestamps",
     "VK_KHR_portability_subset", "VK_KHR_cooperative_matrix", "VK_KHR_shader_bfloat16",
     "VK_EXT_external_memory_host", "VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf",
+    "VK_KHR_external_semaphore_fd",
 )  # fmt: skip
 
 

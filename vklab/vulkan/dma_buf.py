@@ -1,7 +1,7 @@
 """Device memory shared between two devices: exported as a dma-buf and imported (Linux).
 
-`runtime.many` decides when it is used, after reading a test pattern through it. Opaque fds are
-not used: they only join devices of one UUID, which vklab treats as one. Visited by lab 13.
+`runtime.many` decides when it is used, after reading a test pattern through it. Opaque fds, which
+only join APIs on one device, are in `opaque_fd`. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ EXTENSIONS = ("VK_EXT_external_memory_dma_buf", "VK_KHR_external_memory_fd")
 HANDLE_TYPE = "DMA_BUF_BIT_EXT"
 
 
-def features(device: Device) -> frozenset[str]:
-    """Return the dma-buf features of a device: exportable, importable, dedicated_only.
+def features(device: Device, handle_type: str = HANDLE_TYPE) -> frozenset[str]:
+    """Return features of buffers with a type of handle: exportable, importable, dedicated_only.
 
     Vulkan: vkGetPhysicalDeviceExternalBufferProperties
     """
-    if not device.extensions.issuperset(EXTENSIONS):
+    needed = EXTENSIONS if handle_type == HANDLE_TYPE else EXTENSIONS[1:]
+    if not device.extensions.issuperset(needed):
         return frozenset()
     info = api.struct(
         "VkPhysicalDeviceExternalBufferInfo",
         usage=sum(api.constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in USAGE),
-        handleType=api.constant(f"VK_EXTERNAL_MEMORY_HANDLE_TYPE_{HANDLE_TYPE}"),
+        handleType=api.constant(f"VK_EXTERNAL_MEMORY_HANDLE_TYPE_{handle_type}"),
     )
     properties = api.struct("VkExternalBufferProperties")
     query = device.instance.command("vkGetPhysicalDeviceExternalBufferProperties")
@@ -46,7 +47,7 @@ class _DmaBuffer(ExternalBuffer):
     handle_type = HANDLE_TYPE
 
     def _take(self, needs: Any, type_bits: int, chain: Any) -> DeviceMemory:
-        if "dedicated_only" in features(self.device):
+        if "dedicated_only" in features(self.device, self.handle_type):
             chain = api.struct("VkMemoryDedicatedAllocateInfo", buffer=self.handle, pNext=chain)
         flags = [each.bits for each in self.device.info.memory_types]
         index = choose_memory_type(flags, type_bits & needs.memoryTypeBits, 0, DEVICE_LOCAL)

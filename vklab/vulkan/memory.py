@@ -107,15 +107,11 @@ class DeviceMemory(api.VulkanObject):
 
     kind = "VkDeviceMemory"
 
-    def __init__(
-        self, device: Device, type_index: int, size_bytes: int, chain: Any = None
-    ) -> None:
+    def __init__(self, device: Device, type_index: int, size_bytes: int, chain: Any = None) -> None:
         self.device = device
         self.type_index = type_index
-        info = api.struct(
-            "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_index,
-            pNext=chain,
-        )  # fmt: skip
+        info = api.struct("VkMemoryAllocateInfo", allocationSize=size_bytes,
+                          memoryTypeIndex=type_index, pNext=chain)  # fmt: skip
         detail = f"{size_bytes} bytes of memory type {type_index} of {device.info.name}"
         super().__init__(device.create("vkAllocateMemory", "VkDeviceMemory", info, detail))
 
@@ -208,12 +204,9 @@ class Allocator:
         room = self.available_bytes(memory_type.heap)
         block_bytes = usual if 2 * size <= usual <= room else size
         if size > room:
-            raise OutOfMemoryError(
-                "vkAllocateMemory",
-                "VK_ERROR_OUT_OF_DEVICE_MEMORY",
-                f"asked for {size} bytes on {self.device.info.name}, {max(room, 0)} are left "
-                f"under the limit VKLAB_MEMORY_LIMIT={settings.get('MEMORY_LIMIT')}",
-            )
+            detail = (f"asked for {size} bytes on {self.device.info.name}, {max(room, 0)} are left "
+                      f"under the limit VKLAB_MEMORY_LIMIT={settings.get('MEMORY_LIMIT')}")
+            raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", detail)
         block = Block(self.device, type_index, block_bytes)
         self.blocks.append(block)
         offset = block.ranges.take(size, alignment)

@@ -37,11 +37,13 @@ class Torch:
         name: name of the runner.
         mode: one of MODES.
         dtype: "float32" (strict: no TF32), "tfloat32" or "float16".
+        resident: "cuda" for a graph on tensors that stay on the GPU, without copies; else "".
     """
 
     name: str
     mode: str = "eager"
     dtype: str = "float32"
+    resident: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     environment: Path | None = None
     on_gpu = True
@@ -70,4 +72,4 @@ class Torch:
         modules = importlib.import_module("vklab.bench.runners.torch_modules")
         if self.dtype == "tfloat32" and self.mode == "compiled":
             raise Refused("the compiled mode is measured in strict float32 and in float16")
-        return modules.load(case, self.mode, self.dtype)
+        return modules.load(case, "resident" if self.resident else self.mode, self.dtype)

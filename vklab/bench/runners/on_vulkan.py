@@ -1,4 +1,4 @@
-"""vklab as a runner, in float32 or float16, with any switches."""
+"""vklab as a runner, in float32 or float16, with any switches; with arrays or resident values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vklab.backends.backend import Availability
 from vklab.bench.runners.runner import Arrays, Case
 from vklab.errors import HostWarning, SetupError, VulkanError
 from vklab.runtime import loading, open_devices
+from vklab.runtime.cuda import sharing
 
 __all__ = ["Vulkan", "VulkanModel"]
 
@@ -33,6 +32,8 @@ class Vulkan:
         variables: switches of vklab, as environment variables.
         models: pattern of the names of the models to measure.
         precision: of products, as in `load`.
+        resident: "" for runs with NumPy arrays in and out; "host" or "cuda" for runs on inputs and
+            outputs that stay, in mapped memory or as CUDA tensors.
     """
 
     name: str = "vklab"
@@ -42,6 +43,7 @@ class Vulkan:
     models: str = "*"
     environment: Path | None = None
     precision: str = ""
+    resident: str = ""
     on_gpu = True
 
     def takes(self, case: Case) -> bool:
@@ -52,8 +54,11 @@ class Vulkan:
         """Tell whether there is a device."""
         try:
             open_devices.select(self.device)
+            if self.resident == "cuda":
+                sharing.of(open_devices.open_device(self.device))
         except (SetupError, VulkanError) as error:
-            return Availability(str(error).splitlines()[0], INSTALL)
+            install = getattr(error, "repair", INSTALL) if self.resident else INSTALL
+            return Availability(str(error).splitlines()[0], install)
         return Availability()
 
     def load(self, case: Case) -> VulkanModel:
@@ -74,13 +79,30 @@ class VulkanModel:
         self._on_device = case.on_device
         self._session = loading.load(case.onnx, runner.device, dtype=half,
                                      precision=runner.precision or None)  # fmt: skip
-        self.variant = f"{self._session.device.name}, {runner.dtype}"
+        self._resident = runner.resident
+        self._bound: Any = None
+        stays = f", inputs and outputs stay: {runner.resident}" if runner.resident else ""
+        self.variant = f"{self._session.device.name}, {runner.dtype}{stays}"
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Return the outputs by name."""
+    def run(self, inputs: Arrays) -> Mapping[str, Any]:
+        """Return the outputs by name; resident ones are arrays for who asks for them."""
+        if self._resident:
+            return self._run_resident(inputs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HostWarning)
             return dict(self._session.run(dict(inputs)))
+
+    def _run_resident(self, inputs: Arrays) -> Mapping[str, Any]:
+        """Run on the first inputs, which stay; with CUDA tensors wait for PyTorch's stream."""
+        on_cuda = self._resident == "cuda"
+        if self._bound is None:
+            self._bound = self._session.bind(dict(inputs), cuda=on_cuda)
+            torch = sharing.require_torch() if on_cuda else None
+            self._stream = torch.cuda.current_stream() if torch else None
+        made: Mapping[str, Any] = self._bound.run()
+        if self._stream:
+            self._stream.synchronize()
+        return made
 
     def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
         """Return the time of a run by the device's timestamps; of the kernels alone if asked so."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 from vklab.backends.backend import Refused
 from vklab.bench.runners.runner import Arrays, Case
 
-__all__ = ["Captured", "Eager", "OnnxModule", "load"]
+__all__ = ["Captured", "Eager", "OnnxModule", "Resident", "load"]
 
 WARM_UP = 3  # runs before a capture: libraries allocate and choose their kernels
 Tensors = tuple[torch.Tensor, ...]
@@ -111,7 +111,7 @@ def load(case: Case, mode: str, dtype: str) -> Eager:
 
     Args:
         case: the model.
-        mode: one of `on_torch.MODES`.
+        mode: one of `on_torch.MODES`, or "resident" for a graph without copies.
         dtype: "float32", "tfloat32" or "float16".
     """
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
@@ -126,7 +126,8 @@ def load(case: Case, mode: str, dtype: str) -> Eager:
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     module = module.eval().to(kind)
     module = module.half() if dtype == "float16" else module
-    made = (Captured if mode == "graph" else Eager)(module, names, outputs, dtype == "float16")
+    kinds: dict[str, type[Eager]] = {"graph": Captured, "resident": Resident}
+    made = kinds.get(mode, Eager)(module, names, outputs, dtype == "float16")
     if mode == "compiled":
         made.call = torch.compile(module)
     on = torch.cuda.get_device_name(0) if kind == "cuda" else "CPU"
@@ -241,6 +242,30 @@ class Captured(Eager):
         self._graph = self._alone = self._kept = None
         self._fed, self._host_in, self._host_out = [], [], []
         super().close()
+
+
+class Resident(Captured):
+    """A captured module whose inputs and outputs stay on the GPU."""
+
+    @torch.no_grad()
+    def run(self, inputs: Arrays) -> dict[str, Any]:
+        """Return the outputs by name, copied to the host for who asks; the first run captures."""
+        if self._alone is None:
+            self._capture(inputs)
+        self._alone.replay()
+        self._stream.synchronize()
+        return {name: _Copied(tensor)
+                for name, tensor in zip(self._outputs, self._results(self._kept), strict=True)}
+
+
+class _Copied:
+    """A tensor of the GPU that NumPy reads."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._tensor.float().cpu().numpy(), dtype)
 
 
 def _event_ns(call: Callable[[], Any], runs: int) -> list[float]:

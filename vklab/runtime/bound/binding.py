@@ -17,7 +17,7 @@ from vklab.errors import ModelError, VklabError
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.copying import CopiedRun
 from vklab.runtime.bound.programs import BoundPrograms
-from vklab.runtime.bound.tensors import DeviceTensor, Tensors, on_host
+from vklab.runtime.bound.tensors import CUDA, DeviceTensor, Tensors, is_on, on_host
 from vklab.runtime.program import Program
 from vklab.types import TensorInfo
 
@@ -31,6 +31,7 @@ def bind(
     in_place: Collection[str] = (),
     resident: Collection[str] = (),
     ahead: bool = False,
+    cuda: bool = False,
 ) -> DeviceBinding:
     """Bind inputs and outputs to memory that stays between runs; use it in a `with` block.
 
@@ -48,11 +49,16 @@ def bind(
         resident: outputs that stay in device memory where the host cannot map it: for another
             binding to read, or for `numpy()`, which then copies. States always do.
         ahead: allow `submit` and `collect`: outputs have memory for two runs.
+        cuda: keep inputs and outputs in memory that CUDA shares: `torch()` of a tensor is a CUDA
+            tensor on it, and CUDA tensors of the same GPU are inputs. A run is ordered with the
+            work on PyTorch's current stream; with `ahead`, by a semaphore on the device, so that
+            `run` returns at once. Small models are faster without.
 
-    Raises ModelError for a wrong name, dtype or shape, and for a tensor on another device.
+    Raises ModelError for a wrong name, dtype or shape, and for a tensor on another device;
+    SetupError for `cuda` where this device, driver or PyTorch cannot share memory.
     """
     return DeviceBinding(session, inputs, dict(state or {}), frozenset(in_place),
-                         frozenset(resident), ahead)  # fmt: skip
+                         frozenset(resident), ahead, cuda)  # fmt: skip
 
 
 class DeviceBinding:
@@ -73,21 +79,26 @@ class DeviceBinding:
         in_place: as in `bind`.
         resident: as in `bind`.
         ahead: as in `bind`.
+        cuda: as in `bind`.
     """
 
     def __init__(
         self, session: Any, given: tuple[Any, ...], states: dict[str, str],
         in_place: Collection[str], resident: Collection[str], ahead: bool = False,
+        cuda: bool = False,
     ) -> None:  # fmt: skip
         session.require_open()
         self._session = session
         self._owner = forking.owner()
         self._lock = threading.Lock()
-        self._ahead = ahead
+        self._ahead = ahead and not cuda
         self._home: BoundPrograms | CopiedRun | None = None
         self.state = session.states[0]
         _require_names(session, states, in_place, resident)
-        fed = _by_name(session, given, states)
+        if cuda and in_place:
+            raise ModelError("cuda=True is given with in_place, which is memory of the host")
+        sharing = session.optional_module("cuda.sharing").of(self.state.opened) if cuda else None
+        fed = _by_name(session, given, states, sharing and sharing.cuda.number)
         tensors = {name: value for name, value in fed.items() if isinstance(value, DeviceTensor)}
         bound = {name: value for name, value in tensors.items() if name not in states}
         self._require_near(bound)
@@ -99,16 +110,19 @@ class DeviceBinding:
         with session.exclusive():
             entry = planning.planned(root, values)
             self.reason = planning.refusal(root, entry, states)
+        if self.reason and sharing:
+            raise ModelError(f"cuda=True: values pass through the host, because {self.reason}")
         if self.reason:
             values |= {n: np.asarray(v) for n, v in tensors.items() if n in states}
             own = {name: array if name in in_place else array.copy()
                    for name, array in values.items() if name not in bound}  # fmt: skip
             self._home = CopiedRun(root, self.reason, own, bound, states)
         else:
-            self._home = BoundPrograms(root, entry, tensors, states, resident, ahead)
+            self._home = BoundPrograms(root, entry, tensors, states, resident, ahead, sharing)
             bound = {n: t for n, t in tensors.items() if n in bound or n in self._home.kept}
             self._require_near(bound)
             values |= {n: np.asarray(t) for n, t in tensors.items() if n not in bound}
+            values |= {n: v for n, v in fed.items() if is_on(v, self._home.cuda_number)}
         self.state.opened.sessions.add(self)
         try:
             self.inputs = Tensors({name: self._input(name, array, states, bound, in_place)
@@ -190,7 +204,8 @@ class DeviceBinding:
         with self._lock:
             home = self._require_home()
             if not isinstance(home, BoundPrograms) or not self._ahead:
-                raise ModelError(f"runs cannot be submitted ahead: {self.reason or 'bind(ahead=)'}")
+                reason = self.reason or "bind with ahead=True, and without cuda"
+                raise ModelError(f"runs cannot be submitted ahead: {reason}")
             home.submit()
 
     def collect(self) -> Tensors:
@@ -273,14 +288,24 @@ def _require_names(
                          "in each run")  # fmt: skip
 
 
-def _by_name(session: Any, given: tuple[Any, ...], states: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given values by name, with zeros for states that were left out."""
+def _by_name(
+    session: Any, given: tuple[Any, ...], states: Mapping[str, str], cuda_number: int | None
+) -> dict[str, Any]:
+    """Return the given values by name, with zeros for states that were left out.
+
+    Args:
+        session: the session.
+        given: as `bind` takes them.
+        states: as in `bind`.
+        cuda_number: the device of CUDA whose tensors are accepted; None for none.
+    """
     infos: Mapping[str, TensorInfo] = {info.name: info for info in session.inputs}
     if len(given) > len(infos):
         session.arrays(given)  # raises: there are too many
     is_named = len(given) == 1 and isinstance(given[0], Mapping)
     fed = dict(given[0] if is_named else zip(infos, given, strict=False))
-    fed = {name: on_host(f"input {infos.get(name, name)}", value) for name, value in fed.items()}
+    fed = {name: on_host(f"input {infos.get(name, name)}", value, cuda_number)
+           for name, value in fed.items()}  # fmt: skip
     sizes: dict[Any, int] = {}
     for name, value in fed.items():
         shape = infos[name].shape if name in infos else ()
@@ -298,5 +323,8 @@ def _by_name(session: Any, given: tuple[Any, ...], states: Mapping[str, str]) ->
 
 def _placeholder(value: Any) -> Any:
     """Return an array of a tensor's dtype and shape, without memory, to check and to plan by."""
-    is_tensor = isinstance(value, DeviceTensor)
-    return np.broadcast_to(np.zeros((), value.dtype), value.shape) if is_tensor else value
+    ask = getattr(value, "__dlpack_device__", None)
+    if isinstance(value, DeviceTensor) or (ask is not None and ask()[0] == CUDA):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return np.broadcast_to(np.zeros((), dtype), tuple(value.shape))
+    return value

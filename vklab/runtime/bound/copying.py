@@ -72,6 +72,12 @@ class CopiedRun:
         raise VklabError(f"{key[0]} is in host memory, because {self.reason}; copy it into the "
                          "other binding before each of its runs")  # fmt: skip
 
+    cuda_number = None
+
+    def torch(self, key: Key) -> Any:
+        """Raise ModelError: CUDA has no address of a value in host memory."""
+        raise ModelError(f"{key[0]} is in host memory, because {self.reason}; use numpy()")
+
     def view(self, key: Key) -> np.ndarray:
         """Return the present value."""
         self.require_open()

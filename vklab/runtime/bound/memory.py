@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vklab import forking, settings
+from vklab.plan.memory import ARRIVING, LEAVING
 from vklab.runtime.buffers import BufferPool
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
@@ -43,11 +44,13 @@ class BoundMemory:
         opened: the device.
         arenas: the bytes of each arena, by name.
         doubled: names of the arenas that each turn has for itself.
+        sharing: a `cuda.sharing.Sharing` to make the buffers of inputs and outputs; None for none.
     """
 
     def __init__(
-        self, opened: OpenDevice, arenas: Mapping[str, int], doubled: Collection[str]
-    ) -> None:
+        self, opened: OpenDevice, arenas: Mapping[str, int], doubled: Collection[str],
+        sharing: Any = None,
+    ) -> None:  # fmt: skip
         self._opened = opened
         self._owner = forking.owner()
         self._doubled = frozenset(doubled)
@@ -57,6 +60,9 @@ class BoundMemory:
         try:
             for pool in self.pools:
                 pool.buffers |= {a: b for a, b in first.buffers.items() if a not in self._doubled}
+                for arena in arenas if sharing else ():
+                    if arena.startswith((ARRIVING, LEAVING)) and arena not in pool.buffers:
+                        pool.buffers[arena] = sharing.buffer(arenas[arena])
                 pool.fit(arenas, "a binding")
         except BaseException:
             self.close()

@@ -44,6 +44,7 @@ class BoundPrograms:
         states: the output that each state is after a run, by the state's input name.
         resident: outputs that stay in device memory even where the host cannot map it.
         ahead: whether a run may be submitted before the results of the last are read.
+        sharing: a `cuda.sharing.Sharing` for inputs and outputs in memory of CUDA; None for none.
 
     Attributes:
         opened: the device.
@@ -57,6 +58,7 @@ class BoundPrograms:
     def __init__(
         self, root: PlanCache, entry: Entry, given: Mapping[str, DeviceTensor],
         states: Mapping[str, str], resident: Collection[str], ahead: bool = False,
+        sharing: Any = None,
     ) -> None:  # fmt: skip
         self.has_run = self._is_closed = False
         self._root, self._states = root, states
@@ -64,9 +66,14 @@ class BoundPrograms:
         self.opened = self._state.opened
         bound = {name for name, tensor in given.items() if tensor.home.is_resident(tensor.key)}
         self._unseen = {*states, *states.values(), *resident, *bound}
+        if sharing:
+            self._unseen |= {*(i.name for i in entry.plan.graph.inputs), *entry.plan.graph.outputs}
+        self._sharing, self._order = sharing, None
         self._chunk = planning.lowered(root, entry, self._unseen)
         self._imported: dict[str, tuple[Given, np.ndarray]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
+        self._infos: dict[Key, tuple[str, tuple[int, ...]]] = {}  # made at their first use
+        self._arrays: dict[tuple[Key, Given], np.ndarray] = {}  # views of the memory, likewise
         self._turn, self._seen = 0, 1
         self._in_flight: deque[tuple[Program, int]] = deque()
         self._require_states()
@@ -79,16 +86,21 @@ class BoundPrograms:
         self._settled: dict[int, Program] = {}  # by turn, where no given tensor ever moves
         self._require_kept()
         doubled = {outputs[name].arena for name in self._swapped.values()}
-        if ahead:
+        if ahead and not sharing:
             doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
-        # What the host writes into a small state is read where it is by the next run.
-        sizes = ((name, inputs[name].size_bytes) for name in self._swapped)
+        # What the host writes into a small state is read where it is.
+        sizes = ((name, inputs[name].size_bytes) for name in self._swapped if not sharing)
         self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
         self._fresh: set[str] = set()
         arenas = {**self._chunk.memory.arenas, **self._first[1]}
-        self._memory = BoundMemory(self.opened, arenas, doubled)
+        self._memory = BoundMemory(self.opened, arenas, doubled, sharing)
+        try:
+            self._order = sharing and sharing.order(ahead)
+        except BaseException:
+            self._memory.close()
+            raise
 
     def _require_states(self) -> None:
         graph = self._chunk.graph
@@ -136,10 +148,12 @@ class BoundPrograms:
 
     def info(self, key: Key) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of an input or output."""
-        name, is_output = key
-        inputs = {info.name: info for info in self._chunk.graph.inputs}
-        info = self._chunk.graph.infos[name] if is_output else inputs[name]
-        return info.dtype, info.dims
+        if key not in self._infos:
+            name, is_output = key
+            inputs = {info.name: info for info in self._chunk.graph.inputs}
+            info = self._chunk.graph.infos[name] if is_output else inputs[name]
+            self._infos[key] = info.dtype, info.dims
+        return self._infos[key]
 
     def is_resident(self, key: Key) -> bool:
         """Tell whether the value is in device memory, which the host may be unable to map."""
@@ -178,18 +192,48 @@ class BoundPrograms:
             return self._given[name].home.view(self._given[name].key)
         if not is_output and name in self._imported:
             return self._imported[name][1]
-        dtype, shape = self.info(key)
-        slot = self._slot(key)
+        where = key, self.place(key)
+        if where in self._arrays:
+            return self._arrays[where][...]
+        (dtype, shape), slot = self.info(key), self._slot(key)
         is_fresh = not is_output and name in self._fresh
         if is_fresh or self._chunk.stored[name] != dtype or not slot.size_bytes:
             return None
-        flat = self._memory.array(self.place(key), slot.size_bytes)
-        return None if flat is None else flat.view(dtype).reshape(shape)
+        flat = self._memory.array(where[1], slot.size_bytes)
+        if flat is not None:
+            self._arrays[where] = flat.view(dtype).reshape(shape)
+        return None if flat is None else self._arrays[where][...]
+
+    @property
+    def cuda_number(self) -> int | None:
+        """Return the number of the device in CUDA, if it shares the values; else None."""
+        return self._sharing.cuda.number if self._sharing else None
+
+    def torch(self, key: Key) -> Any:
+        """Return a CUDA tensor on the memory of a value; ModelError if it is not shared."""
+        name, is_output = key = self._source(key)
+        self._require_value(key)
+        dtype, shape = self.info(key)
+        if not is_output and name in self._given:
+            return self._given[name].torch()
+        if not self._sharing:
+            raise ModelError(f"{name} is in memory of vklab alone: bind with cuda=True")
+        if self._chunk.stored[name] != dtype:
+            raise ModelError(f"{name} cannot be a CUDA tensor: {self.opened.info.label} stores "
+                             f"{dtype} as {self._chunk.stored[name]}; use numpy()")  # fmt: skip
+        return self._sharing.tensor(*self.place(key), dtype, shape)
+
+    def _settle_shared(self) -> None:
+        """Wait for runs and for the stream before the host touches memory that CUDA shares."""
+        if self._order:
+            self.settle()
+            self._order.synchronize()
 
     def read(self, key: Key) -> np.ndarray:
         """Return a copy of the present value."""
         dtype, shape = self.info(key)
         self._require_value(key)
+        self._settle_shared()
         if not self._slot(key).size_bytes:
             return np.zeros(shape, dtype)
         buffer: Any
@@ -200,6 +244,7 @@ class BoundPrograms:
 
     def write(self, key: Key, array: np.ndarray) -> None:
         """Replace a whole value."""
+        self._settle_shared()
         if key[0] in self._first[0] and not key[1]:
             self._fresh.add(key[0])
         buffer: Any
@@ -222,11 +267,14 @@ class BoundPrograms:
     def run(self) -> None:
         """Run once, and swap the states; after an error the states are those before the run."""
         program = self.recording()
-        program.prepare()
-        for pool in self._memory.pools:  # both turns write the same activations
-            pool.last = program
-        program.submit()
-        program.wait()
+        if self._order:
+            self._order.run(program)
+        else:
+            program.prepare()
+            for pool in self._memory.pools:  # both turns write the same activations
+                pool.last = program
+            program.submit()
+            program.wait()
         self.has_run, self._seen = True, self._turn
         self._fresh.clear()
         if self._has_turns:
@@ -292,8 +340,11 @@ class BoundPrograms:
         self._settled.clear()
         while self._programs:
             self._programs.popitem()[1].close()
+        if self._order:
+            self._order.close()
         if not self.opened.is_stuck:
             while self._imported:
                 self._imported.popitem()[1][0][0].close()
+        self._arrays.clear()
         self._memory.release()
         del self._memory

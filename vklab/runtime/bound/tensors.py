@@ -13,26 +13,29 @@ from vklab.errors import ModelError
 from vklab.runtime.io_binding import Given
 from vklab.runtime.open_devices import OpenDevice
 
-__all__ = ["DeviceTensor", "TensorHome", "Tensors", "on_host"]
+__all__ = ["DeviceTensor", "TensorHome", "Tensors", "is_on", "on_host"]
 
 # DLPack's types of devices whose memory the host reads: kDLCPU, kDLCUDAHost, kDLROCMHost; and the
 # names of others. Source: DLPack, dlpack.h.
-CPU, HOSTS = 1, (1, 3, 11)
+CPU, HOSTS, CUDA = 1, (1, 3, 11), 2
 NAMES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA (managed)"}
 
 
-def on_host(name: str, value: Any) -> Any:
+def on_host(name: str, value: Any, cuda_number: int | None = None) -> Any:
     """Return a value that NumPy reads without a copy, from an object of any library with DLPack.
 
     Args:
         name: what the value is for, for the error.
         value: the value; if it has no DLPack, it is returned as it is.
+        cuda_number: the device of CUDA whose tensors are returned as they are; None for none.
 
-    Raises ModelError for a value on a GPU.
+    Raises ModelError for a value on another GPU.
     """
     if isinstance(value, (np.ndarray, DeviceTensor)) or not hasattr(value, "__dlpack_device__"):
         return value
     kind, number = value.__dlpack_device__()
+    if is_on(value, cuda_number):
+        return value
     if kind not in HOSTS:
         raise ModelError(f"{name} is given on a device of type {NAMES.get(int(kind), int(kind))}, "
                          f"number {number}; copy it to the host, for example with .cpu()")
@@ -40,11 +43,26 @@ def on_host(name: str, value: Any) -> Any:
     return value if hasattr(value, "__array__") else np.from_dlpack(value)
 
 
+def is_on(value: Any, cuda_number: int | None) -> bool:
+    """Tell whether a value is a tensor of another library on a device of CUDA."""
+    if cuda_number is None or isinstance(value, DeviceTensor):
+        return False
+    ask = getattr(value, "__dlpack_device__", None)
+    return ask is not None and tuple(ask()) == (CUDA, cuda_number)
+
+
 class TensorHome(Protocol):
     """Interface of a binding's values: a `programs.BoundPrograms` or a `copying.CopiedRun`."""
 
     opened: OpenDevice
     reason: str
+
+    @property
+    def cuda_number(self) -> int | None:
+        """Return the number of the device in CUDA, if it shares the values; else None."""
+
+    def torch(self, key: tuple[str, bool]) -> Any:
+        """Return a CUDA tensor on the memory of a value; ModelError if it is not shared."""
 
     def require_open(self) -> None:
         """Raise VklabError if the binding was closed, or its session."""
@@ -123,12 +141,23 @@ class DeviceTensor:
         view = self.home.view(self.key)
         return self.home.read(self.key) if view is None else view
 
+    def torch(self) -> Any:
+        """Return a CUDA tensor of PyTorch on the memory, if the binding was made with `cuda`.
+
+        The tensor keeps the memory, also after the binding was closed. Until the next run it has
+        the present value; an input's tensor may be written. Raises ModelError if CUDA cannot read
+        the memory.
+        """
+        return self.home.torch(self.key)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False and not self.is_view:
             raise ValueError(f"{self} has no view, and copy=False forbids a copy")
         return np.array(self.numpy(), dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
+        if self.home.cuda_number is not None:
+            return self.torch().__dlpack__(**options)
         if options.get("copy") is False and not self.is_view:
             raise BufferError(f"{self} has no view, and copy=False forbids a copy")
         array = self.numpy()
@@ -138,14 +167,19 @@ class DeviceTensor:
         return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU, 0
+        number = self.home.cuda_number
+        return (CPU, 0) if number is None else (CUDA, number)
 
     def __getitem__(self, index: Any) -> Any:
         return self.numpy()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         view = self.home.view(self.key)
-        value = on_host(self.name, value)
+        value = on_host(self.name, value, self.home.cuda_number)
+        if is_on(value, self.home.cuda_number):
+            self._require_dtype(value)
+            self.torch()[index] = value
+            return
         if view is None and index is ... and isinstance(value, np.ndarray) and (
             (value.dtype, value.shape) == (self.dtype, self.shape)
         ):  # without a further copy on the host
@@ -154,15 +188,20 @@ class DeviceTensor:
         array = view
         if array is None:  # all of it is written, or some of it is changed
             array = np.empty(self.shape, self.dtype) if index is ... else self.home.read(self.key)
-        given = getattr(value, "dtype", None)
-        if given is not None and str(given).removeprefix("torch.") != str(array.dtype):
-            raise ModelError(f"{self} is written with {given}; convert the value to {array.dtype}")
+        self._require_dtype(value)
         try:
             array[index] = value
         except (ValueError, TypeError, IndexError) as error:
             raise ModelError(f"{self} cannot be written: {error}") from error
         if view is None:
             self.home.write(self.key, array)
+
+    def _require_dtype(self, value: Any) -> None:
+        given = getattr(value, "dtype", None)
+        if isinstance(given, np.dtype) and given == self.dtype:
+            return
+        if given is not None and str(given).removeprefix("torch.") != str(self.dtype):
+            raise ModelError(f"{self} is written with {given}; convert the value to {self.dtype}")
 
     def __len__(self) -> int:
         return self.shape[0]

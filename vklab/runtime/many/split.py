@@ -29,6 +29,7 @@ from vklab.runtime.many.device_copies import Move
 from vklab.runtime.many.transfer_memory import TransferMemory
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
+from vklab.vulkan.command import CommandBuffer
 
 __all__ = ["ChunkGroup", "ChunkTask", "Split", "worker"]
 
@@ -184,16 +185,17 @@ class ChunkGroup:
         self._workers = [worker(opened[chunk.device]) for chunk in plan.chunks]
         outputs = _leaving(plan)
         moved = {move.value for move in plan.transfers}
+        # Threads that poll for several chunks would slow each other through the GIL.
+        more = {"commands": CommandBuffer} if len(plan.chunks) > 1 else {}
         try:
             for chunk in plan.chunks:
                 program = executor.program(
                     executor.devices[chunk.device], chunk, memory.pool(chunk),
                     copied_in=[i.name for i in chunk.graph.inputs if i.name not in moved],
                     copied_out=[name for name in chunk.graph.outputs if name in outputs],
-                    given=memory.given(chunk),
+                    given=memory.given(chunk), **more,
                 )  # fmt: skip
-                # Threads that poll for several chunks would slow each other through the GIL.
-                program.polls &= len(plan.chunks) == 1
+                program.polls &= not more
                 nodes, label = chunk.graph.nodes, plan.devices[chunk.device].label
                 self.tasks.append(ChunkTask(program, f"chunk {first + chunk.number} (nodes "
                                             f"{nodes[0].name!r} to {nodes[-1].name!r}) on "
