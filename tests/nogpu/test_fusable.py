@@ -160,8 +160,9 @@ def built() -> Iterator[Dispatch]:
     gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
         **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
             "arithmetic", "shuffle"}))  # fmt: skip
-    for op_type, inputs in (("LayerNormalization", infos((3, 64), (64,))),
-                            ("Softmax", infos((3, 65)))):  # fmt: skip
+    for op_type, inputs, given in (("LayerNormalization", infos((3, 64), (64,)), {}),
+                                   ("Softmax", infos((3, 65)), {}),
+                                   ("Softmax", infos((3, 7, 40)), {"axis": 1})):  # fmt: skip
         yield from variants.choose(*registry.apply(op_type, inputs, {}, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
@@ -211,8 +212,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     # Of vklab/plan:
     others = {"attention", "attention_cooperative", "attention_registers", "conv_cooperative",
               "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_rows", "matmul_tiled",
-              "matvec", "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
-              "transpose"}  # fmt: skip
+              "matvec", "normalize_registers", "pointwise", "softmax_columns", "softmax_registers",
+              "sum_splits", "transpose"}  # fmt: skip
     others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_sliced", "conv_last_tiled",
                "matmul_pairs", "winograd_input", "winograd_output"}
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
