@@ -163,7 +163,7 @@ def built() -> Iterator[Dispatch]:
     for op_type, inputs, given in (("LayerNormalization", infos((3, 64), (64,)), {}),
                                    ("Softmax", infos((3, 65)), {}),
                                    ("Softmax", infos((3, 7, 40)), {"axis": 1})):  # fmt: skip
-        yield from variants.choose(*registry.apply(op_type, inputs, {}, 23).dispatches, gpu)
+        yield from variants.choose(*registry.apply(op_type, inputs, given, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
         made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
