@@ -11,11 +11,10 @@ import onnx
 import pytest
 from fake_runners import Fake, case_in
 
-from vklab import cli, settings
+from vklab import cli
 from vklab.backends import peers as environments
 from vklab.backends.backend import Refused
 from vklab.bench import (
-    ablations,
     cases,
     clocks,
     measure,
@@ -285,16 +284,6 @@ def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):
     words = environments.command("ncnn", tmp_path)
     assert words[-3:] == ["--no-deps", "ncnn", "pnnx"]  # pnnx asks for torch and uses none of it
     assert environments.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
-
-
-def test_ablations_switch_every_optimisation_off_alone():
-    runners = ablations.runners(0)
-    assert runners[0].name == "vklab" and not runners[0].variables
-    for runner, name in zip(runners[1:], ablations.switches(), strict=True):
-        [(variable, value)] = runner.variables.items()
-        assert variable == settings.SETTINGS[name].variable
-        assert settings.SETTINGS[name].parse(value) != settings.SETTINGS[name].default
-    assert {"DISABLE_FUSION", "DISABLE_VARIANTS", "DISABLE_REPLAY"} <= {*ablations.switches()}
 
 
 def test_clocks_settle_when_they_rise_no_more():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,7 +160,8 @@ def bench(
     if gathered:
         data = record.gather([record.read(path) for path in gathered])
     else:
-        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
+        together = max(1, (os.cpu_count() or 1) // 2) if ablated else 1
+        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit, together=together)
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
                          precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
@@ -194,7 +196,7 @@ def _measured(
     cases.require_known(names)
     info = open_devices.select(device)
     if ablated:
-        runners: Sequence[Any] = ablations.runners(info.index, dtype or "float32")
+        runners: Sequence[Any] = ablations.runners(info, dtype or "float32")
         runners = peers.choose(runners, patterns)
     else:
         known = [each for each in peers.every(info, root, precision or "")

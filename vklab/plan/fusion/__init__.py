@@ -44,8 +44,12 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 )
 
 
-# Ways to compute a product that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
-KERNELS = frozenset({"sliced", "winograd"})
+# Choices of kernels that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
+KERNELS = frozenset({
+    "depthwise", "elements", "few_rows", "matrix_attention", "matrix_conv", "matrix_last",
+    "matrix_product", "one_row", "pairs", "row_registers", "rows_at_once", "shared_rows", "sliced",
+    "split_sums", "tiled", "tiled_last", "winograd",
+})  # fmt: skip
 
 
 def names() -> frozenset[str]:
