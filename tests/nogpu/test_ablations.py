@@ -45,7 +45,7 @@ def test_every_choice_of_kernels_is_ablated_by_its_name():
 
 
 @pytest.mark.parametrize(("left_out", "op_type", "shapes", "with_it", "without"), [
-    ("tiled", "MatMul", [(256, 256), (256, 256)], "matmul_tiled", "matmul"),
+    ("tiled", "MatMul", [(2048, 2048), (2048, 2048)], "matmul_tiled", "matmul"),
     ("row_registers", "Softmax", [(64, 256)], "softmax_registers", "softmax"),
     ("elements", "Transpose", [(512, 512)], "transpose", "elementwise"),
 ])  # fmt: skip
