@@ -103,13 +103,14 @@ def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     if info.is_cpu:
         return (dispatch,)
-    wide, in_words = defines["WIDE"] == "1", defines["V"] in ("float", "int", "uint")
-    fours = in_words and (_by_fours(dispatch, push) if wide else _across(dispatch, push))
+    wide, known = defines["WIDE"] == "1", dispatch.kernel == "reduce"
+    fours = known and defines["V"] in ("float", "int", "uint") and (
+        _by_fours(dispatch, push) if wide else _across(dispatch, push))
     shape = (_lanes_of_rows if wide else _lanes_of_columns)(dispatch, push, info, fours)
     rows = shape["ROWS"] if wide else shape["WORKGROUP"] * (4 if fours else 1)
+    more = (("FOURS", str(int(fours))),) if known else ()
     return (replace(dispatch, workgroups=registry.grid(-(-push["rows"] // rows)),
-                    constants=tuple(shape.items()),
-                    defines=(*dispatch.defines, ("FOURS", str(int(fours))))),)  # fmt: skip
+                    constants=tuple(shape.items()), defines=(*dispatch.defines, *more)),)
 
 
 def _across(dispatch: Dispatch, push: dict[str, Any]) -> bool:
@@ -155,4 +156,5 @@ def _lanes_of_columns(
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD}
 
 
-RULES = {"normalize": choose, "softmax": softmax, "reduce": load_ahead}
+RULES = {"normalize": choose, "softmax": softmax, "reduce": load_ahead,
+         "arg_reduce": load_ahead}  # fmt: skip
