@@ -157,14 +157,15 @@ def _negation() -> onnx.ModelProto:
     return onnx.helper.make_model(graph)
 
 
+@pytest.mark.parametrize("half", ["", "half_"])
 @pytest.mark.parametrize("kind", sorted(memory.KINDS))
-def test_an_operator_on_memory_is_what_its_name_says(kind):
-    model = memory.build(f"{kind}_8x32")
+def test_an_operator_on_memory_is_what_its_name_says(kind, half):
+    model = memory.build(f"{half}{kind}_128x32")
     onnx.checker.check_model(model)
-    x = np.arange(256, dtype=np.float32).reshape(8, 32)
-    shape = memory.KINDS[kind][1](8, 32)
+    x = np.linspace(-1, 1, 4096, dtype=np.float16 if half else np.float32).reshape(128, 32)
+    shape = memory.KINDS[kind][1](128, 32)
     assert host.Reference(model).run({"x": x})["y"].shape == shape
-    assert work.counted(model)[1] >= 4 * (x.size + np.prod(shape))
+    assert work.counted(model)[1] >= x.itemsize * (x.size + np.prod(shape))
     with pytest.raises(ModelError, match="at least 1"):
         memory.build(f"{kind}_0x32")
 
