@@ -140,3 +140,10 @@ def test_the_command_reads_gathers_and_writes(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "matmul_64x64x64, peer: crashed" in shown and "absent: gone" in shown
     assert cli.main(["bench", "--gather", str(Path(tmp_path / "c.json"))]) == 2
+
+
+@pytest.mark.parametrize(("known", "columns"), [({}, "1 | 28"), ({"workgroups": 16}, "1 | 16 | 28")])
+def test_kernels_tell_their_workgroups_where_they_are_recorded(known, columns):
+    run = recorded()
+    run["kernels"]["matmul_64x64x64"]["vklab"][0].update(known)
+    assert f"| `matmul` | {columns} | 100% |" in markdown.kernels(run, "matmul_64x64x64")

@@ -157,20 +157,24 @@ def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
     most_flops = known.get("flops_per_s", {}).get(dtype)
     most_bytes = known.get("bytes_per_s")
     total = sum(row["time_us"] for row in rows) or 1.0
+    # Workgroups of a dispatch, on average: few leave multiprocessors idle.
+    counted = all("workgroups" in row for row in rows)
     lines = []
     for row in rows[:SHOWN]:
         rate, moved = (row[key] / row["time_us"] * 1e6 for key in ("flops", "bytes"))
-        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), number(row["time_us"]),
-                      f"{row['time_us'] / total:.0%}", number(rate / 1e12),
+        groups = [number(row["workgroups"] / row["dispatches"])] if counted else []
+        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), *groups,
+                      number(row["time_us"]), f"{row['time_us'] / total:.0%}", number(rate / 1e12),
                       f"{rate / most_flops:.0%}" if most_flops else "", number(moved / 1e9),
                       f"{moved / most_bytes:.0%}" if most_bytes else ""])  # fmt: skip
     rest = rows[SHOWN:]
     if rest:
         time_us = sum(row["time_us"] for row in rest)
         lines.append([f"{len(rest)} more", str(sum(row["dispatches"] for row in rest)),
-                      number(time_us), f"{time_us / total:.0%}", *[""] * 4])  # fmt: skip
-    return _table([f"{model}, {runner}", "dispatches", "us", "share", "TFLOP/s", "of roof",
-                   "GB/s", "of roof"], lines)  # fmt: skip
+                      *([""] if counted else []), number(time_us), f"{time_us / total:.0%}",
+                      *[""] * 4])  # fmt: skip
+    return _table([f"{model}, {runner}", "dispatches", *(["workgroups"] if counted else []), "us",
+                   "share", "TFLOP/s", "of roof", "GB/s", "of roof"], lines)  # fmt: skip
 
 
 def slopes(rows: Sequence[Row]) -> str:
