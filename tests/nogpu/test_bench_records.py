@@ -142,7 +142,9 @@ def test_the_command_reads_gathers_and_writes(tmp_path, capsys):
     assert cli.main(["bench", "--gather", str(Path(tmp_path / "c.json"))]) == 2
 
 
-@pytest.mark.parametrize(("known", "columns"), [({}, "1 | 28"), ({"workgroups": 16}, "1 | 16 | 28")])
+@pytest.mark.parametrize(("known", "columns"), [
+    ({}, "1 | 28"), ({"workgroups": 16}, "1 | 16 | 28"),
+])  # fmt: skip
 def test_kernels_tell_their_workgroups_where_they_are_recorded(known, columns):
     run = recorded()
     run["kernels"]["matmul_64x64x64"]["vklab"][0].update(known)
