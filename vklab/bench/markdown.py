@@ -13,8 +13,8 @@ from vklab.bench import roofs
 from vklab.bench.measure import BASE, Row
 from vklab.bench.roofs import Roofs
 
-__all__ = ["ablations", "document", "floors", "gaps", "kernels", "machine", "number", "slope_us",
-           "slopes", "times"]  # fmt: skip
+__all__ = ["ablations", "best", "document", "floors", "gaps", "kernels", "machine", "number",
+           "slope_us", "slopes", "times"]  # fmt: skip
 
 SHOWN = 8  # kernels of a model
 
@@ -141,6 +141,23 @@ def ablations(rows: Sequence[Row]) -> str:
             cells.append(ratio or (row.status if row else ""))
         lines.append([name, *cells])
     return _table(["", *models], lines)
+
+
+def best(rows: Sequence[Row]) -> str:
+    """Return a table of vklab's times beside those of the fastest other runtime, by dtype."""
+    lines = []
+    for (_, model), by_runner in _by_model(rows).items():
+        cells = []
+        for dtype in ("float32", "tfloat32", "float16"):
+            if dtype in BASE and dtype != "tfloat32":
+                cells.append(_time_cell(by_runner.get(BASE[dtype])))
+            others = [row for row in by_runner.values() if row.dtype == dtype and row.time_us
+                      and row.status == "ran" and not row.runner.startswith("vklab")]  # fmt: skip
+            first = min(others, key=lambda row: row.time_us or 0.0, default=None)
+            cells.append(f"{first.runner} {_time_cell(first)}" if first else "")
+        lines.append([model, *cells])
+    return _table(["us", "vklab", "fastest strict peer", "fastest peer with TF32", "vklab-fp16",
+                   "fastest peer in float16"], lines)  # fmt: skip
 
 
 def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
