@@ -22,6 +22,7 @@ def as_gpu(monkeypatch):
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     monkeypatch.setattr(elements, "FEWEST_BYTES", 0)
     monkeypatch.setattr(elements, "MANY", 1000)
+    monkeypatch.setattr(row_registers, "ACROSS", 64)
     monkeypatch.setattr(row_registers, "SHARING", 5)  # rows, from which on they share workgroups
 
 

@@ -29,8 +29,9 @@ MANY_ROWS = 16 * tiles.UNITS
 SHARING, LANES = 1 << 14, 256
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
-AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 64, 32
-FILLING = 4  # workgroups for each multiprocessor
+AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 128, 32
+# Rows from which on an invocation has four neighbouring ones, and workgroups of a multiprocessor.
+ACROSS, FILLING = 1 << 18, 1
 # Softmax along an axis that is not the last: elements of a line of memory, pieces that an
 # invocation keeps (by their width), and invocations of a workgroup.
 LINE, KEPT, FEWEST, MOST = 32, {1: 32, 4: 16}, 128, 512
@@ -115,7 +116,7 @@ def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 
 def _across(dispatch: Dispatch, push: dict[str, Any]) -> bool:
     """Tell whether an invocation reduces four neighbouring rows."""
-    return _plain(dispatch) and push["inner"] % 4 == 0 and push["rows"] >= SHARING
+    return _plain(dispatch) and push["inner"] % 4 == 0 and push["rows"] >= ACROSS
 
 
 def _lanes_of_rows(
@@ -152,7 +153,7 @@ def _lanes_of_columns(
     while lanes > info.subgroup_size and push["rows"] < FILLING * tiles.UNITS * rows * lanes:
         lanes //= 2
     width = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * rows
-    many = min(MOST_AHEAD, AHEAD_BYTES * (2 if fours else 1) // width)
+    many = min(MOST_AHEAD, AHEAD_BYTES // width)
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD}
 
 
