@@ -34,6 +34,7 @@ class Pace:
         warm_seconds: time for which the device works before each turn.
         limit: time limit of loading and of a turn, after which a child is killed.
         together: runners that load at the same time; with more than one, loads take longer.
+        profiled: whether runners tell their kernels at the end.
     """
 
     rounds: int = 5
@@ -41,6 +42,7 @@ class Pace:
     warm_seconds: float = 0.1
     limit: float = 120.0
     together: int = 1
+    profiled: bool = True
 
 
 class Lane:
@@ -134,7 +136,8 @@ class Turns:
         for name in (name for name in alive if rows[name].status == "ran"):
             with contextlib.suppress(Failure):  # the row is measured already
                 # A profile of a chain of additions would only repeat one line.
-                self.kernels[name] = chosen[name].call(tasks.kernels) if case.flops else []
+                told = case.flops and self.pace.profiled
+                self.kernels[name] = chosen[name].call(tasks.kernels) if told else []
                 chosen[name].call(tasks.close)
         done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
                 for name, row in rows.items()]  # fmt: skip

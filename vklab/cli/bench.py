@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,8 +161,10 @@ def bench(
     if gathered:
         data = record.gather([record.read(path) for path in gathered])
     else:
-        together = max(1, (os.cpu_count() or 1) // 2) if ablated else 1
-        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit, together=together)
+        pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
+        if ablated:  # some thirty runners, which differ in one switch
+            pace = replace(pace, warm_seconds=0.05, profiled=False,
+                           together=max(1, (os.cpu_count() or 1) // 2))  # fmt: skip
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
                          precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
