@@ -26,6 +26,7 @@ FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
 TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
 SHORTEST_SIDE = 8
+PAIRS = True  # two elements of 16 bits are moved as one word, where all steps are even
 # Elements of an invocation by the bytes of one, for results of at least MANY.
 EACH, MANY = {1: 8, 2: 8}, 1 << 20
 OTHERS = 4
@@ -93,8 +94,12 @@ def _transposed(
         ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
         ("batch_shape", sizes), ("x_batch", of_x), ("y_batch", of_y),
     )  # fmt: skip
-    return _moved(dispatch, "transpose", width, push, registry.grid(groups),
-                  (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
+    pairs = PAIRS and width == 2 and not any(
+        n % 2 for n in (shape[last], shape[along], view.start, view.strides[last], steps[along],
+                        *of_x, *of_y))  # fmt: skip
+    moved = _moved(dispatch, "transpose", 4 if pairs else width, push, registry.grid(groups),
+                   (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
+    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs)))))
 
 
 def _wide(
