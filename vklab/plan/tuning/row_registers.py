@@ -27,6 +27,7 @@ MANY_ROWS = 16 * tiles.UNITS
 # A GPU starts some 750 workgroups in a microsecond: from so many rows on, several share a workgroup
 # of so many invocations.
 SHARING, LANES = 1 << 14, 256
+TURNS, FULL = 1, 16
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
 AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 128, 32
@@ -53,10 +54,11 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         if push["columns"] <= each * count * lanes * (4 if fours else 1) and count * lanes <= most:
             together = _sharing(push["rows"], count * lanes)
             constants = {"WORKGROUP": together * count * lanes, "EACH": each, "SUBGROUP": lanes,
-                         "ROWS": together}  # fmt: skip
+                         "ROWS": together, "TURNS": _turns(push["rows"] // together)}
             defined = (*dispatch.defines, ("FOURS", str(int(fours))))
             return (replace(dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
-                            workgroups=registry.grid(-(-push["rows"] // together)),
+                            workgroups=registry.grid(
+                                -(-push["rows"] // (together * constants["TURNS"]))),
                             constants=tuple(constants.items()), defines=defined),)  # fmt: skip
     return (dispatch,)
 
@@ -64,6 +66,11 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 def _sharing(rows: int, lanes: int) -> int:
     """Return the number of rows in a workgroup, each of which takes `lanes` invocations."""
     return max(1, LANES // lanes) if rows >= SHARING else 1
+
+
+def _turns(groups: int) -> int:
+    """Return the number of rows that an invocation has one after the other."""
+    return max(1, min(TURNS, int(groups // (FULL * tiles.UNITS))))
 
 
 def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
