@@ -43,7 +43,7 @@ def kernels_with(pattern: str) -> set[str]:
 
 
 STORES = kernels_with(r"\bSTORE(_PIECE)?\(")
-LOADS = kernels_with(r"\bLOAD(_PIECE)?\(")
+LOADS = kernels_with(r"\bLOAD(_PIECE|_RAW)?\(")
 FUSED = STORES | LOADS
 
 
