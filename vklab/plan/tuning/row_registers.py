@@ -30,12 +30,12 @@ SHARING, LANES = 1 << 14, 256
 TURNS, FULL = 1, 16
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
-AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 128, 32
+AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 64, 32
 # Rows from which on an invocation has four neighbouring ones, and workgroups of a multiprocessor.
-ACROSS, FILLING = 1 << 18, 1
+ACROSS, FILLING = 1 << 17, 1
 # Softmax along an axis that is not the last: elements of a line of memory, pieces that an
 # invocation keeps (by their width), and invocations of a workgroup.
-LINE, KEPT, FEWEST, MOST = 32, {1: 32, 4: 16}, 128, 512
+LINE, KEPT, FEWEST, MOST = 16, {1: 32, 4: 32}, 128, 512
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -160,7 +160,7 @@ def _lanes_of_columns(
     while lanes > info.subgroup_size and push["rows"] < FILLING * tiles.UNITS * rows * lanes:
         lanes //= 2
     width = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * rows
-    many = min(MOST_AHEAD, AHEAD_BYTES // width)
+    many = min(MOST_AHEAD, AHEAD_BYTES * (2 if fours else 1) // width)
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD}
 
 
