@@ -24,9 +24,11 @@ MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 3
 FEW_FOURS = ((1, 1), (1, 2), (1, 4), (1, 6), (1, 8), (1, 16), (1, 32), (2, 32), (4, 32))
 MANY_FOURS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (4, 32))
 MANY_ROWS = 16 * tiles.UNITS
-# A GPU starts some 750 workgroups in a microsecond: from so many rows on, several share a workgroup
-# of so many invocations.
+# An H200 ends some 750 workgroups of several subgroups in a microsecond, whatever they do: from so
+# many rows on, several share a workgroup of so many invocations.
 SHARING, LANES = 1 << 14, 256
+# Rows of an invocation, the next of which is loaded while one is computed, if so many workgroups are
+# left for each multiprocessor.
 TURNS, FULL = 1, 16
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
