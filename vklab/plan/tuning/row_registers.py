@@ -27,8 +27,8 @@ MANY_ROWS = 16 * tiles.UNITS
 # An H200 ends some 750 workgroups of several subgroups in a microsecond, whatever they do: from so
 # many rows on, several share a workgroup of so many invocations.
 SHARING, LANES = 1 << 14, 256
-# Rows of an invocation, the next of which is loaded while one is computed, if so many workgroups are
-# left for each multiprocessor.
+# Rows of an invocation, the next of which is loaded while one is computed, if so many workgroups
+# are left for each multiprocessor.
 TURNS, FULL = 1, 16
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
