@@ -23,8 +23,6 @@ def as_gpu(monkeypatch):
     monkeypatch.setattr(elements, "FEWEST_BYTES", 0)
     monkeypatch.setattr(elements, "MANY", 1000)
     monkeypatch.setattr(row_registers, "ACROSS", 64)
-    monkeypatch.setattr(row_registers, "TURNS", 3)
-    monkeypatch.setattr(row_registers, "FULL", 1 / 128)
     monkeypatch.setattr(row_registers, "SHARING", 5)  # rows, from which on they share workgroups
 
 

@@ -27,9 +27,6 @@ MANY_ROWS = 16 * tiles.UNITS
 # An H200 ends some 750 workgroups of several subgroups in a microsecond, whatever they do: from so
 # many rows on, several share a workgroup of so many invocations.
 SHARING, LANES = 1 << 14, 256
-# Rows of an invocation, the next of which is loaded while one is computed, if so many workgroups
-# are left for each multiprocessor.
-TURNS, FULL = 1, 16
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
 AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 64, 32
@@ -56,11 +53,10 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         if push["columns"] <= each * count * lanes * (4 if fours else 1) and count * lanes <= most:
             together = _sharing(push["rows"], count * lanes)
             constants = {"WORKGROUP": together * count * lanes, "EACH": each, "SUBGROUP": lanes,
-                         "ROWS": together, "TURNS": _turns(push["rows"] // together)}
+                         "ROWS": together}  # fmt: skip
             defined = (*dispatch.defines, ("FOURS", str(int(fours))))
             return (replace(dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
-                            workgroups=registry.grid(
-                                -(-push["rows"] // (together * constants["TURNS"]))),
+                            workgroups=registry.grid(-(-push["rows"] // together)),
                             constants=tuple(constants.items()), defines=defined),)  # fmt: skip
     return (dispatch,)
 
@@ -68,11 +64,6 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 def _sharing(rows: int, lanes: int) -> int:
     """Return the number of rows in a workgroup, each of which takes `lanes` invocations."""
     return max(1, LANES // lanes) if rows >= SHARING else 1
-
-
-def _turns(groups: int) -> int:
-    """Return the number of rows that an invocation has one after the other."""
-    return max(1, min(TURNS, int(groups // (FULL * tiles.UNITS))))
 
 
 def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
