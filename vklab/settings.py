@@ -98,7 +98,7 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("HOST", "", "operators or node names, by commas, with *: run these on the host"),
     ("ONLY", "", "like HOST: run only these on Vulkan, all others on the host"),
     ("KEEP_FLOAT32", "", "operators or node names, by commas, with *: not in float16"),
-    ("DISABLE_PASSES", "", "passes or fusions to leave out, by commas; all: no pass"),
+    ("DISABLE_PASSES", "", "passes, fusions or kernels to leave out, by commas; all: no pass"),
     ("DISABLE_FUSION", False, "one dispatch for each operator, none fused"),
     ("DISABLE_REORDER", False, "finish one branch before the next begins"),
     ("DISABLE_IN_PLACE", False, "write no result over one of its operands"),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from small_models import one_node, random_array
 
 import vklab
 from vklab import settings
-from vklab.plan.tuning import elements
+from vklab.plan.tuning import elements, row_registers
 from vklab.types import DeviceInfo
 
 
@@ -22,6 +22,8 @@ def as_gpu(monkeypatch):
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     monkeypatch.setattr(elements, "FEWEST_BYTES", 0)
     monkeypatch.setattr(elements, "MANY", 1000)
+    monkeypatch.setattr(row_registers, "ACROSS", 64)
+    monkeypatch.setattr(row_registers, "SHARING", 5)  # rows, from which on they share workgroups
 
 
 def run(device, op_type, arrays, constants=(), **attributes):
@@ -58,12 +60,57 @@ def test_rows_in_registers_with_infinity_and_nan(device, shape, dtype):
         lanes = dict(dispatch.constants)
         if dispatch.kernel == "softmax_registers":
             width = 4 if ("FOURS", "1") in dispatch.defines else 1
-            assert shape[1] <= lanes["WORKGROUP"] * lanes["EACH"] * width
+            assert shape[1] <= lanes["WORKGROUP"] // lanes["ROWS"] * lanes["EACH"] * width
+            assert lanes["ROWS"] == 1 or shape[0] >= 5
+
+
+# (shape, axis, whether a row stays in registers)
+MIDDLE = [((2, 21, 1040), 1, True), ((1, 70, 4099), 1, True), ((70, 40, 240), 1, True),
+          ((3, 1, 6000), 1, True), ((24, 20000), 0, True), ((2, 4200, 72), 1, False),
+          pytest.param((2, 3001, 67), 1, False, marks=pytest.mark.full)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("shape", "axis", "kept"), MIDDLE)
+def test_softmax_along_an_axis_whose_elements_lie_apart(device, shape, axis, kept, dtype):
+    x = (3 * random_array(shape)).astype(dtype)
+    rows = np.moveaxis(x, axis, 0).reshape(shape[axis], -1)  # a view or a copy: written back
+    rows[-1, 0], rows[-1, 1], rows[:, 2], rows[0, 3] = np.nan, np.inf, -np.inf, -np.inf
+    rows[:, 4] = 30000
+    x = np.moveaxis(rows.reshape(np.moveaxis(x, axis, 0).shape), 0, axis)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        powers = np.exp(wide - wide.max(axis, keepdims=True))
+        weights = powers / powers.sum(axis, keepdims=True)
+        expected = {"Softmax": weights, "LogSoftmax": np.log(weights)}
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 4e-3, "atol": 4e-3}
+    for op_type, right in expected.items():
+        y, (dispatch,) = run(device, op_type, [np.ascontiguousarray(x)], axis=axis)
+        assert dispatch.kernel == "softmax_columns" and dict(dispatch.defines)["KEPT"] == str(+kept)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(y, right, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize(("shape", "axis"), [((40, 300), 1), ((9, 65), 1), ((2, 21, 9000), 1),
+                                             ((1, 9999), 1), ((1031, 70), 0)])  # fmt: skip
+def test_largest_elements_are_found_ahead(device, shape, axis, dtype):
+    x = np.round(8 * random_array(shape)).astype(dtype)  # with ties: the first one wins
+    if dtype != "int32":
+        x[..., 3] = np.nan
+    for op_type, found in (("ArgMax", np.argmax), ("ArgMin", np.argmin)):
+        proto, fed = one_node(op_type, [x], axis=axis, keepdims=0, opset=13)
+        proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+        with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
+            y, dispatches = session.run(fed)["y0"], session.plan.dispatches
+        np.testing.assert_array_equal(y, found(x, axis=axis))
+        assert all(dict(each.constants)["AHEAD"] > 1 for each in dispatches)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize(("shape", "axis"), [((5, 33), 1), ((70, 1031), 1), ((1031, 70), 0),
-                                             ((3, 400, 50), 1), ((1, 9999), 1), ((40, 8), 1)])
+                                             ((3, 400, 50), 1), ((1, 9999), 1), ((40, 8), 1),
+                                             ((5, 3000, 72), 1)])
 def test_reductions_load_ahead(device, shape, axis, dtype):
     x = (8 * random_array(shape)).astype(dtype)
     for op_type, reduced in (("ReduceSum", np.sum), ("ReduceMax", np.max)):

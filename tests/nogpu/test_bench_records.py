@@ -140,3 +140,23 @@ def test_the_command_reads_gathers_and_writes(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "matmul_64x64x64, peer: crashed" in shown and "absent: gone" in shown
     assert cli.main(["bench", "--gather", str(Path(tmp_path / "c.json"))]) == 2
+
+
+@pytest.mark.parametrize(("known", "columns"), [
+    ({}, "1 | 28"), ({"workgroups": 16}, "1 | 16 | 28"),
+])  # fmt: skip
+def test_kernels_tell_their_workgroups_where_they_are_recorded(known, columns):
+    run = recorded()
+    run["kernels"]["matmul_64x64x64"]["vklab"][0].update(known)
+    assert f"| `matmul` | {columns} | 100% |" in markdown.kernels(run, "matmul_64x64x64")
+
+
+def test_the_fastest_other_runtime_stands_beside_vklab():
+    rows = [Row("m", runner, dtype=dtype, median_us=us, ratio=us / 10, over=over)
+            for runner, dtype, us, over in (
+                ("vklab", "float32", 10.0, "vklab"), ("slow", "float32", 40.0, "vklab"),
+                ("fast", "float32", 20.0, "vklab"), ("tensor", "tfloat32", 5.0, "vklab"),
+                ("vklab-fp16", "float16", 8.0, "vklab"), ("half", "float16", 4.0, "vklab-fp16"))]
+    rows.append(Row("m", "broken", status="crashed"))
+    assert "| m | 10 | fast 20 (2.00) | tensor 5 (0.50) | 8 (0.80) | half 4 (0.40) |" in (
+        markdown.best(rows))

@@ -43,7 +43,7 @@ def kernels_with(pattern: str) -> set[str]:
 
 
 STORES = kernels_with(r"\bSTORE(_PIECE)?\(")
-LOADS = kernels_with(r"\bLOAD(_PIECE)?\(")
+LOADS = kernels_with(r"\bLOAD(_PIECE|_RAW)?\(")
 FUSED = STORES | LOADS
 # Kernels that only store four elements at a time, with an epilogue for four.
 IN_FOURS = {"matmul_registers"}
@@ -167,9 +167,10 @@ def built() -> Iterator[Dispatch]:
     gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
         **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
             "arithmetic", "shuffle"}))  # fmt: skip
-    for op_type, inputs in (("LayerNormalization", infos((3, 64), (64,))),
-                            ("Softmax", infos((3, 65)))):  # fmt: skip
-        yield from variants.choose(*registry.apply(op_type, inputs, {}, 23).dispatches, gpu)
+    for op_type, inputs, given in (("LayerNormalization", infos((3, 64), (64,)), {}),
+                                   ("Softmax", infos((3, 65)), {}),
+                                   ("Softmax", infos((3, 7, 40)), {"axis": 1})):  # fmt: skip
+        yield from variants.choose(*registry.apply(op_type, inputs, given, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
         made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
@@ -226,8 +227,8 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     others = {"attention", "attention_cooperative", "attention_direct", "attention_registers",
               "cache_attention_matrices", "conv_cooperative",
               "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_rows", "matmul_tiled",
-              "matvec", "normalize_registers", "pointwise", "softmax_registers", "sum_splits",
-              "transpose"}  # fmt: skip
+              "matvec", "normalize_registers", "pointwise", "softmax_columns", "softmax_registers",
+              "sum_splits", "transpose"}  # fmt: skip
     others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_depthwise",
                "conv_last_sliced", "conv_last_tiled", "matmul_pairs", "pool_last",
                "squeeze", "winograd_input", "winograd_output"}  # fmt: skip

@@ -13,8 +13,8 @@ from vklab.bench import roofs
 from vklab.bench.measure import BASE, Row
 from vklab.bench.roofs import Roofs
 
-__all__ = ["ablations", "document", "floors", "gaps", "kernels", "machine", "number", "slope_us",
-           "slopes", "times"]  # fmt: skip
+__all__ = ["ablations", "best", "document", "floors", "gaps", "kernels", "machine", "number",
+           "slope_us", "slopes", "times"]  # fmt: skip
 
 SHOWN = 8  # kernels of a model
 
@@ -143,6 +143,23 @@ def ablations(rows: Sequence[Row]) -> str:
     return _table(["", *models], lines)
 
 
+def best(rows: Sequence[Row]) -> str:
+    """Return a table of vklab's times beside those of the fastest other runtime, by dtype."""
+    lines = []
+    for (_, model), by_runner in _by_model(rows).items():
+        cells = []
+        for dtype in ("float32", "tfloat32", "float16"):
+            if dtype in BASE and dtype != "tfloat32":
+                cells.append(_time_cell(by_runner.get(BASE[dtype])))
+            others = [row for row in by_runner.values() if row.dtype == dtype and row.time_us
+                      and row.status == "ran" and not row.runner.startswith("vklab")]  # fmt: skip
+            first = min(others, key=lambda row: row.time_us or 0.0, default=None)
+            cells.append(f"{first.runner} {_time_cell(first)}" if first else "")
+        lines.append([model, *cells])
+    return _table(["us", "vklab", "fastest strict peer", "fastest peer with TF32", "vklab-fp16",
+                   "fastest peer in float16"], lines)  # fmt: skip
+
+
 def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
     """Return a table of the kernels of one model: time, share, and rates beside the roofs.
 
@@ -157,20 +174,24 @@ def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
     most_flops = known.get("flops_per_s", {}).get(dtype)
     most_bytes = known.get("bytes_per_s")
     total = sum(row["time_us"] for row in rows) or 1.0
+    # Workgroups of a dispatch, on average: few leave multiprocessors idle.
+    counted = all("workgroups" in row for row in rows)
     lines = []
     for row in rows[:SHOWN]:
         rate, moved = (row[key] / row["time_us"] * 1e6 for key in ("flops", "bytes"))
-        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), number(row["time_us"]),
-                      f"{row['time_us'] / total:.0%}", number(rate / 1e12),
+        groups = [number(row["workgroups"] / row["dispatches"])] if counted else []
+        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), *groups,
+                      number(row["time_us"]), f"{row['time_us'] / total:.0%}", number(rate / 1e12),
                       f"{rate / most_flops:.0%}" if most_flops else "", number(moved / 1e9),
                       f"{moved / most_bytes:.0%}" if most_bytes else ""])  # fmt: skip
     rest = rows[SHOWN:]
     if rest:
         time_us = sum(row["time_us"] for row in rest)
         lines.append([f"{len(rest)} more", str(sum(row["dispatches"] for row in rest)),
-                      number(time_us), f"{time_us / total:.0%}", *[""] * 4])  # fmt: skip
-    return _table([f"{model}, {runner}", "dispatches", "us", "share", "TFLOP/s", "of roof",
-                   "GB/s", "of roof"], lines)  # fmt: skip
+                      *([""] if counted else []), number(time_us), f"{time_us / total:.0%}",
+                      *[""] * 4])  # fmt: skip
+    return _table([f"{model}, {runner}", "dispatches", *(["workgroups"] if counted else []), "us",
+                   "share", "TFLOP/s", "of roof", "GB/s", "of roof"], lines)  # fmt: skip
 
 
 def slopes(rows: Sequence[Row]) -> str:

@@ -6,8 +6,8 @@ A child that crashes or hangs ends its row, and the run goes on. Visited by lab 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,12 +33,16 @@ class Pace:
         seconds: time of a turn.
         warm_seconds: time for which the device works before each turn.
         limit: time limit of loading and of a turn, after which a child is killed.
+        together: runners that load at the same time; with more than one, loads take longer.
+        profiled: whether runners tell their kernels at the end.
     """
 
     rounds: int = 5
     seconds: float = 0.2
     warm_seconds: float = 0.1
     limit: float = 120.0
+    together: int = 1
+    profiled: bool = True
 
 
 class Lane:
@@ -112,17 +116,15 @@ class Turns:
         chosen = {n: lane for n, lane in self.lanes.items() if lane.runner.takes(case)}
         rows = {name: _blank(case, lane.runner) for name, lane in chosen.items()}
         samples: dict[str, Samples] = {}
+        loading = self._loaded(chosen, case)
         for name, lane in chosen.items():
-            answer = lane.available()
-            if not answer:
+            if not (answer := lane.available()):
                 rows[name] = replace(rows[name], status="absent", reason=answer.reason,
                                      install=answer.install)  # fmt: skip
                 continue
             with _failing(rows, name):
-                samples[name] = Samples(lane.call(tasks.prepare, lane.runner, case))
+                samples[name] = Samples(loading[name].result())
                 self.versions |= samples[name].facts["versions"]
-                if samples[name].facts["problem"]:  # its memory is wanted by others
-                    lane.call(tasks.close)
         # The times of wrong outputs count nothing.
         alive = [name for name in samples if not samples[name].facts["problem"]]
         for number in range(self.pace.rounds):
@@ -134,11 +136,23 @@ class Turns:
         for name in (name for name in alive if rows[name].status == "ran"):
             with contextlib.suppress(Failure):  # the row is measured already
                 # A profile of a chain of additions would only repeat one line.
-                self.kernels[name] = chosen[name].call(tasks.kernels) if case.flops else []
+                told = case.flops and self.pace.profiled
+                self.kernels[name] = chosen[name].call(tasks.kernels) if told else []
                 chosen[name].call(tasks.close)
         done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
                 for name, row in rows.items()]  # fmt: skip
         return measure.compared(done, samples)
+
+    def _loaded(self, chosen: Mapping[str, Lane], case: Case) -> dict[str, Future[dict[str, Any]]]:
+        """Load a model in all lanes, and return what became of each."""
+        with ThreadPoolExecutor(self.pace.together) as pool:
+            loading = {name: pool.submit(_prepared, lane, case) for name, lane in chosen.items()}
+            try:
+                wait(loading.values())
+            except BaseException:  # the user's interrupt
+                pool.shutdown(cancel_futures=True)
+                raise
+        return loading
 
     def _turn(self, lane: Lane, samples: Samples, number: int) -> None:
         if not number:
@@ -162,6 +176,16 @@ class Turns:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _prepared(lane: Lane, case: Case) -> dict[str, Any]:
+    """Load a model in a runner's child, if it is there, and return what `tasks.prepare` does."""
+    if not lane.available():
+        return {}
+    facts: dict[str, Any] = lane.call(tasks.prepare, lane.runner, case)
+    if facts["problem"]:  # its memory is wanted by others
+        lane.call(tasks.close)
+    return facts
 
 
 def _blank(case: Case, runner: Runner) -> Row:

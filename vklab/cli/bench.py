@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,6 +162,9 @@ def bench(
         data = record.gather([record.read(path) for path in gathered])
     else:
         pace = turns.Pace(rounds or ROUNDS, seconds, limit=limit)
+        if ablated:  # some thirty runners, which differ in one switch
+            pace = replace(pace, warm_seconds=0.05, profiled=False,
+                           together=max(1, (os.cpu_count() or 1) // 2))  # fmt: skip
         data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
                          precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
@@ -194,7 +199,7 @@ def _measured(
     cases.require_known(names)
     info = open_devices.select(device)
     if ablated:
-        runners: Sequence[Any] = ablations.runners(info.index, dtype or "float32")
+        runners: Sequence[Any] = ablations.runners(info, dtype or "float32")
         runners = peers.choose(runners, patterns)
     else:
         known = [each for each in peers.every(info, root, precision or "")

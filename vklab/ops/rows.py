@@ -17,7 +17,7 @@ __all__ = ["Rows", "Work", "divide_rows", "rows_of", "value_dtype"]
 # Elements of one invocation: the least before a row is cut (by `wide`), and the most.
 LEAST, MOST = {True: 16, False: 64}, 16384
 # Invocations that keep a large GPU busy.
-BUSY = 65536
+BUSY = 1 << 19
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -112,13 +113,14 @@ class VulkanModel:
         return [sum(row.time_ns for row in rows if row.kernel != "copy")]
 
     def kernels(self, inputs: Arrays) -> list[dict[str, Any]]:
-        """Return dispatches, time, operations and bytes of each kernel, the longest first."""
+        """Return dispatches, workgroups, time, operations and bytes of each kernel by time."""
         found: dict[str, dict[str, Any]] = {}
         for row in self._session.profile(dict(inputs), repeats=PROFILED).rows:
             name = row.kernel if len(row.kernel) < LONGEST else f"{row.kernel[:LONGEST]}..."
-            each = found.setdefault(name, {"kernel": name, "dispatches": 0, "time_us": 0.0,
-                                           "flops": 0, "bytes": 0})  # fmt: skip
+            each = found.setdefault(name, {"kernel": name, "dispatches": 0, "workgroups": 0,
+                                           "time_us": 0.0, "flops": 0, "bytes": 0})  # fmt: skip
             each["dispatches"] += 1
+            each["workgroups"] += math.prod(row.workgroups)
             each["time_us"] += row.time_ns / 1e3
             each["flops"] += row.flops
             each["bytes"] += row.size_bytes

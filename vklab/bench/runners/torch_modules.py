@@ -47,8 +47,8 @@ class OnnxModule(torch.nn.Module):
             if node.op_type not in OPERATORS:
                 raise Refused(f"{node.op_type} has no PyTorch function in the benchmark's table")
             given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            if node.op_type == "Reshape":
-                given["shape"] = [int(n) for n in self._arrays[node.input[1]]]
+            if node.op_type in ("Reshape", "ReduceMax", "ReduceSum"):
+                given["numbers"] = [int(n) for n in self._arrays[node.input[1]]]
             self._nodes.append((OPERATORS[node.op_type], given, list(node.input), node.output[0]))
         self._arrays = {}
 
@@ -95,13 +95,18 @@ def _gemm(attributes: Mapping[str, Any], x: torch.Tensor, weight: torch.Tensor,
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": lambda a, x, y: x + y,
+    "ArgMax": lambda a, x: torch.argmax(x, a["axis"], keepdim=bool(a["keepdims"])),
     "Conv": _conv,
     "Gemm": _gemm,
+    "LayerNormalization": lambda a, x, w, b: functional.layer_norm(x, x.shape[-1:], w, b, 1e-5),
     "MatMul": lambda a, x, y: x @ y,
     "MaxPool": _pool,
+    "ReduceMax": lambda a, x: torch.amax(x, a["numbers"], keepdim=bool(a["keepdims"])),
+    "ReduceSum": lambda a, x: torch.sum(x, a["numbers"], keepdim=bool(a["keepdims"])),
     "Relu": lambda a, x: torch.relu(x),
-    "Reshape": lambda a, x: x.reshape(a["shape"]),
+    "Reshape": lambda a, x: x.reshape(a["numbers"]),
     "Softmax": lambda a, x: torch.softmax(x, a.get("axis", -1)),
+    "Transpose": lambda a, x: x.permute(a["perm"]).contiguous(),
 }
 """Functions of (attributes, *tensors) by op_type."""
 

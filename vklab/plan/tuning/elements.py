@@ -26,6 +26,7 @@ FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
 TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
 SHORTEST_SIDE = 8
+PAIRED = 128  # side of a tile of 16-bit elements that are moved two at a time, where it has room
 # Elements of an invocation by the bytes of one, for results of at least MANY.
 EACH, MANY = {1: 8, 2: 8}, 1 << 20
 OTHERS = 4
@@ -41,7 +42,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     if info.is_cpu or work is None or dispatch.siblings:
         return (dispatch,)
     width = np.dtype(storage.stored_dtype(dispatch.writes[0][1].dtype, info)).itemsize
-    moved = _moving(dispatch, work, width) if _is_move(work) else None
+    moved = _moving(dispatch, work, width, info) if _is_move(work) else None
     return (moved or _many(dispatch, work, width),)
 
 
@@ -54,12 +55,24 @@ def _many(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch:
     return replace(dispatch, workgroups=groups, constants=(*dispatch.constants, ("EACH", each)))
 
 
-def _moving(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch | None:
+def _moving(
+    dispatch: Dispatch, work: Pointwise, width: int, info: DeviceInfo
+) -> Dispatch | None:
+    """Return a move by tiles or by wide elements; None for one that gains by neither.
+
+    Args:
+        dispatch: the dispatch.
+        work: its work.
+        width: bytes of an element.
+        info: the device.
+    """
     if work.count * width < FEWEST_BYTES or width not in UNSIGNED:
         return None
     shape, (strides,) = elementwise.merge_axes(work.shape, [work.operands[0].view.strides])
     view = StridedView(strides, work.operands[0].view.start)
-    return _transposed(dispatch, shape, view, width) or _wide(dispatch, shape, view, width)
+    shared = info.limit("maxComputeSharedMemorySize")
+    return (_transposed(dispatch, shape, view, width, shared)
+            or _wide(dispatch, shape, view, width))  # fmt: skip
 
 
 def _is_move(work: Pointwise) -> bool:
@@ -71,14 +84,22 @@ def _is_move(work: Pointwise) -> bool:
 
 
 def _transposed(
-    dispatch: Dispatch, shape: Sequence[int], view: StridedView, width: int
+    dispatch: Dispatch, shape: Sequence[int], view: StridedView, width: int, shared: int
 ) -> Dispatch | None:
-    """Return a move by tiles, if the dense axis of x is not that of y; else None."""
+    """Return a move by tiles, if the dense axis of x is not that of y; else None.
+
+    Args:
+        dispatch: the dispatch.
+        shape: shape of y, with axes merged.
+        view: x as y sees it.
+        width: bytes of an element.
+        shared: bytes of shared memory that a workgroup may have.
+    """
     last = len(shape) - 1
     dense = [axis for axis in range(last) if view.strides[axis] == 1]
     if last < 1 or last > AXES - 1 or view.strides[last] == 1 or len(dense) != 1:
         return None
-    along, tile = dense[0], TILE[width]
+    along = dense[0]
     if min(shape[last], shape[along]) < SHORTEST_SIDE or view.strides[last] < 0:
         return None
     others = [axis for axis in range(last) if axis != along]
@@ -87,14 +108,19 @@ def _transposed(
     batch = [(1, 0, 0)] * (AXES - 2 - len(batch)) + batch
     columns = (tuple(n & WORD for n in column) for column in zip(*batch, strict=True))
     sizes, of_x, of_y = columns
+    pairs = width == 2 and not any(
+        n % 2 for n in (shape[last], shape[along], view.start, view.strides[last], steps[along],
+                        *of_x, *of_y))  # fmt: skip
+    tile = PAIRED if pairs and shared >= PAIRED * (2 * PAIRED + 4) else TILE[width]
     groups = math.prod(-(-shape[axis] // tile) for axis in (last, along)) * math.prod(sizes)
     push = (
         ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
         ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
         ("batch_shape", sizes), ("x_batch", of_x), ("y_batch", of_y),
     )  # fmt: skip
-    return _moved(dispatch, "transpose", width, push, registry.grid(groups),
-                  (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
+    moved = _moved(dispatch, "transpose", 4 if pairs else width, push, registry.grid(groups),
+                   (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
+    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs)))))
 
 
 def _wide(

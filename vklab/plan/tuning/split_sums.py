@@ -38,7 +38,8 @@ def split(
     steps = push.get("part", 0)  # the whole sum, in the kernel's unit: terms of k, or channels
     result = _computed(original)
     shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
-    if info.is_cpu or settings.get("DISABLE_VARIANTS") or shares:
+    is_off = settings.get("DISABLE_VARIANTS") or "split_sums" in settings.names("DISABLE_PASSES")
+    if info.is_cpu or is_off or shares:
         wanted = 1
     if "llvmpipe" in info.driver:
         wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))

@@ -1,7 +1,7 @@
 """Choose the fastest kernel for a product or convolution on one device.
 
 Each rule is a pure function from a Dispatch to an equivalent one; DISABLE_VARIANTS switches off all
-rules but those that a driver's limits require. Visited by lab 08.
+rules but those that a driver's limits require, DISABLE_PASSES one by its name. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def choose(
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if not settings.get("DISABLE_VARIANTS"):
-        if rule := single_rules.RULES.get(dispatch.kernel):
+        if rule := single_rules.of(dispatch.kernel):
             return rule(dispatch, info)
         if dispatch.kernel in BLOCKS:
             return _blocks(dispatch, info, resident, tuned)
@@ -128,20 +128,21 @@ def rules_for(
     """
     if kernel in word_variants.KERNELS:
         return dict(word_variants.RULES)
-    if kernel == "conv_last":
-        return {"registers": register_products.windows, "sliced": last_convs.sliced,
-                "matrix_last": _matrix_last, "tiled_last": _tiled_last,
-                "paired_last": last_convs.paired, "plain": _plain}  # fmt: skip
     shared: dict[str, KernelRule] = {"shared_rows": plain_rows.shared_rows}
-    if info.is_cpu and not every:
-        return {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared,
-                "plain": _plain}  # fmt: skip
-    return {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
-            "registers": register_products.registers,
-            "sliced": last_convs.sliced, "matrix_product": _matrix_product,
-            "matrix_conv": _matrix_conv, "tiled": _tiled, **(shared if every else {}),
-            "few_rows": plain_rows.few_rows,
-            "plain": _plain}  # fmt: skip
+    rules: dict[str, KernelRule]
+    if kernel == "conv_last":
+        rules = {"registers": register_products.windows, "sliced": last_convs.sliced,
+                 "matrix_last": _matrix_last, "tiled_last": _tiled_last,
+                 "paired_last": last_convs.paired}  # fmt: skip
+    elif info.is_cpu and not every:
+        rules = {"depthwise": plain_rows.depthwise, "pairs": pairs.pairs, **shared}
+    else:
+        rules = {"one_row": row_products.one_row, "rows_at_once": row_products.rows_at_once,
+                 "registers": register_products.registers, "sliced": last_convs.sliced,
+                 "matrix_product": _matrix_product, "matrix_conv": _matrix_conv, "tiled": _tiled,
+                 **(shared if every else {}), "few_rows": plain_rows.few_rows}  # fmt: skip
+    left_out = settings.names("DISABLE_PASSES")
+    return {**{n: rule for n, rule in rules.items() if n not in left_out}, "plain": _plain}
 
 
 def _plain(
