@@ -25,6 +25,7 @@ from vklab.runtime.many.split import ChunkGroup
 from vklab.runtime.many.transfer_memory import TransferMemory
 from vklab.runtime.program import Program
 from vklab.types import DeviceInfo
+from vklab.vulkan.command import CommandBuffer
 from vklab.vulkan.host_memory import EXTENSION
 
 FLOAT, HALF = 1, 10
@@ -119,8 +120,10 @@ class FakeProgram:
 
     def __init__(
         self, chunk: Chunk, pool: BufferPool, copied_in: Sequence[str], copied_out: Sequence[str],
-        given: Mapping[str, Any],
+        given: Mapping[str, Any], commands: type[CommandBuffer] | None = None,
     ) -> None:  # fmt: skip
+        # Chunks that run side by side wait for fences; only a lone one may poll for an event.
+        assert commands in (None, CommandBuffer)
         self.chunk, self.copied_in, self.copied_out = chunk, copied_in, copied_out
         self.polls = True
         self._given = given

@@ -27,12 +27,14 @@ def write_kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
 
 
 def write_wrong_store(folder: Path, name: str) -> Path:
-    """Make a folder in which a kernel's last store is off by one per cent."""
-    text = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
-    if "STORE(" in text:
-        head, _, tail = text.rpartition("STORE(")
-        index, _, value = tail.partition(", ")
-        changed = f"{head}STORE({index}, 1.01 * {value}"
+    """Make a folder in which a kernel's last stores, of ones and fours, are off by one per cent."""
+    text = changed = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
+    for store in ("STORE(", "STORE_FOURS("):
+        head, found, tail = changed.rpartition(store)
+        if found:
+            index, _, value = tail.partition(", ")
+            changed = f"{head}{store}{index}, 1.01 * {value}"
+    if changed != text:
         return _write(folder / "ops" / f"{name}.slang", changed)
     head, _, tail = text.rpartition("y_buffer[")
     index, _, rest = tail.partition("] = ")

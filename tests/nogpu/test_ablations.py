@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from fake_device import fake_device
 
-from vklab import settings
+from vklab import plan, settings
 from vklab.bench import ablations
 from vklab.graph import passes
 from vklab.ops import registry
@@ -32,13 +35,22 @@ def test_ablations_switch_every_optimisation_off_alone(kind):
     assert {"DISABLE_FUSION", "DISABLE_VARIANTS", "DISABLE_REPLAY"} <= left_out
 
 
+def asked_inside() -> set[str]:
+    """Return the names for which files of the planner ask DISABLE_PASSES, beside its tables."""
+    asked = re.compile(r'"(\w+)" (?:not )?in settings\.names\("DISABLE_PASSES"\)')
+    files = Path(plan.__file__).parent.rglob("*.py")
+    return {name for file in files for name in asked.findall(file.read_text("utf-8"))}
+
+
 def test_every_choice_of_kernels_is_ablated_by_its_name():
-    """A new rule needs a name in `fusion.KERNELS`, and a row of the ablations."""
+    """A new rule or switch needs a name in `fusion.KERNELS`, and a row of the ablations."""
     devices = [fake_device(type=kind) for kind in ("cpu", "discrete")]
     rules = {name for info in devices for kernel in ("matmul", "conv_last")
              for name in variants.rules_for(info, kernel, every=not info.is_cpu)}  # fmt: skip
     rules |= {single_rules.name(rule) for rule in single_rules.RULES.values()}
-    assert rules - {"plain"} | {"split_sums", "winograd"} == fusion.KERNELS
+    inside = asked_inside()
+    assert {"split_sums", "winograd"} < inside and not inside & rules
+    assert rules - {"plain"} | inside == fusion.KERNELS
     named = {each for part in ablations.PARTS.values() for names in part.values()
              for each in names.split(",")}  # fmt: skip
     assert named >= fusion.KERNELS

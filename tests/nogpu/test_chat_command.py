@@ -21,10 +21,12 @@ def command(monkeypatch, capsys, tmp_path):
     """Return a function that runs a command on scripted answers: (code, stdout, stderr)."""
 
     def run(line, answers, stdin="", context=256):
-        def load(path, device, context_, cache, progress, report, devices, layers):
-            model = scripted(answers, context)
+        room = context
+
+        def load(path, *, device, context, cache, progress, report, devices, layers):
+            model = scripted(answers, room)
             report(model.decoder.sizes)
-            run.asked = (device, context_, cache)
+            run.asked = (device, context, cache)
             run.placed = (devices, layers)
             run.model = model
             return model

@@ -38,5 +38,7 @@ def test_the_tables_of_perplexity_have_the_recorded_rows():
         if row["kind"] != "F16":  # it stands with F32
             assert f"{row['value']:.4f} | " in page and f" {row['top1']:.1%}"[:-1] in page, row
             assert f"| {row['llama_cpp']:.4f} |" in page, row
+        if row["steps"]:
+            assert f"| {row['kind']} | {row['chunks']} | {row['value']:.4f} | " in page, row
         bound = {"F32": 1e-6, "F16": 1e-6, "Q8_0": 0.002}.get(row["kind"], 0.025)
         assert abs(row["change"]) < bound and abs(row["value"] / row["llama_cpp"] - 1) < 0.003

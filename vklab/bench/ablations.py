@@ -36,13 +36,21 @@ _EVERYWHERE = {
 _ON_GPUS = {
     "channels last": "channels_last",
     "halves of the device": "use_native_halves",
-    "matrix units": "matrix_product,matrix_conv,matrix_last,matrix_attention",
+    "matrix units": "matrix_product,matrix_conv,matrix_last,registers,"
+                    "matrix_attention,matrix_cache",
+    "products in registers": "registers",
+    "attention of a prompt": "matrix_cache",
+    "attention of few keys": "direct",
     "tiles": "tiled,tiled_last",
+    "results in fours": "fours",
     "shared sums": "sliced",
     "split sums": "split_sums",
     "one and few rows": "one_row,rows_at_once,few_rows",
     "rows in registers": "row_registers",
     "wide elements": "elements",
+    "depthwise with channels last": "paired_last",
+    "maxima with channels last": "last_pools",
+    "weights ahead": "unpack_ahead",
 }
 _ON_CPUS = {"pairs": "pairs", "depthwise": "depthwise", "shared rows": "shared_rows"}
 PARTS: Mapping[str, Mapping[str, str]] = MappingProxyType(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab import settings
 from vklab.plan import last_depthwise
 from vklab.plan.tuning import matrix_attention, precision, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
@@ -79,8 +78,7 @@ def sliced(
     is_half = dict(dispatch.defines).get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
     smallest = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
-    if (product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or smallest > MOST_GROUPS
-            or "sliced" in settings.names("DISABLE_PASSES")):  # fmt: skip
+    if product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or smallest > MOST_GROUPS:
         return None
     table = _fitting_halves(info) if is_half else _fitting(info)
     picked = pick(table, sizes) if table else None

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vklab import settings
 from vklab.plan.tuning import last_convs, matrix_products, precision, prepack, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -134,8 +133,7 @@ def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
 
 def _is_half(dispatch: Dispatch) -> bool:
     """Tell whether operands are halves, and nothing asks for another kernel."""
-    is_left_out = "registers" in settings.names("DISABLE_PASSES") or bool(precision.chosen())
-    return dict(dispatch.defines)["T"] == "half" and not is_left_out
+    return dict(dispatch.defines)["T"] == "half" and not precision.chosen()
 
 
 def _in_fours(dispatch: Dispatch, columns: int) -> bool:
