@@ -24,8 +24,8 @@ MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 3
 FEW_FOURS = ((1, 1), (1, 2), (1, 4), (1, 6), (1, 8), (1, 16), (1, 32), (2, 32), (4, 32))
 MANY_FOURS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (4, 32))
 MANY_ROWS = 16 * tiles.UNITS
-# From so many rows on, several share a workgroup of so many invocations. An H200 then sums 256 MiB of
-# rows in float16 in 66 us instead of 83; in float32 it makes no difference.
+# From so many rows on, several share a workgroup of so many invocations. An H200 then sums 256 MiB
+# of rows in float16 in 66 us instead of 83; in float32 it makes no difference.
 SHARING, LANES = 1 << 14, 256
 # Pieces that an invocation of a reduction loads at once; with narrow rows, whose invocations are
 # few, those of so many bytes, if a row has several times as many.
