@@ -17,4 +17,4 @@ GPU = fake_device(
                                             "float32"),),
 )  # fmt: skip
 # The vendor of whose drivers it is known where matrices keep their elements.
-NVIDIA = fake_device(**{**vars(GPU), "vendor_id": 0x10DE})
+NVIDIA = fake_device(**{**vars(GPU), "vendor_id": 0x10DE, "driver": "NVIDIA 580"})

@@ -13,7 +13,7 @@ from small_models import random_array
 import vklab
 from vklab import settings
 from vklab.graph.passes import channels_last
-from vklab.plan.tuning import register_products, tiles
+from vklab.plan.tuning import precision, tiles
 from vklab.runtime import host, open_devices
 
 SIZES = [(16, 32, 16), (50, 16, 24), (40, 24, 96), (33, 40, 44), (64, 64, 64), (17, 72, 1000),
@@ -23,7 +23,7 @@ SIZES = [(16, 32, 16), (50, 16, 24), (40, 24, 96), (33, 40, 44), (64, 64, 64), (
 @pytest.fixture(autouse=True)
 def with_known_matrices(device):
     """Skip a device on which the order of a matrix's elements is not known."""
-    if not register_products._is_known(open_devices.open_device(device).info):
+    if not precision.has_known_order(open_devices.open_device(device).info):
         pytest.skip("it is not known which elements of a matrix an invocation has")
 
 

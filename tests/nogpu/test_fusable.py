@@ -17,7 +17,7 @@ from small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention, squeezes
-from vklab.plan.tuning import matrix_attention, variants, winograd
+from vklab.plan.tuning import precision, variants, winograd
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
@@ -192,8 +192,9 @@ def built() -> Iterator[Dispatch]:
         large = replace(device, limits={
             **device.limits, "maxComputeSharedMemorySize": 49152})  # fmt: skip
         yield from variants.choose(one, large)
-        yield from variants.choose(one, replace(large, vendor_id=matrix_attention.NVIDIA,
-                                                subgroup_operations=gpu.subgroup_operations))
+        yield from variants.choose(one, replace(
+            large, vendor_id=precision.NVIDIA, driver="NVIDIA 580",
+            subgroup_operations=gpu.subgroup_operations))  # fmt: skip
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:

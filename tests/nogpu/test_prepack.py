@@ -16,7 +16,7 @@ from vklab import settings
 from vklab.graph import constant_cache, onnx_import, passes, shapes
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.plan.tuning import prepack
+from vklab.plan.tuning import prepack, row_products
 from vklab.types import TensorInfo
 
 GPU, CPU = fake_device(), fake_device(type="cpu")
@@ -135,8 +135,10 @@ def test_products_whose_weight_is_turned(info, sizes, turns):
     if first.kernel != "conv_last_tiled":  # it reads weights as they are only
         assert (push["b_row"], push["b_column"]) == ((1, sizes[1]) if turns else (sizes[2], 1))
     if first.kernel == "matvec":
-        assert dict(first.defines)["FOURS"] == ("2" if turns else str(int(sizes[2] == 32768)))
-        assert dict(first.constants)["COLUMNS"] == ((1 if sizes[2] == 2 else 4) if turns else 32)
+        fours = "2" if turns else str(int(sizes[2] == 32768))
+        assert dict(first.defines)["FOURS"] == fours
+        columns = 1 if sizes[2] <= row_products.FEW_COLUMNS else 4
+        assert dict(first.constants)["COLUMNS"] == {"0": 32, "1": 16, "2": columns}[fours]
     with settings.settings(DISABLE_PREPACK=True):
         assert "w" in reads(plan_of(product(*sizes), info))
 

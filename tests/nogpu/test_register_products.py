@@ -28,10 +28,10 @@ from vklab.types import (
 HALF = ("float16", "float16", "float32", "float32")
 
 
-def device(vendor=0x10DE, lanes=32, shape=(16, 16, 16)):
+def device(vendor=0x10DE, lanes=32, shape=(16, 16, 16), driver="NVIDIA 580"):
     return fake_device(
         {"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024},
-        subgroup_size=lanes, vendor_id=vendor,
+        subgroup_size=lanes, vendor_id=vendor, driver=driver,
         cooperative_matrices=(CooperativeMatrix(*shape, *HALF),),
     )  # fmt: skip
 
@@ -62,6 +62,7 @@ def test_short_products_with_weights_are_taken(sizes, turned):
 def test_other_devices_operands_and_the_switch_leave_the_kernel_alone():
     others = [
         chosen(197, 768, 768, info=device(vendor=0x1002)),
+        chosen(197, 768, 768, info=device(driver="NVK Mesa 25.2.0")),
         chosen(197, 768, 768, info=device(lanes=64)),
         chosen(197, 768, 768, info=device(shape=(16, 8, 16))),
         chosen(197, 768, 768, constant=False), chosen(197, 764, 768), chosen(197, 768, 770),

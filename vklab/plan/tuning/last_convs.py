@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.plan import last_depthwise
-from vklab.plan.tuning import matrix_attention, precision, tiles
+from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
 from vklab.types import DeviceInfo, Dispatch
 
@@ -89,7 +89,7 @@ def sliced(
     slices, made = tile.k // step, [("TILE_K", str(step))]
     constants = {"TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows, "COLUMNS": tile.columns,
                  "WORKGROUP": slices * lanes}  # fmt: skip
-    if is_half and (one := matrix_attention.matrix_shape(info)):
+    if is_half and (one := precision.matrix(info, precision.HALF)):
         constants |= {"ROWS": tile.m // one.m, "COLUMNS": tile.n // one.n, "SUBGROUP": lanes}
         made += [(f"MATRIX_{side.upper()}", str(getattr(one, side))) for side in "mnk"]
     else:
@@ -153,7 +153,7 @@ def _fitting(info: DeviceInfo) -> list[Tile]:
 
 
 def _fitting_halves(info: DeviceInfo) -> list[Tile]:
-    one, lanes = matrix_attention.matrix_shape(info), info.subgroup_size
+    one, lanes = precision.matrix(info, precision.HALF), info.subgroup_size
     most, threads = (info.limit(name) for name in
                      ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
     if one is None:

@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, tiles
+from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "matrix_shape"]
+__all__ = ["RULES", "choose"]
 
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
-NVIDIA = 0x10DE
 # Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
 # those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
 LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
@@ -34,9 +33,9 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     Attention over a cache has smaller workgroups on a CPU device.
     Source: Dao et al. 2022, "FlashAttention"
     """
-    one, lanes = matrix_shape(info), info.subgroup_size
+    one, lanes = precision.matrix(info, precision.HALF), info.subgroup_size
     if dispatch.kernel in cache_groups.KERNELS:
-        layout = _layout(one, info) if one else []
+        layout = _layout(info)
         by_matrices = cache_matrices.choose(dispatch, info, one, layout)
         return by_matrices or cache_groups.choose(dispatch, info)
     if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
@@ -47,7 +46,7 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
              *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
-    layout = _layout(one, info)
+    layout = _layout(info)
     if layout and (direct := _direct(dispatch, push, size, value_size)):
         return direct
     made = _in_registers(push, size, value_size, info) if layout else None
@@ -90,12 +89,10 @@ def _direct(
     )  # fmt: skip
 
 
-def _layout(one: CooperativeMatrix, info: DeviceInfo) -> list[tuple[str, int]]:
+def _layout(info: DeviceInfo) -> list[tuple[str, int]]:
     """Return which elements of a matrix share a row, as defines; [] where that is not known."""
-    wanted = (NVIDIA, 32, (16, 16, 16), True)
-    found = (info.vendor_id, info.subgroup_size, (one.m, one.n, one.k),
-             "shuffle" in info.subgroup_operations)  # fmt: skip
-    return list(LAYOUT) if found == wanted else []
+    is_known = precision.has_known_order(info) and "shuffle" in info.subgroup_operations
+    return list(LAYOUT) if is_known else []
 
 
 def _in_registers(
@@ -123,15 +120,6 @@ def _through_memory(
         if used <= info.limit("maxComputeSharedMemorySize") and not keys % max(one.n, one.k):
             return count, keys, 1
     return None
-
-
-def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
-    """Return the largest matrix of halves with sums in float32 that matmul_cooperative can use."""
-    wanted = ("float16", "float16", "float32", "float32")
-    usable = [each for each in info.cooperative_matrices
-              if (each.a, each.b, each.c, each.result) == wanted
-              and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
-    return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
 RULES = dict.fromkeys(KERNELS, choose)

@@ -13,7 +13,7 @@ from vklab import settings
 from vklab.errors import SettingError, SetupError
 from vklab.types import CooperativeMatrix, DeviceInfo
 
-__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "matrix"]
+__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "has_known_order", "matrix"]
 
 # dtypes of A, B, C and the result of one instruction of matrix units.
 Kinds = tuple[str, str, str, str]
@@ -22,6 +22,8 @@ HALF_SUMS: Kinds = ("float16", "float16", "float16", "float16")
 SPLIT: Kinds = ("bfloat16", "bfloat16", "float32", "float32")
 # A float32 is the sum of two bfloat16 up to 2^-16 of it: a product takes three of theirs.
 CHOICES = {"bf16x3": SPLIT, "half-sums": HALF_SUMS}
+# Of whom it is known which elements of a matrix an invocation has, with matrices of this side.
+NVIDIA, LANES, SIDE = 0x10DE, 32, 16
 NAMES = {"bf16x3": "bfloat16 with sums in float32", "half-sums": "float16 with sums in float16"}
 
 
@@ -64,3 +66,14 @@ def matrix(info: DeviceInfo, kinds: Kinds) -> CooperativeMatrix | None:
     if "bfloat16" in kinds and "shaderBFloat16CooperativeMatrix" not in info.features:
         return None
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
+
+
+def has_known_order(info: DeviceInfo) -> bool:
+    """Tell whether it is known which elements of a matrix of halves an invocation has.
+
+    It is for the driver of NVIDIA (checked on an H200, driver 580); NVK is another driver.
+    """
+    one = matrix(info, HALF)
+    shape = (one.m, one.n, one.k) if one else ()
+    found = info.vendor_id, info.subgroup_size, shape
+    return found == (NVIDIA, LANES, (SIDE, SIDE, SIDE)) and info.driver.startswith("NVIDIA")

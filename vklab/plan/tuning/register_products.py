@@ -16,7 +16,7 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["registers", "windows"]
 
-NVIDIA, LANES, SIDE = 0x10DE, 32, 16
+LANES, SIDE = precision.LANES, precision.SIDE
 # Terms of a step: two matrices.
 STEP = 32
 # The table LAST leaves out a launch of 7.5 us, that of windows here one of 3. In ResNet-50 products
@@ -35,7 +35,7 @@ def registers(
         info: the device.
         pick: returns one of the tiles that fit, and the number of parts.
     """
-    if not _is_known(info) or not _is_suited(dispatch, sizes):
+    if not precision.has_known_order(info) or not _is_suited(dispatch, sizes):
         return None
     push = dict[str, Any](dispatch.push)
     m, n, k, _ = sizes
@@ -65,7 +65,7 @@ def windows(
         info: the device.
         pick: returns one of the tiles that fit, and the number of parts.
     """
-    is_taken = _is_known(info) and _is_half(dispatch)
+    is_taken = precision.has_known_order(info) and _is_half(dispatch)
     product = last_convs.as_product(dispatch, 8, 4) if is_taken else None
     m, n, k, _ = sizes
     if product is None or min(m, n, k) < SIDE or not _in_fours(dispatch, n):
@@ -108,13 +108,6 @@ def _made(dispatch: Dispatch, push: dict[str, Any], packed: TensorInfo, tile: Ti
         defines=(*kept, ("DEPTH", str(tile.depth)), ("WHOLE", str(int(not push["k"] % STEP))),
                  ("WIDE_Y", "1")),
     )  # fmt: skip
-
-
-def _is_known(info: DeviceInfo) -> bool:
-    """Tell whether it is known which elements of a matrix an invocation has (H200, driver 580)."""
-    one = precision.matrix(info, precision.HALF)
-    shape = (one.m, one.n, one.k) if one else ()
-    return (info.vendor_id, info.subgroup_size, shape) == (NVIDIA, LANES, (SIDE, SIDE, SIDE))
 
 
 def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
