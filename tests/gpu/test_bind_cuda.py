@@ -209,9 +209,12 @@ def test_torch_without_cuda_is_named(monkeypatch):
 def session_on_cuda(device_index):
     """Load a model on a device that CUDA has, too, or skip with the reason."""
     with vklab.load(relu((129, 65)), device_index) as session:
+        opened = session.require_open()
         try:
-            sharing.of(session.require_open())
+            sharing.of(opened)
         except SetupError as error:
+            of_cuda = driver.load_driver().uuids() if torch.cuda.is_available() else ()
+            assert opened.info.uuid not in of_cuda, error
             pytest.skip(str(error).splitlines()[0])
         yield session
 

@@ -15,7 +15,7 @@ from small_models import random_array
 from torch.nn import functional
 
 import vklab
-from vklab.plan.tuning import tiles
+from vklab.plan.tuning import matrix_products, tiles
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
@@ -67,12 +67,15 @@ def test_products_of_all_layouts_and_edges(device, sizes, turns):
 
 @pytest.mark.parametrize("tile", tiles.COOPERATIVE, ids=lambda tile: f"{tile.m}x{tile.n}")
 def test_every_tile_computes_the_same(device, monkeypatch, tile):
+    info = open_devices.open_device(device).info
+    units = matrix_products.halves(info, (tile,))
+    if units is None or not matrix_products.suits(tile, units, info):
+        pytest.skip("the tile does not suit this device")
     monkeypatch.setattr(tiles, "COOPERATIVE", (tile,))
     proto, fed = gemm(150, 200, 140)
     with vklab.load(proto, device=device) as session:
         y = session.run(fed)["y"].astype(np.float32)
-        if session.plan.dispatches[0].kernel != "matmul_cooperative":
-            pytest.skip("the tile does not suit this device")
+        assert session.plan.dispatches[0].kernel == "matmul_cooperative"
     np.testing.assert_allclose(y, np.maximum(expected(fed), 0), rtol=2e-3, atol=4e-3)
 
 

@@ -12,7 +12,7 @@ from forced_products import model, ran
 
 import vklab
 from vklab import settings
-from vklab.plan.tuning import precision, tiles
+from vklab.plan.tuning import matrix_products, precision, tiles
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
@@ -63,13 +63,15 @@ def test_three_products_of_bfloat16_come_near_float32(device, needs, sizes, turn
 @pytest.mark.parametrize("tile", tiles.SPLIT, ids=lambda tile: str(tile.shape))
 def test_every_tile_of_split_floats_computes_the_same(device, needs, tile):
     needs(precision.SPLIT)
+    info = open_devices.open_device(device).info
+    one = precision.matrix(info, precision.SPLIT)
+    if not matrix_products.suits(tile, matrix_products.Units(one, (tile,), 4, halves=2), info):
+        pytest.skip("the tile does not suit this device")
     proto, fed, exact = model(150, 200, 140, relu=True)
     text = "matrix product {}x{}x{} by {}x{}".format(*tile.shape)
     for parts in ("", " in 3 parts"):
         y, kernels = chosen(proto, fed, device, "bf16x3", VARIANT=text + parts)
-        if "matmul_cooperative" not in kernels:
-            pytest.skip("the tile does not suit this device")
-        assert error(y, exact) < BF16X3
+        assert "matmul_cooperative" in kernels and error(y, exact) < BF16X3
 
 
 def test_bf16x3_keeps_infinities_nan_and_large_numbers(device, needs):

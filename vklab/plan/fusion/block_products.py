@@ -8,6 +8,7 @@ halves, are rounded by the kernel that writes them. Visited by lab 19.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +29,33 @@ def fuse_gates(flow: Flow) -> None:
 
     Source: Shazeer 2020, SwiGLU
     """
+    _join_gates(flow, "matvec_blocks", _gated)
+
+
+def gate_rows(flow: Flow) -> None:
+    """Compute SiLU(x G') * (x B') of many rows by one product with the rows of both matrices.
+
+    Source: Shazeer 2020, SwiGLU
+    """
+    _join_gates(flow, "matmul_blocks", _rows_gated)
+
+
+def _join_gates(
+    flow: Flow, kernel: str, join: Callable[[Flow, int, Dispatch, Dispatch], Dispatch | None]
+) -> None:
+    """Join each product that gates another with it.
+
+    Args:
+        flow: the dispatches.
+        kernel: the kernel of both.
+        join: returns the joint dispatch, from the operand that passes SiLU and both products.
+    """
     for number, dispatch in flow.alive():
-        if dispatch.kernel == "matvec_blocks" and dispatch.epilogue:
+        if dispatch.kernel == kernel and dispatch.epilogue:
             gate = _gate(dispatch.epilogue)
             if gate is not None:
                 other = flow.maker(dispatch.epilogue.operands[1].info, number)
-                flow.fuse(number, other, functools.partial(_gated, flow, gate))
+                flow.fuse(number, other, functools.partial(join, flow, gate))
 
 
 def _gate(work: Pointwise) -> int | None:
@@ -64,19 +86,6 @@ def _is_same(flow: Flow, one: Dispatch, other: Dispatch) -> bool:
     a, b = (dict(dispatch.reads)["a_buffer"] for dispatch in (one, other))
     starts = (flow.slices.get(a.name, 0), flow.slices.get(b.name, 0))
     return flow.roots[a.name] == flow.roots[b.name] and starts[0] == starts[1]
-
-
-def gate_rows(flow: Flow) -> None:
-    """Compute SiLU(x G') * (x B') of many rows by one product with the rows of both matrices.
-
-    Source: Shazeer 2020, SwiGLU
-    """
-    for number, dispatch in flow.alive():
-        if dispatch.kernel == "matmul_blocks" and dispatch.epilogue:
-            gate = _gate(dispatch.epilogue)
-            if gate is not None:
-                other = flow.maker(dispatch.epilogue.operands[1].info, number)
-                flow.fuse(number, other, functools.partial(_rows_gated, flow, gate))
 
 
 def _rows_gated(flow: Flow, gate: int, one: Dispatch, two: Dispatch) -> Dispatch | None:

@@ -22,9 +22,10 @@ HALF_SUMS: Kinds = ("float16", "float16", "float16", "float16")
 SPLIT: Kinds = ("bfloat16", "bfloat16", "float32", "float32")
 # A float32 is the sum of two bfloat16 up to 2^-16 of it: a product takes three of theirs.
 CHOICES = {"bf16x3": SPLIT, "half-sums": HALF_SUMS}
-# Of whom it is known which elements of a matrix an invocation has, with matrices of this side.
-NVIDIA, LANES, SIDE = 0x10DE, 32, 16
 NAMES = {"bf16x3": "bfloat16 with sums in float32", "half-sums": "float16 with sums in float16"}
+# The vendor, invocations of a subgroup and side of a matrix for which it is known which elements
+# an invocation has.
+NVIDIA, LANES, SIDE = 0x10DE, 32, 16
 
 
 def chosen() -> str:
