@@ -12,7 +12,7 @@ from vklab import settings
 from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "direct_bytes"]
+__all__ = ["RULES", "choose", "direct_bytes", "through_memory"]
 
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
@@ -52,7 +52,7 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if layout and (direct := _direct(dispatch, push, (size, value_size), info)):
         return direct
     made = _in_registers(push, size, value_size, info) if layout else None
-    made = made or _through_memory(one, size, value_size, info)
+    made = made or through_memory(one, size, value_size, info)
     if made is None:
         return dispatch
     (count, keys, rows, *room), (_, *grid) = made, dispatch.workgroups
@@ -126,10 +126,17 @@ def _in_registers(
     return None
 
 
-def _through_memory(
+def through_memory(
     one: CooperativeMatrix, size: int, value_size: int, info: DeviceInfo
 ) -> tuple[int, int, int] | None:
-    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory."""
+    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory.
+
+    Args:
+        one: the matrices of one instruction.
+        size: the elements of a row of keys.
+        value_size: the elements of a row of values.
+        info: the device.
+    """
     lanes = info.subgroup_size
     for count, keys in tiles.ATTENTION:
         rows = count * one.m
