@@ -66,9 +66,9 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
           else ["    return 0;"]), "}",
         f"{ELEMENTS[work.formulas[-1].dtype].value} one_fused({parameters}) {{", *body,
         f"    return {names[-1]};", "}",
-        f"void store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
+        f"vector<Y, 4> store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
         *code.indices, "    vector<Y, 4> four;",
         f"    [unroll] for (uint j = 0; j < 4; ++j) four[j] = Y(Y_STORE({call}));",
-        f"    y_buffer[({place}) / 4] = four;", "}",
+        f"    y_buffer[({place}) / 4] = four;", "    return four;", "}",
     ]  # fmt: skip
     return code
