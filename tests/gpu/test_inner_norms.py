@@ -47,7 +47,8 @@ def exact(fed, known):
 
 
 def fed_with(rows, wide, inner, added=0.0):
-    fed = {"x": random_array((rows, wide), 7) + np.float32(added), "r": random_array((rows, inner), 8)}
+    fed = {"x": random_array((rows, wide), 7) + np.float32(added),
+           "r": random_array((rows, inner), 8)}  # fmt: skip
     fed["x"][1, 3] = 90  # one number far from the others
     return fed
 

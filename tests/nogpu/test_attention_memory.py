@@ -1,4 +1,4 @@
-"""Shared memory of attention's kernels: every size of head must fit the device it is planned for."""
+"""Shared memory of attention's kernels: every size of head must fit the device."""
 
 from __future__ import annotations
 

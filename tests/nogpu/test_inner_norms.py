@@ -1,4 +1,4 @@
-"""LayerNormalization inside products of halves: which norms the plan joins, and what it computes."""
+"""LayerNormalization inside products of halves: which norms are joined, and the numbers given."""
 
 from __future__ import annotations
 

@@ -69,24 +69,24 @@ class _Work:
     def visit(self, number: int, norm: Dispatch) -> None:
         """Leave out a norm between products, if all that read its rows are some."""
         source, made = dict(norm.reads)["x_buffer"], norm.writes[0][1]
-        writers, readers = self.writers.get(self.root(source)), self.readers.get(self.root(made))
+        readers = self.readers.get(self.root(made), [])
+        writers = self.writers.get(self.root(source), [])
         kept = self.lowered.kept or frozenset()
-        if not _is_plain(norm) or len(writers or ()) != 1 or not readers or self.root(made) in kept:
+        if not _is_plain(norm) or len(writers) != 1 or not readers or self.root(made) in kept:
             return
-        before = self._making(writers[0], norm) if writers else None
-        if before is None:
-            return
-        if not all(self._takes(reader, norm, before) for reader in readers):
+        before = self._making(writers[0], norm)
+        if before is None or not all(self._takes(each, norm, before) for each in readers):
             return  # another reader takes the norm itself
-        products = [self._normed(reader, norm, before) for reader in readers]
-        if all(products):
-            self.chosen[writers[0]], self.chosen[number] = (before,), ()
-            for reader, product in zip(readers, products, strict=True):
-                self.chosen[reader] = (product,)
-                self.nodes[reader] = f"{self.nodes[number]} + {self.nodes[reader]}"
-                for name, value in product.reads:
-                    if name in ("b_buffer", "norm_buffer"):
-                        self.roots[value.name], self.constants[value.name] = value.name, value
+        products = [product for each in readers if (product := self._normed(each, norm, before))]
+        if len(products) < len(readers):
+            return
+        self.chosen[writers[0]], self.chosen[number] = (before,), ()
+        for reader, product in zip(readers, products, strict=True):
+            self.chosen[reader] = (product,)
+            self.nodes[reader] = f"{self.nodes[number]} + {self.nodes[reader]}"
+            for name, value in product.reads:
+                if name in ("b_buffer", "norm_buffer"):
+                    self.roots[value.name], self.constants[value.name] = value.name, value
 
     def _making(self, number: int, norm: Dispatch) -> Dispatch | None:
         """Return the product that makes the rows of a norm, with their moments; None if none is."""
@@ -177,27 +177,32 @@ class _Work:
         The rows are the sums of its columns, and what the norm's bias adds to the results.
         """
         factors = [self.constants.get(self.root(i)) for name, i in norm.reads if name != "x_buffer"]
+        values = [each.constant for each in factors
+                  if each is not None and each.constant is not None]  # fmt: skip
         found = prepack.of_lanes(packed, self.constants)
-        known = [each.constant for each in factors if each is not None]
-        if found is None or len(known) < len(factors) or not all(
-            each is not None and np.isfinite(each).all() for each in known
+        if found is None or len(values) < len(factors) or not all(
+            np.isfinite(each).all() for each in values
         ):
             return None
-        source, unpacked = found
-        largest = float(np.abs(known[0]).max()) or 1.0
-        power = float(2.0 ** np.ceil(np.log2(largest)))
-        names = ", ".join(each.name for each in factors if each is not None)
+        (source, as_matrix), (scale, *biases) = found, values
+        power = float(2.0 ** np.ceil(np.log2(float(np.abs(scale).max()) or 1.0)))
         key = packed.name.removeprefix(source.name)
-        array = constant_cache.derive(("scaled", key), lambda given, scale: prepack.in_lanes(
-            (unpacked(given) * (scale.astype(np.float32) / power)[:, None]).astype(given.dtype)),
-            source.constant, known[0])  # fmt: skip
-        rows = constant_cache.derive(("norm rows", key), lambda given, scaled, *bias: np.stack([
-            scaled.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: unpacked(given).shape[1]],
-            *(each.astype(np.float64) @ unpacked(given).astype(np.float64) for each in bias),
-            *(np.zeros(unpacked(given).shape[1]) for _ in range(1 - len(bias))),
-        ]).astype(np.float32), source.constant, array, *known[1:])  # fmt: skip
+
+        def scaled(given: np.ndarray, factor: np.ndarray) -> np.ndarray:
+            matrix = as_matrix(given) * (factor.astype(np.float32) / power)[:, None]
+            return prepack.in_lanes(matrix.astype(given.dtype))
+
+        def rows(given: np.ndarray, made: np.ndarray, *added: np.ndarray) -> np.ndarray:
+            matrix = as_matrix(given).astype(np.float64)
+            sums = made.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: matrix.shape[1]]
+            moved = sum((each @ matrix for each in added), np.zeros_like(sums))
+            return np.stack([sums, moved]).astype(np.float32)
+
+        array = constant_cache.derive(("scaled", key), scaled, source.constant, scale)
+        beside = constant_cache.derive(("norm", key), rows, source.constant, array, *biases)
+        names = ", ".join(each.name for each in factors if each is not None)
         return (replace(packed, name=f"{packed.name} scaled by {names}", constant=array),
-                TensorInfo(f"{packed.name} sums for {names}", "float32", rows.shape, rows),
+                TensorInfo(f"{packed.name} sums for {names}", "float32", beside.shape, beside),
                 power)  # fmt: skip
 
 
