@@ -16,7 +16,7 @@ import numpy as np
 from vklab import settings
 from vklab.graph import constant_cache
 from vklab.plan.lowering import Lowered
-from vklab.plan.tuning import prepack
+from vklab.plan.tuning import precision, prepack
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
@@ -24,6 +24,7 @@ __all__ = ["join"]
 # Moments of a row that an invocation has, and buffers that every device can bind beside others.
 MOST_MOMENTS, MOST_BUFFERS = 8, 8
 KERNEL, NORM = "matmul_registers", "normalize_registers"
+LANES = precision.LANES
 
 # For each dispatch before tuning, those that were chosen for it.
 Chosen = list[tuple[Dispatch, ...]]
@@ -95,10 +96,12 @@ class _Work:
         if product is None or product.epilogue is None or product.epilogue.target is not None:
             return None
         (rows, columns), made = _sizes(product), product.writes[0][1]
-        width = int(dict(product.constants)["TILE_N"])
+        tile = int(dict(product.constants)["TILE_N"])
+        width = tile & -tile  # neighbours add up what they have: a power of two
         is_whole = (self.root(made), made.count) == (self.root(source), source.count)
         if (not is_whole or source.name in self.lowered.slices or made.dtype != "float16"
-                or (rows, columns) != (push["rows"], push["columns"]) or columns % width):
+                or (rows, columns) != (push["rows"], push["columns"])
+                or columns % tile or width > 4 * LANES):
             return None
         if ("MOMENTS", "1") in product.defines:
             return product
@@ -123,7 +126,8 @@ class _Work:
         constants, root = dict(product.constants), self.root(norm.writes[0][1])
         a = dict(product.reads)["a_buffer"]
         others = (*(i for name, i in product.reads if name != "a_buffer"), *_fused(product))
-        sharing = int(constants["WORKGROUP"]) // int(constants["TILE_M"])
+        shares = int(constants["WORKGROUP"]) // int(constants["TILE_M"])
+        sharing = min(1 << shares.bit_length() - 1, LANES) if shares else 0
         return (
             root not in {self.root(i) for i in others} and self.root(a) == root
             and a.name not in self.lowered.slices and push["alpha"] == 1
