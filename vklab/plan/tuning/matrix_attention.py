@@ -18,7 +18,7 @@ KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 # Columns of results of all subgroups that attention_direct keeps in shared memory at a time.
-PASS = 512
+PASS = 256
 # Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
 # those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
 LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
