@@ -49,8 +49,11 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
             code.in_place.append(binding)
     kinds = [ELEMENTS[operand.dtype].value for operand in work.operands]
     parameters = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
-    body = [codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
-            *codegen.steps(code, work, names, raw=False)]  # fmt: skip
+    own = native and rounding.stays_half(work, 0)
+    names[0] = "own" if own else "value"
+    body = ["    half own = half(value);" if own else
+            codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
+            *codegen.steps(code, work, names, raw=False, stored=["own"] if own else ())]  # fmt: skip
     storage, _, store = dtypes.type_defines("Y", result.dtype)
     place = codegen.offset(code, work, work.target) if work.target else "element"
     code.defines |= dict((storage, store))
