@@ -53,7 +53,7 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
     names[0] = "own" if own else "value"
     body = ["    half own = half(value);" if own else
             codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
-            *codegen.steps(code, work, names, raw=False, stored=["own"] if own else ())]  # fmt: skip
+            *codegen.steps(code, work, names, False, ["own"] if own else ())]  # fmt: skip
     storage, _, store = dtypes.type_defines("Y", result.dtype)
     place = codegen.offset(code, work, work.target) if work.target else "element"
     code.defines |= dict((storage, store))
