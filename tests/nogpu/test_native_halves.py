@@ -78,6 +78,11 @@ def test_a_result_that_stays_a_half_until_it_is_stored_is_rounded_by_conversions
     assert epilogue((add,), native=False).count("narrow_half(") == 2
 
 
+def test_a_result_that_is_only_moved_is_rounded_where_it_is_stored():
+    made = epilogue((Formula("a", (0,), (), "float16"),))
+    assert "narrow_half" not in made and "return value;" in made
+
+
 @pytest.mark.parametrize("formulas", [
     (Formula("onnx::exp(a)", (0,), (), "float16"),
      Formula("onnx::add(a, b)", (2, 1), (), "float16")),

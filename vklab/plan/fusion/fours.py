@@ -51,9 +51,11 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
     parameters = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
     own = native and rounding.stays_half(work, 0)
     names[0] = "own" if own else "value"
-    body = ["    half own = half(value);" if own else
-            codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
-            *codegen.steps(code, work, names, False, ["own"] if own else ())]  # fmt: skip
+    body = codegen.steps(code, work, names, False, ["own"] if own else ())
+    if own:
+        body.insert(0, "    half own = half(value);")
+    elif names[-1] != "value":  # a result that is only moved is rounded when it is stored
+        body.insert(0, codegen.rounded(code, "value", "value", work.operands[0].dtype, False))
     storage, _, store = dtypes.type_defines("Y", result.dtype)
     place = codegen.offset(code, work, work.target) if work.target else "element"
     code.defines |= dict((storage, store))
