@@ -73,13 +73,10 @@ def test_the_plan_has_what_the_kernel_needs_to_normalise():
     proto, known = block()
     plan = planned(proto)
     (_,), (after,), _ = joined(plan)
-    packed, beside = (
+    packed, (sums, added) = (
         plan.chunks[0].constants[dict(after.reads)[name].name].constant
         for name in ("b_buffer", "norm_buffer"))  # fmt: skip
     weight = packed.transpose(0, 3, 4, 1, 2).reshape(WIDE, INNER).astype(np.float64)
-    sums, added, scale, bias = np.split(beside, [INNER, 2 * INNER, 2 * INNER + WIDE])
-    np.testing.assert_allclose(scale, known["g"], rtol=1e-3)
-    np.testing.assert_allclose(bias, known["b"], rtol=1e-3)
     assert 0.5 < np.abs(known["g"]).max() / dict(after.push)["alpha"] <= 1
     s = (random_array((ROWS, WIDE), 7) + 5).astype(np.float16).astype(np.float64)
     mean, deviation = s.mean(-1, keepdims=True), np.sqrt(s.var(-1, keepdims=True) + 1e-5)
@@ -99,33 +96,13 @@ def test_elsewhere_the_norm_stays(case):
 
 @pytest.mark.parametrize(("change", "reason"), [
     ({"outputs": ("y", "h")}, "an output"),
+    ({"more": (NODE("Relu", ["h"], ["z"]),), "outputs": ("y", "z")}, "another reader"),
     ({"wide": 72}, "columns that are no whole tiles"),
     ({"axis": 0}, "a norm over two axes"),
 ], ids=lambda each: each if isinstance(each, str) else "")  # fmt: skip
 def test_other_norms_stay(change, reason):
     made, read, norms = joined(planned(block(**change)[0]))
     assert not made and not read and norms, reason
-
-
-def test_the_first_product_writes_the_norm_for_later_readers():
-    after = (NODE("Relu", ["h"], ["z"]),)
-    plan = planned(block(more=after, outputs=("y", "z"))[0])
-    (_,), (product,), norms = joined(plan)
-    assert not norms and ("KEEP", "1") in product.defines
-    kept = dict(product.writes)["normal_buffer"]
-    reader = next(each for each in plan.dispatches[plan.dispatches.index(product) + 1 :]
-                  if kept.name in {info.name for _, info in each.reads})  # fmt: skip
-    assert reader.kernel == "pointwise" or reader.kernel == "elementwise"
-
-
-def test_a_reader_before_the_products_keeps_the_norm():
-    proto, _ = block(more=(NODE("Relu", ["h"], ["z"]),), outputs=("y", "z"))
-    nodes = list(proto.graph.node)
-    nodes.insert(3, nodes.pop())
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    made, read, norms = joined(planned(proto))
-    assert not made and not read and len(norms) == 1
 
 
 def test_all_products_of_the_rows_have_the_norm_inside():

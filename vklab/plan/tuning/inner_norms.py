@@ -68,31 +68,26 @@ class _Work:
         return self.roots.get(value.name, value.name)
 
     def visit(self, number: int, norm: Dispatch) -> None:
-        """Leave out a norm between products; the first of those after it serves other readers."""
+        """Leave out a norm between products, if all that read its rows are some."""
         source, made = dict(norm.reads)["x_buffer"], norm.writes[0][1]
         readers = self.readers.get(self.root(made), [])
         writers = self.writers.get(self.root(source), [])
-        if not _is_plain(norm) or len(writers) != 1 or made.name in self.lowered.slices:
+        kept = self.lowered.kept or frozenset()
+        if not _is_plain(norm) or len(writers) != 1 or not readers or self.root(made) in kept:
             return
         before = self._making(writers[0], norm)
-        taking = [each for each in readers if before and self._takes(each, norm, before)]
-        others = [each for each in readers if each not in taking]
-        if before is None or not taking or min(others, default=len(self.chosen)) < taking[0]:
-            return
-        kept = made if others or self.root(made) in (self.lowered.kept or ()) else None
-        wanted = [kept, *[None] * len(taking[1:])]
-        products = [self._normed(*each, norm, before) for each in zip(taking, wanted, strict=True)]
-        found = [each for each in products if each is not None]
-        if len(found) < len(products):
+        if before is None or not all(self._takes(each, norm, before) for each in readers):
+            return  # another reader takes the norm itself
+        products = [product for each in readers if (product := self._normed(each, norm, before))]
+        if len(products) < len(readers):
             return
         self.chosen[writers[0]], self.chosen[number] = (before,), ()
-        for reader, product in zip(taking, found, strict=True):
+        for reader, product in zip(readers, products, strict=True):
             self.chosen[reader] = (product,)
             self.nodes[reader] = f"{self.nodes[number]} + {self.nodes[reader]}"
             for name, value in product.reads:
                 if name in ("b_buffer", "norm_buffer"):
                     self.roots[value.name], self.constants[value.name] = value.name, value
-        self.writers[self.root(made)] = taking[:1]
 
     def _making(self, number: int, norm: Dispatch) -> Dispatch | None:
         """Return the product that makes the rows of a norm, with their moments; None if none is."""
@@ -141,14 +136,11 @@ class _Work:
             and _moments(before).dims[1] <= MOST_MOMENTS * sharing
         )  # fmt: skip
 
-    def _normed(
-        self, number: int, kept: TensorInfo | None, norm: Dispatch, before: Dispatch
-    ) -> Dispatch | None:
+    def _normed(self, number: int, norm: Dispatch, before: Dispatch) -> Dispatch | None:
         """Return a product with the norm inside; None if the norm's factors are not known.
 
         Args:
             number: the number of the product.
-            kept: the norm's result, if the product must write it for others.
             norm: the norm.
             before: the product that writes the moments of the rows.
         """
@@ -164,8 +156,7 @@ class _Work:
         return self._bound(replace(
             product, push=tuple(numbers.items()), flops=product.flops + norm.flops,
             reads=(*named, ("given_buffer", moments), ("norm_buffer", rows)),
-            writes=(*product.writes, *((("normal_buffer", kept),) if kept else ())),
-            defines=(*product.defines, ("NORM", "1"), ("KEEP", str(int(kept is not None)))))
+            defines=(*product.defines, ("NORM", "1")))
         )  # fmt: skip
 
     def _product(self, number: int) -> Dispatch | None:
@@ -209,8 +200,7 @@ class _Work:
             matrix = as_matrix(given).astype(np.float64)
             sums = made.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: matrix.shape[1]]
             moved = sum((each @ matrix for each in added), np.zeros_like(sums))
-            shift = sum(added, np.zeros(len(matrix)))
-            return np.concatenate([sums, moved, scale, shift]).astype(np.float32)
+            return np.stack([sums, moved]).astype(np.float32)
 
         array = constant_cache.derive(("scaled", key), scaled, source.constant, scale)
         beside = constant_cache.derive(("norm", key), rows, source.constant, array, *biases)
