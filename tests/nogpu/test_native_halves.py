@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_device import fake_device
 
-from vklab.plan.fusion import codegen, rounding
+from vklab.plan.fusion import codegen, fours, rounding
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
 HALF = TensorInfo("x", "float16", (8,))
@@ -58,3 +58,38 @@ def test_devices_must_round_exactly():
     assert not rounding.has_halves(fake_device(features=features))
     assert not rounding.has_halves(fake_device({"exactFloat16": 1}))
     assert rounding.has_halves(fake_device({"exactFloat16": 1}, features=features))
+
+
+def epilogue(formulas, native=True):
+    """Return the Slang by which a product stores four halves, with one more operand."""
+    view = StridedView((1,))
+    operands = (Operand(HALF, "float16", view), Operand(HALF, "float16", view))
+    return fours.emit(Dispatch(
+        "matmul_registers", (), (("y_buffer", TensorInfo("y", "float16", (8,))),), (1, 1, 1),
+        defines=(rounding.DEFINE,) if native else (),
+        epilogue=Pointwise((8,), operands, formulas))).fragment  # fmt: skip
+
+
+def test_a_result_that_stays_a_half_until_it_is_stored_is_rounded_by_conversions():
+    add = Formula("onnx::add(a, b)", (0, 1), (), "float16")
+    made = epilogue((add, Formula("onnx::gelu(a)", (2,), (), "float16")))
+    assert "narrow_half" not in made and "half own = half(value);" in made
+    assert "= half(onnx::gelu(float(" in made
+    assert epilogue((add,), native=False).count("narrow_half(") == 2
+
+
+def test_a_result_that_is_only_moved_is_rounded_where_it_is_stored():
+    made = epilogue((Formula("a", (0,), (), "float16"),))
+    assert "narrow_half" not in made and "return value;" in made
+
+
+@pytest.mark.parametrize("formulas", [
+    (Formula("onnx::exp(a)", (0,), (), "float16"),
+     Formula("onnx::add(a, b)", (2, 1), (), "float16")),
+    (Formula("onnx::add(a, b)", (0, 1), (), "float16"),
+     Formula("onnx::exp(a)", (0,), (), "float16"),
+     Formula("onnx::mul(a, b)", (2, 3), (), "float16")),
+], ids=["first", "second"])  # fmt: skip
+def test_a_half_that_another_formula_reads_as_a_float_is_rounded_by_its_bits(formulas):
+    made = epilogue(formulas)
+    assert "value = narrow_half(value);" in made and "half own" not in made

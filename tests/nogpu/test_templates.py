@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from fake_device import fake_device
+from matrix_gpu import NVIDIA
 from onnx import helper
 from small_models import DATA, model, random_array, value
 
@@ -150,6 +151,24 @@ def test_plans_from_templates_do_the_work_of_full_plans(name):
         made = planner.fast(**sizes)
         assert work(made) == work(planner.full(**sizes)), sizes
     assert len(planner.made) <= most
+
+
+def test_norms_inside_products_are_in_templates():
+    nodes = [NODE("MatMul", ["x", "w"], ["p"]), NODE("Add", ["p", "x"], ["s"]),
+             NODE("LayerNormalization", ["s", "g", "g"], ["h"]),
+             NODE("MatMul", ["h", "w"], ["y"])]  # fmt: skip
+    constants = {"w": random_array((64, 64), 1), "g": random_array((64,), 2)}
+    with settings.settings(VARIANT="registers"):
+        planner = Planner(model(nodes, [value("x", ("n", 64))], ["y"], constants), {"n": 300},
+                          NVIDIA)  # fmt: skip
+        options = Options(dtype="float16", upper_bounds={"n": 300})
+        planner.start = dataclasses.replace(planner.start, options=options)
+        for count in range(40, 46):
+            made = planner.fast(n=count)
+            assert work(made) == work(planner.full(n=count))
+            assert [each.kernel for each in made.dispatches[-2:]] == ["matmul_registers"] * 2
+            assert ("NORM", "1") in made.dispatches[-1].defines
+    assert planner.made == ["traced"]
 
 
 @pytest.mark.parametrize("switch", ["DISABLE_FUSION", "DISABLE_ALIASING", "DISABLE_DIRECT_IO",

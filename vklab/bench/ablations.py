@@ -43,6 +43,7 @@ _ON_GPUS = {
     "attention of few keys": "direct",
     "tiles": "tiled,tiled_last",
     "results in fours": "fours",
+    "norms in products": "inner_norms",
     "shared sums": "sliced",
     "split sums": "split_sums",
     "one and few rows": "one_row,rows_at_once,few_rows",

@@ -31,6 +31,7 @@ class Lowered:
     value; `trims` cut outputs whose true size is known only after the run; `slices` maps a slice of
     a root to its first element; `layers` gives each dispatch a growing number: dispatches of one
     layer have no barrier between them and may run concurrently. Empty: one dispatch a layer.
+    `kept` are the roots that must stay in memory, where fusion has found them.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -40,6 +41,7 @@ class Lowered:
     trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
     slices: dict[str, int] = field(default_factory=dict)
     layers: tuple[int, ...] = ()
+    kept: frozenset[str] | None = None
 
     @property
     def times(self) -> Sequence[tuple[int, int]]:
@@ -141,9 +143,8 @@ def with_exact_division(lowered: Lowered, info: DeviceInfo) -> Lowered:
 def _exact(dispatch: Dispatch) -> Dispatch:
     work = dispatch.pointwise
     plain, exact = "onnx::div(a, b)", "onnx::exact_div(a, b)"
-    if work is None or [f.text for f in work.formulas] != [plain] or (
-        ("A_LOAD", "float") not in dispatch.defines
-    ):
+    in_float32 = ("A_LOAD", "float") in dispatch.defines
+    if work is None or not in_float32 or [f.text for f in work.formulas] != [plain]:
         return dispatch
     return replace(
         dispatch,

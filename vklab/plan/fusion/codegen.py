@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -234,7 +234,9 @@ def _load(code: Function, work: Pointwise, operand: Operand, name: str, raw: boo
     return value
 
 
-def steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
+def steps(
+    code: Function, work: Pointwise, names: list[str], raw: bool, stored: Collection[str] = ()
+) -> list[str]:
     """Return the lines of all formulas; the name of each result is appended to `names`.
 
     Args:
@@ -242,8 +244,9 @@ def steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[
         work: the description.
         names: the names of its operands.
         raw: whether elements are moved without a change of their bits.
+        stored: the names that are halves already, where the result is only stored.
     """
-    halves: set[str] = set()  # the names of values that are halves, not floats
+    halves = set(stored)  # the names of values that are halves, not floats
     lines = ["    round_halves_to_even();"] if code.native else []
     many = not _pushed(work)
     for formula in work.formulas:
@@ -258,16 +261,15 @@ def steps(code: Function, work: Pointwise, names: list[str], raw: bool) -> list[
         name = f"{code.prefix}t{len(lines)}"
         if raw:
             lines.append(f"    let {name} = {call};")
-        elif native:
-            lines.append(f"    half {name} = {call};")
+        elif native or (stored and rounding.stays_half(work, len(names))):
+            lines.append(f"    half {name} = {call if native else f'half({call})'};")
             halves.add(name)
         elif rounding.is_representable(work, formula):
             lines.append(f"    float {name} = {call};")
         else:
             lines.append(rounded(code, name, call, formula.dtype, declare=True))
         names.append(name)
-    if names[-1] in halves:
-        names[-1] = f"float({names[-1]})"
+    names[-1] = f"float({names[-1]})" if names[-1] in halves else names[-1]
     return lines
 
 

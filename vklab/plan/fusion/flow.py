@@ -179,7 +179,7 @@ class Flow:
             self._lowered,
             dispatches=tuple(d for _, d in self.alive()),
             nodes=tuple(_label(self.nodes[number]) for number in left),
-            roots=self.roots, slices=self.slices,
+            roots=self.roots, slices=self.slices, kept=frozenset(self.kept),
         )  # fmt: skip
 
 

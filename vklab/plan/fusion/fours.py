@@ -49,8 +49,13 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
             code.in_place.append(binding)
     kinds = [ELEMENTS[operand.dtype].value for operand in work.operands]
     parameters = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
-    body = [codegen.rounded(code, "value", "value", work.operands[0].dtype, declare=False),
-            *codegen.steps(code, work, names, raw=False)]  # fmt: skip
+    own = native and rounding.stays_half(work, 0)
+    names[0] = "own" if own else "value"
+    body = codegen.steps(code, work, names, False, ["own"] if own else ())
+    if own:
+        body.insert(0, "    half own = half(value);")
+    elif names[-1] != "value":  # a result that is only moved is rounded when it is stored
+        body.insert(0, codegen.rounded(code, "value", "value", work.operands[0].dtype, False))
     storage, _, store = dtypes.type_defines("Y", result.dtype)
     place = codegen.offset(code, work, work.target) if work.target else "element"
     code.defines |= dict((storage, store))
@@ -66,9 +71,9 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
           else ["    return 0;"]), "}",
         f"{ELEMENTS[work.formulas[-1].dtype].value} one_fused({parameters}) {{", *body,
         f"    return {names[-1]};", "}",
-        f"void store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
+        f"vector<Y, 4> store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
         *code.indices, "    vector<Y, 4> four;",
         f"    [unroll] for (uint j = 0; j < 4; ++j) four[j] = Y(Y_STORE({call}));",
-        f"    y_buffer[({place}) / 4] = four;", "}",
+        f"    y_buffer[({place}) / 4] = four;", "    return four;", "}",
     ]  # fmt: skip
     return code

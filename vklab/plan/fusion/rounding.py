@@ -15,7 +15,7 @@ from vklab.ops.dtypes import ELEMENTS
 from vklab.types import DeviceInfo, Dispatch, Formula, Pointwise
 
 __all__ = ["DEFINE", "has_halves", "is_native", "is_representable", "kept", "plain", "rounded",
-           "words", "works"]  # fmt: skip
+           "stays_half", "words", "works"]  # fmt: skip
 
 # A kernel whose text computes in halves; `shader.exact` then requires rounding to even of it.
 DEFINE = ("HALVES", "1")
@@ -60,6 +60,15 @@ def is_native(work: Pointwise, formula: Formula) -> bool:
 def is_representable(work: Pointwise, formula: Formula) -> bool:
     """Tell whether a formula's results need no rounding, because its arguments were rounded."""
     return formula.text in REPRESENTABLE and _are_halves(work, formula)
+
+
+def stays_half(work: Pointwise, number: int) -> bool:
+    """Tell whether a value is a half that only formulas of halves read, or that none reads.
+
+    Rounded by a conversion, it has no way back to a float that a driver could cut short.
+    """
+    readers = [formula for formula in work.formulas if number in formula.arguments]
+    return _dtype(work, number) == "float16" and all(is_native(work, each) for each in readers)
 
 
 def _are_halves(work: Pointwise, formula: Formula) -> bool:

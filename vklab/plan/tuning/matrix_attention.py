@@ -12,11 +12,13 @@ from vklab import settings
 from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose"]
+__all__ = ["RULES", "choose", "direct_bytes", "through_memory"]
 
 KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
+# Columns of results of all subgroups that attention_direct keeps in shared memory at a time.
+PASS = 256
 # Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
 # those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
 LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
@@ -47,10 +49,10 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
     layout = _layout(info)
-    if layout and (direct := _direct(dispatch, push, size, value_size)):
+    if layout and (direct := _direct(dispatch, push, (size, value_size), info)):
         return direct
     made = _in_registers(push, size, value_size, info) if layout else None
-    made = made or _through_memory(one, size, value_size, info)
+    made = made or through_memory(one, size, value_size, info)
     if made is None:
         return dispatch
     (count, keys, rows, *room), (_, *grid) = made, dispatch.workgroups
@@ -69,14 +71,24 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
 
 
 def _direct(
-    dispatch: Dispatch, push: dict[str, Any], size: int, value_size: int
+    dispatch: Dispatch, push: dict[str, Any], sizes: tuple[int, int], info: DeviceInfo
 ) -> Dispatch | None:
     """Return attention whose subgroups read keys and values straight from memory.
 
     Returns None for many keys, which workgroups read once for all of their queries.
+
+    Args:
+        dispatch: attention by the kernel that runs everywhere.
+        push: its push constants.
+        sizes: the elements of a row of keys, and of values.
+        info: the device.
     """
-    fitting = (each for each in tiles.ATTENTION_DIRECT if max(size, value_size) <= each[0]
-               and push["columns"] <= each[1] and not (size % 32 or value_size % 64))  # fmt: skip
+    size, value_size = sizes
+    room = info.limit("maxComputeSharedMemorySize")
+    fitting = (each for each in tiles.ATTENTION_DIRECT
+               if max(sizes) <= each[0] and push["columns"] <= each[1]
+               and not (size % 32 or value_size % 64)
+               and direct_bytes(each[2], value_size) <= room)  # fmt: skip
     found = next(fitting, None)
     if found is None or "direct" in settings.names("DISABLE_PASSES"):
         return None
@@ -87,6 +99,12 @@ def _direct(
         workgroups=(-(-push["queries"] // 16), *dispatch.workgroups[1:]),
         defines=(*dispatch.defines, matrix_products.wide(dispatch, value_size, fused=True)),
     )  # fmt: skip
+
+
+def direct_bytes(subgroups: int, value_size: int) -> int:
+    """Return the shared memory of a workgroup of attention_direct: results, rows, and a check."""
+    passes = -(-subgroups * value_size // PASS)
+    return 64 * subgroups * value_size // passes + 12 * 16 * subgroups + 6 * 16 * 16
 
 
 def _layout(info: DeviceInfo) -> list[tuple[str, int]]:
@@ -108,10 +126,17 @@ def _in_registers(
     return None
 
 
-def _through_memory(
+def through_memory(
     one: CooperativeMatrix, size: int, value_size: int, info: DeviceInfo
 ) -> tuple[int, int, int] | None:
-    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory."""
+    """Return the subgroups, the keys of a step, and 1, for scores that pass through memory.
+
+    Args:
+        one: the matrices of one instruction.
+        size: the elements of a row of keys.
+        value_size: the elements of a row of values.
+        info: the device.
+    """
     lanes = info.subgroup_size
     for count, keys in tiles.ATTENTION:
         rows = count * one.m

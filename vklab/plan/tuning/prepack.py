@@ -7,7 +7,7 @@ value; `fill` computes the values that a finished plan reads, once for all plans
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["along_k", "as_given", "by_filter", "by_fours", "by_lane", "chunk", "fill",
-           "in_chunks", "in_wide_rows", "turned"]  # fmt: skip
+           "in_chunks", "in_lanes", "in_wide_rows", "of_lanes", "turned"]  # fmt: skip
 
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
@@ -80,13 +80,11 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
         source = constants[words[1]].constant
         assert source is not None
         return replace(read, constant=constant_cache.derive("by filter", _pieces, source))
-    lanes = _BY_LANE.fullmatch(read.name)
-    if lanes and read.constant is None and lanes[1] in constants:
-        source = constants[lanes[1]].constant
-        assert source is not None
-        rows, columns, along = int(lanes[2]), int(lanes[3]), lanes[4] == "n"
-        array = constant_cache.derive((read.name[len(lanes[1]):],), lambda given: _eights(
-            given.reshape(rows, columns) if along else given.reshape(columns, rows).T), source)
+    found = of_lanes(read, constants)
+    if found and read.constant is None:
+        (weight, as_matrix), key = found, (read.name.removeprefix(found[0].name),)
+        array = constant_cache.derive(key, lambda given: in_lanes(as_matrix(given)),
+                                      weight.constant)  # fmt: skip
         return replace(read, constant=array)
     match = _NAME.fullmatch(read.name)
     source = constants[match[1]].constant if match and match[1] in constants else None
@@ -150,7 +148,21 @@ def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> Tensor
     return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8))
 
 
-def _eights(matrix: np.ndarray) -> np.ndarray:
+def of_lanes(
+    read: TensorInfo, constants: Mapping[str, TensorInfo]
+) -> tuple[Any, Callable[[np.ndarray], np.ndarray]] | None:
+    """Return the weight that `by_lane` has named, and what makes a matrix [k, n] of its value."""
+    lanes = _BY_LANE.fullmatch(read.name)
+    source = constants.get(lanes[1]) if lanes else None
+    if lanes is None or source is None or source.constant is None:
+        return None
+    rows, columns, along = int(lanes[2]), int(lanes[3]), lanes[4] == "n"
+    return source, lambda given: (
+        given.reshape(rows, columns) if along else given.reshape(columns, rows).T)
+
+
+def in_lanes(matrix: np.ndarray) -> np.ndarray:
+    """Return a matrix [k, n] in the layout of `by_lane`, padded with zeros."""
     k, n = matrix.shape
     padded = np.pad(matrix, ((0, -k % 32), (0, -n % 8)))
     pieces = padded.reshape(-(-k // 32), 4, 8, -(-n // 8), 8)

@@ -135,11 +135,13 @@ def _in_fours(dispatch: Dispatch, columns: int) -> bool:
 
 
 def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
+    """Return the tiles whose sums, and moments of whose rows, fit the shared memory."""
     room, lanes = (info.limit(name) for name in
                    ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
     return [each for each in choices
             if each.blocks * each.slices * LANES <= lanes
-            and each.slices * (each.m // each.rows * SIDE) * (each.n + 8) * 4 <= room]  # fmt: skip
+            and each.slices * (each.m // each.rows * SIDE) * (each.n + 8) * 4 + 8 * each.m
+            <= room]  # fmt: skip
 
 
 def _is_sooner(

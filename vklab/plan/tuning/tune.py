@@ -8,7 +8,7 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
+from vklab.plan.tuning import inner_norms, prepack, split_blocks, split_ranges, variants, winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -42,21 +42,22 @@ def tune(
 
     each = [choose(dispatch) for dispatch in lowered.dispatches]
     given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
-    roots, constants = dict(lowered.roots), dict(lowered.constants)
     for number, dispatch in enumerate(lowered.dispatches):
         own = {read.name for chosen in each[number] for _, read in chosen.reads}
         if any(read.name in given - own for _, read in dispatch.reads):
             # another dispatch reads this weight as it is: no device should hold it twice
             each[number] = choose(prepack.as_given(dispatch))
-        for chosen in each[number]:
-            for _, written in chosen.writes:
-                roots.setdefault(written.name, written.name)
-            for _, read in chosen.reads:
-                fills = (each.fill for each in (prepack, split_blocks, winograd))
-                made = None if read.name in roots else next(
-                    filter(None, (fill(read, constants) for fill in fills)), None)
-                if made is not None:
-                    roots[made.name], constants[made.name] = made.name, made
+    lowered = inner_norms.join(each, lowered, info)
+    roots, constants = dict(lowered.roots), dict(lowered.constants)
+    for chosen in (dispatch for pieces in each for dispatch in pieces):
+        for _, written in chosen.writes:
+            roots.setdefault(written.name, written.name)
+        for _, read in chosen.reads:
+            fills = (module.fill for module in (prepack, split_blocks, winograd))
+            made = None if read.name in roots else next(
+                filter(None, (fill(read, constants) for fill in fills)), None)
+            if made is not None:
+                roots[made.name], constants[made.name] = made.name, made
     named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
                    for dispatch in chosen), lowered.roots)  # fmt: skip
     return replace(
