@@ -70,8 +70,8 @@ def measure(
     console.say(str(info), "bold")
     roof = f"; roof: share of {known.bytes_per_s / 1e9:,.0f} GB/s" if known.bytes_per_s else ""
     console.say(f"a prompt of {lengths.prompt}, then {lengths.generate} tokens, after as many as "
-                f"depth says{roof}; products: the time of the layers' products alone over that of the "
-                f"prompt; host us: with the likeliest token / the slowest sampler; load: "
+                "depth says; products: the time of the layers' products alone over that of the "
+                f"prompt{roof}; host us: with the likeliest token / the slowest sampler; load: "
                 "first / with all kernels there, then the host's memory for that", "dim")
     console.table("", HEADERS, list(map(_cells, rows)), " ".join(HEADERS[3:]), "model type runner")
 

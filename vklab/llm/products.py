@@ -1,4 +1,4 @@
-"""The products of a language model by themselves: one graph for each shape and format of a matrix.
+"""Graphs of the products of a language model, one for each shape and format of its matrices.
 
 Visited by lab 19.
 """
