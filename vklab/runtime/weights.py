@@ -138,9 +138,8 @@ class SessionWeights:
             made = self._upload({_key(a): a for n, a in arrays.items() if n not in resident})
             buffers: dict[str, tuple[Buffer, int]] = {}
             for arena, array in arrays.items():
-                entry = resident.get(arena) or made[_key(array)]
+                self._cache.latest[id(array)] = entry = resident.get(arena) or made[_key(array)]
                 entry.note(array)
-                self._cache.latest[id(array)] = entry
                 buffers[arena] = entry.buffer, entry.offset_bytes
             self.count(buffers, 1)
         return WeightRef(self, buffers)
