@@ -31,6 +31,8 @@ FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
 MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
+# Bytes of rows of A as floats that a workgroup keeps in shared memory, and its share of all there is.
+MOST_SHARED, SHARE = 32 << 10, 0.9
 # The most invocations of a workgroup; eights of A that an invocation fetches at once.
 WORKGROUP, MOST_AHEAD = 1024, 4
 
@@ -41,7 +43,7 @@ class Sizes(NamedTuple):
     Attributes:
         workgroup: the invocations of a workgroup, whole subgroups.
         at_once: the rows, or with a gate pairs of rows, that a subgroup multiplies at once.
-        tiles: how often a subgroup does that; 1 with matvec_floats.
+        tiles: how often a subgroup does that.
         depth: the steps along a row that a lane has fetched before it needs them.
     """
 
@@ -81,6 +83,8 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     sizes = {"K": k, "ROWS": rows, "SUBGROUP": lanes}
     if nbits:
         sizes["BLOCK"] = push["block"]
+    if name in FLOATS:
+        sizes["SHARED"] = int(_is_shared(4 * rows * k, info))
     made = replace(
         dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
@@ -156,6 +160,12 @@ def _rows(m: int, k: int, is_float: bool, info: DeviceInfo) -> int:
     return min(rows, left // (CODE_BYTES * k + GROUP_BYTES * k // GROUP))
 
 
+def _is_shared(size_bytes: int, info: DeviceInfo) -> bool:
+    """Tell whether rows of A as floats are brought to shared memory; not if switched off."""
+    most = min(MOST_SHARED, info.limit("maxComputeSharedMemorySize") * SHARE)
+    return size_bytes <= most and "shared_floats" not in settings.names("DISABLE_PASSES")
+
+
 def sized(dispatch: Dispatch, sizes: Sizes) -> Dispatch:
     """Return a dispatch of KERNELS with other sizes, and the workgroups that they need.
 
@@ -164,10 +174,10 @@ def sized(dispatch: Dispatch, sizes: Sizes) -> Dispatch:
         sizes: how its work is shared.
     """
     push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
-    constants |= {"WORKGROUP": sizes.workgroup, "AT_ONCE": sizes.at_once, "DEPTH": sizes.depth}
+    constants |= {"WORKGROUP": sizes.workgroup, "AT_ONCE": sizes.at_once, "DEPTH": sizes.depth,
+                  "TILES": sizes.tiles}  # fmt: skip
     if dispatch.kernel == "matvec_units":
-        eights = -(-constants["K"] // (8 * sizes.workgroup))
-        constants |= {"TILES": sizes.tiles, "AHEAD": min(eights, MOST_AHEAD)}
+        constants["AHEAD"] = min(-(-constants["K"] // (8 * sizes.workgroup)), MOST_AHEAD)
     each = sizes.workgroup // constants["SUBGROUP"] * sizes.at_once * sizes.tiles
     x, y, _ = registry.grid(-(-push["n"] // each))
     return replace(dispatch, constants=tuple(constants.items()),
