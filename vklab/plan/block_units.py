@@ -31,7 +31,7 @@ FLOATS = {"F16": 8, "BF16": 8, "F32": 4}  # elements of sixteen bytes
 OPERATIONS = frozenset({"arithmetic", "shuffle"})
 # Rows of A that share the weights; their codes, scales and sums lie in shared memory.
 MOST_ROWS, CODE_BYTES, GROUP_BYTES = 4, 1, 16
-# Bytes of rows of A as floats that a workgroup keeps in shared memory, and its share of all there is.
+# Bytes of rows of A as floats that a workgroup keeps in shared memory, and their share of it.
 MOST_SHARED, SHARE = 32 << 10, 0.9
 # The most invocations of a workgroup; eights of A that an invocation fetches at once.
 WORKGROUP, MOST_AHEAD = 1024, 4
