@@ -59,6 +59,7 @@ def _resized(
         info: the device.
         tuned: the choices that were measured on this device.
     """
+    dispatch = block_units.shared(dispatch, info)
     push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
     problem = problems.of(dispatch, (push["m"], push["n"], constants["K"], 1)) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
