@@ -69,13 +69,17 @@ def test_both_runners_have_rows(tmp_path, device_index, capsys):
     assert set(first["samplers"]) == set(language_runs.SAMPLERS)
     assert first["load_s"] > 0 and first["first_token_s"] > 0 and first["reload_s"] > 0
     assert first["load_staging_bytes"] < 64 << 20
+    shares = [row["products_us"] and row["products_us"] * 1e-6 / (9 / row["prompt_per_s"])
+              for row in rows]  # fmt: skip
+    assert first["products_us"] > 0 and first["products_share"] == pytest.approx(shares[0])
+    assert shares[1:] == [None] * (len(rows) - 1), "once for each model"
     turns = (1, 3, 1002, 1004) if on_cpu else (1, 2)
     assert rows[2]["prompt_per_s"] == sum(turns[:2]) / 2
     assert [row["decode_per_s"] for row in rows[2:4]] == [0.5, 2.5]
     assert not on_cpu or rows[4]["prompt_per_s"] == 1003
     assert cli.main([*asked[:-2], "--cache", "F32"]) == 0
     shown = capsys.readouterr().out
-    assert "decode t/s" in shown and "Q4_K_M" in shown
+    assert "decode t/s" in shown and "products" in shown and "Q4_K_M" in shown
 
 
 @pytest.mark.full

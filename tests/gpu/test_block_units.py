@@ -17,6 +17,7 @@ from vklab import settings
 from vklab.graph.graph import Graph, Node
 from vklab.ops.blocks import FORMATS
 from vklab.plan import block_units
+from vklab.plan.tuning import block_sizes
 from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo, TensorInfo
@@ -219,3 +220,22 @@ def test_products_of_bits_use_the_same_kernel(kind, device):
         exact, kernels = run(graph, device, x)
     assert kernels == ["matmul_nbits"]
     check(exact - added, x, weights, True)
+
+
+@pytest.mark.parametrize("sizes", seeds((64, 1, 2, 2), (32, 2, 1, 4), (128, 1, 4, 1),
+                                        (64, 2, 2, 2)))
+@pytest.mark.parametrize("left_out", seeds("", "shared_floats"))
+@pytest.mark.parametrize("count", seeds(1, 3))
+def test_floats_by_other_shares_of_the_work(sizes, left_out, count, device, monkeypatch):
+    monkeypatch.setattr(block_sizes, "_expected", lambda *_: block_units.Sizes(*sizes))
+    x = rows((count, 776))  # an odd number of units, and rows that are no whole sets
+    graph, scale = gated_graph("F16", 776, x, True, 37)
+    with settings.settings(DISABLE_PASSES=left_out):
+        found, kernels = run(graph, device, x)
+    assert kernels == ["matvec_floats"]
+    (_, up), (_, gate) = (weights_of("F16", 37, 776, seed) for seed in (0, 1))
+    wide = x.astype(np.float64)
+    wide = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + EPSILON) * scale
+    gates = wide @ gate.T
+    expected = gates / (1 + np.exp(-gates)) * (wide @ up.T)
+    assert abs(found - expected).max() <= 1e-5 * abs(expected).max()

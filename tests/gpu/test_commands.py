@@ -69,14 +69,24 @@ def test_upload_and_download(opened, visible, offset, monkeypatch):
         back = device_copies.download(opened, buffer, offset + 4000, 1037)
         assert back == data[0, ::-1].tobytes()
         assert device_copies.download(opened, buffer, offset, 0) == b""
+        apart = data[:, 37:]  # rows without their heads; the pieces are whole rows
+        upload.upload(opened, buffer, [(offset, apart)])
+        assert device_copies.download(opened, buffer, offset, 3000) == apart.tobytes()
 
 
 @pytest.mark.parametrize("array", [
     np.arange(6.0).reshape(2, 3).T, np.float32(3), np.zeros((0, 3)), np.array([True, False]),
-    np.arange(10)[::-2],
-], ids=["transposed", "scalar", "empty", "bool", "backwards"])  # fmt: skip
-def test_arrays_of_any_layout_become_row_major_bytes(array):
-    assert bytes(upload.array_bytes(np.asarray(array))) == np.asarray(array).tobytes()
+    np.arange(10)[::-2], np.arange(12, dtype=np.uint16).reshape(3, 4)[:, 1:],
+    np.arange(24.0).reshape(2, 3, 4)[:, :, 1:], np.zeros((3, 5))[:, 5:],
+], ids=["transposed", "scalar", "empty", "bool", "backwards", "rows", "planes",
+        "no columns"])  # fmt: skip
+@pytest.mark.parametrize("most", [16, 1 << 20])
+def test_arrays_of_any_layout_become_row_major_bytes(array, most, monkeypatch):
+    monkeypatch.setattr(upload, "STAGING_BYTES", most)
+    array = np.asarray(array)
+    assert bytes(upload.array_bytes(array)) == array.tobytes()
+    found = sorted(upload.pieces([(0, array)]), key=lambda piece: piece[0])
+    assert b"".join(bytes(upload.array_bytes(piece)) for _, piece in found) == array.tobytes()
 
 
 def test_a_staging_area_that_cannot_be_had_leaves_nothing(opened, monkeypatch):

@@ -114,3 +114,24 @@ def test_a_cache_of_int8_predicts_a_text_as_well(device_index):
         chances[kind] = np.take_along_axis(logs[:, :-1], np.array(rows)[:, 1:, None], -1).mean()
     # Perplexity, which is the exponential, changes by less than 0.3 %.
     assert abs(chances["Q8_0"] - chances["F32"]) < 3e-3
+
+
+@pytest.mark.usefixtures("unmapped")
+def test_a_load_tells_the_bytes_that_are_on_the_device(device):
+    seen, file = [], llama_models.tiny_model()
+    with Decoder(file, device, loaded=lambda *now: seen.append(now)) as decoder:
+        whole = decoder.sizes.weights_bytes
+        uploaded = decoder.model.session.states[0].weights.uploaded_bytes
+    assert seen[0] == (0, whole) and seen[-1] == (whole, whole) and seen == sorted(seen)
+    assert len(seen) > len(file.tensors) // 2 and uploaded > whole // 2
+
+    def interrupted(done, of):
+        if done > of // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Decoder(file, device, loaded=interrupted)
+    with Decoder(file, device) as decoder:
+        decoder.prompt(TOKENS)
+        expected = llama_models.logits(file, TOKENS)[-1]
+        assert error(decoder.logits[0], expected) < BOUNDS["F16"]

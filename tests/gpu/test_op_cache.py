@@ -98,12 +98,28 @@ def test_one_step_in_registers(name, form, device, monkeypatch):
     monkeypatch.setattr(cache_registers, "is_able", lambda info: True)
     case = STEPS[name]
     for least in (8, 256):  # many parts, few parts
-        monkeypatch.setattr(cache_registers, "LEAST", least)
+        monkeypatch.setattr(cache_registers, "_least", lambda *_, keys=least: keys)
         graph = case.graph(*FORMS[form])
         with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
             check(case, session.run(case.inputs()))
             used = "cache_attention_registers" in [each.kernel for each in session.plan.dispatches]
             assert used == (form == "counted" or case.context <= 64)  # or two dispatches combine
+
+
+@pytest.mark.parametrize("least", [8, 256])
+def test_rows_behind_the_end_of_a_sequence_weigh_nothing(least, device, monkeypatch):
+    monkeypatch.setattr(cache_registers, "is_able", lambda info: True)
+    monkeypatch.setattr(cache_registers, "_least", lambda *_: least)
+    case = Case([5], [1], heads=9, kv_heads=3, size=64, context=300, kind="F16", turned=64)
+    given = case.inputs()
+    for name in ("past_key", "past_value"):
+        given[name] = given[name].copy()
+        given[name][:, :, 6:] = 0x7C007E00  # halves: infinity, and no number
+    graph = case.graph(*FORMS["counted"])
+    with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
+        found = session.run(given)["y"]
+        assert "cache_attention_registers" in [each.kernel for each in session.plan.dispatches]
+        assert np.array_equal(found, session.run(case.inputs())["y"])
 
 
 @pytest.mark.parametrize("name", MANY)

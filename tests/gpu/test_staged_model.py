@@ -43,7 +43,10 @@ def told(**more):
 one, logits, alone = told(device=LAVAPIPE)
 assert len(alone.parts) == 1
 with nothing_left():
-    tokens, split, sizes = told(devices=BOTH, layers=1)
+    seen = []
+    tokens, split, sizes = told(devices=BOTH, layers=1, loaded=lambda *now: seen.append(now))
+    assert seen == sorted(seen) and seen[0][0] == 0 and len(seen) > 4, seen
+    assert {of for _, of in seen} == {seen[-1][0]} == {sizes.weights_bytes}
     assert tokens == one
     for mine, theirs in zip(split, logits, strict=True):
         near(mine, theirs)

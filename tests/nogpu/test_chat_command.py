@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+from rich.console import Console
 from scripted_decoder import scripted
 
 from vklab import cli
@@ -23,9 +24,11 @@ def command(monkeypatch, capsys, tmp_path):
     def run(line, answers, stdin="", context=256):
         room = context
 
-        def load(path, *, device, context, cache, progress, report, devices, layers):
+        def load(path, *, device, context, cache, progress, report, loaded, devices, layers):
             model = scripted(answers, room)
             report(model.decoder.sizes)
+            progress(1, 1, "kernel")
+            loaded(1, 1)
             run.asked = (device, context, cache)
             run.placed = (devices, layers)
             run.model = model
@@ -190,3 +193,17 @@ def test_a_terminal_is_not_steered_by_a_model(monkeypatch):
     written.reconfigure(encoding="utf-8")
     console.write("a\x1b[2J\té\x9b\x07\n")
     assert written.buffer.getvalue() == b"a\x1b[2J\t?\n" + "a␛[2J\té\ufffd␇\n".encode()
+
+
+def test_a_terminal_sees_the_bytes_of_a_load(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(console, "_err", Console(file=shown, force_terminal=True, width=70))
+    with console.loading("loading m.gguf") as told:
+        told["progress"](1, 3, "matmul")
+        told["loaded"](1 << 20, 4 << 20)
+    assert "loading m.gguf" in shown.getvalue() and "1.0/4.0 MiB" in shown.getvalue()
+    monkeypatch.setattr(console, "_err", Console(file=shown))
+    before = shown.getvalue()
+    with console.loading("loading m.gguf") as told:
+        told["loaded"](1, 2)
+    assert shown.getvalue() == before, "a file gets no bar"

@@ -6,15 +6,19 @@ import exported_models
 import numpy as np
 import pytest
 from fake_device import fake_device
+from llama_models import tiny_model
+from matrix_gpu import GPU
 from onnx import helper
 from planned import next_chunk, plan_graph
 from small_models import model, random_array, value
 
 from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
+from vklab.llm.build import BoundedCache
+from vklab.llm.llama import llama_graph
 from vklab.runtime import host
 
-SIZES = {"batch": 2, "sequence": 5, "past": 3, "total": 8}
+SIZES = {"steps": 1, "batch": 2, "sequence": 5, "past": 3, "total": 8}
 I32, I64 = np.int32, np.int64
 INFO = fake_device(features=frozenset({"shaderInt64"}))
 
@@ -27,12 +31,12 @@ def described(plan):
     ], plan.memory.slots  # fmt: skip
 
 
-def planned(graph):
+def planned(graph, info=INFO):
     inputs = {info.name: info for info in shapes.bind(graph, SIZES).inputs}
     with operator_cache.active():
-        chunk, rest = next_chunk(graph, inputs, INFO)
+        chunk, rest = next_chunk(graph, inputs, info)
         assert chunk.kind == "vulkan" and not rest.nodes
-        return described(plan_graph(chunk.graph, INFO))
+        return described(plan_graph(chunk.graph, info))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2_script", "llama"])
@@ -47,6 +51,26 @@ def test_remembered_answers_lead_to_the_same_plan(name, monkeypatch):
     monkeypatch.setattr(operator_cache, "key", lambda *a: None)
     assert planned(graph) == quick
     assert 2 * few < len(asked) - few
+
+
+def test_layers_with_weights_in_blocks_are_asked_about_once(monkeypatch):
+    kinds = {"attn_v": "Q4_0", "": "Q8_0"}
+
+    def asked_of(layers):
+        file = tiny_model(layers=layers, tied=False, kinds=kinds)
+        graph = llama_graph(file, 64, bounded=BoundedCache())
+        asked, apply = [], shapes.registry.apply
+        with monkeypatch.context() as patched:
+            patched.setattr(shapes.registry, "apply", lambda *a: asked.append(a[0]) or apply(*a))
+            found = planned(graph, GPU)
+        return graph, found, asked.count("MatMulBlocks")
+
+    graph, quick, few = asked_of(4)
+    assert few == asked_of(1)[2]
+    monkeypatch.setattr(operator_cache, "remembered", lambda graph, node, inputs, ask: ask())
+    monkeypatch.setattr(operator_cache, "key", lambda *a: None)
+    assert planned(graph, GPU) == quick
+    assert few < asked_of(1)[2] < asked_of(4)[2]
 
 
 def test_answers_are_told_apart_by_all_that_decides():

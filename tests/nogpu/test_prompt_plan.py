@@ -10,6 +10,7 @@ from matrix_gpu import GPU, NVIDIA
 
 from vklab import settings
 from vklab.graph import shapes
+from vklab.llm import products
 from vklab.llm.build import BoundedCache
 from vklab.llm.generation import generation_graph
 from vklab.llm.llama import llama_graph
@@ -66,3 +67,18 @@ def test_gates_of_another_format_or_of_floats_stay_two_products():
         products = [kernel for layer in layers for kernel in layer].count("matmul_cooperative")
         assert products == 3 * 7
     assert [kernel for layer in prompt()[1] for kernel in layer].count("matmul_cooperative") == 18
+
+
+def test_products_alone_are_those_of_the_layers_and_round_nothing():
+    model = tiny_model(layers=3, tied=False, kinds={"ffn_down": "Q4_K", "": "Q8_0"}, width=256,
+                       heads=8, kv_heads=4, hidden=512)  # fmt: skip
+    found = products.layer_matrices(model)
+    assert {(tensor.block_type, tensor.shape): count for tensor, count in found} == {
+        ("Q8_0", (256, 256)): 2 * 3, ("Q8_0", (128, 256)): 2 * 3, ("Q8_0", (512, 256)): 2 * 3,
+        ("Q4_K", (256, 512)): 3}  # fmt: skip
+    for tensor, _ in found:
+        graph = shapes.infer(products.product_graph(tensor, 512, "float16"))
+        made = plans.lower_chunk(Chunk(0, graph), NVIDIA).dispatches
+        assert [each.kernel for each in made] == ["unpack_units", "matmul_cooperative"]
+        reads = dict(made[-1].reads)
+        assert reads["a_buffer"].dtype == reads["b_buffer"].dtype == "float16"

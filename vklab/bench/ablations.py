@@ -52,6 +52,7 @@ _ON_GPUS = {
     "depthwise with channels last": "paired_last",
     "maxima with channels last": "last_pools",
     "weights ahead": "unpack_ahead",
+    "a row in shared memory": "shared_floats",
 }
 _ON_CPUS = {"pairs": "pairs", "depthwise": "depthwise", "shared rows": "shared_rows"}
 PARTS: Mapping[str, Mapping[str, str]] = MappingProxyType(

@@ -15,7 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vklab.bench import clocks, language_peer, language_runs, loading_memory, roofs
+from vklab.bench import (
+    clocks,
+    language_peer,
+    language_products,
+    language_runs,
+    loading_memory,
+    roofs,
+)
 from vklab.bench.language_peer import Peer, Rates
 from vklab.bench.language_runs import Runs
 from vklab.errors import ModelError, VklabError
@@ -79,6 +86,8 @@ class Row:
         load_s: the first load; `first_token_s` from there to the first token after a prompt.
         reload_s: a load when the device has all kernels; `load_anonymous_bytes` and
             `load_staging_bytes` are the host memory that it takes.
+        products_us: the device's time for the products of the prompt's layers alone, as
+            `language_products` defines it; `products_share` is that over the prompt's time.
         error: the reason why there are no numbers.
     """
 
@@ -99,6 +108,8 @@ class Row:
     reload_s: float | None = None
     load_anonymous_bytes: int | None = None
     load_staging_bytes: int | None = None
+    products_us: float | None = None
+    products_share: float | None = None
     error: str = ""
 
     def summary(self) -> dict[str, Any]:
@@ -190,9 +201,12 @@ def _measured(
                 other.turn(path, lengths)
             steps = steps or {depth: runs.step(depth) for depth in lengths.depths}
             facts["samplers"] = facts.get("samplers") or runs.samplers()
+            facts["products_us"] = facts.get("products_us") or language_products.alone_us(
+                file, device, lengths.prompt)
             ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
                     for depth in lengths.depths]  # fmt: skip
-            ours[0] = replace(ours[0], **facts)
+            prompts_us = lengths.prompt / (ours[0].prompt_per_s or 1.0) * 1e6
+            ours[0] = replace(ours[0], **facts, products_share=facts["products_us"] / prompts_us)
             yield ours + [other.row(name, kind, depth) for other in others
                           for depth in lengths.depths]  # fmt: skip
 

@@ -17,8 +17,8 @@ from vklab.runtime import open_devices
 
 __all__ = ["measure"]
 
-HEADERS = ("model", "type", "runner", "depth", "prompt t/s", "decode t/s", "device us", "host us",
-           "roof", "load s", "first s", "load host")  # fmt: skip
+HEADERS = ("model", "type", "runner", "depth", "prompt t/s", "products", "decode t/s", "device us",
+           "host us", "roof", "load s", "first s", "load host")  # fmt: skip
 
 
 def measure(
@@ -70,7 +70,8 @@ def measure(
     console.say(str(info), "bold")
     roof = f"; roof: share of {known.bytes_per_s / 1e9:,.0f} GB/s" if known.bytes_per_s else ""
     console.say(f"a prompt of {lengths.prompt}, then {lengths.generate} tokens, after as many as "
-                f"depth says{roof}; host us: with the likeliest token / the slowest sampler; load: "
+                "depth says; products: the time of the layers' products alone over that of the "
+                f"prompt{roof}; host us: with the likeliest token / the slowest sampler; load: "
                 "first / with all kernels there, then the host's memory for that", "dim")
     console.table("", HEADERS, list(map(_cells, rows)), " ".join(HEADERS[3:]), "model type runner")
 
@@ -97,8 +98,8 @@ def _cells(row: language.Row) -> tuple[str, ...]:
         row.samplers) else None  # fmt: skip
     taken = [value for value in (row.load_anonymous_bytes, row.load_staging_bytes)
              if value is not None]  # fmt: skip
-    return (*named, number(row.prompt_per_s, ".4g"), number(row.decode_per_s, ".4g"),
-            number(row.device_us), pair(row.host_us, slowest),
+    return (*named, number(row.prompt_per_s, ".4g"), number(row.products_share, ".2f"),
+            number(row.decode_per_s, ".4g"), number(row.device_us), pair(row.host_us, slowest),
             number(row.roof_share, ".0%"), pair(row.load_s, row.reload_s, ".2f"),
             number(row.first_token_s, ".2f"),
             " + ".join(map(draw.bytes_text, taken)))  # fmt: skip

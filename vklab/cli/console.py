@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 from rich.text import Text
 from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "say", "say_wrapped",
-           "spinner", "table", "warn", "width", "write"]  # fmt: skip
+__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "loading", "say",
+           "say_wrapped", "spinner", "table", "warn", "width", "write"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
 BAR_DELAY_S = 0.4
+# Width of a bar beside a name and bytes.
+BAR_COLUMNS = 20
 # Control characters but tab and line feed, by their pictures in Unicode; 0x80 to 0x9F have none.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
@@ -161,9 +165,26 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 @contextlib.contextmanager
-def spinner(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show on a terminal's stderr that work goes on; yield the `progress` argument of `load`."""
-    with _err.status(Text(what)) as shown:
-        yield lambda done, of, name: shown.update(
-            Text(f"{what}: kernel {done} of {of}, {name}")
-        )
+def spinner(what: str) -> Iterator[None]:
+    """Show on a terminal's stderr that work goes on."""
+    with _err.status(Text(what)):
+        yield
+
+
+@contextlib.contextmanager
+def loading(what: str) -> Iterator[dict[str, Callable[..., None]]]:
+    """Show a bar of bytes on a terminal's stderr, and before it the kernels that compile.
+
+    Yields the arguments `progress` and `loaded` of `llm.load`.
+    """
+    fits = Column(no_wrap=True, overflow="ellipsis")
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False, table_column=fits),
+               BarColumn(BAR_COLUMNS), DownloadColumn(True, table_column=Column(no_wrap=True)))
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+        yield {
+            "progress": lambda done, of, name: shown.update(
+                task, description=f"{what}: kernel {done} of {of}, {name}"),
+            "loaded": lambda done, of: shown.update(
+                task, description=what, completed=done, total=of),
+        }  # fmt: skip

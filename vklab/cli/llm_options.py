@@ -84,9 +84,9 @@ def load(
         if not is_quiet:
             say_sizes(path.name, sizes)
 
-    with console.spinner(f"loading {path.name}") as progress:
-        return language_model.load(path, context=context, cache=cache, progress=progress,
-                                   report=report, **where(placed))  # fmt: skip
+    with console.loading(f"loading {path.name}") as shown:
+        more = {**shown, **where(placed)}
+        return language_model.load(path, context=context, cache=cache, report=report, **more)
 
 
 def say_sizes(name: str, sizes: Sizes) -> None:

@@ -21,8 +21,9 @@ from vklab.types import TensorInfo
 
 __all__ = ["SMALL_BYTES", "active", "get", "key", "put", "remembered"]
 
-# Constants up to this size are compared by their bytes, larger ones by identity.
-SMALL_BYTES = 256
+# Constants up to this size are compared by their bytes, larger ones by identity; only that there is
+# one counts for operators of weights in blocks, which have such names and never look at values.
+SMALL_BYTES, BLOCKS = 256, "Blocks"
 Inputs = Sequence[TensorInfo | None]
 _entries: ContextVar[dict[Hashable, Any] | None] = ContextVar("operator_cache", default=None)
 
@@ -64,7 +65,8 @@ def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
     numbers = [id(info) for info in inputs]
     entry = (
         node.op_type, node.domain, graph.opset_of(node), len(node.outputs), attributes,
-        tuple(map(_signature, inputs)), tuple(map(numbers.index, numbers)),
+        tuple(_signature(info, node.op_type.endswith(BLOCKS)) for info in inputs),
+        tuple(map(numbers.index, numbers)),
     )  # fmt: skip
     try:
         hash(entry)
@@ -73,15 +75,15 @@ def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
     return entry
 
 
-def _signature(info: TensorInfo | None) -> Hashable:
+def _signature(info: TensorInfo | None, is_blocks: bool) -> Hashable:
     if info is None:
         return None
     value = info.constant
     if value is None:
         return info.dtype, info.shape
     is_plain = type(value) is np.ndarray and not value.dtype.hasobject
-    return info.dtype, info.shape, (
-        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else id(value))  # fmt: skip
+    return info.dtype, info.shape, (  # fmt: skip
+        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else is_blocks or id(value))
 
 
 def remembered(
@@ -110,6 +112,5 @@ def remembered(
 
 def _is_general(answer: registry.Result, inputs: Inputs) -> bool:
     known = {id(info) for info in inputs}
-    return all(
-        id(info) in known or not info.name for d in answer.dispatches for _, info in d.reads
-    ) and not any(d.prologue or d.epilogue for d in answer.dispatches)
+    return not any(d.prologue or d.epilogue for d in answer.dispatches) and all(
+        id(info) in known or not info.name for d in answer.dispatches for _, info in d.reads)

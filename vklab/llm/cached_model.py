@@ -14,7 +14,8 @@ import numpy as np
 
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.llm import generation, memory
+from vklab.llm import generation, load_progress, memory
+from vklab.llm.load_progress import Loaded
 from vklab.llm.memory import Sizes
 from vklab.llm.sampling import SamplingOptions
 from vklab.plan.tuning import cache_groups
@@ -94,10 +95,15 @@ class CachedModel:
             self.close()
             raise
 
-    def load(self) -> None:
-        """Load the weights, and allocate the cache; PlanError if the device has no room."""
+    def load(self, loaded: Loaded | None = None) -> None:
+        """Load the weights, and allocate the cache; PlanError if the device has no room.
+
+        `loaded` is called with the bytes of weights that are on the device, and with all of them.
+        """
         memory.require_room(self.graph, self.sizes, self.session.device)
-        self.binding(1)
+        weights = self.session.states[0].weights
+        with load_progress.watched(weights, loaded, self.sizes.weights_bytes):
+            self.binding(1)
 
     def _scratch_bytes(self) -> int:
         """Return the bytes of activations and outputs of one step and of the largest chunk."""

@@ -18,6 +18,7 @@ from vklab.llm.build import BoundedCache
 from vklab.llm.cached_model import CachedModel
 from vklab.llm.generation import generation_graph
 from vklab.llm.gguf import GgufFile, read_gguf
+from vklab.llm.load_progress import Loaded
 from vklab.llm.memory import Sizes
 from vklab.llm.placing import Placement
 from vklab.llm.sampling import SamplingOptions
@@ -52,6 +53,7 @@ class Decoder:
             decoder does not generate.
         progress: as `vklab.load` takes it.
         report: called with the sizes before weights are loaded.
+        loaded: called with the bytes of weights that are loaded, and with all, as loading goes on.
         devices: several devices, as `vklab.load` takes them; the first layers are on the first one,
             and tokens are chosen on the last one.
         layers: the layers on each of them but the last; default as many as they have room for. With
@@ -70,6 +72,7 @@ class Decoder:
         every_logit: bool = False,
         progress: kernels.Progress | None = None,
         report: Callable[[Sizes], None] | None = None,
+        loaded: Loaded | None = None,
         devices: Sequence[int | str] | str | None = None,
         layers: int | Sequence[int] | None = None,
     ) -> None:
@@ -88,7 +91,7 @@ class Decoder:
         whole = graph if every_logit else generation_graph(graph, batch)
         step_bytes = 4 * batch * self.vocabulary if every_logit else 0
         width = self.file.tensor("token_embd.weight").shape[1]
-        self._model = placing.load(whole, wanted, width, report, progress, step_bytes)
+        self._model = placing.load(whole, wanted, width, report, progress, step_bytes, loaded)
         self.sizes, self.context = self._model.sizes, self._model.context
         self._tokens: list[list[int]] = [[] for _ in range(batch)]
         self._values: list[np.ndarray | None] = [None] * batch

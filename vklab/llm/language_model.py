@@ -40,7 +40,7 @@ def load(
         context: positions that the cache holds; default the model's own, at most 4096.
         cache: format of the cache, "F16", "F32" or "Q8_0".
         template: a chat template that replaces that of the file.
-        more: `devices`, `layers`, `progress` and `report` of `vklab.llm.decoder.Decoder`.
+        more: `devices`, `layers`, `progress`, `report` and `loaded` of `Decoder`.
 
     Raises FileNotFoundError, and ModelError for a file that is damaged or holds an unknown model.
     """

@@ -13,6 +13,7 @@ from vklab.errors import PlanError, SetupError
 from vklab.graph.graph import Graph
 from vklab.llm import stages
 from vklab.llm.cached_model import CachedModel
+from vklab.llm.load_progress import Loaded
 from vklab.llm.memory import Sizes
 from vklab.llm.staged_model import StagedModel
 from vklab.runtime import kernels, open_devices
@@ -95,7 +96,7 @@ def placement(
 
 def load(
     graph: Graph, wanted: Placement, width: int, report: Callable[[Sizes], None] | None,
-    progress: kernels.Progress | None, step_bytes: int,
+    progress: kernels.Progress | None, step_bytes: int, loaded: Loaded | None = None,
 ) -> CachedModel | StagedModel:  # fmt: skip
     """Return a model with its weights on its devices.
 
@@ -106,6 +107,7 @@ def load(
         report: called with the sizes before weights are loaded.
         progress: as `vklab.load` takes it.
         step_bytes: the bytes of the model's outputs for each step.
+        loaded: called with the bytes of weights that are on their devices, and with all.
 
     Raises PlanError with the sizes for a model that does not fit.
     """
@@ -121,7 +123,7 @@ def load(
     try:
         if report:
             report(model.sizes)
-        model.load()
+        model.load(loaded)
     except BaseException:
         staged.close()
         raise

@@ -14,8 +14,9 @@ import numpy as np
 
 from vklab.errors import DeviceLostError, PlanError
 from vklab.graph.graph import Graph
-from vklab.llm import generation
+from vklab.llm import generation, load_progress
 from vklab.llm.cached_model import CachedModel
+from vklab.llm.load_progress import Loaded
 from vklab.llm.memory import Sizes
 from vklab.llm.stages import Stage
 from vklab.runtime import kernels
@@ -98,14 +99,19 @@ class StagedModel:
             total("free_bytes"), ", ".join(part.device for part in parts), stages=parts,
         )  # fmt: skip
 
-    def load(self) -> None:
-        """Load all weights; PlanError, before any is loaded, if a device has no room for its."""
+    def load(self, loaded: Loaded | None = None) -> None:
+        """Load all weights; PlanError, before any is loaded, if a device has no room for its.
+
+        `loaded` is called with the bytes of weights that are on their devices, and with all.
+        """
         if any(part.total_bytes > part.free_bytes for part in self.sizes.parts):
             raise PlanError(f"{self.graph.name} does not fit its devices: {self.sizes}. Choose "
                             "other layers for each device, a smaller context or batch, or weights "
                             "with fewer bits")  # fmt: skip
+        before = 0
         for model in self.models:
-            model.load()
+            model.load(load_progress.after(loaded, before, self.sizes.weights_bytes))
+            before += model.sizes.weights_bytes
 
     def prepare(self, is_wanted: Callable[[], bool]) -> None:
         """Make the bindings that are made at their first use otherwise.

@@ -23,8 +23,7 @@ STAGING_BYTES = 8 << 20
 
 def array_bytes(array: np.ndarray) -> memoryview:
     """Return an array's elements as row-major bytes; copy only an array in another order."""
-    contiguous = np.ascontiguousarray(array)
-    return contiguous.reshape(-1).view(np.uint8).data if contiguous.size else memoryview(b"")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.ndarray]]) -> None:
@@ -50,6 +49,9 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
 def pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
     """Yield arrays as views of at most STAGING_BYTES, with the offsets of their bytes."""
     for offset, array in parts:
+        if not array.flags.c_contiguous and array.strides[1:] == (array.itemsize,):
+            # Rows that lie apart, such as codes without their heads: each is copied as one element.
+            array = array.view(f"V{array.shape[1] * array.itemsize}")
         if array.nbytes <= STAGING_BYTES:
             yield from [(offset, array)] if array.size else []
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,10 +108,15 @@ class WeightRef:
 
 
 class SessionWeights:
-    """Weights of one session on a device, shared by its programs and with other sessions."""
+    """Weights of one session on a device, shared by its programs and with other sessions.
+
+    Attributes:
+        taken: called with each array before its upload, for a progress bar; returns the array.
+    """
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
+        self.taken: Callable[[np.ndarray], np.ndarray] = lambda array: array
         self.uploaded_bytes = 0
         self._cache: WeightCache = opened.owned("weights", WeightCache)
         self._readers: Counter[str] = Counter()  # the number of programs that read each weight
@@ -133,9 +138,8 @@ class SessionWeights:
             made = self._upload({_key(a): a for n, a in arrays.items() if n not in resident})
             buffers: dict[str, tuple[Buffer, int]] = {}
             for arena, array in arrays.items():
-                entry = resident.get(arena) or made[_key(array)]
+                self._cache.latest[id(array)] = entry = resident.get(arena) or made[_key(array)]
                 entry.note(array)
-                self._cache.latest[id(array)] = entry
                 buffers[arena] = entry.buffer, entry.offset_bytes
             self.count(buffers, 1)
         return WeightRef(self, buffers)
@@ -190,8 +194,8 @@ class SessionWeights:
                 made[arena] = Buffer(self.opened.allocator, size, "device")
             for arena, buffer in made.items():
                 upload.upload(self.opened, buffer, (
-                    (slot.offset_bytes, arrays[numbered[number]]) for number, slot in slots.items()
-                    if slot.arena == arena
+                    (slot.offset_bytes, self.taken(arrays[numbered[number]]))
+                    for number, slot in slots.items() if slot.arena == arena
                 ))  # fmt: skip
         except BaseException as error:
             for buffer in made.values():
@@ -204,9 +208,9 @@ class SessionWeights:
         entries: dict[Hashable, _Entry] = {}
         for number, slot in slots.items():
             array = arrays[numbered[number]]
-            entry = _Entry(made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
+            entries[numbered[number]] = entry = _Entry(
+                made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
             self._cache.entries.setdefault(array.nbytes, []).append(entry)
-            entries[numbered[number]] = entry
         return entries
 
 

@@ -59,6 +59,7 @@ def _resized(
         info: the device.
         tuned: the choices that were measured on this device.
     """
+    dispatch = block_units.shared(dispatch, info)
     push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
     problem = problems.of(dispatch, (push["m"], push["n"], constants["K"], 1)) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
@@ -82,11 +83,11 @@ def _all(dispatch: Dispatch, info: DeviceInfo) -> Iterator[Sizes]:
     steps = block_units.steps(dispatch)
     for workgroup in WORKGROUPS:
         for at_once in ROWS if constants["ROWS"] == 1 else (1,):
-            for tiles in (1,) if is_float else TILES:
+            for tiles in TILES if constants.get("SHARED", not is_float) else (1,):
                 for depth in (1, 2, 4) if is_float else DEPTHS:
                     each = workgroup // constants["SUBGROUP"] * at_once * tiles
                     fits = workgroup <= info.limit("maxComputeWorkGroupInvocations")
-                    if fits and each <= n and depth <= steps * tiles:
+                    if fits and each <= n and depth <= steps * (1 if is_float else tiles):
                         yield Sizes(workgroup, at_once, tiles, depth)
 
 
@@ -100,7 +101,7 @@ def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
     """Return the sizes that were fastest on an H200, or within 5 % of them, for most shapes."""
     n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
     is_gated, is_one = "g_buffer" in dict(dispatch.reads), constants["ROWS"] == 1
-    if dispatch.kernel == "matvec_floats":
+    if dispatch.kernel == "matvec_floats" and not constants.get("SHARED"):
         return Sizes(FLOAT_WORKGROUP, 2 if is_one and n >= 4 * MANY else 1, 1,
                      4 if is_one and n < 2 * MANY and not is_gated else 1)  # fmt: skip
     most = min(WORKGROUPS if is_one else WORKGROUPS[1:], key=lambda size: abs(
@@ -111,6 +112,9 @@ def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
     tiles = min(TILES, key=lambda count: abs(math.log2(count) - math.log2(share)))
     if "FURTHER" in dict(dispatch.defines):  # no more than each of the products would have
         tiles = max(count for count in TILES if count <= max(share, 1))
+    if dispatch.kernel == "matvec_floats":
+        depth = min(block_units.steps(dispatch), 2 if is_gated else 4)
+        return Sizes(most, 1, tiles, 1 << depth.bit_length() - 1)
     few = n <= FEW_ROWS and 1 < block_units.steps(dispatch) <= FEW_STEPS
     is_wide = dict(dispatch.defines)["FORMAT"] == "Q6_K"
     return Sizes(most, 1, tiles, 2 if few and is_one and not is_gated and not is_wide else 1)

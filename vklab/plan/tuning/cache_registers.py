@@ -17,9 +17,10 @@ __all__ = ["choose", "is_able"]
 PIECE = 8  # elements of a row that an invocation has
 MOST_QUERIES = 4  # of a workgroup
 # Invocations of a workgroup, and keys that each of its streams reads at once; the fewest keys of a
-# part; and workgroups in all. On an H200 (32 layers of 8B with short products, us a token after 8,
-# 200, 1,000 and 4,096): 1,149, 1,210, 1,240, 1,390; with at least 256 keys a part 1,145, 1,247,
-# 1,342, 1,389; with 8 keys at once 1,183, 1,240, 1,321, 1,406; with 512 invocations 1,213 to 1,556.
+# part, if a workgroup does not read more at once; and workgroups in all. On an H200 (32 layers of
+# 8B with short products, us a token after 8, 200, 1,000 and 4,096): 1,149, 1,210, 1,240, 1,390;
+# with at least 256 keys a part 1,145, 1,247, 1,342, 1,389; with 8 keys at once 1,183, 1,240, 1,321,
+# 1,406; with 512 invocations 1,213 to 1,556.
 WORKGROUP, OWN, LEAST, GROUPS = 256, 4, 64, 132
 SHARE = 0.7  # of shared memory that sums may take
 
@@ -61,7 +62,17 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     constants = {"WORKGROUP": lanes, "ROWS": rows, "PIECES": pieces,
                  "SUBGROUP": info.subgroup_size, "OWN": OWN,
                  "FOLD": max(waves * rows * push["size"], 4 * lanes)}  # fmt: skip
-    push |= {"parts": parts, "least": LEAST, "tiles": tiles}
+    push |= {"parts": parts, "least": _least(lanes, pieces), "tiles": tiles}
     return replace(dispatch, kernel="cache_attention_registers", push=tuple(push.items()),
                    constants=tuple(constants.items()),
                    workgroups=(parts, tiles, heads))  # fmt: skip
+
+
+def _least(lanes: int, pieces: int) -> int:
+    """Return the fewest keys of a part: no fewer than a workgroup reads at once.
+
+    Args:
+        lanes: the invocations of a workgroup.
+        pieces: those that share a key.
+    """
+    return max(LEAST, OWN * lanes // pieces)
