@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -46,15 +48,19 @@ def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str,
     session.run(fed)
     places = {node.name: place for place, node in enumerate(session.graph.nodes)}
     (chunk,) = session.plan.chunks
-    work: dict[int, int] = {}  # by the last node of what is fused; some take several dispatches
-    place = 0
+    # Work and dispatches by the last node of what is fused; some nodes take several dispatches.
+    work, dispatches, place = Counter[int](), Counter[int](), 0
     for label, step in zip(chunk.nodes, chunk.steps, strict=True):
         place = max((places[name] for name in label.split(" + ") if name in places), default=place)
         if isinstance(step, Dispatch):
-            work[place] = work.get(place, 0) + step.flops + step.size_bytes
-    ends = sorted(work)
-    count = (len(ends) + 2) // 4 + 1
-    windows = [ends[first : first + count] for first in range(len(ends) - count + 1)]
+            work[place] += step.flops + step.size_bytes
+            dispatches[place] += 1
+    ends, fewest = sorted(work), (dispatches.total() + 2) // 4 + 1
+    windows = []
+    for first in range(len(ends)):
+        sums = itertools.accumulate(dispatches[end] for end in ends[first:])
+        length = next((n for n, count in enumerate(sums, 1) if count >= fewest), 0)
+        windows += [ends[first : first + length]] if length else []
     window = min(windows, key=lambda window: sum(map(work.__getitem__, window)))
     span = range(window[0], window[-1] + 1)
     return {glob.escape(name): BOTH[place in span] for name, place in places.items()}
