@@ -1,8 +1,8 @@
 """Compute a 3 x 3 convolution by products of matrices of transformed tiles: less arithmetic.
 
 Tiles of 2 x 2 pixels take 16 multiplications instead of 36, tiles of 4 x 4 pixels 36 instead of
-144. The transforms are dispatches of their own, and an infinity becomes NaN in the whole tile that
-sees it. Visited by lab 08.
+144. The transforms are dispatches of their own. An infinity may become NaN, in a tile of 4 x 4 pixels
+in all of them (docs/tuning.md, NaN and infinities). Visited by lab 08.
 """
 
 from __future__ import annotations
