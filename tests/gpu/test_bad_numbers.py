@@ -1,4 +1,4 @@
-"""NaN and infinities through every kernel of convolutions: none disappears, and none spreads.
+"""NaN and infinities through the kernels of convolutions and products: none is lost, none spreads.
 
 Winograd's tiles and joined pixels of photographs are the exceptions that docs/tuning.md names:
 there a NaN reaches more results than it should.
@@ -6,6 +6,7 @@ there a NaN reaches more results than it should.
 
 from __future__ import annotations
 
+import forced_products
 import numpy as np
 import pytest
 from onnx import helper
@@ -24,6 +25,11 @@ PLANES = {"plain": "conv", "shared rows": "conv", "tiled 32x32x16 by 4x4": "conv
           "tiled 128x64x16": "conv_packed"}  # fmt: skip
 LAST = {"plain": "conv_last", "tiled last 32x32x16 by 4x4": "conv_last_tiled",
         "tiled last 64x64x16 by 8x8": "conv_last_tiled", "sliced 32x32x32": "conv_last_tiled"}
+
+# The same for products, with their rows and terms.
+PRODUCTS = {"plain": (9, 70), "few rows": (9, 600), "shared rows": (9, 70), "one row": (1, 130),
+            "rows at once": (9, 132), "tiled 32x32x16 by 4x4": (33, 70),
+            "tiled 64x128x16": (33, 70), "tiled 64x64x16 by 8x8 in 2 parts": (33, 600)}  # fmt: skip
 
 
 @pytest.fixture
@@ -101,3 +107,15 @@ def test_winograd_keeps_bad_numbers_inside_the_tiles_that_see_them(
     np.testing.assert_array_equal(y[..., ~reached], unharmed[..., ~reached])
     if side == 2:  # each pixel of a tile is seen by the windows that see it in the convolution
         np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_products(device, text):
+    rows, terms = PRODUCTS[text]
+    proto, fed, _ = forced_products.model(rows, terms, 36)
+    bad = (0, 3, np.nan), (rows // 2, terms - 1, np.inf), (rows - 1, 0, -np.inf)
+    for row, column, number in bad:
+        fed["a"][row, column] = number
+    (expected,) = host.Reference(proto).run(fed).values()
+    y, _ = forced_products.ran(proto, fed, device, VARIANT=text)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
