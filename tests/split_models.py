@@ -18,8 +18,10 @@ from small_models import DATA, model, random_array, value
 
 import vklab
 from vklab.bench import models as bench_models
-from vklab.runtime import open_devices
-from vklab.types import Dispatch
+from vklab.plan import plan as plans
+from vklab.plan.options import Facts
+from vklab.runtime import host, open_devices
+from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan import api
 
 NAMES = [info.name for info in vklab.devices()]
@@ -43,19 +45,22 @@ def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
 def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Pin to SwiftShader, which is slow, the run of nodes with the least work for its dispatches.
 
-    It has a quarter of the dispatches and some: at the cut, nodes are no longer fused.
+    It has a quarter of the dispatches and some: at the cut, nodes are no longer fused. Dispatches
+    are counted in its own plan, since a node may take several, on each device another number.
     """
-    session.run(fed)
     places = {node.name: place for place, node in enumerate(session.graph.nodes)}
-    (chunk,) = session.plan.chunks
-    # Work and dispatches by the last node of what is fused; some nodes take several dispatches.
+    infos = {n: TensorInfo(n, str(array.dtype), array.shape) for n, array in fed.items()}
+    (chunk,) = plans.make_plan(session.graph, infos, [vklab.devices()[SWIFTSHADER]],
+                               facts=Facts(evaluate=host.evaluate)).chunks  # fmt: skip
+    # Work and dispatches by the last node of what is fused.
     work, dispatches, place = Counter[int](), Counter[int](), 0
     for label, step in zip(chunk.nodes, chunk.steps, strict=True):
         place = max((places[name] for name in label.split(" + ") if name in places), default=place)
         if isinstance(step, Dispatch):
             work[place] += step.flops + step.size_bytes
             dispatches[place] += 1
-    ends, fewest = sorted(work), (dispatches.total() + 2) // 4 + 1
+    ends, whole = sorted(work), dispatches.total()
+    fewest = whole // 4 + whole // 20 + 2  # the cuts take some of them, and add to the others'
     windows = []
     for first in range(len(ends)):
         sums = itertools.accumulate(dispatches[end] for end in ends[first:])
