@@ -1,4 +1,4 @@
-"""Products that multiply the channels of an image by factors as they read it: squeeze-and-excite."""
+"""Products that multiply channels by factors as they read an image: squeeze-and-excite."""
 
 from __future__ import annotations
 

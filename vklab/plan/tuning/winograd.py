@@ -1,8 +1,8 @@
 """Compute a 3 x 3 convolution by products of matrices of transformed tiles: less arithmetic.
 
 Tiles of 2 x 2 pixels take 16 multiplications instead of 36, tiles of 4 x 4 pixels 36 instead of
-144. The transforms are dispatches of their own. An infinity may become NaN, in a tile of 4 x 4 pixels
-in all of them (docs/tuning.md, NaN and infinities). Visited by lab 08.
+144. The transforms are dispatches of their own. An infinity may become NaN, and reach more results
+than it should (docs/tuning.md, NaN and infinities). Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _NAME = re.compile(r"(.*):winograd(\d)( last)?", re.S)
 
 
 @dataclass(frozen=True)
-class Image:
-    """The sizes of a 3 x 3 convolution.
+class _Image:
+    """Sizes of a 3 x 3 convolution.
 
     Attributes:
         batch: images.
@@ -121,7 +121,7 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     return before, product, after
 
 
-def _image(dispatch: Dispatch) -> Image | None:
+def _image(dispatch: Dispatch) -> _Image | None:
     """Return the sizes of a 3 x 3 convolution of floats by weights that are known before the run.
 
     Returns None for any other dispatch, and where a switch asks for another kernel.
@@ -147,12 +147,12 @@ def _image(dispatch: Dispatch) -> Image | None:
     if off or not known or defines["T"] != "float" or window != (3, 3) or {*steps} != {1}:
         return None
     made = push["out_h"], push["out_w"]
-    return None if min(made) < min(FILTERS) else Image(
+    return None if min(made) < min(FILTERS) else _Image(
         batch, depth, filters, (push["in_h"], push["in_w"]), made,
         (push["pad_top"], push["pad_left"]), is_last)  # fmt: skip
 
 
-def _side(image: Image, info: DeviceInfo) -> int:
+def _side(image: _Image, info: DeviceInfo) -> int:
     """Return the side of the tiles by which a device is fastest; 0 for none.
 
     On a CPU that is the side with the fewest multiplications, the smaller one if equal. A device
@@ -173,7 +173,7 @@ def _side(image: Image, info: DeviceInfo) -> int:
     return min(fitting)[1] if fitting else 0
 
 
-def _gains(image: Image, info: DeviceInfo) -> bool:
+def _gains(image: _Image, info: DeviceInfo) -> bool:
     """Tell whether a device computes a convolution faster so."""
     fewest = min(image.channels, image.filters)
     pixels = image.batch * image.made[0] * image.made[1]
