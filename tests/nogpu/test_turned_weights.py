@@ -20,7 +20,8 @@ def image(text, batch=2, **changed):
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("text", [
     ROWS, "r = Relu(t); s = Sigmoid(r); f = Reshape(s, (0, -1)); y = MatMul(f, w)",
-    "f = Reshape(t, (0, -1)); y = Gemm(f, w, b)", "f = Reshape(t, (0, -1)); y = Gemm(f, v, transB=1)",
+    "f = Reshape(t, (0, -1)); y = Gemm(f, w, b)",
+    "f = Reshape(t, (0, -1)); y = Gemm(f, v, transB=1)",
 ], ids=["product", "element-wise", "bias", "transposed"])  # fmt: skip
 def test_no_transpose_remains(text, batch):
     given = {"b": array(7)} if "b)" in text else {"v": array(7, 60)} if "v," in text else {}
@@ -36,7 +37,8 @@ def test_no_transpose_remains(text, batch):
 @pytest.mark.parametrize("text", [
     "t = Transpose(x, perm=[1, 0, 3, 2]); f = Reshape(t, (4, -1)); y = MatMul(f, z)",
     TURN + ROWS.replace("y = ", "p = ") + "; q = Relu(t); s = ReduceSum(q); y = Add(p, s)",
-    TURN + "f = Reshape(t, (-1, 20)); y = MatMul(f, h)", TURN + "f = Reshape(t, (0, -1)); y = Relu(f)",
+    TURN + "f = Reshape(t, (-1, 20)); y = MatMul(f, h)",
+    TURN + "f = Reshape(t, (0, -1)); y = Relu(f)",
     TURN + "a = Add(t, n); f = Reshape(a, (0, -1)); y = MatMul(f, w)",
 ], ids=["images-move", "two-readers", "other-rows", "no-product", "a-constant-image"])  # fmt: skip
 def test_other_transposes_stay(text):
