@@ -17,7 +17,7 @@ import numpy as np
 from vklab import settings
 from vklab.graph import constant_cache
 from vklab.ops import dtypes, linear, registry
-from vklab.plan.tuning import forced
+from vklab.plan.tuning import forced, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["fill", "parts"]
@@ -25,9 +25,13 @@ __all__ = ["fill", "parts"]
 WORKGROUP = 64
 # Channels and filters from which on a CPU gains more by the products than it loses by transforms.
 FEWEST = 16
-# The same on a GPU, and the most pixels. On an H200 512 channels of 14 x 14 pixels take 35 instead
-# of 63 us, 256 channels of 28 x 28 pixels 63 instead of 52.
-FEWEST_GPU, MOST_PIXELS_GPU = 512, 256
+# Times on a GPU, fitted to an H200: both transforms and three launches, bytes that transforms move
+# and that transformed filters take in one ns; a convolution in slices takes so much longer than its
+# table says, and its launch. Tiles of 4 x 4 pixels are never faster there: 256 channels of 28 x 28
+# pixels take 31 us (2 x 2: 30, without tiles 45), 512 channels of 14 x 14 pixels 43 (34, 50).
+FIXED_NS, MOVED_PER_NS, FILTERS_PER_NS, SLOWER, LAUNCH_NS = 15000, 2000, 2500, 1.35, 2500
+# The same for images in planes: channels and filters from which on, and the most pixels.
+FEWEST_PLANES, MOST_PIXELS_PLANES = 512, 256
 # Tiles from which on a side of 4 gains: they are the rows of the products. On llvmpipe 256 channels
 # of 28 x 28 pixels take 62 instead of 103 ms, 512 channels of 7 x 7 pixels (4 tiles) 30 instead of
 # 22. The largest error is 3e-6 of the largest result there: that of sums without transforms.
@@ -179,7 +183,28 @@ def _gains(image: _Image, info: DeviceInfo) -> bool:
     pixels = image.batch * image.made[0] * image.made[1]
     if info.is_cpu:
         return fewest >= FEWEST and not image.last
-    return fewest >= FEWEST_GPU and pixels <= MOST_PIXELS_GPU and not image.last
+    if not image.last:
+        return fewest >= FEWEST_PLANES and pixels <= MOST_PIXELS_PLANES
+    return fewest >= FEWEST and _tiles_ns(image) < _whole_ns(image, pixels)
+
+
+def _tiles_ns(image: _Image) -> float:
+    """Return the time that a GPU takes in tiles of 2 x 2 pixels."""
+    points, _, _, count = image.grid(2)
+    depth, filters = image.channels, image.filters
+    sizes = count, filters, depth, points
+    product = tiles.expected_ns(*tiles.soonest(tiles.PRODUCT, sizes), sizes)
+    moved = 4 * (points + 4) * count * (depth + filters)
+    return (FIXED_NS + product + moved / MOVED_PER_NS
+            + 4 * points * depth * filters / FILTERS_PER_NS)  # fmt: skip
+
+
+def _whole_ns(image: _Image, pixels: int) -> float:
+    """Return the time that a GPU takes for the convolution as one product."""
+    sizes = pixels, image.filters, 9 * image.channels, 1
+    sliced, own = (tiles.expected_ns(*tiles.soonest(table, sizes), sizes)
+                   for table in (tiles.SLICED, tiles.LAST_FLOAT))  # fmt: skip
+    return LAUNCH_NS + (SLOWER * sliced if sliced < own else own)
 
 
 def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
