@@ -46,3 +46,11 @@ def test_other_transposes_stay(text):
     used = {name: value for name, value in given.items() if f", {name})" in text}
     graph = shaped(image(text, **used))
     assert turned_weights.turn_weights(graph) is graph
+
+
+def test_a_large_weight_is_not_copied(monkeypatch):
+    graph = shaped(image(TURN + ROWS))
+    monkeypatch.setattr(turned_weights, "MOST_ELEMENTS", 419)
+    assert turned_weights.turn_weights(graph) is graph
+    monkeypatch.setattr(turned_weights, "MOST_ELEMENTS", 420)
+    assert turned_weights.turn_weights(graph) is not graph

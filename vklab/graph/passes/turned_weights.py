@@ -18,6 +18,9 @@ from vklab.types import TensorInfo
 
 __all__ = ["turn_weights"]
 
+# Elements of a weight that is copied for it; beside a product with more, a Transpose is short.
+MOST_ELEMENTS = 1 << 22
+
 
 def turn_weights(graph: Graph) -> Graph:
     """Replace Transpose - Reshape - product with a constant by Reshape - product.
@@ -83,7 +86,7 @@ def _axes(graph: Graph, node: Node, path: list[Node]) -> tuple[tuple[int, int], 
     image = graph.infos[path[0].outputs[0]]
     order = layouts.permutation(path[0], image.rank)
     known = image.is_static and weight.constant is not None and weight.rank == row.rank == 2
-    if not known or node.attributes.get("transA", 0) or order[0] != 0:
+    if not known or weight.count > MOST_ELEMENTS or node.attributes.get("transA", 0) or order[0] != 0:
         return ()
     if row.dims != (image.dims[0], math.prod(image.dims[1:])):
         return ()
