@@ -86,7 +86,9 @@ def _axes(graph: Graph, node: Node, path: list[Node]) -> tuple[tuple[int, int], 
     image = graph.infos[path[0].outputs[0]]
     order = layouts.permutation(path[0], image.rank)
     known = image.is_static and weight.constant is not None and weight.rank == row.rank == 2
-    if not known or weight.count > MOST_ELEMENTS or node.attributes.get("transA", 0) or order[0] != 0:
+    if not known or node.attributes.get("transA", 0) or order[0] != 0:
+        return ()
+    if weight.count > MOST_ELEMENTS:
         return ()
     if row.dims != (image.dims[0], math.prod(image.dims[1:])):
         return ()
