@@ -62,3 +62,19 @@ def test_the_classifier_reads_the_image_as_it_is(device):
     y, expected, kernels = run(device, proto, fed)
     np.testing.assert_allclose(y, expected, rtol=3e-5, atol=3e-5)
     assert kernels.count("transpose") <= 1  # the input's
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(49, 72, 68), (7, 36, 132), (64, 64, 64)], ids=str)
+def test_many_products_at_once_take_longer_steps(device, monkeypatch, m, k, n):
+    monkeypatch.setenv("VKLAB_VARIANT", "tiled 64x64x32 by 4x4")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    proto = model([node], [value("x", (18, m, k))], ["y"],
+                  {"w": random_array((18, k, n), 1) / np.float32(k) ** 0.5})  # fmt: skip
+    fed = {"x": random_array((18, m, k), 3)}
+    (expected,) = host.Reference(proto).run(fed).values()
+    with vklab.load(proto, device) as session:
+        (y,) = session.run(fed).values()
+        (product,) = session.plan.dispatches
+        room = session.device.limit("maxComputeSharedMemorySize")
+    np.testing.assert_allclose(y, expected, rtol=3e-5, atol=3e-5)
+    assert dict(product.defines).get("TILE_K") == "32" or room < 4 * 32 * 136

@@ -193,7 +193,7 @@ def _tiles_ns(image: _Image) -> float:
     points, _, _, count = image.grid(2)
     depth, filters = image.channels, image.filters
     sizes = count, filters, depth, points
-    product = tiles.expected_ns(*tiles.soonest(tiles.PRODUCT, sizes), sizes)
+    product = tiles.expected_ns(*tiles.soonest(tiles.MANY, sizes), sizes)
     moved = 4 * (points + 4) * count * (depth + filters)
     return (FIXED_NS + product + moved / MOVED_PER_NS
             + 4 * points * depth * filters / FILTERS_PER_NS)  # fmt: skip
