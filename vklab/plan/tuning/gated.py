@@ -6,6 +6,7 @@ as they read. Visited by lab 08.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -37,16 +38,19 @@ def join(
     if settings.get("DISABLE_FUSION") or "gated" in settings.names("DISABLE_PASSES"):
         return lowered
     roots, dispatches = lowered.roots, list[Dispatch | None](lowered.dispatches)
-    makers = {roots[info.name]: number for number, dispatch in enumerate(lowered.dispatches)
+    makers = {info.name: number for number, dispatch in enumerate(lowered.dispatches)
               for _, info in dispatch.writes}  # fmt: skip
-    single = {root for root, count in Counter(
-        roots[name] for dispatch in lowered.dispatches for name in _names(dispatch)
-    ).items() if count == 1} - {roots[name] for name in kept}  # fmt: skip
+    read_once, written_once = (
+        {root for root, count in Counter(roots[name] for name in names).items() if count == 1}
+        for names in (itertools.chain.from_iterable(map(_names, lowered.dispatches)),
+                      (info.name for each in lowered.dispatches for _, info in each.writes))
+    )  # fmt: skip
+    single = (read_once & written_once) - {roots[name] for name in kept}
     nodes = list(lowered.nodes)
     for number, dispatch in enumerate(lowered.dispatches):
         read, dtype = KERNELS.get(dispatch.kernel, ("", ""))
         info = dict(dispatch.reads).get(read)
-        maker = makers.get(roots[info.name]) if info and info.dtype == dtype else None
+        maker = makers.get(info.name) if info and info.dtype == dtype else None
         if info is None or maker is None or roots[info.name] not in single:
             continue
         made = _joined(dispatch, lowered.dispatches[maker], read)
@@ -59,9 +63,12 @@ def join(
 
 def _names(dispatch: Dispatch) -> set[str]:
     """Return the names of what a dispatch reads, fused work included."""
-    works = (dispatch.pointwise, dispatch.prologue, dispatch.epilogue, *dispatch.siblings)
-    operands = (operand.info for work in works if work for operand in work.operands)
-    return {info.name for info in (*operands, *(info for _, info in dispatch.reads))}
+    works = (dispatch.pointwise, dispatch.prologue, *dispatch.siblings)
+    operands = [operand for work in works if work for operand in work.operands]
+    operands += dispatch.epilogue.operands[1:] if dispatch.epilogue else ()
+    reads = (info for name, info in dispatch.reads
+             if not (dispatch.prologue and name == "x_buffer"))  # fmt: skip
+    return {info.name for info in (*(operand.info for operand in operands), *reads)}
 
 
 def _joined(product: Dispatch, maker: Dispatch, read: str) -> Dispatch | None:
