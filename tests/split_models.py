@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +18,10 @@ from small_models import DATA, model, random_array, value
 
 import vklab
 from vklab.bench import models as bench_models
-from vklab.runtime import open_devices
-from vklab.types import Dispatch
+from vklab.plan import plan as plans
+from vklab.plan.options import Facts
+from vklab.runtime import host, open_devices
+from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan import api
 
 NAMES = [info.name for info in vklab.devices()]
@@ -41,20 +45,27 @@ def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
 def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Pin to SwiftShader, which is slow, the run of nodes with the least work for its dispatches.
 
-    It has a quarter of the dispatches and some: at the cut, nodes are no longer fused.
+    It has a quarter of the dispatches and some: at the cut, nodes are no longer fused. Dispatches
+    are counted in its own plan, since a node may take several, on each device another number.
     """
-    session.run(fed)
     places = {node.name: place for place, node in enumerate(session.graph.nodes)}
-    (chunk,) = session.plan.chunks
-    work: dict[int, int] = {}  # by the last node of what is fused; some take several dispatches
-    place = 0
+    infos = {n: TensorInfo(n, str(array.dtype), array.shape) for n, array in fed.items()}
+    (chunk,) = plans.make_plan(session.graph, infos, [vklab.devices()[SWIFTSHADER]],
+                               facts=Facts(evaluate=host.evaluate)).chunks  # fmt: skip
+    # Work and dispatches by the last node of what is fused.
+    work, dispatches, place = Counter[int](), Counter[int](), 0
     for label, step in zip(chunk.nodes, chunk.steps, strict=True):
         place = max((places[name] for name in label.split(" + ") if name in places), default=place)
         if isinstance(step, Dispatch):
-            work[place] = work.get(place, 0) + step.flops + step.size_bytes
-    ends = sorted(work)
-    count = (len(ends) + 2) // 4 + 1
-    windows = [ends[first : first + count] for first in range(len(ends) - count + 1)]
+            work[place] += step.flops + step.size_bytes
+            dispatches[place] += 1
+    ends, whole = sorted(work), dispatches.total()
+    fewest = whole // 4 + whole // 20 + 2  # the cuts take some of them, and add to the others'
+    windows = []
+    for first in range(len(ends)):
+        sums = itertools.accumulate(dispatches[end] for end in ends[first:])
+        length = next((n for n, count in enumerate(sums, 1) if count >= fewest), 0)
+        windows += [ends[first : first + length]] if length else []
     window = min(windows, key=lambda window: sum(map(work.__getitem__, window)))
     span = range(window[0], window[-1] + 1)
     return {glob.escape(name): BOTH[place in span] for name, place in places.items()}

@@ -39,6 +39,7 @@ _ON_GPUS = {
     "matrix units": "matrix_product,matrix_conv,matrix_last,registers,"
                     "matrix_attention,matrix_cache",
     "products in registers": "registers",
+    "gated products": "gated",
     "attention of a prompt": "matrix_cache",
     "attention of few keys": "direct",
     "tiles": "tiled,tiled_last",

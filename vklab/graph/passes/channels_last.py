@@ -14,7 +14,14 @@ import numpy as np
 
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes import drop_no_ops, layouts, move_transposes, photographs, rewriting
+from vklab.graph.passes import (
+    drop_no_ops,
+    layouts,
+    move_transposes,
+    photographs,
+    rewriting,
+    turned_weights,
+)
 from vklab.graph.passes.photographs import Photograph
 from vklab.ops import window
 from vklab.ops.dtypes import FLOATS
@@ -27,6 +34,8 @@ LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 FOUR = 4
 # Channels of a photograph, and filters from which on they are padded rather than left in planes.
 COLOURS, MOST_ALONE = 3, 32
+# Filters from which on one channel is convolved into channels-last images.
+FEWEST_FILTERS = 16
 # Every device can bind this much; a longer tensor is cut only in the model's layout.
 MOST_BYTES = 1 << 27
 # Elements that may be transposed for each one that a converted convolution writes.
@@ -47,7 +56,8 @@ def channels_last(graph: Graph, width: int = FOUR) -> Graph:
     if not work.written:
         return graph
     turned = rewriting.rewritten(graph, work.nodes, *work.new)
-    for step in (move_transposes.move_transposes, drop_no_ops.drop_no_ops):
+    for step in (move_transposes.move_transposes, drop_no_ops.drop_no_ops,
+                 turned_weights.turn_weights):  # fmt: skip
         turned = step(turned)
     more = _moved(turned) - _moved(graph)
     return turned if more <= MOST_MOVED * work.written else graph
@@ -194,6 +204,8 @@ def _is_fast(dims: tuple[int, ...], group: int, view: window.Window) -> bool:
         view: its window.
     """
     filters, depth = dims[:2]
+    if depth == group == 1:
+        return filters >= FEWEST_FILTERS
     if group > 1:
         return (depth == 1 and filters == group) or not (depth % FOUR or filters // group % FOUR)
     is_point = set(view.kernel) | set(view.strides) == {1} and not any(view.pads_begin)

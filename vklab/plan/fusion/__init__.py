@@ -56,11 +56,11 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 
 # Choices of kernels that DISABLE_PASSES leaves out by name, too: `plan/tuning` asks.
 KERNELS = frozenset({
-    "depthwise", "direct", "elements", "few_rows", "fours", "inner_norms", "last_pools",
-    "matrix_attention", "matrix_cache", "matrix_conv", "matrix_last", "matrix_product",
-    "one_row", "paired_last", "pairs", "registers", "row_registers", "rows_at_once",
-    "shared_floats", "shared_rows", "sliced", "split_sums", "tiled", "tiled_last",
-    "unpack_ahead", "winograd",
+    "depthwise", "direct", "elements", "few_rows", "fours", "gated", "inner_norms",
+    "last_pools", "matrix_attention", "matrix_cache", "matrix_conv", "matrix_last",
+    "matrix_product", "one_row", "paired_last", "pairs", "registers", "row_registers",
+    "rows_at_once", "shared_floats", "shared_rows", "sliced", "split_sums", "tiled",
+    "tiled_last", "unpack_ahead", "winograd",
 })  # fmt: skip
 
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
-           "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
-           "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS",
-           "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns", "first", "only",
-           "parts", "soonest",
-           "whole"]  # fmt: skip
+           "COOPERATIVE_CONV", "DOTS", "FEWEST_MANY", "HALF_SUMS", "LAST", "LAST_FLOAT", "MANY",
+           "PACKED", "PRODUCT", "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT",
+           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
+           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -95,6 +94,9 @@ PRODUCT: tuple[Tile, ...] = (
     Tile(128, 64, 16, 8, 8, 914, 745, 3000, buffers=2, units=132),
     Tile(128, 128, 16, 8, 8, 1478, 1445, units=132),
 )
+# The same for many products of dense matrices at once, as Winograd's tiles are: fewer steps.
+MANY: tuple[Tile, ...] = (*PRODUCT, Tile(64, 64, 32, 4, 4, 900, 900, units=132))
+FEWEST_MANY = 16
 # Kernel conv_packed. A workgroup is a multiple of n.
 PACKED: tuple[Tile, ...] = (
     Tile(32, 32, 16, 4, 4, 680, 195),

@@ -8,7 +8,9 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import inner_norms, prepack, split_blocks, split_ranges, variants, winograd
+from vklab.plan.tuning import (
+    gated, inner_norms, prepack, split_blocks, split_ranges, variants, winograd,
+)  # fmt: skip
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -21,7 +23,8 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 
 def tune(
-    lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0
+    lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0,
+    kept: Collection[str] | None = None,
 ) -> Lowered:
     """Return the dispatches with the kernels that are fastest on a device.
 
@@ -32,6 +35,7 @@ def tune(
         info: the device.
         facts: weights, layouts included, that the device holds already, and measured choices.
         device: the number of the device in the facts.
+        kept: values that the chunk must leave in memory; without it no dispatch is left out.
     """
     facts = facts or Facts()
     resident = facts.resident[device] if facts.resident else frozenset[str]()
@@ -60,10 +64,11 @@ def tune(
                 roots[made.name], constants[made.name] = made.name, made
     named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
                    for dispatch in chosen), lowered.roots)  # fmt: skip
-    return replace(
+    made = replace(
         lowered, dispatches=tuple(dispatch for _, dispatch in named),
         nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
     )  # fmt: skip
+    return made if kept is None else gated.join(made, kept, facts.kernel_refusal)
 
 
 def _once(

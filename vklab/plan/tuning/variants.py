@@ -262,9 +262,12 @@ def _tiled(
         packed = prepack.in_chunks(dispatch)
         kernel, choices = ("conv_packed", tiles.PACKED) if packed else ("conv_tiled", tiles.CONV)
     else:
-        kernel, choices, loads = "matmul_tiled", tiles.PRODUCT, product_loads.operands(dispatch, 4)
+        kernel, loads = "matmul_tiled", product_loads.operands(dispatch, 4)
         if loads is None:
             return None
+        many = sizes[3] >= tiles.FEWEST_MANY and all(loads[1:]) and "c_buffer" not in dict(
+            dispatch.reads)
+        choices = tiles.MANY if many else tiles.PRODUCT
     picked = pick(_fitting(choices, info), sizes)
     if picked is None:
         return None
