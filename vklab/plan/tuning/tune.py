@@ -9,7 +9,13 @@ from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.plan.tuning import (
-    gated, inner_norms, prepack, split_blocks, split_ranges, variants, winograd,
+    gated,
+    inner_norms,
+    prepack,
+    split_blocks,
+    split_ranges,
+    variants,
+    winograd,
 )  # fmt: skip
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
