@@ -58,8 +58,8 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 KERNELS = frozenset({
     "depthwise", "direct", "elements", "few_rows", "fours", "last_pools", "matrix_attention",
     "matrix_cache", "matrix_conv", "matrix_last", "matrix_product", "one_row", "paired_last",
-    "pairs", "registers", "row_registers", "rows_at_once", "shared_rows", "sliced", "split_sums",
-    "tiled", "tiled_last", "unpack_ahead", "winograd",
+    "pairs", "registers", "row_chains", "row_registers", "rows_at_once", "shared_rows", "sliced",
+    "split_sums", "tiled", "tiled_last", "unpack_ahead", "winograd",
 })  # fmt: skip
 
 

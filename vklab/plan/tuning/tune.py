@@ -8,7 +8,14 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
+from vklab.plan.tuning import (
+    prepack,
+    row_chains,
+    split_blocks,
+    split_ranges,
+    variants,
+    winograd,
+)
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -21,8 +28,9 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 
 def tune(
-    lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0
-) -> Lowered:
+    lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0,
+    outputs: Collection[str] | None = None,
+) -> Lowered:  # fmt: skip
     """Return the dispatches with the kernels that are fastest on a device.
 
     Values that these write in between are roots of their own, and so are weights in a new layout.
@@ -32,9 +40,12 @@ def tune(
         info: the device.
         facts: weights, layouts included, that the device holds already, and measured choices.
         device: the number of the device in the facts.
+        outputs: the values that are needed after the last dispatch; None: possibly all.
     """
     facts = facts or Facts()
     resident = facts.resident[device] if facts.resident else frozenset[str]()
+    if outputs is not None:
+        lowered = row_chains.join(lowered, info, outputs, resident, facts)
     tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
 
     def choose(dispatch: Dispatch) -> tuple[Dispatch, ...]:

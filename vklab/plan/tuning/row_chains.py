@@ -1,0 +1,273 @@
+"""Join products of one row, each of which reads the result of the one before, into one dispatch.
+
+A barrier costs as much as such a product of medium size, and memory is idle while it takes place.
+DISABLE_PASSES=row_chains leaves every product a dispatch of its own. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from vklab import settings
+from vklab.ops import registry
+from vklab.plan import block_units
+from vklab.plan.lowering import Lowered
+from vklab.plan.options import Facts
+from vklab.plan.tuning import precision, prepack
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["join"]
+
+# Dtype of an element -> format of the weights, as `lib/block_floats` calls it.
+FORMATS = {"float": "F32", "half": "F16"}
+# Products of a dispatch, and elements of a row, which is in shared memory.
+MOST_LAYERS, MOST_K = 16, 8192
+# One workgroup computes products of so few elements in all; its loads of a row, and its columns.
+FEW_ELEMENTS, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 4, 1024, 4
+# Each product of many workgroups has so many elements; invocations and loads ahead of a lane.
+MANY_ELEMENTS, CHAIN_LANES, CHAIN_DEPTH = 1 << 20, 256, 8
+# Columns of the longest row of which the kernels compute Softmax.
+MOST_COLUMNS = 1024
+
+
+class _Product(NamedTuple):
+    """A product of one row: its dispatch, whose B is dense along k, and its place in the plan."""
+
+    number: int
+    dispatch: Dispatch
+    k: int
+    n: int
+
+    @property
+    def elements(self) -> int:
+        return self.k * self.n
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Return what all products of a dispatch have in common: the dtype, and biases or none."""
+        defines = dict(self.dispatch.defines)
+        return defines["T"], defines["BIAS"]
+
+
+def join(
+    lowered: Lowered, info: DeviceInfo, outputs: Collection[str], resident: Collection[str],
+    facts: Facts,
+) -> Lowered:  # fmt: skip
+    """Return fewer dispatches, in which one computes several products of one row.
+
+    Args:
+        lowered: dispatches with the kernels that are right everywhere.
+        info: the device.
+        outputs: the values that must be in memory after the last dispatch.
+        resident: names of weights that the device holds.
+        facts: tells which kernels the machine lacks.
+    """
+    left_out = settings.get("DISABLE_VARIANTS") or "row_chains" in settings.names("DISABLE_PASSES")
+    whole = info.limit("minSubgroupSize") == info.subgroup_size
+    if left_out or info.is_cpu or not whole or not info.subgroup_operations >= {"arithmetic"}:
+        return lowered
+    flow = _Flow(lowered, {lowered.roots[name] for name in outputs})
+    dispatches: list[tuple[tuple[str, Dispatch], ...]] = [
+        (pair,) for pair in zip(lowered.nodes, lowered.dispatches, strict=True)]  # fmt: skip
+    roots = dict(lowered.roots)
+    for chain in flow.chains(info, resident):
+        last = flow.softmax_after(chain[-1])
+        for part in _parts(chain, last is not None, info):
+            tail = last if part[-1] is chain[-1] else None
+            made = _dispatch(part, lowered.dispatches[tail] if tail is not None else None, info)
+            if any(facts.kernel_refusal(each) for each in made):
+                continue
+            places = [each.number for each in part] + ([tail] if tail is not None else [])
+            label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
+            for number in places:
+                dispatches[number] = ()
+            dispatches[places[-1]] = ((label, made[-1]),)
+            if len(made) > 1:  # beside the product before, so that there is no barrier between
+                before = chain[chain.index(part[0]) - 1].number
+                dispatches[before] = ((label, made[0]), *dispatches[before])
+            roots |= {info.name: roots.get(info.name, info.name)
+                      for each in made for _, info in each.writes}  # fmt: skip
+    named = [pair for each in dispatches for pair in each]
+    return replace(lowered, dispatches=tuple(dispatch for _, dispatch in named),
+                   nodes=tuple(node for node, _ in named), roots=roots)  # fmt: skip
+
+
+class _Flow:
+    """The only reader of each value that no other dispatch needs, and the products of a plan."""
+
+    def __init__(self, lowered: Lowered, kept: Collection[str]) -> None:
+        self.lowered = lowered
+        self.kept = {*kept, *(lowered.roots[n] for cut in lowered.trims.values() for _, n in cut)}
+        self.readers: dict[str, list[int]] = {}
+        self.writers: dict[str, list[int]] = {}
+        for number, dispatch in enumerate(lowered.dispatches):
+            for known, tensors in ((self.readers, dispatch.reads), (self.writers, dispatch.writes)):
+                for root in {lowered.roots[tensor.name] for _, tensor in tensors}:
+                    known.setdefault(root, []).append(number)
+            for work in (dispatch.prologue, dispatch.epilogue, dispatch.pointwise,
+                         *dispatch.siblings):  # fmt: skip
+                for operand in work.operands if work else ():
+                    if operand.info.name in lowered.roots:
+                        self.readers.setdefault(lowered.roots[operand.info.name], []).append(number)
+
+    def chains(
+        self, info: DeviceInfo, resident: Collection[str]
+    ) -> Iterator[tuple[_Product, ...]]:
+        """Yield products of one row of which each reads the result of the one before."""
+        found = {number: product for number, each in enumerate(self.lowered.dispatches)
+                 if (product := self._product(number, each, info, resident))}  # fmt: skip
+        while found:
+            product = found.pop(min(found))
+            chain = [product]
+            while (after := self._reader(product)) is not None and after in found:
+                following = found[after]
+                if following.k != product.n or following.kind != product.kind:
+                    break
+                product = found.pop(after)
+                chain.append(product)
+            yield tuple(chain)
+
+    def softmax_after(self, product: _Product) -> int | None:
+        """Return the number of the Softmax that alone reads a product's result, or None."""
+        number = self._reader(product)
+        if number is None:
+            return None
+        dispatch = self.lowered.dispatches[number]
+        push = dict[str, Any](dispatch.push)
+        fits = (dispatch.kernel == "softmax" and (push["rows"], push["columns"]) == (1, product.n)
+                and dict(dispatch.defines)["LOG"] == "0" and product.n <= MOST_COLUMNS
+                and not dispatch.prologue and not dispatch.epilogue
+                and _dtypes(dispatch) == _dtypes(product.dispatch))  # fmt: skip
+        return number if fits else None
+
+    def _reader(self, product: _Product) -> int | None:
+        """Return the only dispatch that reads a product's result, if no other value needs it."""
+        result = product.dispatch.writes[0][1]
+        root = self.lowered.roots[result.name]
+        readers = set(self.readers.get(root, ()))
+        if root in self.kept or len(readers) != 1 or len(self.writers[root]) != 1:
+            return None
+        number = next(iter(readers))
+        read = self.lowered.dispatches[number].reads[0][1]
+        starts = [self.lowered.slices.get(name, 0) for name in (result.name, read.name)]
+        whole = self.lowered.roots[read.name] == root and read.count == result.count == product.n
+        return number if whole and not any(starts) else None
+
+    def _product(
+        self, number: int, dispatch: Dispatch, info: DeviceInfo, resident: Collection[str]
+    ) -> _Product | None:
+        """Return a product of one row that the kernels can compute; None for any other dispatch."""
+        if dispatch.kernel != "matmul" or dispatch.prologue or not _is_plain(dispatch):
+            return None
+        push = dict[str, Any](dispatch.push)
+        n, k = push["n"], push["k"]
+        laid_out = prepack.along_k(dispatch, (1, n, k), info, resident)
+        steps = dict[str, Any](laid_out.push)
+        weight = dict(dispatch.reads)["b_buffer"]
+        alone = self.readers[self.lowered.roots[weight.name]] == [number]
+        unit = block_units.unit(FORMATS[dict(dispatch.defines)["T"]])
+        if (steps["b_row"], steps["b_column"]) != (1, k) or k % unit or k > MOST_K or not alone:
+            return None
+        return _Product(number, laid_out, k, n)
+
+
+def _dtypes(dispatch: Dispatch) -> tuple[str, ...]:
+    return tuple(info.dtype for _, info in (dispatch.reads[0], *dispatch.writes))
+
+
+def _is_plain(dispatch: Dispatch) -> bool:
+    """Tell whether a dispatch is one row times one matrix, plus a row, and at most a ReLU."""
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    row = push["c_column"], push["beta"]
+    work = dispatch.epilogue
+    relu = work is None or (
+        len(work.formulas) == 1 and work.formulas[0].text == "onnx::relu(a)" and not work.target
+        and work.formulas[0].arguments == (0,) and len(work.operands) == 1
+        and work.operands[0].dtype == dispatch.writes[0][1].dtype)  # fmt: skip
+    return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
+            and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
+            and defines["T_LOAD"] == "float" and len(set(_dtypes(dispatch))) == 1 and relu
+            and (defines["BIAS"] == "0" or row == (1, 1)))  # fmt: skip
+
+
+def _parts(
+    chain: Sequence[_Product], has_softmax: bool, info: DeviceInfo
+) -> Iterator[tuple[_Product, ...]]:
+    """Yield the products of a chain that one dispatch computes, as long as there is a gain."""
+    head = len(chain)
+    while head and _is_head(chain[head - 1 :], info):
+        head -= 1
+    if len(chain) - head + has_softmax > 1 and head < len(chain):
+        yield tuple(chain[head:])
+        chain = chain[:head]
+    rest = list(chain[1:])  # the first is beside what makes the counters zero
+    knows = info.vendor_id == precision.NVIDIA  # workgroups go on once they have started
+    while knows and len(rest) > 1:
+        part, rest = rest[:MOST_LAYERS], rest[MOST_LAYERS:]
+        if all(each.elements >= MANY_ELEMENTS for each in part[:-1]):
+            yield tuple(part)
+
+
+def _is_head(products: Sequence[_Product], info: DeviceInfo) -> bool:
+    """Tell whether one workgroup computes some products soon enough."""
+    name = FORMATS[products[0].kind[0]]
+    loads = math.ceil(products[0].k / (block_units.unit(name) * info.subgroup_size))
+    return (sum(each.elements for each in products) <= FEW_ELEMENTS and loads <= FEW_LOADS
+            and max(each.n for each in products) <= MOST_COLUMNS and len(products) <= MOST_LAYERS
+            and info.limit("maxComputeWorkGroupInvocations") >= HEAD_LANES)  # fmt: skip
+
+
+def _dispatch(
+    part: Sequence[_Product], softmax: Dispatch | None, info: DeviceInfo
+) -> tuple[Dispatch, ...]:
+    """Return the dispatch of some products, after the one that makes its counters zero, if any."""
+    first, last = part[0], part[-1]
+    dtype, bias = first.kind
+    defines = dict(first.dispatch.defines)
+    result = (softmax or last.dispatch).writes[0]
+    reads = [("x_buffer", first.dispatch.reads[0][1])]
+    for number, each in enumerate(part):
+        reads += [(f"{name[0]}{number}_buffer", tensor) for name, tensor in each.dispatch.reads[1:]]
+    made = Dispatch(
+        "matvec_head", tuple(reads), (("z_buffer", result[1]),), (1, 1, 1),
+        (("sizes", (first.k, *(each.n for each in part))),
+         ("relus", sum(1 << n for n, each in enumerate(part) if each.dispatch.epilogue))),
+        (*((name, defines[name]) for name in ("T", "T_LOAD", "Y", "Y_STORE")),
+         ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", bias),
+         ("SOFTMAX", str(int(softmax is not None)))),
+        flops=sum(each.dispatch.flops for each in part),
+    )  # fmt: skip
+    longest = max(each.k for each in part)
+    if _is_head(part, info):
+        loads = math.ceil(longest / (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
+        most = max(longest, *(each.n for each in part))
+        constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": HEAD_LANES, "DEPTH": loads,
+                     "AT_ONCE": HEAD_COLUMNS, "MOST": most}  # fmt: skip
+        return (replace(made, constants=tuple(constants.items())),)
+    return _tickets(made, part, result[1], info)
+
+
+def _tickets(
+    made: Dispatch, part: Sequence[_Product], result: TensorInfo, info: DeviceInfo
+) -> tuple[Dispatch, Dispatch]:
+    """Return a dispatch of many workgroups, and before it that which makes its counters zero.
+
+    Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016
+    """
+    columns = CHAIN_LANES // info.subgroup_size
+    counters = TensorInfo(f"{result.name}:counters", "uint32", (len(part) + 1,))
+    between = TensorInfo(f"{result.name}:rows", result.dtype, (sum(e.n for e in part[:-1]),))
+    writes = [("y_buffer", between), ("counters_buffer", counters), *made.writes]
+    if dict(made.defines)["SOFTMAX"] == "1":
+        row = TensorInfo(f"{result.name}:row", result.dtype, (part[-1].n,))
+        writes.insert(2, ("last_buffer", row))
+    constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
+                 "MOST": max(each.k for each in part)}  # fmt: skip
+    workgroups = registry.grid(sum(-(-each.n // columns) for each in part))
+    clear = Dispatch("clear_words", (), (("y_buffer", counters),), (1, 1, 1),
+                     (("count", counters.count),), (), (("WORKGROUP", 64),))  # fmt: skip
+    return clear, replace(made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
+                          constants=tuple(constants.items()))  # fmt: skip
