@@ -18,6 +18,7 @@ from vklab.plan.fusion import (
     block_products,
     chains,
     codegen,
+    conv_pools,
     depthwise_norms,
     epilogues,
     fours,
@@ -38,6 +39,7 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    conv_pools.fuse_conv_pools,  # after epilogues: a ReLU in between is one
     depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
     squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
