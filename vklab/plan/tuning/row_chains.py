@@ -25,31 +25,38 @@ __all__ = ["join"]
 FORMATS = {"float": "F32", "half": "F16"}
 # Products of a dispatch, and elements of a row, which is in shared memory.
 MOST_LAYERS, MOST_K = 16, 8192
-# One workgroup computes products of so few elements in all; its loads of a row, and its columns.
-FEW_ELEMENTS, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 4, 1024, 4
+# One workgroup computes products of so few elements in all, or a single product of fewer; loads of
+# a lane for a row, and the most invocations and columns of a subgroup.
+FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 1 << 13, 4, 1024, 4
 # Each product of many workgroups has so many elements; invocations and loads ahead of a lane.
 MANY_ELEMENTS, CHAIN_LANES, CHAIN_DEPTH = 1 << 20, 256, 8
+# Element-wise work that the kernels do: formulas and their arguments.
+RELU, ADD = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1))
 # Columns of the longest row of which the kernels compute Softmax.
 MOST_COLUMNS = 1024
 
 
 class _Product(NamedTuple):
-    """A product of one row: its dispatch, whose B is dense along k, and its place in the plan."""
+    """A product of one row: its place in the plan, and its dispatch, with B dense along k.
+
+    `bias` is added to the result, and `relu` tells whether a ReLU follows.
+    """
 
     number: int
     dispatch: Dispatch
     k: int
     n: int
+    bias: TensorInfo | None
+    relu: bool
 
     @property
     def elements(self) -> int:
         return self.k * self.n
 
     @property
-    def kind(self) -> tuple[str, str]:
+    def kind(self) -> tuple[str, bool]:
         """Return what all products of a dispatch have in common: the dtype, and biases or none."""
-        defines = dict(self.dispatch.defines)
-        return defines["T"], defines["BIAS"]
+        return dict(self.dispatch.defines)["T"], self.bias is not None
 
 
 def join(
@@ -162,16 +169,19 @@ class _Flow:
         """Return a product of one row that the kernels can compute; None for any other dispatch."""
         if dispatch.kernel != "matmul" or dispatch.prologue or not _is_plain(dispatch):
             return None
-        push = dict[str, Any](dispatch.push)
+        push, name = dict[str, Any](dispatch.push), FORMATS[dict(dispatch.defines)["T"]]
         n, k = push["n"], push["k"]
+        added = _added(dispatch, n)
         laid_out = prepack.along_k(dispatch, (1, n, k), info, resident)
+        if k * n <= FEW_ELEMENTS and laid_out is dispatch:
+            laid_out = prepack.along_k(dispatch, (1, n, k), info, resident, always=True)
         steps = dict[str, Any](laid_out.push)
         weight = dict(dispatch.reads)["b_buffer"]
         alone = self.readers[self.lowered.roots[weight.name]] == [number]
-        unit = block_units.unit(FORMATS[dict(dispatch.defines)["T"]])
-        if (steps["b_row"], steps["b_column"]) != (1, k) or k % unit or k > MOST_K or not alone:
+        turned = (steps["b_row"], steps["b_column"]) == (1, k) and not k % block_units.unit(name)
+        if added is None or not turned or k > MOST_K or not alone:
             return None
-        return _Product(number, laid_out, k, n)
+        return _Product(number, laid_out, k, n, *added)
 
 
 def _dtypes(dispatch: Dispatch) -> tuple[str, ...]:
@@ -179,18 +189,32 @@ def _dtypes(dispatch: Dispatch) -> tuple[str, ...]:
 
 
 def _is_plain(dispatch: Dispatch) -> bool:
-    """Tell whether a dispatch is one row times one matrix, plus a row, and at most a ReLU."""
+    """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
-    row = push["c_column"], push["beta"]
-    work = dispatch.epilogue
-    relu = work is None or (
-        len(work.formulas) == 1 and work.formulas[0].text == "onnx::relu(a)" and not work.target
-        and work.formulas[0].arguments == (0,) and len(work.operands) == 1
-        and work.operands[0].dtype == dispatch.writes[0][1].dtype)  # fmt: skip
     return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
             and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
-            and defines["T_LOAD"] == "float" and len(set(_dtypes(dispatch))) == 1 and relu
-            and (defines["BIAS"] == "0" or row == (1, 1)))  # fmt: skip
+            and defines["T_LOAD"] == "float" and len(set(_dtypes(dispatch))) == 1
+            and (defines["BIAS"] == "0" or (push["c_column"], push["beta"]) == (1, 1)))  # fmt: skip
+
+
+def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
+    """Return what is added to a product, and whether a ReLU follows; None for anything else."""
+    bias = dict(dispatch.reads).get("c_buffer")
+    work = dispatch.epilogue
+    if work is None:
+        return bias, False
+    formulas = [(each.text, each.arguments) for each in work.formulas]
+    if work.target or {each.dtype for each in work.operands} != {dispatch.writes[0][1].dtype}:
+        return None
+    if len(work.operands) == 2 and not bias and formulas[0] == ADD:
+        other = work.operands[1]
+        if other.dtype != "float32" or work.count != n or not other.view.is_dense(work.shape):
+            return None
+        bias, formulas = other.info, formulas[1:]
+    last = len(work.operands) - 1 + len(work.formulas) - 1
+    if len(work.operands) > 2 or formulas not in ([], [(RELU, (last,))]):
+        return None
+    return bias, bool(formulas)
 
 
 def _parts(
@@ -200,7 +224,8 @@ def _parts(
     head = len(chain)
     while head and _is_head(chain[head - 1 :], info):
         head -= 1
-    if len(chain) - head + has_softmax > 1 and head < len(chain):
+    alone = len(chain) - head + has_softmax == 1
+    if head < len(chain) and (not alone or chain[head].elements <= FEW_ALONE):
         yield tuple(chain[head:])
         chain = chain[:head]
     rest = list(chain[1:])  # the first is beside what makes the counters zero
@@ -230,22 +255,25 @@ def _dispatch(
     result = (softmax or last.dispatch).writes[0]
     reads = [("x_buffer", first.dispatch.reads[0][1])]
     for number, each in enumerate(part):
-        reads += [(f"{name[0]}{number}_buffer", tensor) for name, tensor in each.dispatch.reads[1:]]
+        reads.append((f"b{number}_buffer", each.dispatch.reads[1][1]))
+        reads += [(f"c{number}_buffer", each.bias)] if each.bias else []
     made = Dispatch(
         "matvec_head", tuple(reads), (("z_buffer", result[1]),), (1, 1, 1),
         (("sizes", (first.k, *(each.n for each in part))),
-         ("relus", sum(1 << n for n, each in enumerate(part) if each.dispatch.epilogue))),
+         ("relus", sum(1 << n for n, each in enumerate(part) if each.relu))),
         (*((name, defines[name]) for name in ("T", "T_LOAD", "Y", "Y_STORE")),
-         ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", bias),
+         ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", str(int(bias))),
          ("SOFTMAX", str(int(softmax is not None)))),
         flops=sum(each.dispatch.flops for each in part),
     )  # fmt: skip
     longest = max(each.k for each in part)
     if _is_head(part, info):
         loads = math.ceil(longest / (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
-        most = max(longest, *(each.n for each in part))
-        constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": HEAD_LANES, "DEPTH": loads,
-                     "AT_ONCE": HEAD_COLUMNS, "MOST": most}  # fmt: skip
+        widest = max(each.n for each in part)
+        lanes = min(HEAD_LANES, info.subgroup_size << (widest - 1).bit_length())
+        at_once = min(HEAD_COLUMNS, -(-widest * info.subgroup_size // lanes))
+        constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": lanes, "DEPTH": loads,
+                     "AT_ONCE": at_once, "MOST": max(longest, widest)}  # fmt: skip
         return (replace(made, constants=tuple(constants.items())),)
     return _tickets(made, part, result[1], info)
 
