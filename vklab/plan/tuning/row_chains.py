@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vklab import settings
 from vklab.ops import registry
-from vklab.plan import block_units
+from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.plan.tuning import precision, prepack
@@ -74,7 +74,7 @@ def join(
     """
     left_out = settings.get("DISABLE_VARIANTS") or "row_chains" in settings.names("DISABLE_PASSES")
     whole = info.limit("minSubgroupSize") == info.subgroup_size
-    if left_out or info.is_cpu or not whole or not info.subgroup_operations >= {"arithmetic"}:
+    if left_out or info.is_cpu or not whole or "arithmetic" not in info.subgroup_operations:
         return lowered
     flow = _Flow(lowered, {lowered.roots[name] for name in outputs})
     dispatches: list[tuple[tuple[str, Dispatch], ...]] = [
@@ -178,6 +178,7 @@ class _Flow:
         steps = dict[str, Any](laid_out.push)
         weight = dict(dispatch.reads)["b_buffer"]
         alone = self.readers[self.lowered.roots[weight.name]] == [number]
+        alone &= storage.stored_dtype(weight.dtype, info) == weight.dtype
         turned = (steps["b_row"], steps["b_column"]) == (1, k) and not k % block_units.unit(name)
         if added is None or not turned or k > MOST_K or not alone:
             return None

@@ -1,0 +1,122 @@
+"""Products of one row in one dispatch, planned as for an NVIDIA GPU, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from small_models import model, random_array, value
+
+import vklab
+from vklab.plan.tuning import precision, row_chains
+from vklab.runtime import host
+from vklab.settings import settings
+from vklab.types import DeviceInfo
+
+node = helper.make_node
+
+
+@pytest.fixture(autouse=True)
+def as_gpu(monkeypatch, device):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    info = vklab.devices()[device] if isinstance(device, int) else device
+    monkeypatch.setattr(precision, "NVIDIA", info.vendor_id)
+
+
+@pytest.fixture(params=["head", "tickets"])
+def kernel(request, monkeypatch):
+    """Let one workgroup compute all products, or many of which each takes a ticket."""
+    monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1)
+    if request.param == "tickets":
+        monkeypatch.setattr(row_chains, "FEW_ELEMENTS", 0)
+    return {"head": "matvec_head", "tickets": "matvec_chain"}[request.param]
+
+
+def layers(widths, bias=True, relu=True, softmax=True):
+    """Return a model of products of one row, B given as [n, k], and its input."""
+    nodes, constants, at = [], {}, "x"
+    for number, (k, n) in enumerate(zip(widths, widths[1:], strict=False)):
+        constants[f"w{number}"] = random_array((n, k), number) / np.float32(k) ** 0.5
+        if bias:
+            constants[f"b{number}"] = random_array((n,), 50 + number)
+        names = [at, f"w{number}", *[f"b{number}"] * bias]
+        nodes.append(node("Gemm", names, [f"g{number}"], transB=1))
+        at = f"g{number}"
+        if relu and number < len(widths) - 2:
+            nodes.append(node("Relu", [at], [f"r{number}"]))
+            at = f"r{number}"
+    nodes.append(node("Softmax" if softmax else "Identity", [at], ["y"]))
+    fed = {"x": random_array((1, widths[0]), 99)}
+    return model(nodes, [value("x", (1, widths[0]))], ["y"], constants, opset=18), fed
+
+
+def check(device, proto, fed, times=1, **given):
+    """Compare the last of some runs with ONNX Runtime; return the kernels."""
+    (expected,) = host.Reference(proto).run(fed).values()
+    with settings(**given), vklab.load(proto, device) as session:
+        for _ in range(times):
+            (y,) = session.run(fed).values()
+        kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
+    np.testing.assert_allclose(y, expected, rtol=3e-5, atol=3e-5)
+    return kernels
+
+
+@pytest.mark.parametrize(("widths", "bias", "relu", "softmax"), [
+    ((64, 256, 128, 10), True, True, True), ((128, 100, 36, 7), False, False, False),
+    ((8, 8, 12, 4, 4), True, True, False), ((132, 60, 260, 44, 20), False, True, True),
+])  # fmt: skip
+def test_products_in_turn(device, kernel, widths, bias, relu, softmax):
+    proto, fed = layers(widths, bias, relu, softmax)
+    kernels = check(device, proto, fed, times=5)  # counters are zero again in each run
+    assert kernel in kernels and "softmax" not in kernels
+    assert len(kernels) == (1 if kernel == "matvec_head" else 3) or "matvec_head" in kernels
+    apart = check(device, proto, fed, DISABLE_PASSES="row_chains")
+    assert kernel not in apart and len(apart) == len(widths) - 1 + softmax
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite(device, kernel, odd):
+    proto, fed = layers((64, 32, 16, 8))
+    fed["x"][0, 5] = odd
+    with np.errstate(invalid="ignore"):
+        assert kernel in check(device, proto, fed)
+
+
+def test_a_row_beside_a_product_is_added_by_it(device):
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "b"], ["c"]),
+             node("Relu", ["c"], ["y"])]  # fmt: skip
+    constants = {"w": random_array((96, 10), 1), "b": random_array((1, 10), 2)}
+    proto = model(nodes, [value("x", (1, 96))], ["y"], constants)
+    assert check(device, proto, {"x": random_array((1, 96))}) == ["matvec_head"]
+
+
+def test_values_that_others_need_stay(device, kernel):
+    proto, fed = layers((64, 32, 16, 8), softmax=False)
+    proto.graph.output.append(value("r0", (1, 32)))
+    expected = host.Reference(proto).run(fed)
+    with vklab.load(proto, device) as session:
+        found = session.run(fed)
+        assert kernel != "matvec_chain" or "matvec_chain" not in str(session.plan.dispatches)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=3e-5, atol=3e-5)
+
+
+def test_other_vendors_take_no_tickets(device, kernel, monkeypatch):
+    monkeypatch.setattr(precision, "NVIDIA", -1)
+    proto, fed = layers((64, 32, 16, 8))
+    assert "matvec_chain" not in check(device, proto, fed)
+
+
+def test_a_weight_of_two_products_is_stored_once(device, kernel):
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["b"]),
+             node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
+    proto = model(nodes, [value("x", (1, 64))], ["y"], {"w": random_array((64, 64)) / 8})
+    assert kernel not in check(device, proto, {"x": random_array((1, 64), 1)})
+
+
+def test_halves_in_turn(device, kernel):
+    proto, fed = layers((64, 32, 16, 8, 8), softmax=False)
+    (expected,) = host.Reference(proto).run(fed).values()
+    with vklab.load(proto, device, dtype="float16") as session:
+        (y,) = session.run(fed).values()
+    np.testing.assert_allclose(y, expected, rtol=2e-2, atol=2e-2)
