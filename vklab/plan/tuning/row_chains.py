@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from vklab import settings
-from vklab.ops import registry
+from vklab.ops import dtypes, registry
 from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
@@ -23,6 +23,7 @@ __all__ = ["join"]
 
 # Dtype of an element -> format of the weights, as `lib/block_floats` calls it.
 FORMATS = {"float": "F32", "half": "F16"}
+RESULTS = ("float32", "float16")
 # Products of a dispatch, and elements of a row, which is in shared memory.
 MOST_LAYERS, MOST_K = 16, 8192
 # One workgroup computes products of so few elements in all, or a single product of fewer; loads of
@@ -31,7 +32,7 @@ FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 1 << 13,
 # Each product of many workgroups has so many elements; invocations and loads ahead of a lane.
 MANY_ELEMENTS, CHAIN_LANES, CHAIN_DEPTH = 1 << 20, 256, 8
 # Element-wise work that the kernels do: formulas and their arguments.
-RELU, ADD = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1))
+RELU, ADD, WIDEN = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1)), "float(a)"
 # Columns of the longest row of which the kernels compute Softmax.
 MOST_COLUMNS = 1024
 
@@ -143,11 +144,13 @@ class _Flow:
         if number is None:
             return None
         dispatch = self.lowered.dispatches[number]
-        push = dict[str, Any](dispatch.push)
+        push, work = dict[str, Any](dispatch.push), dispatch.epilogue
         fits = (dispatch.kernel == "softmax" and (push["rows"], push["columns"]) == (1, product.n)
                 and dict(dispatch.defines)["LOG"] == "0" and product.n <= MOST_COLUMNS
-                and not dispatch.prologue and not dispatch.epilogue
-                and _dtypes(dispatch) == _dtypes(product.dispatch))  # fmt: skip
+                and not dispatch.prologue and dispatch.writes[0][1].dtype in RESULTS
+                and product.dispatch.writes[0][1].dtype == product.dispatch.reads[0][1].dtype
+                and (work is None or [each.text for each in work.formulas] == [WIDEN]
+                     and not work.target))  # fmt: skip
         return number if fits else None
 
     def _reader(self, product: _Product) -> int | None:
@@ -185,16 +188,12 @@ class _Flow:
         return _Product(number, laid_out, k, n, *added)
 
 
-def _dtypes(dispatch: Dispatch) -> tuple[str, ...]:
-    return tuple(info.dtype for _, info in (dispatch.reads[0], *dispatch.writes))
-
-
 def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
             and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
-            and defines["T_LOAD"] == "float" and len(set(_dtypes(dispatch))) == 1
+            and defines["T_LOAD"] == "float" and dispatch.writes[0][1].dtype in RESULTS
             and (defines["BIAS"] == "0" or (push["c_column"], push["beta"]) == (1, 1)))  # fmt: skip
 
 
@@ -205,17 +204,20 @@ def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
     if work is None:
         return bias, False
     formulas = [(each.text, each.arguments) for each in work.formulas]
-    if work.target or {each.dtype for each in work.operands} != {dispatch.writes[0][1].dtype}:
+    kinds = {each.dtype for each in work.operands}
+    if work.target or len(work.operands) > 2 or kinds != {dispatch.reads[0][1].dtype}:
         return None
     if len(work.operands) == 2 and not bias and formulas[0] == ADD:
         other = work.operands[1]
-        if other.dtype != "float32" or work.count != n or not other.view.is_dense(work.shape):
+        if work.count != n or not other.view.is_dense(work.shape):
             return None
-        bias, formulas = other.info, formulas[1:]
-    last = len(work.operands) - 1 + len(work.formulas) - 1
-    if len(work.operands) > 2 or formulas not in ([], [(RELU, (last,))]):
-        return None
-    return bias, bool(formulas)
+        bias = other.info
+        del formulas[0]
+    last = len(work.operands) + len(work.formulas) - 2  # what the last formula reads
+    if formulas and formulas[-1] == (WIDEN, (last,)) and dispatch.writes[0][1].dtype == "float32":
+        del formulas[-1]
+        last -= 1
+    return (bias, bool(formulas)) if formulas in ([], [(RELU, (last,))]) else None
 
 
 def _parts(
@@ -253,7 +255,7 @@ def _dispatch(
     first, last = part[0], part[-1]
     dtype, bias = first.kind
     defines = dict(first.dispatch.defines)
-    result = (softmax or last.dispatch).writes[0]
+    result, kind = (softmax or last.dispatch).writes[0], first.dispatch.reads[0][1].dtype
     reads = [("x_buffer", first.dispatch.reads[0][1])]
     for number, each in enumerate(part):
         reads.append((f"b{number}_buffer", each.dispatch.reads[1][1]))
@@ -262,7 +264,8 @@ def _dispatch(
         "matvec_head", tuple(reads), (("z_buffer", result[1]),), (1, 1, 1),
         (("sizes", (first.k, *(each.n for each in part))),
          ("relus", sum(1 << n for n, each in enumerate(part) if each.relu))),
-        (*((name, defines[name]) for name in ("T", "T_LOAD", "Y", "Y_STORE")),
+        (*((name, defines[name]) for name in ("T", "T_LOAD")), *dtypes.type_defines("Y", kind)[::2],
+         *dtypes.type_defines("Z", result[1].dtype)[::2],
          ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", str(int(bias))),
          ("SOFTMAX", str(int(softmax is not None)))),
         flops=sum(each.dispatch.flops for each in part),
@@ -288,10 +291,11 @@ def _tickets(
     """
     columns = CHAIN_LANES // info.subgroup_size
     counters = TensorInfo(f"{result.name}:counters", "uint32", (len(part) + 1,))
-    between = TensorInfo(f"{result.name}:rows", result.dtype, (sum(e.n for e in part[:-1]),))
+    kind = part[0].dispatch.reads[0][1].dtype
+    between = TensorInfo(f"{result.name}:rows", kind, (sum(e.n for e in part[:-1]),))
     writes = [("y_buffer", between), ("counters_buffer", counters), *made.writes]
     if dict(made.defines)["SOFTMAX"] == "1":
-        row = TensorInfo(f"{result.name}:row", result.dtype, (part[-1].n,))
+        row = TensorInfo(f"{result.name}:row", kind, (part[-1].n,))
         writes.insert(2, ("last_buffer", row))
     constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
                  "MOST": max(each.k for each in part)}  # fmt: skip
