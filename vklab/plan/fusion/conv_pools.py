@@ -70,7 +70,8 @@ def one_dispatch(pool: Dispatch, conv: Dispatch, lanes: int) -> Dispatch | None:
     constants = {"LANES": shared, "WORKGROUP": WORKGROUP, "KERNEL_H": push["kernel_h"],
                  "KERNEL_W": push["kernel_w"], "POOL_H": after["kernel"][1],
                  "POOL_W": after["kernel"][2]}  # fmt: skip
-    typed = (*dtypes.type_defines("T", result.dtype)[:2], *dtypes.type_defines("Y", result.dtype)[::2])
+    typed = (*dtypes.type_defines("T", result.dtype)[:2],
+             *dtypes.type_defines("Y", result.dtype)[::2])  # fmt: skip
     return Dispatch(
         "conv_pool", reads, (("y_buffer", result),),
         registry.grid(-(-result.count * shared // WORKGROUP)), tuple(made.items()),

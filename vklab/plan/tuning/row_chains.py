@@ -6,7 +6,6 @@ DISABLE_PASSES=row_chains leaves every product a dispatch of its own. Visited by
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -89,6 +88,8 @@ def join(
             if any(facts.kernel_refusal(each) for each in made):
                 continue
             places = [each.number for each in part] + ([tail] if tail is not None else [])
+            if flow.changes(made[-1], places):
+                continue
             label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
             for number in places:
                 dispatches[number] = ()
@@ -104,7 +105,7 @@ def join(
 
 
 class _Flow:
-    """The only reader of each value that no other dispatch needs, and the products of a plan."""
+    """Products of one row of a plan, and the dispatches that write and read each value."""
 
     def __init__(self, lowered: Lowered, kept: Collection[str]) -> None:
         self.lowered = lowered
@@ -152,6 +153,12 @@ class _Flow:
                 and (work is None or [each.text for each in work.formulas] == [WIDEN]
                      and not work.target))  # fmt: skip
         return number if fits else None
+
+    def changes(self, joint: Dispatch, places: Sequence[int]) -> bool:
+        """Tell whether a value is overwritten before the last place of a dispatch that reads it."""
+        roots = {self.lowered.roots.get(info.name) for _, info in joint.reads}
+        return any(places[0] < number < places[-1] and number not in places
+                   for root in roots if root for number in self.writers.get(root, ()))  # fmt: skip
 
     def _reader(self, product: _Product) -> int | None:
         """Return the only dispatch that reads a product's result, if no other value needs it."""
@@ -242,7 +249,7 @@ def _parts(
 def _is_head(products: Sequence[_Product], info: DeviceInfo) -> bool:
     """Tell whether one workgroup computes some products soon enough."""
     name = FORMATS[products[0].kind[0]]
-    loads = math.ceil(products[0].k / (block_units.unit(name) * info.subgroup_size))
+    loads = -(-max(each.k for each in products) // (block_units.unit(name) * info.subgroup_size))
     return (sum(each.elements for each in products) <= FEW_ELEMENTS and loads <= FEW_LOADS
             and max(each.n for each in products) <= MOST_COLUMNS and len(products) <= MOST_LAYERS
             and info.limit("maxComputeWorkGroupInvocations") >= HEAD_LANES)  # fmt: skip
@@ -272,7 +279,7 @@ def _dispatch(
     )  # fmt: skip
     longest = max(each.k for each in part)
     if _is_head(part, info):
-        loads = math.ceil(longest / (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
+        loads = -(-longest // (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
         widest = max(each.n for each in part)
         lanes = min(HEAD_LANES, info.subgroup_size << (widest - 1).bit_length())
         at_once = min(HEAD_COLUMNS, -(-widest * info.subgroup_size // lanes))
