@@ -30,6 +30,8 @@ MOST_LAYERS, MOST_K = 16, 8192
 FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 1 << 13, 4, 1024, 4
 # Each product of many workgroups has so many elements; invocations and loads ahead of a lane.
 MANY_ELEMENTS, CHAIN_LANES, CHAIN_DEPTH = 1 << 20, 256, 8
+# Sums so long, of so few columns, are shared by many workgroups; these, and their invocations.
+LONG_K, FEW_COLUMNS, MOST_PARTS, LONG_LANES = 2048, 16, 512, 256
 # Element-wise work that the kernels do: formulas and their arguments.
 RELU, ADD, WIDEN = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1)), "float(a)"
 # Columns of the longest row of which the kernels compute Softmax.
@@ -52,6 +54,11 @@ class _Product(NamedTuple):
     @property
     def elements(self) -> int:
         return self.k * self.n
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether a sum is long enough for several workgroups, and columns are few."""
+        return self.k >= LONG_K and self.n <= FEW_COLUMNS
 
     @property
     def kind(self) -> tuple[str, bool]:
@@ -82,9 +89,11 @@ def join(
     roots = dict(lowered.roots)
     for chain in flow.chains(info, resident):
         last = flow.softmax_after(chain[-1])
-        for part in _parts(chain, last is not None, info):
+        for part in _parts(chain, last is not None, flow.maker(chain[0]) is None, info):
             tail = last if part[-1] is chain[-1] else None
             made = _dispatch(part, lowered.dispatches[tail] if tail is not None else None, info)
+            if len(made) > 1 and flow.maker(part[0]) is None:
+                continue
             if any(facts.kernel_refusal(each) for each in made):
                 continue
             places = [each.number for each in part] + ([tail] if tail is not None else [])
@@ -94,8 +103,8 @@ def join(
             for number in places:
                 dispatches[number] = ()
             dispatches[places[-1]] = ((label, made[-1]),)
-            if len(made) > 1:  # beside the product before, so that there is no barrier between
-                before = chain[chain.index(part[0]) - 1].number
+            if len(made) > 1:  # beside what makes x, so that there is no barrier between
+                before = flow.maker(part[0])
                 dispatches[before] = ((label, made[0]), *dispatches[before])
             roots |= {info.name: roots.get(info.name, info.name)
                       for each in made for _, info in each.writes}  # fmt: skip
@@ -133,7 +142,8 @@ class _Flow:
             chain = [product]
             while (after := self._reader(product)) is not None and after in found:
                 following = found[after]
-                if following.k != product.n or following.kind != product.kind:
+                alike = following.k == product.n and following.kind == product.kind
+                if not alike or product.is_long or following.k > MOST_K:
                     break
                 product = found.pop(after)
                 chain.append(product)
@@ -153,6 +163,11 @@ class _Flow:
                 and (work is None or [each.text for each in work.formulas] == [WIDEN]
                      and not work.target))  # fmt: skip
         return number if fits else None
+
+    def maker(self, product: _Product) -> int | None:
+        """Return the last dispatch that writes what a product reads; None for an input."""
+        root = self.lowered.roots[product.dispatch.reads[0][1].name]
+        return max(self.writers.get(root, ()), default=None)
 
     def changes(self, joint: Dispatch, places: Sequence[int]) -> bool:
         """Tell whether a value is overwritten before the last place of a dispatch that reads it."""
@@ -190,7 +205,7 @@ class _Flow:
         alone = self.readers[self.lowered.roots[weight.name]] == [number]
         alone &= storage.stored_dtype(weight.dtype, info) == weight.dtype
         turned = (steps["b_row"], steps["b_column"]) == (1, k) and not k % block_units.unit(name)
-        if added is None or not turned or k > MOST_K or not alone:
+        if added is None or not turned or not alone:
             return None
         return _Product(number, laid_out, k, n, *added)
 
@@ -228,9 +243,20 @@ def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
 
 
 def _parts(
-    chain: Sequence[_Product], has_softmax: bool, info: DeviceInfo
+    chain: Sequence[_Product], has_softmax: bool, is_first: bool, info: DeviceInfo
 ) -> Iterator[tuple[_Product, ...]]:
-    """Yield the products of a chain that one dispatch computes, as long as there is a gain."""
+    """Yield the products of a chain that one dispatch computes, as long as there is a gain.
+
+    Args:
+        chain: the products.
+        has_softmax: whether Softmax of the result follows.
+        is_first: whether the first reads an input of the model, so that there is no dispatch before
+            it beside which counters would become zero at no cost.
+        info: the device.
+    """
+    if len(chain) == 1 and chain[0].is_long:
+        yield tuple(chain)
+        return
     head = len(chain)
     while head and _is_head(chain[head - 1 :], info):
         head -= 1
@@ -238,7 +264,7 @@ def _parts(
     if head < len(chain) and (not alone or chain[head].elements <= FEW_ALONE):
         yield tuple(chain[head:])
         chain = chain[:head]
-    rest = list(chain[1:])  # the first is beside what makes the counters zero
+    rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
     knows = info.vendor_id == precision.NVIDIA  # workgroups go on once they have started
     while knows and len(rest) > 1:
         part, rest = rest[:MOST_LAYERS], rest[MOST_LAYERS:]
@@ -277,6 +303,8 @@ def _dispatch(
          ("SOFTMAX", str(int(softmax is not None)))),
         flops=sum(each.dispatch.flops for each in part),
     )  # fmt: skip
+    if part[0].is_long:
+        return _long(made, part[0], info)
     longest = max(each.k for each in part)
     if _is_head(part, info):
         loads = -(-longest // (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
@@ -287,6 +315,28 @@ def _dispatch(
                      "AT_ONCE": at_once, "MOST": max(longest, widest)}  # fmt: skip
         return (replace(made, constants=tuple(constants.items())),)
     return _tickets(made, part, result[1], info)
+
+
+def _long(made: Dispatch, product: _Product, info: DeviceInfo) -> tuple[Dispatch, Dispatch]:
+    """Return a product of few long columns, and before it what makes its counter zero."""
+    whole = LONG_LANES * block_units.unit(dict(made.defines)["FORMAT"])
+    part = whole * -(-product.k // (whole * MOST_PARTS))
+    parts = -(-product.k // part)
+    _, result = made.writes[0]
+    counters = TensorInfo(f"{result.name}:counters", "uint32", (1,))
+    sums = TensorInfo(f"{result.name}:parts", "float32", (parts, product.n))
+    constants = (("SUBGROUP", info.subgroup_size), ("WORKGROUP", LONG_LANES), ("N", product.n),
+                 ("PARTS", parts))  # fmt: skip
+    return _clear(counters), replace(
+        made, kernel="matvec_long", workgroups=(parts, 1, 1), constants=constants,
+        writes=(("parts_buffer", sums), ("counters_buffer", counters), *made.writes),
+        push=(("k", product.k), ("part", part), ("relus", int(product.relu))),
+    )  # fmt: skip
+
+
+def _clear(counters: TensorInfo) -> Dispatch:
+    return Dispatch("clear_words", (), (("y_buffer", counters),), (1, 1, 1),
+                    (("count", counters.count),), (), (("WORKGROUP", 64),))  # fmt: skip
 
 
 def _tickets(
@@ -307,7 +357,5 @@ def _tickets(
     constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
                  "MOST": max(each.k for each in part)}  # fmt: skip
     workgroups = registry.grid(sum(-(-each.n // columns) for each in part))
-    clear = Dispatch("clear_words", (), (("y_buffer", counters),), (1, 1, 1),
-                     (("count", counters.count),), (), (("WORKGROUP", 64),))  # fmt: skip
-    return clear, replace(made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
+    return _clear(counters), replace(made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
                           constants=tuple(constants.items()))  # fmt: skip
