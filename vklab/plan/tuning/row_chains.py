@@ -8,62 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from vklab import settings
-from vklab.ops import dtypes, registry
 from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import precision, prepack
+from vklab.plan.tuning import chain_kernels, precision, prepack
+from vklab.plan.tuning.chain_kernels import FORMATS, Product
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
 
-# Dtype of an element -> format of the weights, as `lib/block_floats` calls it.
-FORMATS = {"float": "F32", "half": "F16"}
 RESULTS = ("float32", "float16")
 # Products of a dispatch, and elements of a row, which is in shared memory.
 MOST_LAYERS, MOST_K = 16, 8192
-# One workgroup computes products of so few elements in all, or a single product of fewer; loads of
-# a lane for a row, and the most invocations and columns of a subgroup.
-FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, HEAD_LANES, HEAD_COLUMNS = 1 << 16, 1 << 13, 4, 1024, 4
-# Each product of many workgroups has so many elements; invocations and loads ahead of a lane.
-MANY_ELEMENTS, CHAIN_LANES, CHAIN_DEPTH = 1 << 20, 256, 8
-# Sums so long, of so few columns, are shared by many workgroups; these, and their invocations.
-LONG_K, FEW_COLUMNS, MOST_PARTS, LONG_LANES = 2048, 16, 512, 256
+# One workgroup computes products of so few elements in all, or a single product of fewer, with so
+# many loads of a lane for a row. Each product of many workgroups has so many elements.
+FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, MANY_ELEMENTS = 1 << 16, 1 << 13, 4, 1 << 20
 # Element-wise work that the kernels do: formulas and their arguments.
 RELU, ADD, WIDEN = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1)), "float(a)"
 # Columns of the longest row of which the kernels compute Softmax.
 MOST_COLUMNS = 1024
-
-
-class _Product(NamedTuple):
-    """A product of one row: its place in the plan, and its dispatch, with B dense along k.
-
-    `bias` is added to the result, and `relu` tells whether a ReLU follows.
-    """
-
-    number: int
-    dispatch: Dispatch
-    k: int
-    n: int
-    bias: TensorInfo | None
-    relu: bool
-
-    @property
-    def elements(self) -> int:
-        return self.k * self.n
-
-    @property
-    def is_long(self) -> bool:
-        """Return whether a sum is long enough for several workgroups, and columns are few."""
-        return self.k >= LONG_K and self.n <= FEW_COLUMNS
-
-    @property
-    def kind(self) -> tuple[str, bool]:
-        """Return what all products of a dispatch have in common: the dtype, and biases or none."""
-        return dict(self.dispatch.defines)["T"], self.bias is not None
 
 
 def join(
@@ -91,20 +57,18 @@ def join(
         last = flow.softmax_after(chain[-1])
         for part in _parts(chain, last is not None, flow.maker(chain[0]) is None, info):
             tail = last if part[-1] is chain[-1] else None
-            made = _dispatch(part, lowered.dispatches[tail] if tail is not None else None, info)
-            if len(made) > 1 and flow.maker(part[0]) is None:
-                continue
-            if any(facts.kernel_refusal(each) for each in made):
-                continue
+            softmax = lowered.dispatches[tail] if tail is not None else None
+            made = chain_kernels.dispatches(part, softmax, _is_head(part, info), info)
             places = [each.number for each in part] + ([tail] if tail is not None else [])
-            if flow.changes(made[-1], places):
+            before = flow.maker(part[0])
+            if (len(made) > 1 and before is None or flow.changes(made[-1], places)
+                    or any(facts.kernel_refusal(each) for each in made)):  # fmt: skip
                 continue
             label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
             for number in places:
                 dispatches[number] = ()
             dispatches[places[-1]] = ((label, made[-1]),)
-            if len(made) > 1:  # beside what makes x, so that there is no barrier between
-                before = flow.maker(part[0])
+            if before is not None and len(made) > 1:  # beside what makes x: no barrier between
                 dispatches[before] = ((label, made[0]), *dispatches[before])
             roots |= {info.name: roots.get(info.name, info.name)
                       for each in made for _, info in each.writes}  # fmt: skip
@@ -133,7 +97,7 @@ class _Flow:
 
     def chains(
         self, info: DeviceInfo, resident: Collection[str]
-    ) -> Iterator[tuple[_Product, ...]]:
+    ) -> Iterator[tuple[Product, ...]]:
         """Yield products of one row of which each reads the result of the one before."""
         found = {number: product for number, each in enumerate(self.lowered.dispatches)
                  if (product := self._product(number, each, info, resident))}  # fmt: skip
@@ -149,7 +113,7 @@ class _Flow:
                 chain.append(product)
             yield tuple(chain)
 
-    def softmax_after(self, product: _Product) -> int | None:
+    def softmax_after(self, product: Product) -> int | None:
         """Return the number of the Softmax that alone reads a product's result, or None."""
         number = self._reader(product)
         if number is None:
@@ -164,7 +128,7 @@ class _Flow:
                      and not work.target))  # fmt: skip
         return number if fits else None
 
-    def maker(self, product: _Product) -> int | None:
+    def maker(self, product: Product) -> int | None:
         """Return the last dispatch that writes what a product reads; None for an input."""
         root = self.lowered.roots[product.dispatch.reads[0][1].name]
         return max(self.writers.get(root, ()), default=None)
@@ -175,7 +139,7 @@ class _Flow:
         return any(places[0] < number < places[-1] and number not in places
                    for root in roots if root for number in self.writers.get(root, ()))  # fmt: skip
 
-    def _reader(self, product: _Product) -> int | None:
+    def _reader(self, product: Product) -> int | None:
         """Return the only dispatch that reads a product's result, if no other value needs it."""
         result = product.dispatch.writes[0][1]
         root = self.lowered.roots[result.name]
@@ -190,7 +154,7 @@ class _Flow:
 
     def _product(
         self, number: int, dispatch: Dispatch, info: DeviceInfo, resident: Collection[str]
-    ) -> _Product | None:
+    ) -> Product | None:
         """Return a product of one row that the kernels can compute; None for any other dispatch."""
         if dispatch.kernel != "matmul" or dispatch.prologue or not _is_plain(dispatch):
             return None
@@ -207,7 +171,7 @@ class _Flow:
         turned = (steps["b_row"], steps["b_column"]) == (1, k) and not k % block_units.unit(name)
         if added is None or not turned or not alone:
             return None
-        return _Product(number, laid_out, k, n, *added)
+        return Product(number, laid_out, k, n, *added)
 
 
 def _is_plain(dispatch: Dispatch) -> bool:
@@ -243,8 +207,8 @@ def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
 
 
 def _parts(
-    chain: Sequence[_Product], has_softmax: bool, is_first: bool, info: DeviceInfo
-) -> Iterator[tuple[_Product, ...]]:
+    chain: Sequence[Product], has_softmax: bool, is_first: bool, info: DeviceInfo
+) -> Iterator[tuple[Product, ...]]:
     """Yield the products of a chain that one dispatch computes, as long as there is a gain.
 
     Args:
@@ -272,90 +236,10 @@ def _parts(
             yield tuple(part)
 
 
-def _is_head(products: Sequence[_Product], info: DeviceInfo) -> bool:
+def _is_head(products: Sequence[Product], info: DeviceInfo) -> bool:
     """Tell whether one workgroup computes some products soon enough."""
-    name = FORMATS[products[0].kind[0]]
-    loads = -(-max(each.k for each in products) // (block_units.unit(name) * info.subgroup_size))
-    return (sum(each.elements for each in products) <= FEW_ELEMENTS and loads <= FEW_LOADS
+    most = info.limit("maxComputeWorkGroupInvocations")
+    return (sum(each.elements for each in products) <= FEW_ELEMENTS
+            and chain_kernels.head_loads(products, info) <= FEW_LOADS
             and max(each.n for each in products) <= MOST_COLUMNS and len(products) <= MOST_LAYERS
-            and info.limit("maxComputeWorkGroupInvocations") >= HEAD_LANES)  # fmt: skip
-
-
-def _dispatch(
-    part: Sequence[_Product], softmax: Dispatch | None, info: DeviceInfo
-) -> tuple[Dispatch, ...]:
-    """Return the dispatch of some products, after the one that makes its counters zero, if any."""
-    first, last = part[0], part[-1]
-    dtype, bias = first.kind
-    defines = dict(first.dispatch.defines)
-    result, kind = (softmax or last.dispatch).writes[0], first.dispatch.reads[0][1].dtype
-    reads = [("x_buffer", first.dispatch.reads[0][1])]
-    for number, each in enumerate(part):
-        reads.append((f"b{number}_buffer", each.dispatch.reads[1][1]))
-        reads += [(f"c{number}_buffer", each.bias)] if each.bias else []
-    made = Dispatch(
-        "matvec_head", tuple(reads), (("z_buffer", result[1]),), (1, 1, 1),
-        (("sizes", (first.k, *(each.n for each in part))),
-         ("relus", sum(1 << n for n, each in enumerate(part) if each.relu))),
-        (*((name, defines[name]) for name in ("T", "T_LOAD")), *dtypes.type_defines("Y", kind)[::2],
-         *dtypes.type_defines("Z", result[1].dtype)[::2],
-         ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", str(int(bias))),
-         ("SOFTMAX", str(int(softmax is not None)))),
-        flops=sum(each.dispatch.flops for each in part),
-    )  # fmt: skip
-    if part[0].is_long:
-        return _long(made, part[0], info)
-    longest = max(each.k for each in part)
-    if _is_head(part, info):
-        loads = -(-longest // (block_units.unit(FORMATS[dtype]) * info.subgroup_size))
-        widest = max(each.n for each in part)
-        lanes = min(HEAD_LANES, info.subgroup_size << (widest - 1).bit_length())
-        at_once = min(HEAD_COLUMNS, -(-widest * info.subgroup_size // lanes))
-        constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": lanes, "DEPTH": loads,
-                     "AT_ONCE": at_once, "MOST": max(longest, widest)}  # fmt: skip
-        return (replace(made, constants=tuple(constants.items())),)
-    return _tickets(made, part, result[1], info)
-
-
-def _long(made: Dispatch, product: _Product, info: DeviceInfo) -> tuple[Dispatch, Dispatch]:
-    """Return a product of few long columns, and before it what makes its counter zero."""
-    whole = LONG_LANES * block_units.unit(dict(made.defines)["FORMAT"])
-    part = whole * -(-product.k // (whole * MOST_PARTS))
-    parts = -(-product.k // part)
-    _, result = made.writes[0]
-    counters = TensorInfo(f"{result.name}:counters", "uint32", (1,))
-    sums = TensorInfo(f"{result.name}:parts", "float32", (parts, product.n))
-    constants = (("SUBGROUP", info.subgroup_size), ("WORKGROUP", LONG_LANES), ("N", product.n),
-                 ("PARTS", parts))  # fmt: skip
-    return _clear(counters), replace(
-        made, kernel="matvec_long", workgroups=(parts, 1, 1), constants=constants,
-        writes=(("parts_buffer", sums), ("counters_buffer", counters), *made.writes),
-        push=(("k", product.k), ("part", part), ("relus", int(product.relu))),
-    )  # fmt: skip
-
-
-def _clear(counters: TensorInfo) -> Dispatch:
-    return Dispatch("clear_words", (), (("y_buffer", counters),), (1, 1, 1),
-                    (("count", counters.count),), (), (("WORKGROUP", 64),))  # fmt: skip
-
-
-def _tickets(
-    made: Dispatch, part: Sequence[_Product], result: TensorInfo, info: DeviceInfo
-) -> tuple[Dispatch, Dispatch]:
-    """Return a dispatch of many workgroups, and before it that which makes its counters zero.
-
-    Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016
-    """
-    columns = CHAIN_LANES // info.subgroup_size
-    counters = TensorInfo(f"{result.name}:counters", "uint32", (len(part) + 1,))
-    kind = part[0].dispatch.reads[0][1].dtype
-    between = TensorInfo(f"{result.name}:rows", kind, (sum(e.n for e in part[:-1]),))
-    writes = [("y_buffer", between), ("counters_buffer", counters), *made.writes]
-    if dict(made.defines)["SOFTMAX"] == "1":
-        row = TensorInfo(f"{result.name}:row", kind, (part[-1].n,))
-        writes.insert(2, ("last_buffer", row))
-    constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
-                 "MOST": max(each.k for each in part)}  # fmt: skip
-    workgroups = registry.grid(sum(-(-each.n // columns) for each in part))
-    return _clear(counters), replace(made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
-                          constants=tuple(constants.items()))  # fmt: skip
+            and most >= chain_kernels.HEAD_LANES)  # fmt: skip
