@@ -23,9 +23,9 @@ __all__ = ["join"]
 RESULTS = ("float32", "float16")
 # Products of a dispatch, and elements of a row, which is in shared memory.
 MOST_LAYERS, MOST_K = 16, 8192
-# One workgroup computes products of so few elements in all, or a single product of fewer, with so
-# many loads of a lane for a row. Each product of many workgroups has so many elements.
-FEW_ELEMENTS, FEW_ALONE, FEW_LOADS, MANY_ELEMENTS = 1 << 16, 1 << 13, 4, 1 << 20
+# One workgroup computes products of so few elements in all, with so many loads of a lane for a row.
+# Each product of many workgroups has so many elements.
+FEW_ELEMENTS, FEW_LOADS, MANY_ELEMENTS = 1 << 13, 4, 1 << 20
 # Element-wise work that the kernels do: formulas and their arguments.
 RELU, ADD, WIDEN = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1)), "float(a)"
 # Columns of the longest row of which the kernels compute Softmax.
@@ -55,7 +55,7 @@ def join(
     roots = dict(lowered.roots)
     for chain in flow.chains(info, resident):
         last = flow.softmax_after(chain[-1])
-        for part in _parts(chain, last is not None, flow.maker(chain[0]) is None, info):
+        for part in _parts(chain, flow.maker(chain[0]) is None, info):
             tail = last if part[-1] is chain[-1] else None
             softmax = lowered.dispatches[tail] if tail is not None else None
             made = chain_kernels.dispatches(part, softmax, _is_head(part, info), info)
@@ -207,13 +207,12 @@ def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
 
 
 def _parts(
-    chain: Sequence[Product], has_softmax: bool, is_first: bool, info: DeviceInfo
+    chain: Sequence[Product], is_first: bool, info: DeviceInfo
 ) -> Iterator[tuple[Product, ...]]:
     """Yield the products of a chain that one dispatch computes, as long as there is a gain.
 
     Args:
         chain: the products.
-        has_softmax: whether Softmax of the result follows.
         is_first: whether the first reads an input of the model, so that there is no dispatch before
             it beside which counters would become zero at no cost.
         info: the device.
@@ -224,8 +223,7 @@ def _parts(
     head = len(chain)
     while head and _is_head(chain[head - 1 :], info):
         head -= 1
-    alone = len(chain) - head + has_softmax == 1
-    if head < len(chain) and (not alone or chain[head].elements <= FEW_ALONE):
+    if head < len(chain):
         yield tuple(chain[head:])
         chain = chain[:head]
     rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
