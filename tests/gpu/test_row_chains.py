@@ -8,7 +8,7 @@ from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
-from vklab.plan.tuning import precision, row_chains
+from vklab.plan.tuning import chain_kernels, precision, row_chains
 from vklab.runtime import host
 from vklab.settings import settings
 from vklab.types import DeviceInfo
@@ -18,8 +18,11 @@ node = helper.make_node
 
 @pytest.fixture(autouse=True)
 def as_gpu(monkeypatch, device):
+    info = vklab.devices()[device]
+    if info.is_cpu:  # llvmpipe ends loops that wait for others (`limits.LLVMPIPE_ITERATIONS`)
+        monkeypatch.setattr(chain_kernels, "CHAIN_LANES", 256)
+        monkeypatch.setattr(chain_kernels, "FULL_LANES", 2)  # one workgroup takes all tickets
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
-    info = vklab.devices()[device] if isinstance(device, int) else device
     monkeypatch.setattr(precision, "NVIDIA", info.vendor_id)
 
 
