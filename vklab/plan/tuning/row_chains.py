@@ -21,7 +21,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["join"]
 
 RESULTS = ("float32", "float16")
-# Products of a dispatch, and elements of a row, which is in shared memory.
+# Products of a dispatch, half of it with biases (32 buffers can be pushed), and elements of a row,
+# which is in shared memory.
 MOST_LAYERS, MOST_K = 16, 8192
 # One workgroup computes products of so few elements in all, with so many loads of a lane for a row.
 # Each product of many workgroups has so many elements.
@@ -62,6 +63,7 @@ def join(
             places = [each.number for each in part] + ([tail] if tail is not None else [])
             before = flow.maker(part[0])
             if (len(made) > 1 and before is None or flow.changes(made[-1], places)
+                    or not _binds(made[-1], info)
                     or any(facts.kernel_refusal(each) for each in made)):  # fmt: skip
                 continue
             label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
@@ -174,6 +176,12 @@ class _Flow:
         return Product(number, laid_out, k, n, *added)
 
 
+def _binds(dispatch: Dispatch, info: DeviceInfo) -> bool:
+    """Tell whether a device binds as many buffers as a dispatch has."""
+    most = info.limits.get("maxPerStageDescriptorStorageBuffers", len(dispatch.reads) + 8)
+    return not isinstance(most, int) or len(dispatch.reads) + len(dispatch.writes) <= most
+
+
 def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
@@ -228,8 +236,9 @@ def _parts(
         chain = chain[:head]
     rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
     knows = info.vendor_id == precision.NVIDIA  # workgroups go on once they have started
+    most = MOST_LAYERS // 2 if any(each.bias for each in rest) else MOST_LAYERS
     while knows and len(rest) > 1:
-        part, rest = rest[:MOST_LAYERS], rest[MOST_LAYERS:]
+        part, rest = rest[:most], rest[most:]
         if all(each.elements >= MANY_ELEMENTS for each in part[:-1]):
             yield tuple(part)
 
@@ -239,5 +248,5 @@ def _is_head(products: Sequence[Product], info: DeviceInfo) -> bool:
     most = info.limit("maxComputeWorkGroupInvocations")
     return (sum(each.elements for each in products) <= FEW_ELEMENTS
             and chain_kernels.head_loads(products, info) <= FEW_LOADS
-            and max(each.n for each in products) <= MOST_COLUMNS and len(products) <= MOST_LAYERS
-            and most >= chain_kernels.HEAD_LANES)  # fmt: skip
+            and max(each.n for each in products) <= MOST_COLUMNS
+            and len(products) <= MOST_LAYERS // 2 and most >= chain_kernels.HEAD_LANES)  # fmt: skip
