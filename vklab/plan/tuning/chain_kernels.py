@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from vklab.ops import dtypes, registry
 from vklab.plan import block_units
-from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["FORMATS", "HEAD_LANES", "Product", "dispatches", "head_loads"]
@@ -20,8 +19,8 @@ __all__ = ["FORMATS", "HEAD_LANES", "Product", "dispatches", "head_loads"]
 FORMATS = {"float": "F32", "half": "F16"}
 # One workgroup: the most invocations, and columns of a subgroup.
 HEAD_LANES, HEAD_COLUMNS = 1024, 4
-# Many workgroups: invocations of each and of a multiprocessor, and loads ahead of a lane.
-CHAIN_LANES, FULL_LANES, CHAIN_DEPTH = 512, 1024, 4
+# Many workgroups: invocations of each, and loads ahead of a lane.
+CHAIN_LANES, CHAIN_DEPTH = 512, 4
 # Sums so long, of so few columns, are shared by many workgroups; these, and their invocations.
 LONG_K, FEW_COLUMNS, MOST_PARTS, LONG_LANES = 2048, 16, 512, 256
 
@@ -143,8 +142,7 @@ def _tickets(
         writes.insert(2, ("last_buffer", row))
     constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
                  "MOST": max(each.k for each in part)}  # fmt: skip
-    tickets = sum(-(-each.n // columns) for each in part)
-    workgroups = registry.grid(min(tickets, tiles.UNITS * FULL_LANES // CHAIN_LANES))
+    workgroups = registry.grid(sum(-(-each.n // columns) for each in part))
     return _clear(counters), replace(
         made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
         constants=tuple(constants.items()),
