@@ -66,9 +66,9 @@ def test_a_name_that_is_no_fusion_and_no_pass_is_refused():
 
 def test_the_table_lists_every_fusion():
     assert [step.__name__ for step in fusion.FUSIONS] == [
-        "fuse_chains", "fuse_epilogues", "fuse_depthwise_norms", "fuse_squeezes", "fuse_gates",
-        "gate_rows", "fuse_norms", "join_rows", "fuse_prologues", "read_strided",
-        "join_attention", "place_parts", "join_siblings", "round_rows",
+        "fuse_chains", "fuse_epilogues", "fuse_conv_pools", "fuse_depthwise_norms",
+        "fuse_squeezes", "fuse_gates", "gate_rows", "fuse_norms", "join_rows", "fuse_prologues",
+        "read_strided", "join_attention", "place_parts", "join_siblings", "round_rows",
         "use_native_halves"]  # fmt: skip
 
 

@@ -48,6 +48,8 @@ _ON_GPUS = {
     "shared sums": "sliced",
     "split sums": "split_sums",
     "one and few rows": "one_row,rows_at_once,few_rows",
+    "products in turn": "row_chains",
+    "convolutions with maxima": "fuse_conv_pools",
     "rows in registers": "row_registers",
     "wide elements": "elements",
     "depthwise with channels last": "paired_last",

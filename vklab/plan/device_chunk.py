@@ -59,11 +59,11 @@ def lower(
     if tools.split_ranges:
         unfused = tools.split_ranges.apply(unfused, info)
     fused = tools.fusion.fuse(graph, unfused, info) if tools.fusion else unfused
-    lowered = _finished(fused, graph.outputs, info, tools, facts, chunk.device)
+    lowered = _finished(fused, info, tools, facts, chunk)
     # A fused kernel is generated text (a `fragment`), which requires a compiler. Without one,
     # the chunk runs unfused, with stock kernels.
     if any(facts.kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(unfused, graph.outputs, info, tools, facts, chunk.device)
+        lowered = _finished(unfused, info, tools, facts, chunk)
     limits.check(lowered.dispatches, info)
     lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
     return replace(
@@ -85,11 +85,11 @@ def lower(
 
 
 def _finished(
-    lowered: Lowered, kept: Sequence[str], info: DeviceInfo, tools: Tools, facts: Facts, device: int
+    lowered: Lowered, info: DeviceInfo, tools: Tools, facts: Facts, chunk: Chunk
 ) -> Lowered:
     """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
     if tools.tune:
-        lowered = tools.tune.tune(lowered, info, facts, device, kept)
+        lowered = tools.tune.tune(lowered, info, facts, chunk.device, chunk.graph.outputs)
     if tools.fusion:
         lowered = tools.fusion.write(lowered)
     return storage.adapt(lowered, info)

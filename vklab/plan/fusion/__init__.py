@@ -18,6 +18,7 @@ from vklab.plan.fusion import (
     block_products,
     chains,
     codegen,
+    conv_pools,
     depthwise_norms,
     epilogues,
     fours,
@@ -38,6 +39,7 @@ __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
+    conv_pools.fuse_conv_pools,  # after epilogues: a ReLU in between is one
     depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
     squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
     block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
@@ -58,9 +60,9 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 KERNELS = frozenset({
     "depthwise", "direct", "elements", "few_rows", "fours", "gated", "inner_norms",
     "last_pools", "matrix_attention", "matrix_cache", "matrix_conv", "matrix_last",
-    "matrix_product", "one_row", "paired_last", "pairs", "registers", "row_registers",
-    "rows_at_once", "shared_floats", "shared_rows", "sliced", "split_sums", "tiled",
-    "tiled_last", "unpack_ahead", "winograd",
+    "matrix_product", "one_row", "paired_last", "pairs", "registers", "row_chains",
+    "row_registers", "rows_at_once", "shared_floats", "shared_rows", "sliced", "split_sums",
+    "tiled", "tiled_last", "unpack_ahead", "winograd",
 })  # fmt: skip
 
 

@@ -176,8 +176,9 @@ def as_given(dispatch: Dispatch) -> Dispatch:
 
 
 def along_k(
-    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, resident: Collection[str]
-) -> Dispatch:
+    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, resident: Collection[str],
+    always: bool = False,
+) -> Dispatch:  # fmt: skip
     """Store B dense along k where every invocation of a product reads a column of it.
 
     Args:
@@ -186,6 +187,7 @@ def along_k(
         info: the device.
         resident: names of weights already on the device for plans of other shapes; a weight that
             is there in either layout is read in that layout.
+        always: also a matrix of few elements or terms.
     """
     m, n, k = sizes
     push: dict[str, Any] = dict(dispatch.push)
@@ -197,8 +199,8 @@ def along_k(
         return dispatch
     one = m == 1 and k * n >= FEWEST_ELEMENTS and not by_fours(dispatch, n)
     wanted = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
-    wanted &= weight.name not in resident
-    if k < FEWEST_TERMS or not (wanted or laid_out.name in resident):
+    wanted = (wanted or always) and weight.name not in resident
+    if (k < FEWEST_TERMS and not always) or not (wanted or laid_out.name in resident):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
 

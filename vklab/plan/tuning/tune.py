@@ -12,11 +12,12 @@ from vklab.plan.tuning import (
     gated,
     inner_norms,
     prepack,
+    row_chains,
     split_blocks,
     split_ranges,
     variants,
     winograd,
-)  # fmt: skip
+)
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -30,8 +31,8 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 def tune(
     lowered: Lowered, info: DeviceInfo, facts: Facts | None = None, device: int = 0,
-    kept: Collection[str] | None = None,
-) -> Lowered:
+    outputs: Collection[str] | None = None,
+) -> Lowered:  # fmt: skip
     """Return the dispatches with the kernels that are fastest on a device.
 
     Values that these write in between are roots of their own, and so are weights in a new layout.
@@ -41,10 +42,12 @@ def tune(
         info: the device.
         facts: weights, layouts included, that the device holds already, and measured choices.
         device: the number of the device in the facts.
-        kept: values that the chunk must leave in memory; without it no dispatch is left out.
+        outputs: the values that are needed after the last dispatch; None: possibly all.
     """
     facts = facts or Facts()
     resident = facts.resident[device] if facts.resident else frozenset[str]()
+    if outputs is not None:
+        lowered = row_chains.join(lowered, info, outputs, resident, facts)
     tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
 
     def choose(dispatch: Dispatch) -> tuple[Dispatch, ...]:
@@ -74,7 +77,7 @@ def tune(
         lowered, dispatches=tuple(dispatch for _, dispatch in named),
         nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
     )  # fmt: skip
-    return made if kept is None else gated.join(made, kept, facts.kernel_refusal)
+    return made if outputs is None else gated.join(made, outputs, facts.kernel_refusal)
 
 
 def _once(

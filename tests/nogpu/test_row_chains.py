@@ -1,0 +1,104 @@
+"""Which products of one row are joined: plans for a GPU that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from matrix_gpu import GPU, NVIDIA
+from onnx import helper
+
+from vklab.bench import models
+from vklab.graph import onnx_import
+from vklab.plan.tuning import row_chains
+from vklab.runtime.compiled import build
+from vklab.settings import settings
+
+
+def planned(proto, info=NVIDIA, dtype=""):
+    graph = onnx_import.load_graph(proto)
+    plan = build.plan_whole(graph, info, {}, models.sample_inputs(proto), dtype)
+    assert plan is not None
+    return [step for chunk in plan.chunks for step in chunk.steps], plan.chunks[0].barriers
+
+
+def kernels(proto, info=NVIDIA, dtype=""):
+    return [step.kernel for step in planned(proto, info, dtype)[0]]
+
+
+def deep(widths):
+    """Return a model of products of one row without anything between, and Softmax."""
+    network = models._Network("deep", (1, widths[0]), "y")
+    for number, (rows, columns) in enumerate(zip(widths, widths[1:], strict=False)):
+        network.matmul(f"matmul{number}", rows, columns)
+    network.add("Softmax", "softmax", axis=1)
+    return network.finish((1, widths[-1]))
+
+
+def test_mlp_is_three_dispatches():
+    assert kernels(models.mlp()) == ["matvec", "matvec", "matvec_head"]
+    with settings(DISABLE_PASSES="row_chains"):
+        assert kernels(models.mlp()) == ["matvec"] * 3 + ["softmax"]
+
+
+def test_mnist12_is_three_dispatches():
+    for dtype in ("", "float16"):
+        assert kernels(models.mnist12(), dtype=dtype)[-3:] == ["conv_pool"] * 2 + ["matvec_head"]
+
+
+def test_tickets_cost_one_barrier(monkeypatch):
+    monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1 << 14)
+    steps, barriers = planned(deep([64, 512, 512, 512, 256, 1004]))
+    assert [step.kernel for step in steps] == ["clear_words", "matvec", "matvec_chain"]
+    assert [barrier.before for barrier in barriers] == [2, 3]
+    chain = steps[-1]
+    assert dict(chain.push)["sizes"] == (512, 512, 512, 256, 1004)
+    assert chain.workgroups == (32 + 32 + 16 + 63, 1, 1)
+    assert {name for name, _ in chain.writes} == {
+        "y_buffer", "counters_buffer", "last_buffer", "z_buffer"}  # fmt: skip
+
+
+@pytest.mark.parametrize("info", [
+    GPU, replace(NVIDIA, subgroup_operations=frozenset({"basic"})),
+    replace(NVIDIA, limits={**NVIDIA.limits, "minSubgroupSize": 8}),
+], ids=["vendor", "operations", "size"])  # fmt: skip
+def test_devices_without_tickets(info, monkeypatch):
+    monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1 << 14)
+    assert "matvec_chain" not in kernels(deep([64, 512, 512, 512]), info)
+
+
+def test_long_chains_are_cut(monkeypatch):
+    monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1 << 14)
+    found = kernels(deep([256] * 20))
+    assert found.count("matvec_chain") == found.count("clear_words") == 2
+    monkeypatch.setattr(row_chains, "MOST_LAYERS", 4)
+    found = kernels(deep([256] * 20))
+    assert found.count("matvec_chain") == found.count("clear_words") == 5
+
+
+def test_a_kernel_that_is_not_there_is_not_chosen(monkeypatch):
+    real = build._Planner.facts
+
+    def facts(self, *given):
+        return replace(real(self, *given), kernel_refusal=lambda dispatch: (
+            "no compiler" if dispatch.kernel == "matvec_head" else ""))  # fmt: skip
+
+    monkeypatch.setattr(build._Planner, "facts", facts)
+    assert kernels(models.mlp()) == ["matvec"] * 3 + ["softmax"]
+
+
+def test_what_is_done_to_a_result():
+    """Only sums with a whole row, and a ReLU after them, are part of the kernels."""
+    for nodes, joined in (
+        ([("Add", "ar", "b"), ("Relu", "b", "y")], True), ([("Relu", "a", "y")], True),
+        ([("Sigmoid", "a", "y")], False), ([("Relu", "a", "b"), ("Add", "br", "y")], False),
+        ([("Mul", "ar", "y")], False),
+    ):  # fmt: skip
+        network = models._Network("one", (1, 64), "y")
+        network.matmul("a", 64, 16)
+        network.weight("r", (1, 16), 1, 1.0)
+        proto = network.finish((1, 16))
+        proto.graph.node[-1].output[0] = "a"
+        proto.graph.node.extend(helper.make_node(kind, list(read), [made])
+                                for kind, read, made in nodes)  # fmt: skip
+        assert (kernels(proto) == ["matvec_head"]) == joined, nodes
