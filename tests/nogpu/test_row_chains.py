@@ -53,7 +53,7 @@ def test_tickets_cost_one_barrier(monkeypatch):
     assert [barrier.before for barrier in barriers] == [2, 3]
     chain = steps[-1]
     assert dict(chain.push)["sizes"] == (512, 512, 512, 256, 1004)
-    assert chain.workgroups == (32 + 32 + 16 + 63, 1, 1)
+    assert chain.workgroups == (64 + 64 + 32 + 126, 1, 1)
     assert {name for name, _ in chain.writes} == {
         "y_buffer", "counters_buffer", "last_buffer", "z_buffer"}  # fmt: skip
 
