@@ -23,6 +23,10 @@ FEW = ((4, 1), (4, 2), (4, 4), (4, 6), (4, 8), (4, 12), (4, 16), (4, 32), (8, 32
 MANY = ((4, 1), (8, 1), (8, 2), (8, 4), (8, 6), (8, 8), (8, 16), (8, 32), (16, 32))
 FEW_FOURS = ((1, 1), (1, 2), (1, 4), (1, 6), (1, 8), (1, 16), (1, 32), (2, 32), (4, 32))
 MANY_FOURS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (4, 32))
+FEW_EIGHTS = ((1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (1, 16), (1, 32), (2, 32))
+MANY_EIGHTS = ((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16), (2, 32))
+EARLY = {True: 0, False: 1}
+SHAPES = {False: {1: FEW, 4: FEW_FOURS, 8: FEW_EIGHTS}, True: {1: MANY, 4: MANY_FOURS, 8: MANY_EIGHTS}}
 MANY_ROWS = 16 * tiles.UNITS
 # From so many rows on, several share a workgroup of so many invocations. An H200 then sums 256 MiB
 # of rows in float16 in 66 us instead of 83; in float32 it makes no difference.
@@ -34,7 +38,10 @@ AHEAD, AHEAD_BYTES, MOST_AHEAD = 8, 64, 32
 ACROSS, FILLING = 1 << 17, 1
 # Softmax along an axis that is not the last: elements of a line of memory, pieces that an
 # invocation keeps (by their width), and invocations of a workgroup.
-LINE, KEPT, FEWEST, MOST = 16, {1: 32, 4: 32}, 128, 512
+LINE, KEPT, FEWEST, MOST = {1: 16, 4: 16, 8: 32}, {1: 32, 4: 32, 8: 16}, 128, 512
+EIGHTS = SHUFFLES = EXTREMES = True
+EIGHT_ACROSS = False
+WIDE_AHEAD = {1: 8, 4: 8, 8: 4}
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -46,19 +53,25 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     lanes, most = info.subgroup_size, info.limit("maxComputeWorkGroupInvocations")
     if info.is_cpu or defines.get("WIDE") == "0" or "arithmetic" not in info.subgroup_operations:
         return (dispatch,)
-    fours = dispatch.epilogue is None and _by_fours(dispatch, push)
+    width = 1 if dispatch.epilogue else _width(dispatch, push)
     many = push["rows"] >= MANY_ROWS
-    shapes = (MANY_FOURS if many else FEW_FOURS) if fours else MANY if many else FEW
-    for each, count in shapes:
-        if push["columns"] <= each * count * lanes * (4 if fours else 1) and count * lanes <= most:
+    for each, count in SHAPES[many][width]:
+        if push["columns"] <= each * count * lanes * width and count * lanes <= most:
             together = _sharing(push["rows"], count * lanes)
             constants = {"WORKGROUP": together * count * lanes, "EACH": each, "SUBGROUP": lanes,
                          "ROWS": together}  # fmt: skip
-            defined = (*dispatch.defines, ("FOURS", str(int(fours))))
+            if dispatch.kernel == "normalize":
+                constants["EARLY"] = EARLY[many]
             return (replace(dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
                             workgroups=registry.grid(-(-push["rows"] // together)),
-                            constants=tuple(constants.items()), defines=defined),)  # fmt: skip
+                            constants=tuple(constants.items()),
+                            defines=(*dispatch.defines, *_moves(width))),)  # fmt: skip
     return (dispatch,)
+
+
+def _moves(width: int) -> tuple[tuple[str, str], ...]:
+    """Return the defines of a kernel that moves so many elements at once."""
+    return (("FOURS", str(int(width > 1))), ("EIGHTS", str(int(width == 8))))
 
 
 def _sharing(rows: int, lanes: int) -> int:
@@ -71,10 +84,11 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     if info.is_cpu or defines["WIDE"] == "1" or push["inner"] < 8:
         return choose(dispatch, info)
-    fours = dispatch.epilogue is None and _plain(dispatch) and push["inner"] % 4 == 0
-    width = 4 if fours else 1
+    width = 1
+    if dispatch.epilogue is None and _plain(dispatch):
+        width = next(w for w in (8, 4, 1) if push["inner"] % w == 0 and (w < 8 or _is_half(dispatch)))
     down = 1 << (-(-push["columns"] // KEPT[width]) - 1).bit_length()
-    across = max(LINE // width, FEWEST // down)
+    across = max(LINE[width] // width, FEWEST // down)
     down = min(down, MOST // across)
     each = min(-(-push["columns"] // down), KEPT[width])
     kept = each * down >= push["columns"]
@@ -83,7 +97,7 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     return (replace(
         dispatch, kernel="softmax_columns", constants=constants, iterations=3 * each,
         workgroups=registry.grid(push["rows"] // push["inner"] * tiles_across),
-        defines=(*dispatch.defines, ("FOURS", str(int(fours))), ("KEPT", str(int(kept)))),
+        defines=(*dispatch.defines, *_moves(width), ("KEPT", str(int(kept)))),
     ),)  # fmt: skip
 
 
@@ -92,11 +106,20 @@ def _plain(dispatch: Dispatch) -> bool:
     return dispatch.prologue is None and not dispatch.fragment
 
 
-def _by_fours(dispatch: Dispatch, push: dict[str, Any]) -> bool:
-    """Tell whether rows are read, and written, as vectors of four neighbours."""
+def _width(dispatch: Dispatch, push: dict[str, Any]) -> int:
+    """Return how many neighbours of a row are read, and written, at once."""
     steps = (push["columns"], push.get("step", 0), push.get("part", 0))
-    return (_plain(dispatch) and push.get("inner", 1) == 1 and push.get("run", 1) == 1
-            and not any(step % 4 for step in steps))  # fmt: skip
+    if not _plain(dispatch) or push.get("inner", 1) != 1 or push.get("run", 1) != 1:
+        return 1
+    return next(width for width in (8, 4, 1)
+                if not any(step % width for step in steps) and (width < 8 or _is_half(dispatch)))
+
+
+def _is_half(dispatch: Dispatch) -> bool:
+    """Tell whether all elements that a dispatch moves at once are halves."""
+    defines = dict(dispatch.defines)
+    names = "X" if dispatch.kernel in ("reduce", "arg_reduce") else "XWY"
+    return EIGHTS and all(defines.get(name, "half") == "half" for name in names)
 
 
 def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -104,23 +127,33 @@ def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     if info.is_cpu:
         return (dispatch,)
-    wide, known = defines["WIDE"] == "1", dispatch.kernel == "reduce"
-    fours = known and defines["V"] in ("float", "int", "uint") and (
-        _by_fours(dispatch, push) if wide else _across(dispatch, push))
-    shape = (_lanes_of_rows if wide else _lanes_of_columns)(dispatch, push, info, fours)
-    rows = shape["ROWS"] if wide else shape["WORKGROUP"] * (4 if fours else 1)
-    more = (("FOURS", str(int(fours))),) if known else ()
+    wide, in_words = defines["WIDE"] == "1", defines["V"] in ("float", "int", "uint")
+    width = 1
+    if in_words and defines.get("GIVEN", "0") == "0":
+        width = _width(dispatch, push) if wide else _across(dispatch, push)
+    shape = (_lanes_of_rows if wide else _lanes_of_columns)(dispatch, push, info, width)
+    rows = shape["ROWS"] if wide else shape["WORKGROUP"] * width
+    lanes = shape["WORKGROUP"] // shape["ROWS"] if wide else info.subgroup_size + 1
+    shuffles = SHUFFLES and in_words and lanes <= info.subgroup_size and (
+        "shuffle" in info.subgroup_operations)  # fmt: skip
+    more = [*_moves(width), ("SHUFFLE", str(int(shuffles)))]
+    extreme = {"larger": "max", "smaller": "min"}.get(defines.get("COMBINE", ""))
+    if EXTREMES and extreme and defines["V"] == "float" and defines["MAP"] == "a":
+        more.append(("EXTREME", extreme))
     return (replace(dispatch, workgroups=registry.grid(-(-push["rows"] // rows)),
                     constants=tuple(shape.items()), defines=(*dispatch.defines, *more)),)
 
 
-def _across(dispatch: Dispatch, push: dict[str, Any]) -> bool:
-    """Tell whether an invocation reduces four neighbouring rows."""
-    return _plain(dispatch) and push["inner"] % 4 == 0 and push["rows"] >= ACROSS
+def _across(dispatch: Dispatch, push: dict[str, Any]) -> int:
+    """Return how many neighbouring rows an invocation reduces."""
+    if (dispatch.kernel != "reduce" or not _plain(dispatch) or push["inner"] % 4
+            or push["rows"] < ACROSS):  # fmt: skip
+        return 1
+    return 8 if push["inner"] % 8 == 0 and _is_half(dispatch) and EIGHT_ACROSS else 4
 
 
 def _lanes_of_rows(
-    dispatch: Dispatch, push: dict[str, Any], info: DeviceInfo, fours: bool
+    dispatch: Dispatch, push: dict[str, Any], info: DeviceInfo, width: int
 ) -> dict[str, int]:
     """Return the constants of a reduction whose rows have several invocations.
 
@@ -128,32 +161,32 @@ def _lanes_of_rows(
         dispatch: the reduction.
         push: its push constants.
         info: the device.
-        fours: whether a piece is four elements.
+        width: the elements of a piece.
     """
-    lanes = int(dict(dispatch.constants)["WORKGROUP"])
-    pieces = -(-push["part"] // (4 if fours else 1))
-    while push["rows"] >= MANY_ROWS and lanes > info.subgroup_size and pieces <= AHEAD * lanes // 2:
+    lanes, ahead = int(dict(dispatch.constants)["WORKGROUP"]), WIDE_AHEAD[width]
+    pieces = -(-push["part"] // width)
+    while push["rows"] >= MANY_ROWS and lanes > info.subgroup_size and pieces <= ahead * lanes // 2:
         lanes //= 2
     together = _sharing(push["rows"], lanes)
-    return {"WORKGROUP": together * lanes, "AHEAD": AHEAD, "ROWS": together}
+    return {"WORKGROUP": together * lanes, "AHEAD": ahead, "ROWS": together}
 
 
 def _lanes_of_columns(
-    dispatch: Dispatch, push: dict[str, Any], info: DeviceInfo, fours: bool
+    dispatch: Dispatch, push: dict[str, Any], info: DeviceInfo, width: int
 ) -> dict[str, int]:
-    """Return the constants of a reduction with an invocation for each row, or four rows.
+    """Return the constants of a reduction with an invocation for each row, or for several rows.
 
     Args:
         dispatch: the reduction.
         push: its push constants.
         info: the device.
-        fours: whether an invocation has four rows.
+        width: the rows of an invocation.
     """
-    lanes, rows = int(dict(dispatch.constants)["WORKGROUP"]), 4 if fours else 1
-    while lanes > info.subgroup_size and push["rows"] < FILLING * tiles.UNITS * rows * lanes:
+    lanes = int(dict(dispatch.constants)["WORKGROUP"])
+    while lanes > info.subgroup_size and push["rows"] < FILLING * tiles.UNITS * width * lanes:
         lanes //= 2
-    width = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * rows
-    many = min(MOST_AHEAD, AHEAD_BYTES * (2 if fours else 1) // width)
+    size = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * width
+    many = min(MOST_AHEAD, AHEAD_BYTES * (2 if width > 1 else 1) // size)
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD}
 
 
