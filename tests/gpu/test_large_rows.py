@@ -33,7 +33,7 @@ def run(device, op_type, arrays, constants=(), **attributes):
         return session.run(fed)["y0"], session.plan.dispatches
 
 
-ROWS = [(3, 1), (5, 33), (7, 768), (2, 1031), (1, 8), (2100, 64), (9, 36),
+ROWS = [(3, 1), (5, 33), (7, 768), (2, 1031), (1, 8), (2200, 64), (2200, 24), (9, 36),
         pytest.param((2, 16384), marks=pytest.mark.full),
         pytest.param((3, 17000), marks=pytest.mark.full)]  # fmt: skip
 

@@ -41,6 +41,8 @@ ACROSS, FILLING = 1 << 17, 1
 LINE, KEPT, FEWEST, MOST = {1: 16, 4: 16, 8: 32}, {1: 32, 4: 32, 8: 16}, 128, 512
 EIGHTS = SHUFFLES = EXTREMES = True
 EIGHT_ACROSS = False
+# Moves of an invocation and invocations of a row, of rows that need less than a subgroup.
+NARROW = {4: ((1, 2), (1, 4), (1, 8), (1, 16)), 8: ((1, 1), (1, 2), (1, 4), (1, 8), (1, 16))}
 WIDE_AHEAD = {1: 8, 4: 8, 8: 4}
 
 
@@ -51,14 +53,20 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     lanes, most = info.subgroup_size, info.limit("maxComputeWorkGroupInvocations")
-    if info.is_cpu or defines.get("WIDE") == "0" or "arithmetic" not in info.subgroup_operations:
+    if info.is_cpu or not info.subgroup_operations >= {"arithmetic", "shuffle"}:
         return (dispatch,)
     width = 1 if dispatch.epilogue else _width(dispatch, push)
     many = push["rows"] >= MANY_ROWS
-    for each, count in SHAPES[many][width]:
-        if push["columns"] <= each * count * lanes * width and count * lanes <= most:
-            together = _sharing(push["rows"], count * lanes)
-            constants = {"WORKGROUP": together * count * lanes, "EACH": each, "SUBGROUP": lanes,
+    moves = -(-push["columns"] // width)
+    narrow = [(each, lanes_of_row) for each, lanes_of_row in NARROW.get(width, ())
+              if many and moves <= each * lanes_of_row and lanes_of_row < lanes]
+    if defines.get("WIDE") == "0" and not narrow:
+        return (dispatch,)
+    shapes = (*narrow, *((each, count * lanes) for each, count in SHAPES[many][width]))
+    for each, own in shapes:
+        if moves <= each * own and own <= most:
+            together = _sharing(push["rows"], own) if own >= lanes else LANES // own
+            constants = {"WORKGROUP": together * own, "EACH": each, "SUBGROUP": lanes,
                          "ROWS": together}  # fmt: skip
             if dispatch.kernel == "normalize":
                 constants["EARLY"] = EARLY[many]
