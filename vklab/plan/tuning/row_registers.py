@@ -53,27 +53,30 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
     lanes, most = info.subgroup_size, info.limit("maxComputeWorkGroupInvocations")
-    if info.is_cpu or not info.subgroup_operations >= {"arithmetic", "shuffle"}:
+    if info.is_cpu or "arithmetic" not in info.subgroup_operations:
         return (dispatch,)
     width = 1 if dispatch.epilogue else _width(dispatch, push)
     many = push["rows"] >= MANY_ROWS
     moves = -(-push["columns"] // width)
     narrow = [(each, lanes_of_row) for each, lanes_of_row in NARROW.get(width, ())
-              if many and moves <= each * lanes_of_row and lanes_of_row < lanes]
+              if many and moves <= each * lanes_of_row and lanes_of_row < lanes
+              and "shuffle" in info.subgroup_operations]
     if defines.get("WIDE") == "0" and not narrow:
         return (dispatch,)
     shapes = (*narrow, *((each, count * lanes) for each, count in SHAPES[many][width]))
     for each, own in shapes:
         if moves <= each * own and own <= most:
             together = _sharing(push["rows"], own) if own >= lanes else LANES // own
-            constants = {"WORKGROUP": together * own, "EACH": each, "SUBGROUP": lanes,
-                         "ROWS": together}  # fmt: skip
+            constants = {"WORKGROUP": together * own, "EACH": each, "ROWS": together}
+            if own >= lanes:
+                constants["SUBGROUP"] = lanes
             if dispatch.kernel == "normalize":
                 constants["EARLY"] = EARLY[many]
             return (replace(dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
                             workgroups=registry.grid(-(-push["rows"] // together)),
                             constants=tuple(constants.items()),
-                            defines=(*dispatch.defines, *_moves(width))),)  # fmt: skip
+                            defines=(*dispatch.defines, *_moves(width),
+                                     ("NARROW", str(int(own < lanes))))),)  # fmt: skip
     return (dispatch,)
 
 
