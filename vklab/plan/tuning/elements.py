@@ -26,6 +26,7 @@ FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
 TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
 SHORTEST_SIDE = 8
+SECTOR = 32  # bytes of memory that are written together
 PAIRED = 128  # side of a tile of 16-bit elements that are moved two at a time, where it has room
 # Elements of an invocation by the bytes of one, for results of at least MANY.
 EACH, MANY = {1: 8, 2: 8}, 1 << 20
@@ -112,7 +113,9 @@ def _transposed(
         n % 2 for n in (shape[last], shape[along], view.start, view.strides[last], steps[along],
                         *of_x, *of_y))  # fmt: skip
     tile = PAIRED if pairs and shared >= PAIRED * (2 * PAIRED + 4) else TILE[width]
-    groups = math.prod(-(-shape[axis] // tile) for axis in (last, along)) * math.prod(sizes)
+    sector = 1 if pairs or steps[along] * width % SECTOR == 0 else max(1, SECTOR // width)
+    groups = (-(-(shape[last] + sector - 1) // tile) * -(-shape[along] // tile)
+              * math.prod(sizes))  # fmt: skip
     push = (
         ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
         ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
@@ -120,7 +123,8 @@ def _transposed(
     )  # fmt: skip
     moved = _moved(dispatch, "transpose", 4 if pairs else width, push, registry.grid(groups),
                    (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
-    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs)))))
+    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs))),
+                                   ("SECTOR", str(sector))))
 
 
 def _wide(
