@@ -176,6 +176,20 @@ def test_several_elements_of_an_invocation(device, count):
     np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
 
 
+BROADCAST = [((40, 64), (64,), True), ((3, 40, 64), (40, 64), True),
+             ((3, 40, 64), (3, 1, 64), True),
+             ((40, 64), (40, 1), False), ((40, 63), (63,), False)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("shape", "other", "by_fours"), BROADCAST)
+def test_broadcast_operands_are_read_in_fours(device, shape, other, by_fours, dtype):
+    x, w = random_array(shape).astype(dtype), random_array(other, 1).astype(dtype)
+    y, (dispatch,) = run(device, "Sub", [x, w])
+    np.testing.assert_allclose(y, x - w, rtol=1e-6)
+    assert (("FOURS", "1") in dispatch.defines) == by_fours
+
+
 def test_fused_rows_are_read_by_element(device):
     x, w = random_array((6, 64)), random_array((64,), 1)
     proto, fed = one_node("LayerNormalization", [x, w], opset=18)

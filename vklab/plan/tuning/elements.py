@@ -51,9 +51,37 @@ def _many(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch:
     """Return the dispatch with several elements for each invocation, if there are many."""
     if work.count < MANY or work.target is not None:
         return dispatch
+    if fours := _in_fours(dispatch, work):
+        return fours
     each = EACH.get(width, OTHERS)
     groups = registry.grid(-(-work.count // (each * registry.WORKGROUP)))
     return replace(dispatch, workgroups=groups, constants=(*dispatch.constants, ("EACH", each)))
+
+
+def _in_fours(dispatch: Dispatch, work: Pointwise) -> Dispatch | None:
+    """Return the dispatch with four neighbours at a time, so that fewer places are computed.
+
+    None if they are not neighbours in every operand.
+    """
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    if dispatch.kernel != "elementwise" or defines["LAYOUT"] != "1":
+        return None
+    names = "abc"[: int(defines["ARITY"])]
+    if not all(defines[name] in ("float", "half") for name in (*names.upper(), "Y")):
+        return None
+    steps = [n for name in names for n in (*push[f"{name}_stride"][:-1], push[f"{name}_start"])]
+    if any(push[f"{name}_stride"][-1] != 1 for name in names) or any(
+        n % 4 or n > WORD // 2 for n in (push["shape"][-1], *steps)
+    ):
+        return None
+    push |= {"count": work.count // 4, "shape": (*push["shape"][:-1], push["shape"][-1] // 4)}
+    for name in names:
+        push[f"{name}_stride"] = (*(n // 4 for n in push[f"{name}_stride"][:-1]), 1)
+        push[f"{name}_start"] //= 4
+    groups = registry.grid(-(-work.count // (4 * OTHERS * registry.WORKGROUP)))
+    return replace(dispatch, push=tuple(push.items()), workgroups=groups,
+                   constants=(*dispatch.constants, ("EACH", OTHERS)),
+                   defines=(*dispatch.defines, ("FOURS", "1")))  # fmt: skip
 
 
 def _moving(
