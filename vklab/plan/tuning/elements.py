@@ -142,6 +142,8 @@ def _transposed(
                         *of_x, *of_y))  # fmt: skip
     tile = PAIRED if pairs and shared >= PAIRED * (2 * PAIRED + 4) else TILE[width]
     sector = 1 if pairs or steps[along] * width % SECTOR == 0 else max(1, SECTOR // width)
+    if (tile + sector) * (tile + 1) * width > shared:
+        sector = 1
     groups = (-(-(shape[last] + sector - 1) // tile) * -(-shape[along] // tile)
               * math.prod(sizes))  # fmt: skip
     push = (
