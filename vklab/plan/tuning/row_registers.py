@@ -44,9 +44,6 @@ ACROSS, FILLING = 1 << 17, 1
 # Softmax along an axis that is not the last: elements of a line of memory, pieces that an
 # invocation keeps, and invocations of a workgroup.
 LINE, KEPT, FEWEST, MOST = 16, 32, 128, 512
-# Strips of halves, of which a workgroup has several if there are so many: the next one is loaded
-# while one is computed. Of floats, an invocation has no registers for two.
-STRIPS, MANY_STRIPS = 4, 1 << 12
 IN_WORDS = ("float", "int", "uint")
 
 
@@ -118,15 +115,14 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     down = min(down, MOST // across)
     each = min(-(-push["columns"] // down), KEPT)
     kept = each * down >= push["columns"]
-    strips = push["rows"] // push["inner"] * -(-push["inner"] // (width * across))
-    several = STRIPS if kept and fours and _is_half(dispatch) and strips >= MANY_STRIPS else 1
-    constants = {"WORKGROUP": across * down, "EACH": each, "ACROSS": across}
-    if kept:
-        constants["STRIPS"] = several
+    halves = kept and fours and _is_half(dispatch)
+    tiles_across = -(-push["inner"] // (width * across))
+    constants = (("WORKGROUP", across * down), ("EACH", each), ("ACROSS", across))
+    more = (("FOURS", str(int(fours))), ("HALVES", str(int(halves))), ("KEPT", str(int(kept))))
     return (replace(
-        dispatch, kernel="softmax_columns", constants=tuple(constants.items()), iterations=3 * each,
-        workgroups=registry.grid(-(-strips // several)),
-        defines=(*dispatch.defines, *_moves(width), ("KEPT", str(int(kept)))),
+        dispatch, kernel="softmax_columns", constants=constants, iterations=3 * each,
+        workgroups=registry.grid(push["rows"] // push["inner"] * tiles_across),
+        defines=(*dispatch.defines, *more),
     ),)  # fmt: skip
 
 
