@@ -208,7 +208,8 @@ def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeyp
     ("    uint count;", "    uint count, extra;",
      r"takes push constants \['count', 'extra', 'p0', 'p1'\], the dispatch supplies \['count', "
      r"'p0', 'p1'\]"),
-    ("StructuredBuffer<A> a_buffer;", "StructuredBuffer<A> a_buffer; RWStructuredBuffer<A> more;",
+    ("StructuredBuffer<ELEMENT(A)> a_buffer;",
+     "StructuredBuffer<ELEMENT(A)> a_buffer; RWStructuredBuffer<A> more;",
      r"has buffers \{.*'more': True.*\} \(name: writable\), the dispatch supplies \{'a_buffer': "),
     ("float p0, p1;", "float p0[2], p1;", "push constant p0 has 2 elements, the dispatch supplies"),
 ])  # fmt: skip

@@ -33,7 +33,7 @@ def run(device, op_type, arrays, constants=(), **attributes):
         return session.run(fed)["y0"], session.plan.dispatches
 
 
-ROWS = [(3, 1), (5, 33), (7, 768), (2, 1031), (1, 8), (2100, 64), (9, 36),
+ROWS = [(3, 1), (5, 33), (7, 768), (2, 1031), (1, 8), (2200, 64), (2200, 24), (9, 36),
         pytest.param((2, 16384), marks=pytest.mark.full),
         pytest.param((3, 17000), marks=pytest.mark.full)]  # fmt: skip
 
@@ -59,7 +59,8 @@ def test_rows_in_registers_with_infinity_and_nan(device, shape, dtype):
         np.testing.assert_allclose(y, expected, **tolerance)
         lanes = dict(dispatch.constants)
         if dispatch.kernel == "softmax_registers":
-            width = 4 if ("FOURS", "1") in dispatch.defines else 1
+            defines = dict(dispatch.defines)
+            width = 8 if defines["EIGHTS"] == "1" else 4 if defines["FOURS"] == "1" else 1
             assert shape[1] <= lanes["WORKGROUP"] // lanes["ROWS"] * lanes["EACH"] * width
             assert lanes["ROWS"] == 1 or shape[0] >= 5
 
@@ -92,8 +93,9 @@ def test_softmax_along_an_axis_whose_elements_lie_apart(device, shape, axis, kep
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
-@pytest.mark.parametrize(("shape", "axis"), [((40, 300), 1), ((9, 65), 1), ((2, 21, 9000), 1),
-                                             ((1, 9999), 1), ((1031, 70), 0)])  # fmt: skip
+@pytest.mark.parametrize(("shape", "axis"), [((40, 320), 1), ((9, 65), 1), ((2, 21, 9000), 1),
+                                             ((1, 9999), 1), ((1031, 70), 0), ((3, 300), 1),
+                                             ((0, 64), 1)])  # fmt: skip
 def test_largest_elements_are_found_ahead(device, shape, axis, dtype):
     x = np.round(8 * random_array(shape)).astype(dtype)  # with ties: the first one wins
     if dtype != "int32":
@@ -110,14 +112,20 @@ def test_largest_elements_are_found_ahead(device, shape, axis, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize(("shape", "axis"), [((5, 33), 1), ((70, 1031), 1), ((1031, 70), 0),
                                              ((3, 400, 50), 1), ((1, 9999), 1), ((40, 8), 1),
-                                             ((5, 3000, 72), 1)])
+                                             ((5, 3000, 72), 1), ((70, 1024), 1), ((0, 64), 1)])
 def test_reductions_load_ahead(device, shape, axis, dtype):
     x = (8 * random_array(shape)).astype(dtype)
-    for op_type, reduced in (("ReduceSum", np.sum), ("ReduceMax", np.max)):
+    if dtype != "int32" and x.size:
+        rows = np.moveaxis(x, axis, -1).reshape(-1, shape[axis])  # a copy, if axis is not the last
+        rows[0, 1:3], rows[1 % len(rows), 4], rows[-1, 5] = (np.inf, -np.inf), np.nan, -np.nan
+        moved = np.moveaxis(x, axis, -1).shape
+        x = np.ascontiguousarray(np.moveaxis(rows.reshape(moved), -1, axis))
+    for op_type, reduced in (("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMin", np.min)):
         y, dispatches = run(device, op_type, [x, np.array([axis])], (1,), keepdims=0)
-        assert dict(dispatches[0].constants)["AHEAD"] > 1
-        expected = reduced(x.astype(np.float64), axis=axis)
-        scale = max(1.0, float(np.abs(expected).max()))
+        assert all(dict(dispatch.constants)["AHEAD"] > 1 for dispatch in dispatches)
+        with np.errstate(invalid="ignore"):
+            expected = reduced(x.astype(np.float64), axis=axis)
+        scale = np.abs(expected[np.isfinite(expected)]).max(initial=1.0)
         tolerance = 2e-3 if dtype == "float16" else 1e-5
         np.testing.assert_allclose(y / scale, expected / scale, atol=tolerance)
 
@@ -166,6 +174,20 @@ def test_several_elements_of_an_invocation(device, count):
     assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", 8)
     half = x.astype(np.float16)
     np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
+
+
+BROADCAST = [((40, 64), (64,), True), ((3, 40, 64), (40, 64), True),
+             ((3, 40, 64), (3, 1, 64), True),
+             ((40, 64), (40, 1), False), ((40, 63), (63,), False)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("shape", "other", "by_fours"), BROADCAST)
+def test_broadcast_operands_are_read_in_fours(device, shape, other, by_fours, dtype):
+    x, w = random_array(shape).astype(dtype), random_array(other, 1).astype(dtype)
+    y, (dispatch,) = run(device, "Sub", [x, w])
+    np.testing.assert_allclose(y, x - w, rtol=1e-6)
+    assert (("FOURS", "1") in dispatch.defines) == by_fours
 
 
 def test_fused_rows_are_read_by_element(device):

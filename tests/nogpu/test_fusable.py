@@ -42,7 +42,7 @@ def kernels_with(pattern: str) -> set[str]:
     return {name for name, text in KERNELS.items() if re.search(pattern, text)}
 
 
-STORES = kernels_with(r"\bSTORE(_PIECE)?\(")
+STORES = kernels_with(r"\bSTORE(_MOVE)?\(")
 LOADS = kernels_with(r"\bLOAD(_PIECE|_RAW)?\(")
 FUSED = STORES | LOADS
 # Kernels that only store four elements at a time, with an epilogue for four.

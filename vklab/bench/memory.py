@@ -26,7 +26,8 @@ MEMORY = (
     "arg_max_65536x1024", "sum_columns_65536x1024", "transpose_8192x8192", "swap_heads_65536x1024",
     "layer_norm_66001x1021", "softmax_66001x1021", "transpose_8191x8209",
     *(f"half_{kind}_131072x1024" for kind in (
-        "add", "layer_norm", "softmax", "softmax_middle", "sum_rows", "sum_columns", "swap_heads")),
+        "add", "layer_norm", "softmax", "softmax_middle", "sum_rows", "max_rows", "arg_max",
+        "sum_columns", "swap_heads")),
     "half_transpose_16384x8192",
 )  # fmt: skip
 NAME = re.compile(r"(half_)?([a-z]+(?:_[a-z]+)?)_(\d+)x(\d+)")

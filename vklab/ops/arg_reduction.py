@@ -105,6 +105,7 @@ def _dispatch(
             *type_defines("X", X.dtype)[:2],
             *(type_defines("Y", result.dtype)[::2] if hot else INDEX[result.dtype]),
             ("V", ELEMENTS[value_dtype(X.dtype)].value), ("BETTER", better),
+            ("EXTREME", "max" if better == ">" else "min"),
             ("NAN", "is_nan_integer" if X.dtype in INTEGERS else "is_nan"),
             *((name, str(int(bool(flag)))) for name, flag in flags.items()),
         ),

@@ -26,6 +26,7 @@ FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
 TILE = {1: 64, 2: 64, 4: 64, 8: 32, 16: 16}
 SHORTEST_SIDE = 8
+SECTOR = 32  # bytes of memory that are written together
 PAIRED = 128  # side of a tile of 16-bit elements that are moved two at a time, where it has room
 # Elements of an invocation by the bytes of one, for results of at least MANY.
 EACH, MANY = {1: 8, 2: 8}, 1 << 20
@@ -50,9 +51,37 @@ def _many(dispatch: Dispatch, work: Pointwise, width: int) -> Dispatch:
     """Return the dispatch with several elements for each invocation, if there are many."""
     if work.count < MANY or work.target is not None:
         return dispatch
+    if fours := _in_fours(dispatch, work):
+        return fours
     each = EACH.get(width, OTHERS)
     groups = registry.grid(-(-work.count // (each * registry.WORKGROUP)))
     return replace(dispatch, workgroups=groups, constants=(*dispatch.constants, ("EACH", each)))
+
+
+def _in_fours(dispatch: Dispatch, work: Pointwise) -> Dispatch | None:
+    """Return the dispatch with four neighbours at a time, so that fewer places are computed.
+
+    None if they are not neighbours in every operand.
+    """
+    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    if dispatch.kernel != "elementwise" or defines["LAYOUT"] != "1":
+        return None
+    names = "abc"[: int(defines["ARITY"])]
+    if not all(defines[name] in ("float", "half") for name in (*names.upper(), "Y")):
+        return None
+    steps = [n for name in names for n in (*push[f"{name}_stride"][:-1], push[f"{name}_start"])]
+    if any(push[f"{name}_stride"][-1] != 1 for name in names) or any(
+        n % 4 or n > WORD // 2 for n in (push["shape"][-1], *steps)
+    ):
+        return None
+    push |= {"count": work.count // 4, "shape": (*push["shape"][:-1], push["shape"][-1] // 4)}
+    for name in names:
+        push[f"{name}_stride"] = (*(n // 4 for n in push[f"{name}_stride"][:-1]), 1)
+        push[f"{name}_start"] //= 4
+    groups = registry.grid(-(-work.count // (4 * OTHERS * registry.WORKGROUP)))
+    return replace(dispatch, push=tuple(push.items()), workgroups=groups,
+                   constants=(*dispatch.constants, ("EACH", OTHERS)),
+                   defines=(*dispatch.defines, ("FOURS", "1")))  # fmt: skip
 
 
 def _moving(
@@ -112,7 +141,11 @@ def _transposed(
         n % 2 for n in (shape[last], shape[along], view.start, view.strides[last], steps[along],
                         *of_x, *of_y))  # fmt: skip
     tile = PAIRED if pairs and shared >= PAIRED * (2 * PAIRED + 4) else TILE[width]
-    groups = math.prod(-(-shape[axis] // tile) for axis in (last, along)) * math.prod(sizes)
+    sector = 1 if pairs or steps[along] * width % SECTOR == 0 else max(1, SECTOR // width)
+    if (tile + sector) * (tile + 1) * width > shared:
+        sector = 1
+    groups = (-(-(shape[last] + sector - 1) // tile) * -(-shape[along] // tile)
+              * math.prod(sizes))  # fmt: skip
     push = (
         ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
         ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
@@ -120,7 +153,8 @@ def _transposed(
     )  # fmt: skip
     moved = _moved(dispatch, "transpose", 4 if pairs else width, push, registry.grid(groups),
                    (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
-    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs)))))
+    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs))),
+                                   ("SECTOR", str(sector))))
 
 
 def _wide(
