@@ -35,7 +35,7 @@ class PoolBuffer(Protocol):
 class PoolUser(Protocol):
     """A program that uses the buffers of a pool."""
 
-    def require_idle(self) -> None:
+    def settle(self) -> None:
         """Raise TimeoutError or DeviceLostError unless the device has ended the earlier run."""
 
 
@@ -82,7 +82,7 @@ class BufferPool:
             if kind is None or (old and old.size_bytes >= size):
                 continue
             if self.last:
-                self.last.require_idle()
+                self.last.settle()
             self.buffers[arena] = Buffer(self.opened.allocator, size, kind)
             self.version += 1
             if not is_first:

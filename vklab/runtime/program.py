@@ -196,6 +196,7 @@ class Program:
 
     def _reset_descriptors(self) -> None:
         if self._descriptor_pool is not None:
+            self.commands.settle()
             self._parts.remove(self._descriptor_pool)
             self._descriptor_pool.close()
             self._descriptor_pool = None
@@ -305,6 +306,11 @@ class Program:
             raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", detail)
         self._pending = None
 
+    def settle(self) -> None:
+        """Do as `require_idle`, and wait until the commands no longer use their buffers."""
+        self.require_idle()
+        self.commands.settle()
+
     def _under_way(self) -> str:
         chunk = self.chunk
         if not chunk.steps:
@@ -314,9 +320,11 @@ class Program:
 
     def close(self) -> None:
         """Free all resources but shared weights. After a time-out, wait for the device again."""
-        if self._pending is not None and self._parts and not self.opened.lost:
+        if self._parts and hasattr(self, "binding") and not self.opened.lost:  # was it made?
             try:
-                self._pending.fence.wait()
+                if self._pending is not None:
+                    self._pending.fence.wait()
+                self.commands.settle()
             except DeviceLostError:
                 self.opened.lost = True  # a lost device runs nothing: resources may be freed
             except TimeoutError:
