@@ -48,6 +48,9 @@ class _LastFence:
     """A fence at or behind the end of a submission; it tells the end of all before it, too.
 
     Source: Vulkan 1.3, section 'Fences'.
+
+    Attributes:
+        covered: the number of the last submission that the fence ends; 0 if it is not in the queue.
     """
 
     def __init__(self, queue: Queue, fence: Fence) -> None:
@@ -55,7 +58,7 @@ class _LastFence:
         with queue.lock:
             self._count = _counts.setdefault(queue, _Count())
         self._number = self._count.sent  # of the last submission
-        self._covered = 0  # of the submission that the fence in the queue ends; 0: it is not there
+        self.covered = 0
 
     @property
     def is_ended(self) -> bool:
@@ -71,7 +74,7 @@ class _LastFence:
 
     def _send(self) -> None:
         """Submit the fence behind everything, unless it is in the queue. Vulkan: vkQueueSubmit"""
-        if self._covered:
+        if self.covered:
             return
         with self._queue.lock:
             self._device.call("vkResetFences", 1, self._fence.array)
@@ -79,12 +82,12 @@ class _LastFence:
                 self._queue.handle, 0, api.ffi.NULL, self._fence.handle
             )
             api.check("vkQueueSubmit", result, self._device.info.name)
-            self._covered = self._count.sent
+            self.covered = self._count.sent
 
     def _end(self) -> None:
         """Note that the fence is signaled."""
-        self._count.ended = max(self._count.ended, self._covered)
-        self._covered = 0
+        self._count.ended = max(self._count.ended, self.covered)
+        self.covered = 0
 
 
 def settle(device: Device) -> None:
@@ -117,6 +120,9 @@ class EventFence(_LastFence):
         queue: the queue of the submissions.
         event: the event that their commands set.
         fence: an unused fence.
+
+    Attributes:
+        is_long: whether the next submission signals the fence; at first nothing is known.
     """
 
     def __init__(self, queue: Queue, event: Event, fence: Fence) -> None:
@@ -125,14 +131,14 @@ class EventFence(_LastFence):
         self._arguments = self._device.handle, event.handle
         self._status = self._device.command("vkGetEventStatus")
         self._set = api.constant("VK_EVENT_SET")
-        self._is_long = True  # until a run has been short
+        self.is_long = True
 
     def next(self) -> Any:
         """Return the fence that the next submission signals; NULL if it sets its event alone."""
-        if self._covered:  # the last submission's, whose event is set: this takes no time
+        if self.covered:  # the last submission's, whose event is set: this takes no time
             self._fence.wait()
             self._end()
-        if not self._is_long:
+        if not self.is_long:
             return api.ffi.NULL
         self._device.call("vkResetFences", 1, self._fence.array)
         return self._fence.handle
@@ -140,7 +146,7 @@ class EventFence(_LastFence):
     def count(self, fence: Any) -> None:
         """Count a submission with that fence, or NULL; the caller holds the queue's lock."""
         self._count.sent = self._number = self._count.sent + 1
-        self._covered = self._number if fence else 0
+        self.covered = self._number if fence else 0
 
     def poll(self, seconds: float) -> bool:
         """Poll the event for a time; tell whether it is set. Vulkan: vkGetEventStatus"""
@@ -150,22 +156,6 @@ class EventFence(_LastFence):
             if result < 0 or time.perf_counter() > deadline:
                 return False  # the wait for the fence finds the error, too
         return True
-
-    def poll_run(self) -> bool:
-        """Poll the event for POLL_SECONDS; tell whether the run is complete.
-
-        A run within half of that counts as short from then on, and one beyond it as long.
-        """
-        for is_long in (False, self._is_long):
-            if self.poll(POLL_SECONDS / 2):
-                self._is_long = is_long
-                return True
-        return False
-
-    def block(self) -> None:
-        """Wait for the fence; the next submission signals it itself."""
-        self._is_long = True
-        self.wait()
 
     def is_signaled(self) -> bool:
         """Tell whether the last submission is complete; if it is, its commands have ended, too.
@@ -257,17 +247,20 @@ class EventSubmission:
         )
         self._submit, self._reset = map(commands.device.command, ("vkQueueSubmit", "vkResetEvent"))
         self._device, self._event = commands.device.handle, commands.event.handle
+        self._none = api.ffi.NULL
 
     def submit(self) -> None:
         """Reset the event and send the commands to the queue. Vulkan: vkQueueSubmit"""
-        fence = self.fence.next()
+        completion, fence = self.fence, self._none
+        if completion.is_long or completion.covered:
+            fence = completion.next()
         with self.queue.lock:
             command, result = "vkResetEvent", self._reset(self._device, self._event)
             if result == 0:
                 command = "vkQueueSubmit"
                 result = self._submit(self.queue.handle, 1, self._info, fence)
                 if result == 0:
-                    self.fence.count(fence)
+                    completion.count(fence)
         if result != 0:
             api.check(command, result, self.commands.device.info.name)
 
@@ -275,10 +268,17 @@ class EventSubmission:
         """Wait until the work is done, at most TIMEOUT seconds.
 
         Args:
-            polls: poll the event for at most 1 ms before the thread blocks on a fence.
+            polls: poll the event for at most 1 ms before the thread blocks on a fence. A run
+                within half of that counts as short from then on, and one beyond it as long.
 
         Raises TimeoutError, DeviceLostError.
         """
-        is_polled = polls and not settings.get("DISABLE_POLLING")
-        if not (is_polled and self.fence.poll_run()):
-            self.fence.block()
+        completion = self.fence
+        if polls and not settings.get("DISABLE_POLLING"):
+            if completion.poll(POLL_SECONDS / 2):
+                completion.is_long = False
+                return
+            if completion.poll(POLL_SECONDS / 2):
+                return
+        completion.is_long = True
+        completion.wait()
