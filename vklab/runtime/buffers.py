@@ -35,8 +35,11 @@ class PoolBuffer(Protocol):
 class PoolUser(Protocol):
     """A program that uses the buffers of a pool."""
 
-    def settle(self) -> None:
+    def require_idle(self) -> None:
         """Raise TimeoutError or DeviceLostError unless the device has ended the earlier run."""
+
+    def settle(self) -> None:
+        """Do as `require_idle`, and wait until no commands use the buffers any more."""
 
 
 def kind_of(arena: str) -> str | None:

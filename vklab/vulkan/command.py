@@ -179,9 +179,8 @@ class Submission:
     def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
         self.commands, self.fence = commands, fence
         self.queue = commands.pool.queue
-        self._info = api.struct(
-            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
-        )
+        self._info = api.struct("VkSubmitInfo", commandBufferCount=1,
+                                pCommandBuffers=[commands.handle])  # fmt: skip
         names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus")
         self._submit, self._reset, self._status = map(commands.device.command, names)
         self._device = commands.device.handle

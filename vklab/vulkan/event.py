@@ -22,6 +22,9 @@ from vklab.vulkan.sync import Fence
 
 __all__ = ["Event", "EventCommands", "EventFence", "EventSubmission", "settle"]
 
+# A run is short if polling for this share of the longest time sees its end. Chosen, not measured.
+SHORT = 0.75
+
 
 class Event(DeviceObject):
     """A flag that a command sets and the host reads. Vulkan: vkCreateEvent
@@ -269,16 +272,16 @@ class EventSubmission:
 
         Args:
             polls: poll the event for at most 1 ms before the thread blocks on a fence. A run
-                within half of that counts as short from then on, and one beyond it as long.
+                within most of that counts as short from then on, and one beyond it as long.
 
         Raises TimeoutError, DeviceLostError.
         """
         completion = self.fence
         if polls and not settings.get("DISABLE_POLLING"):
-            if completion.poll(POLL_SECONDS / 2):
+            if completion.poll(SHORT * POLL_SECONDS):
                 completion.is_long = False
                 return
-            if completion.poll(POLL_SECONDS / 2):
+            if completion.poll((1 - SHORT) * POLL_SECONDS):
                 return
         completion.is_long = True
         completion.wait()
