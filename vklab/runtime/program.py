@@ -267,7 +267,7 @@ class Program:
         submission = submission or self._submission
         try:
             submission.submit()
-        except DeviceLostError as error:
+        except (DeviceLostError, TimeoutError) as error:
             raise self._named(error) from error
         self._pending = submission
 
@@ -320,7 +320,8 @@ class Program:
 
     def close(self) -> None:
         """Free all resources but shared weights. After a time-out, wait for the device again."""
-        if self._parts and hasattr(self, "binding") and not self.opened.lost:  # was it made?
+        # A program that could not be made has no binding, and has submitted nothing.
+        if self._parts and hasattr(self, "binding") and not self.opened.lost:
             try:
                 if self._pending is not None:
                     self._pending.fence.wait()
