@@ -53,16 +53,11 @@ class Program:
     """
 
     def __init__(
-        self,
-        state: DeviceState,
-        chunk: Chunk,
-        pool: BufferPool | None = None,
-        progress: kernels.Progress | None = None,
-        copied_in: Sequence[str] | None = None,
-        copied_out: Sequence[str] | None = None,
-        given: Mapping[str, Given] | None = None,
+        self, state: DeviceState, chunk: Chunk, pool: BufferPool | None = None,
+        progress: kernels.Progress | None = None, copied_in: Sequence[str] | None = None,
+        copied_out: Sequence[str] | None = None, given: Mapping[str, Given] | None = None,
         commands: type[CommandBuffer] = CommandBuffer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.chunk = chunk
         self.opened = opened = state.opened
         # Polling shortens waits for a GPU; with a CPU device it would take the device's cores.

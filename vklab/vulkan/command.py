@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vklab import settings
-from vklab.vulkan import api
+from vklab.vulkan import api, sync
 from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.sync import Fence
@@ -181,8 +181,8 @@ class Submission:
         self.queue = commands.pool.queue
         self._info = api.struct("VkSubmitInfo", commandBufferCount=1,
                                 pCommandBuffers=[commands.handle])  # fmt: skip
-        names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus")
-        self._submit, self._reset, self._status = map(commands.device.command, names)
+        names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus", "vkWaitForFences")
+        self._submit, self._reset, self._status, self._wait = map(commands.device.command, names)
         self._device = commands.device.handle
 
     def wait(self, polls: bool = False) -> None:
@@ -201,7 +201,10 @@ class Submission:
                 pass
             if result == 0:  # a wait would be one more call of the driver
                 return
-        self.fence.wait()
+        limit_ns = sync.timeout_ns(float(settings.get("TIMEOUT")))
+        result = self._wait(self._device, 1, self.fence.array, 1, limit_ns)
+        if result != 0:
+            self.fence.fail(result, limit_ns)
 
     def submit(self) -> None:
         """Reset the fence and send the commands to the queue. Vulkan: vkQueueSubmit"""

@@ -41,5 +41,9 @@ class Fence(DeviceObject):
         limit_ns = timeout_ns(seconds)
         result = self._wait(self.device.handle, 1, self.array, 1, limit_ns)
         if result != 0:
-            detail = f"{self.device.info.name} did not finish within {limit_ns / 1e9:g} s"
-            api.check("vkWaitForFences", result, detail)
+            self.fail(result, limit_ns)
+
+    def fail(self, result: int, limit_ns: int) -> None:
+        """Raise the error of a wait whose VkResult is not VK_SUCCESS."""
+        detail = f"{self.device.info.name} did not finish within {limit_ns / 1e9:g} s"
+        api.check("vkWaitForFences", result, detail)
