@@ -76,7 +76,7 @@ _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_REPLAY", False, "record the command buffer again on every run"),
     ("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
     ("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
-    ("EVENTS", False, "poll an event, not a fence, which interrupts the host"),
+    ("DISABLE_EVENTS", False, "poll a fence, which interrupts the host, not an event"),
     ("DISABLE_SHARED_MEMORY", False, "the host copies transfers between devices"),
     ("DISABLE_OVERLAP", False, "run nothing on the host while a device runs"),
     ("DISABLE_DMA_BUF", False, "no device reads the memory of another"),

@@ -18,6 +18,7 @@ from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, Timeout
 from vklab.runtime import kernels, open_devices, upload
 from vklab.vulkan import api, instance
 from vklab.vulkan.command import Submission
+from vklab.vulkan.event import EventSubmission
 from vklab.vulkan.sync import Fence
 
 X = np.array([[1, -2, 3]], np.float32)
@@ -49,6 +50,7 @@ def fail_waits(patch, failure):
     """Have every wait for a device fail: that of a submission, and those for its fence alone."""
     patch.setattr(Fence, "wait", failure)
     patch.setattr(Submission, "wait", failure)
+    patch.setattr(EventSubmission, "wait", failure)
 
 
 def eventually(session, x):
@@ -104,11 +106,12 @@ import numpy as np, vklab
 from small_models import relu
 from vklab.errors import TimeoutError
 from vklab.vulkan.command import Submission
+from vklab.vulkan.event import EventSubmission
 from vklab.vulkan.sync import Fence
 def never(fence, seconds=None):
     raise TimeoutError("vkWaitForFences", "VK_TIMEOUT", "did not finish")
 session = vklab.load(relu((1, 3)), int(sys.argv[1]))
-Fence.wait = Submission.wait = never
+Fence.wait = Submission.wait = EventSubmission.wait = never
 Fence.is_signaled = lambda self: False
 try:
     session.run(np.zeros((1, 3), np.float32))

@@ -16,6 +16,7 @@ from vklab.plan import memory as memory_plan
 from vklab.runtime import executor, open_devices
 from vklab.vulkan import api, memory
 from vklab.vulkan.command import Submission
+from vklab.vulkan.event import EventFence, EventSubmission
 from vklab.vulkan.sync import Fence
 
 
@@ -139,11 +140,13 @@ def test_a_shape_waits_for_what_another_left_running(device_index, monkeypatch):
     with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
         session.run(feeds(2, 7))
         with monkeypatch.context() as patch:
-            patch.setattr(Submission, "wait", too_long)
+            for kind in (Submission, EventSubmission):
+                patch.setattr(kind, "wait", too_long)
             with pytest.raises(TimeoutError, match="under way"):
                 session.run(feeds(2, 7))
         with monkeypatch.context() as patch:
-            patch.setattr(Fence, "is_signaled", lambda fence: False)
+            for kind in (Fence, EventFence):
+                patch.setattr(kind, "is_signaled", lambda fence: False)
             for shape in ((2, 7), (1, 2), (3, 9)):  # they share its memory
                 with pytest.raises(TimeoutError, match="still works on an earlier run"):
                     session.run(feeds(*shape))

@@ -178,6 +178,7 @@ def test_impossible_placements_are_refused_and_the_cpu_takes_the_rest():
 FAILING = START + """
 from vklab.runtime.program import Program
 from vklab.vulkan.command import Submission
+from vklab.vulkan.event import EventSubmission
 from vklab.vulkan.sync import Fence
 file = llama_models.tiny_model(layers=3)
 lavapipe, swiftshader = (LABELS[index] for index in BOTH)
@@ -206,7 +207,7 @@ with nothing_left(), Decoder(file, devices=BOTH, layers=1, cache="F32") as decod
     decoder.prompt(TOKENS[3:])
     near(decoder.logits[0], expected)
 for label in LABELS.values():
-    waits = Fence.wait, Submission.wait
+    waits = Fence.wait, Submission.wait, EventSubmission.wait
     with nothing_left(), Decoder(file, devices=BOTH, layers=1, cache="F32") as decoder:
         decoder.prompt(TOKENS[:3])
         def lost(thing, seconds=None, real=None):
@@ -217,10 +218,11 @@ for label in LABELS.values():
             return real(thing) if seconds is None else real(thing, seconds)
         Fence.wait = lambda fence, seconds=None: lost(fence, seconds, waits[0])
         Submission.wait = lambda one, seconds=None: lost(one, seconds, waits[1])
+        EventSubmission.wait = lambda one, seconds=None: lost(one, seconds, waits[2])
         with pytest.raises(errors.DeviceLostError) as caught:
             list(decoder.generate(limit=4))
         assert f"the layers on {label} are lost" in str(caught.value), caught.value
-        Fence.wait, Submission.wait = waits
+        Fence.wait, Submission.wait, EventSubmission.wait = waits
         with pytest.raises(errors.DeviceLostError):
             decoder.prompt([1])
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import exported_models
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.llm.build import BoundedCache
 from vklab.llm.llama import llama_graph
+from vklab.plan import capability
 from vklab.runtime import host
 
 SIZES = {"steps": 1, "batch": 2, "sequence": 5, "past": 3, "total": 8}
@@ -48,7 +51,7 @@ def test_remembered_answers_lead_to_the_same_plan(name, monkeypatch):
     quick = planned(graph)
     few = len(asked)
     monkeypatch.setattr(operator_cache, "remembered", lambda graph, node, inputs, ask: ask())
-    monkeypatch.setattr(operator_cache, "key", lambda *a: None)
+    monkeypatch.setattr(operator_cache, "key", lambda *a, **more: None)
     assert planned(graph) == quick
     assert 2 * few < len(asked) - few
 
@@ -68,7 +71,7 @@ def test_layers_with_weights_in_blocks_are_asked_about_once(monkeypatch):
     graph, quick, few = asked_of(4)
     assert few == asked_of(1)[2]
     monkeypatch.setattr(operator_cache, "remembered", lambda graph, node, inputs, ask: ask())
-    monkeypatch.setattr(operator_cache, "key", lambda *a: None)
+    monkeypatch.setattr(operator_cache, "key", lambda *a, **k: None)
     assert planned(graph, GPU) == quick
     assert few < asked_of(1)[2] < asked_of(4)[2]
 
@@ -81,9 +84,9 @@ def test_answers_are_told_apart_by_all_that_decides():
     ))  # fmt: skip
     x, infos = graph.inputs[0], graph.initializers
 
-    def key(*inputs, op="Add", outputs=("y",), **attributes):
+    def key(*inputs, op="Add", outputs=("y",), exact=True, **attributes):
         names = tuple(info.name if info else "" for info in inputs)
-        return operator_cache.key(graph, Node("n", op, names, outputs, attributes), inputs)
+        return operator_cache.key(graph, Node("n", op, names, outputs, attributes), inputs, exact)
 
     assert key(x, infos["small"]) == key(x, infos["same"])
     keys = [key(x, infos["small"]), key(x, infos["other"]), key(x, infos["large"]),
@@ -92,6 +95,31 @@ def test_answers_are_told_apart_by_all_that_decides():
             key(x, outputs=("y", "z"))]  # fmt: skip
     assert len(set(keys)) == len(keys)
     assert key(x, tensor=np.zeros(3)) is None
+    assert key(infos["large"], exact=False) == key(infos["equal"], exact=False) != key(
+        infos["small"], exact=False) != key(infos["other"], exact=False)  # fmt: skip
+
+
+def test_layers_that_differ_in_their_weights_alone_are_tuned_once():
+    graph = onnx_import.load_graph(model(
+        [helper.make_node("MatMul", ["x", "a"], ["y"]),
+         helper.make_node("MatMul", ["y", "b"], ["z"])],
+        [value("x", (2, 31))], ["z"], {name: random_array((31, 31)) for name in "ab"},
+    ))  # fmt: skip
+    graph = shapes.infer(graph)
+    tuned = []
+
+    def require(node, result):
+        inputs = [graph.infos[name] for name in node.inputs]
+        capability.require(graph, node, inputs, result, INFO, lambda dispatch: "",
+                           lambda lowered, info: tuned.append(node.outputs) or lowered)
+
+    with operator_cache.active():
+        for node in graph.nodes:
+            result, _ = shapes.apply_node(graph, node, graph.infos)
+            require(node, result)
+            require(node, replace(result, dispatches=tuple(
+                replace(each, defines=(("OTHER", "1"),)) for each in result.dispatches)))
+    assert tuned == [("y",)] * 2  # as the operator says, and with the other define
 
 
 @pytest.mark.parametrize(

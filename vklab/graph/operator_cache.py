@@ -51,23 +51,22 @@ def put(entry: Hashable, value: Any) -> None:
         entries[entry] = value
 
 
-def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
+def key(graph: Graph, node: Node, inputs: Inputs, exact: bool = True) -> Hashable:
     """Return a key for an operator's answer; None for a node whose answer cannot be cached.
 
     Args:
         graph: the graph of the node, for its opset.
         node: the node; one with bodies or tensor attributes has no key.
         inputs: infos of the node's inputs with their constants, None where left out.
+        exact: False to leave out which large constants the node reads.
     """
     if node.bodies:
         return None
     attributes = tuple((name, type(value), value) for name, value in node.attributes.items())
+    exact = exact and not node.op_type.endswith(BLOCKS)
     numbers = [id(info) for info in inputs]
-    entry = (
-        node.op_type, node.domain, graph.opset_of(node), len(node.outputs), attributes,
-        tuple(_signature(info, node.op_type.endswith(BLOCKS)) for info in inputs),
-        tuple(map(numbers.index, numbers)),
-    )  # fmt: skip
+    entry = (node.op_type, node.domain, graph.opset_of(node), len(node.outputs), attributes, tuple(
+        _signature(info, exact) for info in inputs), tuple(map(numbers.index, numbers)))
     try:
         hash(entry)
     except TypeError:  # an attribute that is a tensor
@@ -75,15 +74,15 @@ def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
     return entry
 
 
-def _signature(info: TensorInfo | None, is_blocks: bool) -> Hashable:
+def _signature(info: TensorInfo | None, exact: bool) -> Hashable:
     if info is None:
         return None
     value = info.constant
     if value is None:
         return info.dtype, info.shape
     is_plain = type(value) is np.ndarray and not value.dtype.hasobject
-    return info.dtype, info.shape, (  # fmt: skip
-        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else is_blocks or id(value))
+    return info.dtype, info.shape, (
+        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else exact and id(value))
 
 
 def remembered(

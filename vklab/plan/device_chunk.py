@@ -32,14 +32,11 @@ class Tools(NamedTuple):
     split_ranges: Any = None
     in_place: Any = None
     layers: Any = None
+    kept: Any = None
 
 
 def lower(
-    chunk: Chunk,
-    info: DeviceInfo,
-    tools: Tools,
-    facts: Facts,
-    unseen: Collection[str] = (),
+    chunk: Chunk, info: DeviceInfo, tools: Tools, facts: Facts, unseen: Collection[str] = ()
 ) -> Chunk:
     """Return a device chunk with dispatches, memory and barriers; passes are not run.
 
@@ -52,6 +49,27 @@ def lower(
 
     Raises PlanError if the device cannot run the chunk.
     """
+    given, graph = (chunk, info, tools, facts), chunk.graph
+    lowered = tools.kept.lowered(_dispatches, unseen, *given) if tools.kept else _dispatches(*given)
+    lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
+    return replace(
+        chunk,
+        steps=steps,
+        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
+               *(c.name for c in arranged.copies_out)),
+        barriers=found,
+        memory=arranged.memory,
+        input_slots=arranged.input_slots,
+        output_slots=arranged.output_slots,
+        constants=lowered.constants,
+        stored={name: storage.stored_dtype(graph.infos[name].dtype, info)
+                for name in (*(i.name for i in graph.inputs), *graph.outputs)},
+        trims=lowered.trims,
+    )  # fmt: skip
+
+
+def _dispatches(chunk: Chunk, info: DeviceInfo, tools: Tools, facts: Facts) -> Lowered:
+    """Return a chunk's dispatches, fused and tuned, which no binding of memory changes."""
     graph = chunk.graph
     unfused = lowering.with_exact_division(lowering.lower(graph), info)
     if tools.in_place:
@@ -65,23 +83,7 @@ def lower(
     if any(facts.kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
         lowered = _finished(unfused, info, tools, facts, chunk)
     limits.check(lowered.dispatches, info)
-    lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
-    return replace(
-        chunk,
-        steps=steps,
-        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
-               *(c.name for c in arranged.copies_out)),
-        barriers=found,
-        memory=arranged.memory,
-        input_slots=arranged.input_slots,
-        output_slots=arranged.output_slots,
-        constants=lowered.constants,
-        stored={
-            name: storage.stored_dtype(graph.infos[name].dtype, info)
-            for name in (*(i.name for i in graph.inputs), *graph.outputs)
-        },
-        trims=lowered.trims,
-    )  # fmt: skip
+    return lowered
 
 
 def _finished(

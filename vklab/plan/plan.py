@@ -250,7 +250,8 @@ def lower_rewritten(
         facts: as in `make_plan`.
         unseen: as in `lower_chunk`.
     """
-    names = ("fusion", "tuning.tune", "tuning.split_ranges", "tuning.in_place", "tuning.layers")
+    names = ("fusion", "tuning.tune", "tuning.split_ranges", "tuning.in_place", "tuning.layers",
+             "tuning.kept")
     tools = Tools(*(optional.load(f"plan.{name}") for name in names))
     return device_chunk.lower(chunk, info, tools, facts or Facts(), unseen)
 

@@ -38,6 +38,9 @@ class PoolUser(Protocol):
     def require_idle(self) -> None:
         """Raise TimeoutError or DeviceLostError unless the device has ended the earlier run."""
 
+    def settle(self) -> None:
+        """Do as `require_idle`, and wait until no commands use the buffers any more."""
+
 
 def kind_of(arena: str) -> str | None:
     """Return the kind of memory of an arena; None for weights, which no pool contains."""
@@ -82,7 +85,7 @@ class BufferPool:
             if kind is None or (old and old.size_bytes >= size):
                 continue
             if self.last:
-                self.last.require_idle()
+                self.last.settle()
             self.buffers[arena] = Buffer(self.opened.allocator, size, kind)
             self.version += 1
             if not is_first:

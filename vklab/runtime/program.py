@@ -53,16 +53,11 @@ class Program:
     """
 
     def __init__(
-        self,
-        state: DeviceState,
-        chunk: Chunk,
-        pool: BufferPool | None = None,
-        progress: kernels.Progress | None = None,
-        copied_in: Sequence[str] | None = None,
-        copied_out: Sequence[str] | None = None,
-        given: Mapping[str, Given] | None = None,
+        self, state: DeviceState, chunk: Chunk, pool: BufferPool | None = None,
+        progress: kernels.Progress | None = None, copied_in: Sequence[str] | None = None,
+        copied_out: Sequence[str] | None = None, given: Mapping[str, Given] | None = None,
         commands: type[CommandBuffer] = CommandBuffer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.chunk = chunk
         self.opened = opened = state.opened
         # Polling shortens waits for a GPU; with a CPU device it would take the device's cores.
@@ -196,6 +191,7 @@ class Program:
 
     def _reset_descriptors(self) -> None:
         if self._descriptor_pool is not None:
+            self.commands.settle()
             self._parts.remove(self._descriptor_pool)
             self._descriptor_pool.close()
             self._descriptor_pool = None
@@ -266,7 +262,7 @@ class Program:
         submission = submission or self._submission
         try:
             submission.submit()
-        except DeviceLostError as error:
+        except (DeviceLostError, TimeoutError) as error:
             raise self._named(error) from error
         self._pending = submission
 
@@ -305,6 +301,11 @@ class Program:
             raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", detail)
         self._pending = None
 
+    def settle(self) -> None:
+        """Do as `require_idle`, and wait until the commands no longer use their buffers."""
+        self.require_idle()
+        self.commands.settle()
+
     def _under_way(self) -> str:
         chunk = self.chunk
         if not chunk.steps:
@@ -314,9 +315,12 @@ class Program:
 
     def close(self) -> None:
         """Free all resources but shared weights. After a time-out, wait for the device again."""
-        if self._pending is not None and self._parts and not self.opened.lost:
+        # A program that could not be made has no binding, and has submitted nothing.
+        if self._parts and hasattr(self, "binding") and not self.opened.lost:
             try:
-                self._pending.fence.wait()
+                if self._pending is not None:
+                    self._pending.fence.wait()
+                self.commands.settle()
             except DeviceLostError:
                 self.opened.lost = True  # a lost device runs nothing: resources may be freed
             except TimeoutError:

@@ -73,6 +73,9 @@ class CommandBuffer(api.VulkanObject):
         """Finish the recording. Vulkan: vkEndCommandBuffer"""
         self._check("vkEndCommandBuffer")
 
+    def settle(self) -> None:
+        """Wait until the commands have ended, if a wait for results may return before that."""
+
     def submission(self, fence: Fence) -> Submission:
         """Return the submission of these commands, which signals a fence."""
         return Submission(self, fence)
@@ -174,12 +177,10 @@ class Submission:
     """
 
     def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
-        self.commands = commands
-        self.fence = fence
+        self.commands, self.fence = commands, fence
         self.queue = commands.pool.queue
-        self._info = api.struct(
-            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
-        )
+        self._info = api.struct("VkSubmitInfo", commandBufferCount=1,
+                                pCommandBuffers=[commands.handle])  # fmt: skip
         names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus", "vkWaitForFences")
         self._submit, self._reset, self._status, self._wait = map(commands.device.command, names)
         self._device = commands.device.handle

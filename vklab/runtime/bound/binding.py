@@ -52,7 +52,8 @@ def bind(
         cuda: keep inputs and outputs in memory that CUDA shares: `torch()` of a tensor is a CUDA
             tensor on it, and CUDA tensors of the same GPU are inputs. A run is ordered with the
             work on PyTorch's current stream; with `ahead`, by a semaphore on the device, so that
-            `run` returns at once. Small models are faster without.
+            `run` returns at once. Where CUDA does nothing between runs, small models are faster
+            without `ahead`.
 
     Raises ModelError for a wrong name, dtype or shape, and for a tensor on another device;
     SetupError for `cuda` where this device, driver or PyTorch cannot share memory.

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from vklab import forking, settings
+from vklab.errors import DeviceLostError, TimeoutError
 from vklab.plan.memory import ARRIVING, LEAVING
 from vklab.runtime.buffers import BufferPool
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
 from vklab.runtime.open_devices import OpenDevice
-from vklab.vulkan import host_memory
+from vklab.vulkan import event, host_memory
 
 __all__ = ["BoundMemory", "import_array"]
 
@@ -88,6 +89,14 @@ class BoundMemory:
 
     def close(self) -> None:
         """Free the buffers; arrays on them must not be read any more."""
+        try:
+            event.settle(self._opened.device)  # the commands of other bindings may read them
+        except DeviceLostError:
+            self._opened.lost = True
+        except TimeoutError:
+            self._opened.is_stuck = True
+            self._opened.forget(self)
+            return
         first, second = self.pools
         if second is not first:
             second.buffers = {a: b for a, b in second.buffers.items() if a in self._doubled}

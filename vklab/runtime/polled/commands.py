@@ -19,6 +19,6 @@ def class_for(opened: OpenDevice) -> type[EventCommands] | None:
     """
     if opened.info.is_cpu or "VK_KHR_portability_subset" in opened.device.extensions:
         return None
-    if not settings.get("EVENTS") or settings.get("DISABLE_POLLING"):
+    if settings.get("DISABLE_EVENTS") or settings.get("DISABLE_POLLING"):
         return None
     return EventCommands
