@@ -15,7 +15,8 @@ from pathlib import Path
 
 from package_imports import Import, imports_of, parsed
 
-BASE = {"endings", "errors", "forking", "settings", "store", "types", "trace", "draw", "optional"}
+BASE = {"deferred", "draw", "endings", "errors", "forking", "optional", "settings", "store",
+        "trace", "types"}  # fmt: skip
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
 STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}
