@@ -12,9 +12,8 @@ from vklab import settings
 from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose"]
+__all__ = ["choose"]
 
-KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 # Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
@@ -120,6 +119,3 @@ def _through_memory(
         if used <= info.limit("maxComputeSharedMemorySize") and not keys % max(one.n, one.k):
             return count, keys, 1
     return None
-
-
-RULES = dict.fromkeys(KERNELS, choose)

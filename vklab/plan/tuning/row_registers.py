@@ -15,7 +15,7 @@ from vklab.ops import registry
 from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "load_ahead", "softmax"]
+__all__ = ["choose", "load_ahead", "softmax"]
 
 # Pieces of an invocation, and subgroups of a row: with few rows, more share one. A piece is an
 # element, or four neighbours.
@@ -155,7 +155,3 @@ def _lanes_of_columns(
     width = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * rows
     many = min(MOST_AHEAD, AHEAD_BYTES * (2 if fours else 1) // width)
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD}
-
-
-RULES = {"normalize": choose, "softmax": softmax, "reduce": load_ahead,
-         "arg_reduce": load_ahead}  # fmt: skip
