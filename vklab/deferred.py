@@ -23,6 +23,5 @@ def function(module: str, name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         return getattr(importlib.import_module(module), name)(*arguments)
 
-    call.__name__ = call.__qualname__ = name
-    call.__module__ = module
+    call.__name__, call.__module__ = name, module
     return call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import light_models
 import numpy as np
 import planned
@@ -17,6 +19,7 @@ from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.fusion import siblings
+from vklab.plan.fusion.flow import Flow
 
 INFO = fake_device()
 
@@ -85,6 +88,17 @@ def test_fusing_what_is_fused_changes_nothing(name):
     again = fusion.fuse(graph, once, INFO)
     assert len(once.dispatches) < len(lowered.dispatches)
     assert again.dispatches == once.dispatches
+
+
+@pytest.mark.parametrize("name", ["small", "shufflenet", *planned.NAMES])
+def test_a_fusion_is_skipped_only_where_it_keeps_all_dispatches(name):
+    flow = Flow(*lowered_of(proto_of(name)), INFO)
+    for step in fusion.FUSIONS:
+        before = [*flow.alive()]
+        step(flow)
+        if before == [*flow.alive()]:
+            getattr(importlib.import_module(step.__module__), step.__name__)(flow)
+            assert before == [*flow.alive()], step.__name__
 
 
 def kernels_of(nodes, outputs, inputs, info=INFO, **constants):

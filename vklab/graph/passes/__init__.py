@@ -34,7 +34,7 @@ def _step(name: str, *operators: str) -> Callable[..., Graph]:
         changed: Graph = call(graph, *more)
         return changed
 
-    step.__name__ = step.__qualname__ = name
+    step.__name__, step.__module__ = name, call.__module__
     return step
 
 

@@ -26,7 +26,7 @@ def fuse_squeezes(flow: Flow) -> None:
     Source: Hu et al. 2018, "Squeeze-and-Excitation Networks"
     """
     for number, dispatch in flow.alive():
-        if not flow.is_cpu and _is_plain(dispatch) and not dispatch.epilogue:
+        if _is_plain(dispatch) and not dispatch.epilogue:
             hidden = dict(dispatch.reads)["a_buffer"]
             flow.fuse(number, flow.maker(hidden, number), functools.partial(_joined, flow))
 
