@@ -12,23 +12,12 @@ from pathlib import Path
 
 import planned
 import pytest
-from tuned_products import CPU, ENTRY, GPU, HALVES, convolution, product
+from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
 
 from vklab import settings, store
 from vklab.plan.options import Facts
 from vklab.plan.tuning import candidates, problems, tiles, variants
 from vklab.runtime.observe import tuned
-
-
-class Asked(dict):
-    """Choices that note which classes a plan asks for."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, problem, default=None):
-        self[problem] = problem
-        return default
 
 
 def plan(graph, info, choices):
@@ -163,7 +152,7 @@ def test_files_that_do_not_hold_are_ignored(cache, capsys):
 WRITER = """
 import sys
 from dataclasses import replace
-from tuned_products import ENTRY, GPU
+from tuned_products import Asked, ENTRY, GPU
 from vklab.runtime.observe import tuned
 own = replace(ENTRY, problem=f"matmul float 8x8x{sys.argv[1]}x1 kn8")
 for turn in range(60):
