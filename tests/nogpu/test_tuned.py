@@ -152,7 +152,7 @@ def test_files_that_do_not_hold_are_ignored(cache, capsys):
 WRITER = """
 import sys
 from dataclasses import replace
-from tuned_products import Asked, ENTRY, GPU
+from tuned_products import ENTRY, GPU
 from vklab.runtime.observe import tuned
 own = replace(ENTRY, problem=f"matmul float 8x8x{sys.argv[1]}x1 kn8")
 for turn in range(60):
