@@ -17,7 +17,6 @@ from vklab.plan.tuning import (
     pairs,
     plain_rows,
     prepack,
-    problems,
     single_rules,
     split_sums,
     tiles,
@@ -41,6 +40,7 @@ def _rule(module: str, name: str) -> Callable[..., Any]:
 
 _in_blocks = _rule("block_choices", "choose")
 _in_words = _rule("word_variants", "choose")
+_problem = _rule("problems", "of")
 # Rules by name, the preferred ones first: of CPU devices, of GPUs, and for channels-last images.
 CPU_RULES: dict[str, KernelRule] = {
     "depthwise": plain_rows.depthwise, "pairs": pairs.pairs, "shared_rows": plain_rows.shared_rows,
@@ -94,7 +94,7 @@ def choose(
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
         if laid_out is dispatch:
             laid_out = prepack.in_wide_rows(dispatch, sizes[:3], info, resident)
-        problem = problems.of(laid_out, sizes) if tuned else None
+        problem = _problem(laid_out, sizes) if tuned else None
         wanted = tuned.get(problem) if tuned and problem else None
         wanted = forced.choice() or wanted
         given = given._replace(dispatch=laid_out)
