@@ -27,7 +27,7 @@ def _of_gpus(module: str, function: str = "choose") -> Rule:
         made: tuple[Dispatch, ...] = (dispatch,) if info.is_cpu else call(dispatch, info)
         return made
 
-    rule.__module__ = call.__module__
+    rule.__name__, rule.__module__ = function, call.__module__
     return rule
 
 
