@@ -93,8 +93,8 @@ class _Children:
         for _ in range(count):
             self._idle.put(None)
 
-    def run(self, *arguments: Any) -> dict[str, Any]:
-        """Return what `_run` returns for arguments. Raises Failure."""
+    def run(self, *arguments: Any) -> dict[str, Any] | Failure:
+        """Return what `_run` returns for arguments, or the reason why it returns nothing."""
         worker = self._idle.get() or Worker()
         try:
             made: dict[str, Any] = worker.call(_run, *arguments, seconds=LIMIT_S)
@@ -103,7 +103,7 @@ class _Children:
             if failure.ended:
                 worker.close()
                 worker = Worker()
-            raise
+            return failure
         finally:
             self._idle.put(worker)
 
@@ -132,15 +132,10 @@ def measure(
     whole = [each for each in variants if not each.switches]
     with contextlib.closing(_Children(jobs)) as children, ThreadPoolExecutor(jobs) as pool:
 
-        def tried(variant: Variant, part: Names) -> dict[str, Any] | Failure:
-            try:
-                return children.run(variant, *asked, part)
-            except Failure as failure:
-                return failure
-
         def shared(some: Sequence[Variant], products: Names) -> Iterator[Any]:
             cases = [products if variant.kernel else names for variant in some]
-            parts = [[pool.submit(tried, variant, part[number::jobs]) for number in range(jobs)]
+            parts = [[pool.submit(children.run, variant, *asked, part[number::jobs])
+                      for number in range(jobs)]
                      for variant, part in zip(some, cases, strict=True)]  # fmt: skip
             for variant, futures in zip(some, parts, strict=True):
                 yield variant, _joined([future.result() for future in futures])
