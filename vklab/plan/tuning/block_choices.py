@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from vklab.plan.tuning import block_sizes, float_blocks, split_blocks, tiled, wide_blocks
-from vklab.plan.tuning.tiles import Choice, Product
+from vklab.plan.tuning.tiles import Choice, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["choose"]
@@ -31,5 +31,5 @@ def choose(
     push = dict[str, Any](product.push)
     sizes = push["m"], push["n"], push["k"], push["batches"]
     gated = wide_blocks.gated(product, lambda pick: tiled.matrix_product(
-        Product(product, sizes, info, pick)))  # fmt: skip
+        ProductTask(product, sizes, info, pick)))  # fmt: skip
     return ((*split, gated), None) if gated else (split, product)

@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.plan import last_depthwise
 from vklab.plan.tuning import precision, tiles
-from vklab.plan.tuning.tiles import Chosen, Product, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["as_product", "fixed", "paired", "sizes", "sliced"]
@@ -64,7 +64,7 @@ def fixed(made: Dispatch, dispatch: Dispatch) -> Dispatch:
     return replace(made, constants=(*made.constants, *sizes))
 
 
-def sliced(given: Product) -> Chosen | None:
+def sliced(given: ProductTask) -> Chosen | None:
     """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do."""
     dispatch, sizes, info, pick = given
     is_half = dict(dispatch.defines).get("T") == "half"
@@ -93,7 +93,7 @@ def sliced(given: Product) -> Chosen | None:
     ), parts  # fmt: skip
 
 
-def paired(given: Product) -> Chosen | None:
+def paired(given: ProductTask) -> Chosen | None:
     """Convolve each channel by a filter of its own, several channels at once."""
     made = last_depthwise.paired(given.dispatch)
     return (made, 1) if made else None

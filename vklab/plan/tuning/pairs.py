@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.ops import linear
 from vklab.plan.tuning import plain_rows, prepack
-from vklab.plan.tuning.tiles import Chosen, Product, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
 from vklab.types import Dispatch
 
 __all__ = ["as_product", "pairs"]
@@ -23,7 +23,7 @@ NAMES = ("m", "n", "k", "batches", "part", "start", "a_row", "b_row", "c_row", "
          "beta", "batch_shape", "a_batch", "b_batch")  # fmt: skip
 
 
-def pairs(given: Product) -> Chosen | None:
+def pairs(given: ProductTask) -> Chosen | None:
     """Multiply by loads of two floats, where an operand's strides are even."""
     dispatch, sizes, info, pick = given
     product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)

@@ -11,7 +11,7 @@ from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.plan.tuning import tiles
-from vklab.plan.tuning.tiles import Chosen, Product, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
 from vklab.types import Dispatch
 
 __all__ = ["depthwise", "few_rows", "most_columns", "shared_rows"]
@@ -23,7 +23,7 @@ CPU_COLUMNS, MOST_FORMULAS = 4, 2
 BLOCK, MOST_TAPS = (2, 4), 49
 
 
-def shared_rows(given: Product) -> Chosen | None:
+def shared_rows(given: ProductTask) -> Chosen | None:
     """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
 
     On a CPU device every load of a lane is a separate instruction, which this saves.
@@ -45,7 +45,7 @@ def shared_rows(given: Product) -> Chosen | None:
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
 
 
-def few_rows(given: Product) -> Chosen | None:
+def few_rows(given: ProductTask) -> Chosen | None:
     """Compute one row per invocation where larger blocks would leave a GPU idle."""
     dispatch, sizes, _, _ = given
     m, n, k, batch = sizes
@@ -63,7 +63,7 @@ def most_columns(dispatch: Dispatch) -> int:
     return CPU_COLUMNS if computed <= MOST_FORMULAS else 1
 
 
-def depthwise(given: Product) -> Chosen | None:
+def depthwise(given: ProductTask) -> Chosen | None:
     """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
     dispatch = given.dispatch
     push: dict[str, Any] = dict(dispatch.push)

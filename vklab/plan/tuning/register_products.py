@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.plan.tuning import last_convs, matrix_products, precision, prepack, tiles
-from vklab.plan.tuning.tiles import Chosen, Product, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["registers", "windows"]
@@ -24,7 +24,7 @@ STEP = 32
 LAUNCH_NS, WARM_NS = 4500, 1000
 
 
-def registers(given: Product) -> Chosen | None:
+def registers(given: ProductTask) -> Chosen | None:
     """Multiply by weights that are packed in the order of the registers of matrix units."""
     dispatch, sizes, info, pick = given
     if not precision.has_known_order(info) or not _is_suited(dispatch, sizes):
@@ -46,7 +46,7 @@ def registers(given: Product) -> Chosen | None:
     return _made(dispatch, {name: push[name] for name in names}, packed, tile), parts
 
 
-def windows(given: Product) -> Chosen | None:
+def windows(given: ProductTask) -> Chosen | None:
     """Convolve channels-last halves by weights that are packed likewise."""
     dispatch, sizes, info, pick = given
     is_taken = precision.has_known_order(info) and _is_half(dispatch)

@@ -12,7 +12,7 @@ from typing import Any
 from vklab.ops import registry
 from vklab.plan import block_units
 from vklab.plan.tuning import forced, prepack, tiles
-from vklab.plan.tuning.tiles import Chosen, Product
+from vklab.plan.tuning.tiles import Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNEL", "one_row", "rows_at_once"]
@@ -32,7 +32,7 @@ MANY_COLUMNS, FORMATS, DEPTHS = 1024, {"float": "F32", "half": "F16"}, {"F32": 4
 NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
 
 
-def rows_at_once(given: Product) -> Chosen | None:
+def rows_at_once(given: ProductTask) -> Chosen | None:
     """Return a product of 2 to 16 rows that reads B once, and the number of its parts."""
     dispatch, sizes, _, _ = given
     (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
@@ -56,7 +56,7 @@ def rows_at_once(given: Product) -> Chosen | None:
     return changed, tiles.parts(workgroups, k)
 
 
-def one_row(given: Product) -> Chosen | None:
+def one_row(given: ProductTask) -> Chosen | None:
     """Return a product of one row, and the number of its parts: reading B takes all the time."""
     dispatch, sizes, info, _ = given
     (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)

@@ -18,13 +18,13 @@ from vklab.plan.tuning import (
     product_loads,
     tiles,
 )
-from vklab.plan.tuning.tiles import Chosen, Pick, Product, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["matrix_conv", "matrix_last", "matrix_product", "tiled", "tiled_last"]
 
 
-def matrix_product(given: Product) -> Chosen | None:
+def matrix_product(given: ProductTask) -> Chosen | None:
     """Multiply matrices of halves by cooperative matrices."""
     dispatch, sizes, info, pick = given
     units = matrix_products.of(dispatch, info) if dispatch.kernel == "matmul" else None
@@ -39,7 +39,7 @@ def matrix_product(given: Product) -> Chosen | None:
     return replace(changed, constants=constants, defines=(*changed.defines, *defines)), parts
 
 
-def matrix_conv(given: Product) -> Chosen | None:
+def matrix_conv(given: ProductTask) -> Chosen | None:
     """Convolve halves by cooperative matrices."""
     dispatch, sizes, info, pick = given
     is_taken = dispatch.kernel == "conv" and _is_half(dispatch)
@@ -48,7 +48,7 @@ def matrix_conv(given: Product) -> Chosen | None:
     return (_fixed_window(made[0], dispatch), made[2]) if made else None
 
 
-def matrix_last(given: Product) -> Chosen | None:
+def matrix_last(given: ProductTask) -> Chosen | None:
     """Convolve channels-last halves by cooperative matrices."""
     dispatch, sizes, info, pick = given
     ready = last_convs.as_product(dispatch, 8) if _is_half(dispatch) else None
@@ -56,7 +56,7 @@ def matrix_last(given: Product) -> Chosen | None:
     return (last_convs.fixed(made[0], dispatch), made[2]) if made else None
 
 
-def tiled_last(given: Product) -> Chosen | None:
+def tiled_last(given: ProductTask) -> Chosen | None:
     """Convolve channels-last images through shared memory."""
     dispatch, sizes, info, pick = given
     ready = last_convs.as_product(dispatch, 4) if min(sizes[:2]) >= 16 <= sizes[2] else None
@@ -104,7 +104,7 @@ def _is_half(dispatch: Dispatch) -> bool:
     return dict(dispatch.defines).get("T") == "half"
 
 
-def tiled(given: Product) -> Chosen | None:
+def tiled(given: ProductTask) -> Chosen | None:
     """Use shared-memory tiles where a product is large enough to fill some.
 
     Source: CUDA C++ Programming Guide, section 'Shared Memory'.

@@ -18,8 +18,8 @@ from vklab.types import DeviceInfo, Dispatch
 __all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
            "COOPERATIVE_CONV", "DOTS", "HALF_SUMS", "LAST", "LAST_FLOAT", "PACKED", "PRODUCT",
            "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT", "UNITS", "WORDS",
-           "Choice", "Chosen", "KernelRule", "Pick", "Product", "ProductSizes", "Tile", "counts",
-           "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+           "Choice", "Chosen", "KernelRule", "Pick", "ProductSizes", "ProductTask", "Tile",
+           "counts", "expected_ns", "first", "only", "parts", "soonest", "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -245,7 +245,7 @@ Pick = Callable[[Iterable[Tile], ProductSizes], tuple[Tile, int] | None]
 Chosen = tuple[Dispatch, int]
 
 
-class Product(NamedTuple):
+class ProductTask(NamedTuple):
     """A product or convolution for which a rule may have a faster kernel.
 
     Attributes:
@@ -261,7 +261,7 @@ class Product(NamedTuple):
     pick: Pick
 
 
-KernelRule = Callable[[Product], Chosen | None]
+KernelRule = Callable[[ProductTask], Chosen | None]
 
 
 def soonest(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:

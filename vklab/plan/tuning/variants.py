@@ -21,7 +21,7 @@ from vklab.plan.tuning import (
     split_sums,
     tiles,
 )
-from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Pick, Product, ProductSizes
+from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Pick, ProductSizes, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["BLOCKS", "WORDS", "choose", "rules_for"]
@@ -86,7 +86,7 @@ def choose(
         return (dispatch,)
     sizes = _product_sizes(dispatch)
     pick: Pick = tiles.first if info.is_cpu else tiles.soonest
-    given = Product(dispatch, sizes, info, pick)
+    given = ProductTask(dispatch, sizes, info, pick)
     chosen, measured = _plain(given), ""
     # The rules are for sums in float32 only.
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
@@ -106,7 +106,7 @@ def choose(
     return tuple(replace(each, measured=measured) for each in made) if measured else made
 
 
-def _as_measured(wanted: Choice, given: Product) -> Chosen | None:
+def _as_measured(wanted: Choice, given: ProductTask) -> Chosen | None:
     """Return a product computed as a choice says; None if that is not possible."""
     name, shape, count = wanted
     rules = rules_for(given.info, given.dispatch.kernel, forced.choice() is not None)
@@ -134,7 +134,7 @@ def rules_for(
     return {**{n: rule for n, rule in rules.items() if n not in left_out}, "plain": _plain}
 
 
-def _plain(given: Product) -> Chosen:
+def _plain(given: ProductTask) -> Chosen:
     """Keep the kernel that runs on every device."""
     dispatch, sizes, _, _ = given
     whole = dispatch.kernel == "conv_last"

@@ -12,7 +12,7 @@ from typing import Any
 from vklab import settings
 from vklab.ops import linear
 from vklab.plan.tuning import prepack, tiles
-from vklab.plan.tuning.tiles import Chosen, Pick, Product, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["by_dots", "by_few_columns", "in_tiles", "matrix_shape", "on_matrix_units",
@@ -49,7 +49,7 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
-def in_tiles(given: Product, on_units: bool) -> Chosen | None:
+def in_tiles(given: ProductTask, on_units: bool) -> Chosen | None:
     """Multiply tiles from shared memory; None if the device cannot, or the product is too small.
 
     `on_units`: by matrices of int8 on matrix units, and not by dot products of four bytes.
@@ -71,7 +71,7 @@ on_matrix_units = functools.partial(in_tiles, on_units=True)
 by_dots = functools.partial(in_tiles, on_units=False)
 
 
-def by_few_columns(given: Product) -> Chosen | None:
+def by_few_columns(given: ProductTask) -> Chosen | None:
     """Let a workgroup share the sums of four filters, where few sums would leave a GPU idle."""
     dispatch, sizes, info, _ = given
     push: dict[str, Any] = dict(dispatch.push)

@@ -12,7 +12,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.plan.tuning import problems, tiles, word_tiles
-from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Product
+from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "choose", "rules"]
@@ -43,7 +43,7 @@ def choose(
     problem = problems.of(dispatch, sizes) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
     rule = RULES.get(wanted[0]) if wanted else None
-    product = Product(dispatch, sizes, info, tiles.whole)
+    product = ProductTask(dispatch, sizes, info, tiles.whole)
     found = rule(product._replace(pick=tiles.only(*wanted[1:]))) if rule and wanted else None
     expected = (each(product) for each in RULES.values())
     chosen, _ = found or next(filter(None, expected))
@@ -116,7 +116,7 @@ def _with(dispatch: Dispatch, **values: str) -> Dispatch:
     return replace(dispatch, defines=defines)
 
 
-def _plain(given: Product) -> Chosen:
+def _plain(given: ProductTask) -> Chosen:
     """Keep the kernel without tiles."""
     return _untiled(given.dispatch, given.info), 1
 
