@@ -108,6 +108,16 @@ def kernels_of(nodes, outputs, inputs, info=INFO, **constants):
     return fusion.fuse(graph, lowered, info).dispatches
 
 
+@pytest.mark.parametrize(("last", "kernels"), [
+    (["h", "w"], ["squeeze"]), (["h", "h"], ["matmul", "matmul"]),  # a product with itself
+])  # fmt: skip
+def test_two_small_products_are_one_if_the_last_reads_the_first_once(last, kernels):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", last, ["y"])]
+    weights = {"w": np.ones((8, 8), np.float32)}
+    graph, lowered = lowered_of(model(nodes, [value("x", (8, 8))], ["y"], weights))
+    assert [d.kernel for d in fusion.fuse(graph, lowered, INFO).dispatches] == kernels
+
+
 @pytest.mark.parametrize(("operators", "count"), [
     (["Sin x a", "Cos x b"], 1), (["Sin x a", "Cos y b", "Exp x c"], 1),
     (["Sin x a", "Cos a b"], 2),  # one reads the other
