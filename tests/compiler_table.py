@@ -62,8 +62,8 @@ done, `--show NUMBER` the text of a kernel, `--svg FILE` dispatches and memory a
 
 How to read it:
 
-* **nodes**: as the file has them; then with every graph pass off, after constants and what follows
-  from shapes are folded and functions of ONNX replaced by their bodies; then after the passes.
+* **nodes**: first, those of the file. Then, with every graph pass off: values known before the run
+  are folded, and ONNX's functions are replaced by their bodies. Last, those after the passes.
 * **all off** means `DISABLE_PASSES=all`, `DISABLE_FUSION=1` and `DISABLE_REORDER=1`: a dispatch or
   more for each node that computes something. A **barrier** costs about ten dispatches on a GPU.
 * **generated kernels** are kernels of different text; a dispatch that is fused uses one of them.

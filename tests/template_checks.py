@@ -6,10 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from vklab.plan import templates
 from vklab.plan.chunk import Chunk
 from vklab.plan.lowering import Lowered
-from vklab.plan.templates import writer
+from vklab.plan.templates import tracing, writer
 
 Report = Callable[[Callable[[], list[str]]], None]
 
@@ -26,7 +25,7 @@ def install(
         lowered: returns the dispatches of the last chunk that was lowered.
         check: returns what is wrong with a chunk that was made for dispatches.
     """
-    trace, write = templates.trace, writer.write
+    trace, write = tracing.trace, writer.write
 
     @functools.wraps(trace)
     def unlooked(*given: Any) -> Any:
@@ -48,4 +47,4 @@ def install(
 
         return build
 
-    templates.trace, writer.write = unlooked, checked
+    tracing.trace, writer.write = unlooked, checked

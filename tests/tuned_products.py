@@ -18,6 +18,17 @@ HALVES = replace(GPU, cooperative_matrices=(
 CPU = fake_device(type="cpu")
 
 
+class Asked(dict):
+    """Choices that note which classes a plan asks for."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, problem, default=None):
+        self[problem] = problem
+        return default
+
+
 def product(m=512, k=1024, n=256, dtype="float32") -> Graph:
     weight = np.zeros((k, n), dtype)
     weights = {"w": TensorInfo("w", dtype, weight.shape, weight)}

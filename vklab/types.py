@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab import draw
+from vklab.optional import Door
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
            "MemoryType", "Operand", "Pointwise", "QueueFamily", "StridedView", "TensorInfo",
@@ -340,25 +340,6 @@ class DeviceInfo:
         version = ".".join(map(str, self.api_version))
         return f"{self.label} ({self.type}, {self.driver}, Vulkan {version})"
 
-    def _repr_html_(self) -> str:
-        return draw.table_html("Vulkan device", ("property", "value"), self.rows())
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the most important facts as pairs of text."""
-        queues = "; ".join(
-            f"{family.index}: {family.queue_count} x {' '.join(sorted(family.flags))}"
-            for family in self.queue_families
-        )
-        return [
-            ("name", self.name),
-            ("type", self.type),
-            ("vendor", f"{self.vendor} (0x{self.vendor_id:04x})"),
-            ("driver", self.driver),
-            ("Vulkan", ".".join(map(str, self.api_version))),
-            ("device-local memory", f"{self.memory_bytes / 2**20:.0f} MiB"),
-            ("queue families", queues),
-            ("subgroup size", str(self.subgroup_size)),
-            ("shared memory", f"{self.limit('maxComputeSharedMemorySize') // 1024} KiB"),
-            ("invocations a workgroup", str(self.limit("maxComputeWorkGroupInvocations"))),
-            ("usable", self.refusal or "yes"),
-        ]
+    # Functions of `draw/device.py`, whose first parameter is the description.
+    rows = Door[list[tuple[str, str]]]("draw.device", "rows")
+    _repr_html_ = Door[str]("draw.device", "html")

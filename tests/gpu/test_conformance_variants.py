@@ -33,27 +33,31 @@ def test_each_variant_has_a_row_and_a_line_of_the_table(
     device_index, capsys, tmp_path, monkeypatch
 ):
     chosen = [Variant(), Variant({"DISABLE_FUSION": "1"}), Variant({"VARIANT": "plain"}),
-              Variant({"NO_SWITCH": "1"})]  # fmt: skip
+              Variant({"VARIANT": "one row"}), Variant({"NO_SWITCH": "1"})]  # fmt: skip
     monkeypatch.setattr(each_variant, "every", lambda info: chosen)
     table = tmp_path / "variants.md"
+    table.write_text("# Old\n\n## Another device\n\nits rows\n")
     asked = ["conformance", "test_matmul_2d|test_relu$", "--device", str(device_index),
              "--each-variant", "--table", str(table), "--json"]  # fmt: skip
     assert cli.main(asked) == 1  # the last one fails, and the others are run
     rows = json.loads(capsys.readouterr().out)["variants"]
-    assert [row["status"] for row in rows] == ["ran", "ran", "ran", "failed"]
-    assert [row.get("cases") for row in rows] == [2, 2, 1, None]  # a kernel: where products are
-    assert [row.get("classes") for row in rows] == [0, 0, 1, None]
+    assert [row["status"] for row in rows] == ["ran", "ran", "ran", "ran", "failed"]
+    assert [row.get("cases") for row in rows] == [2, 2, 1, 0, None]  # a kernel: what it computes
+    assert [row.get("classes") for row in rows] == [0, 0, 1, 0, None]
     assert rows[0]["counts"]["pass"] == 2 and not rows[1]["worse"]
-    assert "NO_SWITCH" in rows[3]["reason"]
+    assert "NO_SWITCH" in rows[4]["reason"]
     text = table.read_text()
+    assert text.startswith(conformance_variants.HEAD) and text.count("\n## ") == 2
+    assert "\n\n## Another device\n\nits rows\n\n## " in text
     assert "Each row is `vklab conformance 'test_matmul_2d|test_relu$'` with its options." in text
     assert "| `--set VARIANT=plain` | 1 | 1 |" in text and "| none | 2 | 2 |" in text
+    assert "one row" not in text
 
 
 def test_a_case_that_is_worse_is_named():
     usual = {"outcomes": {("node", "a"): _outcome("pass"), ("node", "b"): _outcome("skipped")}}
     made = {"outcomes": {("node", "a"): _outcome("wrong"), ("node", "b"): _outcome("skipped")},
-            "counts": {}, "classes": 0}  # fmt: skip
+            "products": [], "classes": set()}
     row = conformance_variants._row(Variant(), made, usual, "")
     assert row["worse"] == {"a": {"status": "wrong", "reason": "because"}}
     assert row["command"] == "vklab conformance"

@@ -19,7 +19,7 @@ import vklab
 from vklab import cli, settings
 from vklab.bench import growing
 from vklab.graph import passes
-from vklab.plan import templates
+from vklab.plan.templates import tracing
 from vklab.runtime import open_devices
 
 pytestmark = pytest.mark.full
@@ -63,7 +63,7 @@ MODELS = {
 def made(monkeypatch):
     """Return a list that notes "full" for each full plan, and "traced" for each trace."""
     noted = []
-    for module, name, word in ((templates, "trace", "traced"), (passes, "run", "rewritten")):
+    for module, name, word in ((tracing, "trace", "traced"), (passes, "run", "rewritten")):
         real = getattr(module, name)
         monkeypatch.setattr(
             module, name,

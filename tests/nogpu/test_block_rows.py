@@ -10,7 +10,8 @@ from small_models import ROOT
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.ops import blocks, registry
-from vklab.plan.tuning import variants
+from vklab.plan import block_units
+from vklab.plan.tuning import block_rows, variants
 from vklab.shader import stock_builder
 from vklab.types import TensorInfo
 
@@ -24,6 +25,10 @@ def product(rows, block_type="Q4_0", elements=64, count=70):
     )  # fmt: skip
     assert isinstance(made, registry.Result)
     return made.dispatches[0]
+
+
+def test_the_kernels_with_blocks_are_known_before_their_files_are_loaded():
+    assert {*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"} == variants.BLOCKS
 
 
 def chosen(dispatch, **changes):

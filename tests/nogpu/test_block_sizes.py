@@ -10,6 +10,7 @@ import pytest
 from block_cases import moderate_blocks
 from block_graphs import block_graph
 from fake_device import fake_device
+from tuned_products import Asked
 
 from vklab import settings
 from vklab.graph import shapes
@@ -25,17 +26,6 @@ GPU = fake_device(
                         "uniformAndStorageBuffer16BitAccess"}),
 )  # fmt: skip
 SMALL = replace(GPU, limits={**GPU.limits, "maxComputeWorkGroupInvocations": 128})
-
-
-class Asked(dict):
-    """Choices that note which classes a plan asks for."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, problem, default=None):
-        self[problem] = problem
-        return default
 
 
 def plan(name, info, choices, count=512, elements=1024, rows=1):

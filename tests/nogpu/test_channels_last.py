@@ -115,7 +115,8 @@ def test_slices_fit_small_devices_or_are_left_out(table):
     (dispatch,) = convolved("float16" if table == "SLICED_HALF" else "float32", 64, 64, 14, 3)
     sizes, taken = last_convs.sizes(dispatch), 0
     for tile in getattr(tiles, table):
-        made = last_convs.sliced(dispatch, sizes, small, tiles.only(tile.shape, 1))
+        made = last_convs.sliced(tiles.ProductTask(dispatch, sizes, small,
+                                                tiles.only(tile.shape, 1)))
         taken += made is not None
         if made:
             assert dict(made[0].constants)["WORKGROUP"] <= 256

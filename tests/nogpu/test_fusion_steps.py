@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import light_models
 import numpy as np
 import planned
@@ -17,6 +19,7 @@ from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.fusion import siblings
+from vklab.plan.fusion.flow import Flow
 
 INFO = fake_device()
 
@@ -87,11 +90,32 @@ def test_fusing_what_is_fused_changes_nothing(name):
     assert again.dispatches == once.dispatches
 
 
+@pytest.mark.parametrize("name", ["small", "shufflenet", *planned.NAMES])
+def test_a_fusion_is_skipped_only_where_it_keeps_all_dispatches(name):
+    flow = Flow(*lowered_of(proto_of(name)), INFO)
+    for step in fusion.FUSIONS:
+        before = [*flow.alive()]
+        step(flow)
+        if before == [*flow.alive()]:
+            getattr(importlib.import_module(step.__module__), step.__name__)(flow)
+            assert before == [*flow.alive()], step.__name__
+
+
 def kernels_of(nodes, outputs, inputs, info=INFO, **constants):
     """Return what is left of some nodes on inputs of 3 x 8."""
     given = [value(name, (3, 8)) for name in inputs]
     graph, lowered = lowered_of(model(nodes, given, outputs, constants))
     return fusion.fuse(graph, lowered, info).dispatches
+
+
+@pytest.mark.parametrize(("last", "kernels"), [
+    (["h", "w"], ["squeeze"]), (["h", "h"], ["matmul", "matmul"]),  # a product with itself
+])  # fmt: skip
+def test_two_small_products_are_one_if_the_last_reads_the_first_once(last, kernels):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", last, ["y"])]
+    weights = {"w": np.ones((8, 8), np.float32)}
+    graph, lowered = lowered_of(model(nodes, [value("x", (8, 8))], ["y"], weights))
+    assert [d.kernel for d in fusion.fuse(graph, lowered, INFO).dispatches] == kernels
 
 
 @pytest.mark.parametrize(("operators", "count"), [

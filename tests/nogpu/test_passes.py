@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import time
 
 import exported_models
@@ -25,6 +26,11 @@ every_pass = pytest.mark.parametrize("step", passes.PASSES, ids=lambda step: ste
 every_graph = pytest.mark.parametrize("name", GRAPHS)
 
 
+def unguarded(step):
+    """Return the function of a pass itself, which looks at graphs without its operators, too."""
+    return getattr(importlib.import_module(step.__module__), step.__name__)
+
+
 def check_infos(graph: Graph) -> None:
     """Compare what a graph knows of its values with what their operators say, node by node."""
     fresh = shapes.infer(dataclasses.replace(graph, infos={})).infos
@@ -39,6 +45,7 @@ def test_a_pass_keeps_results_and_has_nothing_to_do_the_second_time(step, name):
     model = GRAPHS[name]()
     graph = pass_graphs.shaped(model)
     changed = step(graph)
+    assert changed is not graph or unguarded(step)(graph) is graph
     assert step(changed) is changed
     assert changed.outputs == graph.outputs and changed.inputs == graph.inputs
     check_infos(changed)
@@ -77,11 +84,19 @@ def test_passes_are_idempotent_on_exported_models(name):
     graph = pass_graphs.shaped((proto, exported_models.inputs_of(proto, SIZES)))
     for step in passes.PASSES:
         once = step(graph)
+        assert once is not graph or unguarded(step)(graph) is graph, step.__name__
         assert step(once) is once, step.__name__
     whole = passes.run(graph)
     assert passes.run(whole) is whole and whole.outputs == graph.outputs
     assert len(whole.nodes) < len(graph.nodes) or name == "mobilenet_v3"
     check_infos(whole)
+
+
+@every_graph
+def test_a_pass_for_gpus_changes_only_graphs_with_its_operators(name):
+    graph = pass_graphs.shaped(GRAPHS[name]())
+    for step in passes.LAYOUT_PASSES:
+        assert step(graph, 4) is not graph or unguarded(step)(graph, 4) is graph, step.__name__
 
 
 def test_effects_count_nodes_pass_by_pass():

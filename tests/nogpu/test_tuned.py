@@ -12,23 +12,12 @@ from pathlib import Path
 
 import planned
 import pytest
-from tuned_products import CPU, ENTRY, GPU, HALVES, convolution, product
+from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
 
 from vklab import settings, store
 from vklab.plan.options import Facts
 from vklab.plan.tuning import candidates, problems, tiles, variants
 from vklab.runtime.observe import tuned
-
-
-class Asked(dict):
-    """Choices that note which classes a plan asks for."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, problem, default=None):
-        self[problem] = problem
-        return default
 
 
 def plan(graph, info, choices):

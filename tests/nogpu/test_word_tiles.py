@@ -52,7 +52,7 @@ def test_a_tile_suits_matrices_lanes_and_shared_memory(lanes, shared, shape):
     for tile in tiles.WORDS:
         sizes = word_tiles.sizes_of(convolution())
         rule = word_tiles.on_matrix_units
-        made = rule(convolution(), sizes, info, tiles.only(tile.shape, 1))
+        made = rule(tiles.ProductTask(convolution(), sizes, info, tiles.only(tile.shape, 1)))
         if made is None:
             continue
         found += 1

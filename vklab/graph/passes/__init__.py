@@ -8,77 +8,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from vklab import settings
+from vklab import deferred, settings
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.graph.passes import (
-    channels_last,
-    common_subexpressions,
-    drop_dead_nodes,
-    drop_no_ops,
-    fewer_rows,
-    fold_batch_norm,
-    fold_constants,
-    fuse_attention,
-    fuse_dynamic,
-    fuse_gelu,
-    fuse_layer_norm,
-    fuse_quantized,
-    fuse_rms_norm,
-    fuse_rotary,
-    fuse_sums,
-    join_heads,
-    join_products,
-    join_views,
-    join_words,
-    merge_pads,
-    move_quantization,
-    move_transposes,
-    open_quantized,
-    patches,
-    slice_gathers,
-    spread_sums,
-    to_float16,
-    widen_weights,
-)
 from vklab.types import DeviceInfo
 
 __all__ = ["DTYPES", "LAYOUT_PASSES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects",
            "require_dtype", "run", "traverse"]
 
+
+def _step(name: str, *operators: str) -> Callable[..., Graph]:
+    """Return a pass by its name, which is its file's, too; the file is loaded when it is needed.
+
+    Args:
+        name: the name.
+        *operators: the pass changes no graph without any of them; none for a pass of all graphs.
+    """
+    call = deferred.function(f"{__name__}.{name}", name)
+
+    def step(graph: Graph, *more: Any) -> Graph:
+        if operators and not any(node.op_type in operators for node in graph.nodes):
+            return graph
+        changed: Graph = call(graph, *more)
+        return changed
+
+    step.__name__, step.__module__ = name, call.__module__
+    return step
+
+
 # Simplifications come before fusions, and passes that leave unread nodes before dead-code removal.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    fold_constants.fold_constants,  # first: later passes read constants
-    drop_no_ops.drop_no_ops,  # patterns need not skip Identity
-    slice_gathers.slice_gathers,  # before passes that know how to move a Slice
-    move_transposes.move_transposes,  # nodes between two Transposes become a chain
-    join_views.join_views,  # patterns need not know Squeeze, Flatten and their like
-    common_subexpressions.common_subexpressions,  # patterns compare values by name
-    merge_pads.merge_pads,
-    open_quantized.open_quantized,
-    move_quantization.move_quantization,  # a product then finds the codes that it reads
-    fuse_quantized.fuse_quantized,
-    join_words.join_words,
-    fuse_sums.fuse_sums,
-    fuse_dynamic.fuse_dynamic,
-    fuse_layer_norm.fuse_layer_norm,  # before RMSNorm, a smaller pattern inside it
-    fuse_rms_norm.fuse_rms_norm,
-    fuse_gelu.fuse_gelu,
-    fuse_rotary.fuse_rotary,
-    fuse_attention.fuse_attention,
-    join_products.join_products,  # after fuse_rotary: its nodes mark the products to join
-    fold_batch_norm.fold_batch_norm,  # after every exact pass, because it changes rounding
-    drop_dead_nodes.drop_dead_nodes,
-    widen_weights.widen_weights,  # what integer products use is gone by now
+    _step("fold_constants"),  # first: later passes read constants
+    _step("drop_no_ops"),  # patterns need not skip Identity
+    _step("slice_gathers", "Gather"),  # before passes that know how to move a Slice
+    _step("move_transposes", "Transpose"),  # nodes between two Transposes become a chain
+    _step("join_views"),  # patterns need not know Squeeze, Flatten and their like
+    _step("common_subexpressions"),  # patterns compare values by name
+    _step("merge_pads", "Pad"),
+    _step("open_quantized", "QLinearConv", "QLinearMatMul"),
+    _step("move_quantization", "DequantizeLinear"),  # a product then finds the codes that it reads
+    _step("fuse_quantized", "DequantizeLinear"),
+    _step("join_words", "UnpackWords"),
+    _step("fuse_sums", "AddWords"),
+    _step("fuse_dynamic", "DynamicQuantizeLinear"),
+    _step("fuse_layer_norm", "ReduceMean"),  # before RMSNorm, a smaller pattern inside it
+    _step("fuse_rms_norm", "ReduceMean"),
+    _step("fuse_gelu", "Erf", "Tanh"),
+    _step("fuse_rotary", "Neg"),
+    _step("fuse_attention", "Softmax", "Attention"),
+    _step("join_products", "RotaryEmbedding"),  # after fuse_rotary, whose nodes it looks for
+    _step("fold_batch_norm", "Mul", "Add"),  # after every exact pass: it changes rounding
+    _step("drop_dead_nodes"),
+    _step("widen_weights", "DequantizeLinear"),  # what integer products use is gone by now
 )
 # For GPUs, after the passes above; then they run again.
 LAYOUT_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (
-    patches.patches,  # before channels_last, which converts other convolutions
-    spread_sums.spread_sums,
-    join_heads.join_heads,
-    fewer_rows.fewer_rows,
-    channels_last.channels_last,
+    _step("patches", "Conv"),  # before channels_last, which converts other convolutions
+    _step("spread_sums", "Concat"),
+    _step("join_heads", "Attention"),
+    _step("fewer_rows", "Slice"),
+    _step("channels_last", "Conv"),
 )
 # Channels of 16 bytes.
 FLOATS, HALVES = 4, 8
@@ -128,7 +119,7 @@ def traverse(
             graph = changed
             yield name, graph
     if dtype:
-        graph = to_float16.to_float16(graph)
+        graph = _step("to_float16")(graph)
         yield "to_float16", graph
 
 

@@ -10,48 +10,67 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from vklab import settings
+from vklab import deferred, settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
-from vklab.plan.fusion import (
-    attention,
-    block_products,
-    chains,
-    codegen,
-    conv_pools,
-    depthwise_norms,
-    epilogues,
-    fours,
-    native_halves,
-    operands,
-    parts,
-    prologues,
-    same_rows,
-    siblings,
-    squeezes,
-)
+from vklab.plan.fusion import chains, codegen, epilogues, native_halves, prologues, siblings
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
+
+BLOCKS = ("matmul_blocks", "matvec_blocks", "matvec_floats", "matvec_units")
+MOVES = ("elementwise", "pointwise")
+
+
+def _step(
+    module: str, name: str, *kernels: str, on_gpus: bool = False
+) -> Callable[[Flow], None]:
+    """Return a fusion whose file is loaded for plans that have some of its kernels.
+
+    Args:
+        module: the file.
+        name: the function.
+        *kernels: plans without any of them keep all dispatches.
+        on_gpus: whether plans for CPU devices do so, too.
+    """
+    call = deferred.function(f"{__name__}.{module}", name)
+
+    def step(flow: Flow) -> None:
+        is_met = any(dispatch.kernel in kernels for _, dispatch in flow.alive())
+        if is_met and not (on_gpus and flow.is_cpu):
+            call(flow)
+
+    step.__name__, step.__module__ = name, call.__module__
+    return step
+
 
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
-    conv_pools.fuse_conv_pools,  # after epilogues: a ReLU in between is one
-    depthwise_norms.fuse_depthwise_norms,  # after epilogues: an activation in between stays one
-    squeezes.fuse_squeezes,  # after epilogues: what lies between the products is one
-    block_products.fuse_gates,  # after epilogues: the gate is applied by one of the products
-    block_products.gate_rows,
-    block_products.fuse_norms,  # after gates: fewer products repeat the norm
-    same_rows.join_rows,  # after norms: products that repeat one norm read the same rows
+    # after epilogues: a ReLU in between is one
+    _step("conv_pools", "fuse_conv_pools", "pool", on_gpus=True),
+    # after epilogues: an activation in between stays one
+    _step("depthwise_norms", "fuse_depthwise_norms", "normalize"),
+    # after epilogues: what lies between the products is one
+    _step("squeezes", "fuse_squeezes", "matmul", on_gpus=True),
+    # after epilogues: the gate is applied by one of the products
+    _step("block_products", "fuse_gates", *BLOCKS),
+    _step("block_products", "gate_rows", *BLOCKS),
+    # after gates: fewer products repeat the norm
+    _step("block_products", "fuse_norms", *BLOCKS),
+    # after norms: products that repeat one norm read the same rows
+    _step("same_rows", "join_rows", *BLOCKS),
     prologues.fuse_prologues,
-    operands.read_strided,  # after epilogues, which store a result transposed at no cost
-    attention.join_attention,  # after read_strided: the joint kernel reads the same strides
-    parts.place_parts,  # the copies that no fusion above has removed
+    # after epilogues, which store a result transposed at no cost
+    _step("operands", "read_strided", *MOVES),
+    # after read_strided: the joint kernel reads the same strides
+    _step("attention", "join_attention", "attention_weights", on_gpus=True),
+    _step("parts", "place_parts", *MOVES),  # the copies that no fusion above has removed
     siblings.join_siblings,
-    block_products.round_rows,  # after all that changes what reads and writes rows
+    # after all that changes what reads and writes rows
+    _step("block_products", "round_rows", *BLOCKS),
     native_halves.use_native_halves,  # last: it marks what the texts will be
 )
 
@@ -101,6 +120,14 @@ def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
 def write(lowered: Lowered) -> Lowered:
     """Return the dispatches with the Slang text that fusion has made of each."""
     return replace(lowered, dispatches=tuple(
-        fours.emit(each) if fours.is_wide(each) else codegen.emit(each)
+        _emit_fours(each) if _is_wide(each) else codegen.emit(each)
         for each in lowered.dispatches
     ))  # fmt: skip
+
+
+_emit_fours = deferred.function(f"{__name__}.fours", "emit")
+
+
+def _is_wide(dispatch: Dispatch) -> bool:
+    """Tell whether a kernel hands four results at once to its epilogue."""
+    return dispatch.epilogue is not None and ("WIDE_Y", "1") in dispatch.defines

@@ -38,8 +38,6 @@ def join_attention(flow: Flow) -> None:
 
     Source: Dao et al. 2022, "FlashAttention"
     """
-    if flow.is_cpu:
-        return  # shared memory costs time there
     for number, weights in flow.alive():
         if weights.kernel == "attention_weights":
             _join(flow, number, weights)

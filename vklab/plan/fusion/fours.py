@@ -12,12 +12,7 @@ from vklab.plan.fusion import codegen, rounding
 from vklab.plan.fusion.generated import Function
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
-__all__ = ["emit", "is_wide"]
-
-
-def is_wide(dispatch: Dispatch) -> bool:
-    """Tell whether a kernel hands four results at once to its epilogue."""
-    return dispatch.epilogue is not None and ("WIDE_Y", "1") in dispatch.defines
+__all__ = ["emit"]
 
 
 def emit(dispatch: Dispatch) -> Dispatch:

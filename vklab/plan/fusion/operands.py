@@ -98,6 +98,9 @@ def _starting_at(flow: Flow, info: TensorInfo, start: int) -> TensorInfo | None:
     if first * flow.width(info) % flow.alignment:
         return None
     root = flow.roots[info.name]
-    name = f"{root}[{first}:]"  # its end is that of the root: a number here would fix a size
+    # Neither its start nor its end is in the name: a number there would fix a size.
+    others = [name for name in flow.slices if name.startswith(f"{root}[from ")]
+    name = next((each for each in others if flow.slices[each] == first), "")
+    name = name or f"{root}[from {len(others)}]"
     flow.roots[name], flow.slices[name] = root, first
     return TensorInfo(name, info.dtype, (info.count - start,))

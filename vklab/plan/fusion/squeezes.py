@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import FLOATS
-from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.flow import Flow, inputs
 from vklab.types import Dispatch
 
 __all__ = ["fuse_squeezes", "one_dispatch"]
@@ -26,7 +26,7 @@ def fuse_squeezes(flow: Flow) -> None:
     Source: Hu et al. 2018, "Squeeze-and-Excitation Networks"
     """
     for number, dispatch in flow.alive():
-        if not flow.is_cpu and _is_plain(dispatch) and not dispatch.epilogue:
+        if _is_plain(dispatch) and not dispatch.epilogue:
             hidden = dict(dispatch.reads)["a_buffer"]
             flow.fuse(number, flow.maker(hidden, number), functools.partial(_joined, flow))
 
@@ -45,7 +45,9 @@ def _is_plain(dispatch: Dispatch) -> bool:
 
 
 def _joined(flow: Flow, last: Dispatch, first: Dispatch) -> Dispatch | None:
-    if flow.slices.get(dict(last.reads)["a_buffer"].name, 0):
+    hidden = dict(last.reads)["a_buffer"]
+    uses = [value for value in inputs(last) if flow.roots[value.name] == flow.roots[hidden.name]]
+    if len(uses) > 1 or flow.slices.get(hidden.name, 0):  # such as a product with itself
         return None
     return one_dispatch(last, first, flow.info.limit("maxComputeWorkGroupInvocations"))
 

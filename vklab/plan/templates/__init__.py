@@ -7,33 +7,29 @@ returns a plan only if every comparison comes out as it did in the trace. Visite
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, MutableSequence
+from dataclasses import dataclass
 from typing import Any
 
-from vklab import settings
+from vklab import deferred, settings
 from vklab.errors import VklabError
 from vklab.graph import bounds
 from vklab.plan.options import Facts
-from vklab.plan.templates import arrays, writer
-from vklab.plan.templates.symbols import Symbol, Trace, UntraceableError
 from vklab.types import TensorInfo
 
-__all__ = ["Template", "extend", "trace"]
+__all__ = ["Template", "extend"]
 
 # Traces of no later use, after which each further one takes an earlier use.
 MOST_WASTED = 4
 # Templates of one graph; the one whose last use is longest ago is dropped.
 MOST_TEMPLATES = 32
-# A size of 0 or 1 is not traced: broadcasting and empty tensors make its plan special.
-LEAST_TRACED = 2
 Infos = Mapping[str, TensorInfo]
 Make = Callable[[Infos, Facts], Any]
 Axes = tuple[tuple[tuple[str, int], ...], ...]
 _UNSUITABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, VklabError)
 log = logging.getLogger(__name__)
+_trace = deferred.function(f"{__name__}.tracing", "trace")
 
 
 @dataclass(eq=False)
@@ -96,55 +92,12 @@ def extend(
             return plan
     uses = [each.uses - 1 if each else 0 for each in memo]
     if uses.count(0) <= MOST_WASTED + sum(uses):
-        memo[:] = [*memo[1 - MOST_TEMPLATES :],
-                   trace(make, before.rest.inputs, infos, largest, facts)]  # fmt: skip
+        traced = _trace(make, before.rest.inputs, infos, largest, facts)
+        made = Template(_fixed(infos, traced[0]), *traced) if traced else None
+        memo[:] = [*memo[1 - MOST_TEMPLATES :], made]
         if memo[-1] and (plan := memo[-1].plan(infos)) is not None:
             return plan
     return make(infos, facts)
-
-
-def trace(
-    make: Make, rest: Sequence[TensorInfo], infos: Infos, largest: Infos, facts: Facts
-) -> Template | None:
-    """Return a template whose trace is a plan for these infos; None if it cannot be traced.
-
-    Args:
-        make: makes a full plan.
-        rest: the values that the rest of the model reads; open dimensions of one name are equal.
-        infos: as in `plan.extend`.
-        largest: the same infos at the upper bounds.
-        facts: as in `plan.extend`.
-    """
-    axes = _symbol_axes(rest, infos, largest)
-    record = Trace()
-    symbols: list[Symbol] = []
-    shapes = {name: list[Any](info.shape) for name, info in infos.items()}
-    for number, places in enumerate(axes):
-        name, axis = places[0]
-        size, most = infos[name].dims[axis], largest[name].dims[axis]
-        traced = size if size >= LEAST_TRACED else most - 1
-        symbols.append(Symbol(record, f"n{number}", traced, most))
-        for name, axis in places:
-            shapes[name][axis] = symbols[-1]
-    symbolic = replace(facts, evaluate=functools.partial(arrays.evaluate, facts.evaluate))
-    given = {name: replace(info, shape=tuple(shapes[name])) for name, info in infos.items()}
-    try:
-        build = writer.write(record, symbols, make(given, symbolic)) if symbols else None
-    except (*_UNSUITABLE, UntraceableError, MemoryError) as error:
-        log.info("no template: %r", error)
-        return None
-    return Template(_fixed(infos, axes), axes, build) if build else None
-
-
-def _symbol_axes(rest: Sequence[TensorInfo], infos: Infos, largest: Infos) -> Axes:
-    """Return the axes that share each symbol: those of one name whose size is below its bound."""
-    shared: dict[Any, list[tuple[str, int]]] = {}
-    for info in rest:
-        for axis, name in enumerate(info.shape):
-            size, most = infos[info.name].dims[axis], largest[info.name].dims[axis]
-            if isinstance(name, str) and size < most > LEAST_TRACED:
-                shared.setdefault(name, []).append((info.name, axis))
-    return tuple(map(tuple, shared.values()))
 
 
 def _fixed(infos: Infos, axes: Axes) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from vklab.plan import block_units
 from vklab.plan.tuning import block_sizes, tiles, variants
 from vklab.plan.tuning.problems import Problem
-from vklab.plan.tuning.tiles import Choice, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Choice, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["EXPECTED", "choices", "title"]
@@ -79,7 +79,7 @@ def _offered(problem: Problem, info: DeviceInfo) -> Iterator[tuple[float, Choice
 
     for name, rule in variants.rules_for(info, problem.dispatch.kernel).items():
         offered.clear()
-        made = rule(problem.dispatch, problem.sizes, info, note)
+        made = rule(ProductTask(problem.dispatch, problem.sizes, info, note))
         if made is None:
             continue
         whole = info.is_cpu or problem.dispatch.kernel == "conv_words"

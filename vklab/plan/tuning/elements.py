@@ -18,9 +18,8 @@ from vklab.ops import elementwise, registry
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, Pointwise, StridedView, dense_strides
 
-__all__ = ["RULES", "choose"]
+__all__ = ["choose"]
 
-KERNELS = ("pointwise", "elementwise")
 # Smaller tensors take a launch, whatever the kernel.
 FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.
@@ -40,7 +39,7 @@ UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return the fastest kernel for element-wise work on a GPU."""
     work = dispatch.pointwise
-    if info.is_cpu or work is None or dispatch.siblings:
+    if work is None or dispatch.siblings:
         return (dispatch,)
     width = np.dtype(storage.stored_dtype(dispatch.writes[0][1].dtype, info)).itemsize
     moved = _moving(dispatch, work, width, info) if _is_move(work) else None
@@ -198,6 +197,3 @@ def _moved(
         kernel, (("x_buffer", read),), (("y_buffer", dispatch.writes[0][1]),), workgroups, push,
         (("X", UNSIGNED[width]),), constants,
     )  # fmt: skip
-
-
-RULES = dict.fromkeys(KERNELS, choose)

@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.plan import last_depthwise
 from vklab.plan.tuning import precision, tiles
-from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["as_product", "fixed", "paired", "sizes", "sliced"]
@@ -64,17 +64,9 @@ def fixed(made: Dispatch, dispatch: Dispatch) -> Dispatch:
     return replace(made, constants=(*made.constants, *sizes))
 
 
-def sliced(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do.
-
-    Args:
-        dispatch: a product or a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
+def sliced(given: ProductTask) -> Chosen | None:
+    """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do."""
+    dispatch, sizes, info, pick = given
     is_half = dict(dispatch.defines).get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
     smallest = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
@@ -101,19 +93,9 @@ def sliced(
     ), parts  # fmt: skip
 
 
-def paired(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Convolve each channel by a filter of its own, several channels at once.
-
-    Args:
-        dispatch: a convolution.
-        sizes: m, n, k and the batch count; of no importance here, as the rest.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
-    del sizes, info, pick
-    made = last_depthwise.paired(dispatch)
+def paired(given: ProductTask) -> Chosen | None:
+    """Convolve each channel by a filter of its own, several channels at once."""
+    made = last_depthwise.paired(given.dispatch)
     return (made, 1) if made else None
 
 

@@ -12,7 +12,7 @@ from vklab.ops import registry
 from vklab.ops.dtypes import ELEMENTS, FLOATS
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose"]
+__all__ = ["choose"]
 
 # Loads that are on their way at once, and invocations of a workgroup.
 MOST_TAPS, WORKGROUP = 25, 128
@@ -26,7 +26,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     read = dict(dispatch.reads).get("x_buffer")
     (taps_h, taps_w, along), channels = push["kernel"], push["in_size"][2]
     still = (along, push["stride"][2], *push["dilation"], channels - push["out_size"][2] + 1)
-    if (info.is_cpu or read is None or read.dtype not in FLOATS or set(still) != {1}
+    if (read is None or read.dtype not in FLOATS or set(still) != {1}
             or dict(dispatch.defines)["MODE"] != "MAXIMUM" or ELEMENTS[read.dtype].value != "float"
             or channels % FOUR or taps_h * taps_w > MOST_TAPS or dispatch.prologue
             or not all(_see_pixels(push, axis) for axis in (0, 1))):  # fmt: skip
@@ -48,6 +48,3 @@ def _see_pixels(push: dict[str, Any], axis: int) -> bool:
     """Tell whether the first and the last window along an axis see a pixel each."""
     start = (push["out_size"][axis] - 1) * push["stride"][axis] - push["pad"][axis]
     return bool(push["pad"][axis] < push["kernel"][axis] and start < push["in_size"][axis])
-
-
-RULES = {"pool": choose}

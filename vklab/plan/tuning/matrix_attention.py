@@ -12,9 +12,8 @@ from vklab import settings
 from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "direct_bytes", "through_memory"]
+__all__ = ["choose", "direct_bytes", "through_memory"]
 
-KERNELS = ("attention", *cache_groups.KERNELS)
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 # Columns of results of all subgroups that attention_direct keeps in shared memory at a time.
@@ -145,6 +144,3 @@ def through_memory(
         if used <= info.limit("maxComputeSharedMemorySize") and not keys % max(one.n, one.k):
             return count, keys, 1
     return None
-
-
-RULES = dict.fromkeys(KERNELS, choose)

@@ -10,8 +10,8 @@ from typing import Any
 
 from vklab.ops import linear
 from vklab.plan.tuning import plain_rows, prepack
-from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
-from vklab.types import DeviceInfo, Dispatch
+from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
+from vklab.types import Dispatch
 
 __all__ = ["as_product", "pairs"]
 
@@ -23,17 +23,9 @@ NAMES = ("m", "n", "k", "batches", "part", "start", "a_row", "b_row", "c_row", "
          "beta", "batch_shape", "a_batch", "b_batch")  # fmt: skip
 
 
-def pairs(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Multiply by loads of two floats, where an operand's strides are even.
-
-    Args:
-        dispatch: a product or a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
+def pairs(given: ProductTask) -> Chosen | None:
+    """Multiply by loads of two floats, where an operand's strides are even."""
+    dispatch, sizes, info, pick = given
     product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)
     push: dict[str, Any] = dict(product.push) if product else {}
     if (not push or dict(dispatch.defines)["T"] != "float" or push["a_column"] != 1

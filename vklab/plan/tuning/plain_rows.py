@@ -11,8 +11,8 @@ from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.plan.tuning import tiles
-from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
-from vklab.types import DeviceInfo, Dispatch
+from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
+from vklab.types import Dispatch
 
 __all__ = ["depthwise", "few_rows", "most_columns", "shared_rows"]
 
@@ -23,19 +23,12 @@ CPU_COLUMNS, MOST_FORMULAS = 4, 2
 BLOCK, MOST_TAPS = (2, 4), 49
 
 
-def shared_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
+def shared_rows(given: ProductTask) -> Chosen | None:
     """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
 
     On a CPU device every load of a lane is a separate instruction, which this saves.
-
-    Args:
-        dispatch: a product or a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
     """
+    dispatch, sizes, info, pick = given
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     most = most_columns(dispatch)
@@ -52,18 +45,9 @@ def shared_rows(
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines), 1
 
 
-def few_rows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Compute one row per invocation where larger blocks would leave a GPU idle.
-
-    Args:
-        dispatch: a product or a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
-    del info, pick
+def few_rows(given: ProductTask) -> Chosen | None:
+    """Compute one row per invocation where larger blocks would leave a GPU idle."""
+    dispatch, sizes, _, _ = given
     m, n, k, batch = sizes
     if m * n * batch > tiles.UNITS * 1024:
         return None
@@ -79,18 +63,9 @@ def most_columns(dispatch: Dispatch) -> int:
     return CPU_COLUMNS if computed <= MOST_FORMULAS else 1
 
 
-def depthwise(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads.
-
-    Args:
-        dispatch: a product or a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
-    del sizes, info, pick
+def depthwise(given: ProductTask) -> Chosen | None:
+    """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
+    dispatch = given.dispatch
     push: dict[str, Any] = dict(dispatch.push)
     if (dispatch.kernel != "conv" or push["in_channels"] != 1 or push["groups"] == 1
             or (push["dilation_h"], push["dilation_w"]) != (1, 1)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.plan.tuning import last_convs, matrix_products, precision, prepack, tiles
-from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["registers", "windows"]
@@ -24,17 +24,9 @@ STEP = 32
 LAUNCH_NS, WARM_NS = 4500, 1000
 
 
-def registers(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Multiply by weights that are packed in the order of the registers of matrix units.
-
-    Args:
-        dispatch: a product.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
+def registers(given: ProductTask) -> Chosen | None:
+    """Multiply by weights that are packed in the order of the registers of matrix units."""
+    dispatch, sizes, info, pick = given
     if not precision.has_known_order(info) or not _is_suited(dispatch, sizes):
         return None
     push = dict[str, Any](dispatch.push)
@@ -50,21 +42,13 @@ def registers(
         tile, parts, sizes, tiles.COOPERATIVE, WARM_NS
     ):
         return None
-    given = ("m", "n", "k", "part", "a_row", "c_row", "c_column", "alpha", "beta")
-    return _made(dispatch, {name: push[name] for name in given}, packed, tile), parts
+    names = ("m", "n", "k", "part", "a_row", "c_row", "c_column", "alpha", "beta")
+    return _made(dispatch, {name: push[name] for name in names}, packed, tile), parts
 
 
-def windows(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Convolve channels-last halves by weights that are packed likewise.
-
-    Args:
-        dispatch: a convolution.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: returns one of the tiles that fit, and the number of parts.
-    """
+def windows(given: ProductTask) -> Chosen | None:
+    """Convolve channels-last halves by weights that are packed likewise."""
+    dispatch, sizes, info, pick = given
     is_taken = precision.has_known_order(info) and _is_half(dispatch)
     product = last_convs.as_product(dispatch, 8, 4) if is_taken else None
     m, n, k, _ = sizes

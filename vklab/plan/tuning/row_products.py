@@ -12,7 +12,7 @@ from typing import Any
 from vklab.ops import registry
 from vklab.plan import block_units
 from vklab.plan.tuning import forced, prepack, tiles
-from vklab.plan.tuning.tiles import Pick, ProductSizes
+from vklab.plan.tuning.tiles import Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNEL", "one_row", "rows_at_once"]
@@ -32,18 +32,9 @@ MANY_COLUMNS, FORMATS, DEPTHS = 1024, {"float": "F32", "half": "F16"}, {"F32": 4
 NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", "beta")
 
 
-def rows_at_once(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Return a product of 2 to 16 rows that reads B once, and the number of its parts.
-
-    Args:
-        dispatch: the product.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: chooses among tiles, of which this kernel has none.
-    """
-    del info, pick
+def rows_at_once(given: ProductTask) -> Chosen | None:
+    """Return a product of 2 to 16 rows that reads B once, and the number of its parts."""
+    dispatch, sizes, _, _ = given
     (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
     defines = dict(dispatch.defines)
     dense = push.get("a_column") == push.get("b_column") == 1
@@ -65,18 +56,9 @@ def rows_at_once(
     return changed, tiles.parts(workgroups, k)
 
 
-def one_row(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Return a product of one row, and the number of its parts: reading B takes all the time.
-
-    Args:
-        dispatch: the product.
-        sizes: m, n, k and the batch count.
-        info: the device.
-        pick: chooses among tiles, of which this kernel has none.
-    """
-    del pick
+def one_row(given: ProductTask) -> Chosen | None:
+    """Return a product of one row, and the number of its parts: reading B takes all the time."""
+    dispatch, sizes, info, _ = given
     (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None

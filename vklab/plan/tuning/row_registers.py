@@ -16,7 +16,7 @@ from vklab.ops import registry
 from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "load_ahead", "softmax"]
+__all__ = ["choose", "load_ahead", "softmax"]
 
 # Moves of an invocation, and subgroups of a row: with few rows, more share one. A move loads and
 # stores an element, four neighbours, or eight halves.
@@ -209,7 +209,3 @@ def _lanes_of_columns(
     size = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * width
     many = min(MOST_AHEAD, AHEAD_BYTES * (2 if width > 1 else 1) // size)
     return {"WORKGROUP": lanes, "AHEAD": many if push["part"] >= 4 * many else AHEAD[1]}
-
-
-RULES = {"normalize": choose, "softmax": softmax, "reduce": load_ahead,
-         "arg_reduce": load_ahead}  # fmt: skip

@@ -1,19 +1,44 @@
-"""Table of the rules of kernels that have one rule each. Visited by lab 08."""
+"""Table of the rules of kernels that have one rule each; files are loaded when kernels need them.
+
+Visited by lab 08.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from vklab import settings
-from vklab.plan.tuning import elements, last_pools, matrix_attention, row_registers
+from vklab import deferred, settings
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "Rule", "name", "of"]
 
 Rule = Callable[[Dispatch, DeviceInfo], tuple[Dispatch, ...]]
+
+
+def _of_every_device(module: str) -> Rule:
+    return deferred.function(f"{__package__}.{module}", "choose")
+
+
+def _of_gpus(module: str, function: str = "choose") -> Rule:
+    """Return a rule that leaves the dispatches of CPU devices as they are."""
+    call = deferred.function(f"{__package__}.{module}", function)
+
+    def rule(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+        made: tuple[Dispatch, ...] = (dispatch,) if info.is_cpu else call(dispatch, info)
+        return made
+
+    rule.__name__, rule.__module__ = function, call.__module__
+    return rule
+
+
 RULES: dict[str, Rule] = {
-    **matrix_attention.RULES, **elements.RULES, **row_registers.RULES,
-    **last_pools.RULES,
+    **dict.fromkeys(("attention", "cache_attention", "cache_combine", "sample_draw"),
+                    _of_every_device("matrix_attention")),
+    **dict.fromkeys(("elementwise", "pointwise"), _of_gpus("elements")),
+    **dict.fromkeys(("arg_reduce", "reduce"), _of_gpus("row_registers", "load_ahead")),
+    "normalize": _of_gpus("row_registers"),
+    "pool": _of_gpus("last_pools"),
+    "softmax": _of_gpus("row_registers", "softmax"),
 }  # fmt: skip
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab import settings
+from vklab import deferred, settings
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
-from vklab.plan.tuning import matrix_products, prepack, tiles
+from vklab.plan.tuning import prepack, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["split"]
 
 # Invocations of a workgroup that adds four neighbours each.
 FOUR_LANES = 64
+_wide = deferred.function(f"{__package__}.matrix_products", "wide")
 
 
 def split(
@@ -95,7 +96,7 @@ def _sum_splits(
         rows, steps = m, (push["c_row"], push["c_column"])
         scales = (float(push["alpha"]), float(push["beta"]))
     is_wide = not info.is_cpu and result.dtype in dtypes.FLOATS and partial.dtype == "float32"
-    fours = matrix_products.wide(original, n, fused=True) if is_wide else ("WIDE_Y", "0")
+    fours = _wide(original, n, True) if is_wide else ("WIDE_Y", "0")
     lanes = FOUR_LANES if fours[1] == "1" else registry.WORKGROUP
     each = 4 * lanes if fours[1] == "1" else lanes
     return Dispatch(

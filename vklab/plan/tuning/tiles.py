@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
            "COOPERATIVE_CONV", "DOTS", "FEWEST_MANY", "HALF_SUMS", "LAST", "LAST_FLOAT", "MANY",
            "PACKED", "PRODUCT", "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT",
-           "UNITS", "WORDS", "Choice", "Pick", "ProductSizes", "Tile", "counts", "expected_ns",
-           "first", "only", "parts", "soonest", "whole"]  # fmt: skip
+           "UNITS", "WORDS", "Choice", "Chosen", "KernelRule", "Pick", "ProductSizes",
+           "ProductTask", "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
+           "whole"]  # fmt: skip
 
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
@@ -242,6 +245,27 @@ ATTENTION_DIRECT: tuple[tuple[int, int, int, int], ...] = (
 Choice = tuple[str, tuple[int, ...], int]
 # Returns one of the tiles that fit a device, and the number of parts; None for none of them.
 Pick = Callable[[Iterable[Tile], ProductSizes], tuple[Tile, int] | None]
+# A kernel's dispatch and the number of parts into which its sums should be cut.
+Chosen = tuple[Dispatch, int]
+
+
+class ProductTask(NamedTuple):
+    """A product or convolution for which a rule may have a faster kernel.
+
+    Attributes:
+        dispatch: the kernel of its operator.
+        sizes: m, n, k and the batch count; of words as from `word_tiles.sizes_of`.
+        info: the device.
+        pick: returns one of the tiles that fit the device, and the number of parts.
+    """
+
+    dispatch: Dispatch
+    sizes: ProductSizes
+    info: DeviceInfo
+    pick: Pick
+
+
+KernelRule = Callable[[ProductTask], Chosen | None]
 
 
 def soonest(tiles: Iterable[Tile], sizes: ProductSizes) -> tuple[Tile, int]:

@@ -12,7 +12,7 @@ from typing import Any
 from vklab import settings
 from vklab.ops import linear
 from vklab.plan.tuning import prepack, tiles
-from vklab.plan.tuning.tiles import Pick, ProductSizes, Tile
+from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["by_dots", "by_few_columns", "in_tiles", "matrix_shape", "on_matrix_units",
@@ -49,20 +49,14 @@ def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
-def in_tiles(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick, on_units: bool
-) -> tuple[Dispatch, int] | None:
+def in_tiles(given: ProductTask, on_units: bool) -> Chosen | None:
     """Multiply tiles from shared memory; None if the device cannot, or the product is too small.
 
-    Args:
-        dispatch: the product, by conv_words.
-        sizes: as from `sizes_of`.
-        info: the device.
-        pick: chooses one of the tiles that suit the device.
-        on_units: by matrices of int8 on matrix units, and not by dot products of four bytes.
+    `on_units`: by matrices of int8 on matrix units, and not by dot products of four bytes.
 
     Source: Vulkan specification, VK_KHR_cooperative_matrix, VK_KHR_shader_integer_dot_product.
     """
+    dispatch, sizes, info, pick = given
     one = matrix_shape(info) if on_units and "shaderInt8" in info.features else None
     if settings.get("DISABLE_INTEGER_DOT") or not (one if on_units else _has_dots(info)):
         return None
@@ -77,18 +71,9 @@ on_matrix_units = functools.partial(in_tiles, on_units=True)
 by_dots = functools.partial(in_tiles, on_units=False)
 
 
-def by_few_columns(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int] | None:
-    """Let a workgroup share the sums of four filters, where few sums would leave a GPU idle.
-
-    Args:
-        dispatch: the product, by conv_words.
-        sizes: as from `sizes_of`.
-        info: the device.
-        pick: not used: there are no tiles.
-    """
-    del pick
+def by_few_columns(given: ProductTask) -> Chosen | None:
+    """Let a workgroup share the sums of four filters, where few sums would leave a GPU idle."""
+    dispatch, sizes, info, _ = given
     push: dict[str, Any] = dict(dispatch.push)
     words, columns = sizes[2] // 4, min(sizes[1], EACH_COLUMNS)
     is_long = sizes[0] < FEWEST_FILTERS and words >= LONG_SUM

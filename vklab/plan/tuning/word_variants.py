@@ -6,18 +6,17 @@ matrix units. Visited by labs 08 and 14.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
 from vklab.plan.tuning import problems, tiles, word_tiles
-from vklab.plan.tuning.tiles import Choice, Pick, ProductSizes
+from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "RULES", "choose"]
+__all__ = ["RULES", "choose", "rules"]
 
-KERNELS = frozenset({"conv_words", "depthwise_words"})
 # Pixels up to which invocations share a pixel, and each computes one word of channels.
 FEW_PIXELS, FEW_COLUMNS = 8, 4
 # Invocations of a workgroup times columns of each.
@@ -31,7 +30,7 @@ GPU_BLOCKS = (4, 2, 1)
 def choose(
     dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None = None
 ) -> Dispatch:
-    """Return the fastest equivalent of a dispatch of KERNELS on a device.
+    """Return the fastest equivalent of a dispatch of conv_words or depthwise_words on a device.
 
     Args:
         dispatch: one dispatch of a plan.
@@ -44,8 +43,9 @@ def choose(
     problem = problems.of(dispatch, sizes) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
     rule = RULES.get(wanted[0]) if wanted else None
-    found = rule(dispatch, sizes, info, tiles.only(*wanted[1:])) if rule and wanted else None
-    expected = (each(dispatch, sizes, info, tiles.whole) for each in RULES.values())
+    product = ProductTask(dispatch, sizes, info, tiles.whole)
+    found = rule(product._replace(pick=tiles.only(*wanted[1:]))) if rule and wanted else None
+    expected = (each(product) for each in RULES.values())
     chosen, _ = found or next(filter(None, expected))
     is_measured = found or (wanted and not wanted[0])
     return replace(chosen, measured=str(problem)) if is_measured else chosen
@@ -116,16 +116,17 @@ def _with(dispatch: Dispatch, **values: str) -> Dispatch:
     return replace(dispatch, defines=defines)
 
 
-def _plain(
-    dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo, pick: Pick
-) -> tuple[Dispatch, int]:
+def _plain(given: ProductTask) -> Chosen:
     """Keep the kernel without tiles."""
-    del sizes, pick
-    return _untiled(dispatch, info), 1
+    return _untiled(given.dispatch, given.info), 1
 
 
-# Rules for GPUs by name, the preferred ones first; the last always applies.
-RULES: dict[str, Callable[..., tuple[Dispatch, int] | None]] = {
+RULES: dict[str, KernelRule] = {
     "row_words": word_tiles.by_few_columns, "matrix_words": word_tiles.on_matrix_units,
     "dot_words": word_tiles.by_dots, "words": _plain,
 }  # fmt: skip
+
+
+def rules() -> dict[str, KernelRule]:
+    """Return the rules for GPUs by name, the preferred ones first; the last always applies."""
+    return RULES

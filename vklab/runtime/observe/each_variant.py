@@ -82,12 +82,13 @@ class Classes(dict[str, Choice]):
         info: the device.
 
     Attributes:
+        info: the device.
         asked: how often a plan has asked for a choice.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__()
-        self._info, self.asked = info, 0
+        self.info, self.asked = info, 0
 
     def __bool__(self) -> bool:
         return True
@@ -96,7 +97,7 @@ class Classes(dict[str, Choice]):
         """Return no choice for a class; note the class if the forced kernel applies to it."""
         self.asked += 1
         choice = forced.choice()
-        if choice and variants.choose(problem.dispatch, self._info, (), {problem: choice}
+        if choice and variants.choose(problem.dispatch, self.info, (), {problem: choice}
                                       )[0].measured:  # fmt: skip
             self[str(problem)] = choice
         return default

@@ -1,0 +1,35 @@
+"""Choose the kernels of a product with weights in blocks. Visited by lab 19."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from vklab.plan.tuning import block_sizes, float_blocks, split_blocks, tiled, wide_blocks
+from vklab.plan.tuning.tiles import Choice, ProductTask
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["choose"]
+
+
+def choose(
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str],
+    tuned: Mapping[str, Choice] | None,
+) -> tuple[tuple[Dispatch, ...], Dispatch | None]:  # fmt: skip
+    """Return the fastest dispatches, and after them a product whose kernel is still to be chosen.
+
+    Args:
+        dispatch: one dispatch of a plan.
+        info: the device.
+        resident: names of weights already on the device.
+        tuned: the choices that were measured on this device, by `problems.Problem`.
+    """
+    *halves, product = float_blocks.choose(dispatch, info) or (dispatch,)
+    if product.kernel != "matmul":
+        return (block_sizes.choose(dispatch, info, resident, tuned),), None
+    split = tuple(split_blocks.apply(each, info, resident) for each in halves)
+    push = dict[str, Any](product.push)
+    sizes = push["m"], push["n"], push["k"], push["batches"]
+    gated = wide_blocks.gated(product, lambda pick: tiled.matrix_product(
+        ProductTask(product, sizes, info, pick)))  # fmt: skip
+    return ((*split, gated), None) if gated else (split, product)
