@@ -44,7 +44,7 @@ def require(
         kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
         tune: cuts dispatches and chooses faster kernels, which are then checked instead.
     """
-    key = operator_cache.key(graph, node, inputs, exact=False)  # equal layers have other weights
+    key = operator_cache.key(graph, node, inputs, False)  # equal layers differ in their weights
     # Switches and tools are not in the key: the cache ends with this planning.
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)), tuple(
         (each.variant, each.workgroups, each.push, each.constants) for each in result.dispatches))
