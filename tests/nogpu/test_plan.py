@@ -110,9 +110,9 @@ def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
         plans += [plan_of(product(*each), gpu) for each in sizes]
     used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
     # Every Relu and Add of these models follows a product, a convolution or a pool.
-    assert used == {"conv", "conv_last_tiled", "conv_packed", "matmul",
-                    "matmul_tiled", "matvec", "pool", "softmax", "sum_splits", "winograd_input",
-                    "winograd_output", *(("conv_pool",) if fused else ("conv_tiled", "elementwise"))}  # fmt: skip
+    assert used == {"conv", "conv_last_tiled", "conv_packed", "matmul", "matmul_tiled", "matvec",
+                    "pool", "softmax", "sum_splits", "winograd_input", "winograd_output",
+                    *(("conv_pool",) if fused else ("conv_tiled", "elementwise"))}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),
