@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from vklab import settings
+from vklab import deferred, settings
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import (
-    gated,
-    inner_norms,
-    prepack,
-    row_chains,
-    split_blocks,
-    split_ranges,
-    variants,
-    winograd,
-)
+from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["adapt", "tune"]
+
+# Joins of dispatches, and the kernels without which a plan has nothing to join.
+_join_chains = deferred.function(f"{__package__}.row_chains", "join")  # for GPUs
+_join_norms = deferred.function(f"{__package__}.inner_norms", "join")
+_join_gates = deferred.function(f"{__package__}.gated", "join")
+NORMS, GATED = {"normalize_registers"}, {"conv_last_tiled", "matmul_registers"}
 
 
 def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -46,8 +43,8 @@ def tune(
     """
     facts = facts or Facts()
     resident = facts.resident[device] if facts.resident else frozenset[str]()
-    if outputs is not None:
-        lowered = row_chains.join(lowered, info, outputs, resident, facts)
+    if outputs is not None and not info.is_cpu:
+        lowered = _join_chains(lowered, info, outputs, resident, facts)
     tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
 
     def choose(dispatch: Dispatch) -> tuple[Dispatch, ...]:
@@ -60,7 +57,9 @@ def tune(
         if any(read.name in given - own for _, read in dispatch.reads):
             # another dispatch reads this weight as it is: no device should hold it twice
             each[number] = choose(prepack.as_given(dispatch))
-    lowered = inner_norms.join(each, lowered, info)
+    kernels = {dispatch.kernel for pieces in each for dispatch in pieces}
+    if kernels & NORMS:
+        lowered = _join_norms(each, lowered, info)
     roots, constants = dict(lowered.roots), dict(lowered.constants)
     for chosen in (dispatch for pieces in each for dispatch in pieces):
         for _, written in chosen.writes:
@@ -77,7 +76,9 @@ def tune(
         lowered, dispatches=tuple(dispatch for _, dispatch in named),
         nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
     )  # fmt: skip
-    return made if outputs is None else gated.join(made, outputs, facts.kernel_refusal)
+    if outputs is not None and kernels & GATED:
+        made = _join_gates(made, outputs, facts.kernel_refusal)
+    return made
 
 
 def _once(
