@@ -29,7 +29,7 @@ def write_kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
 def write_wrong_store(folder: Path, name: str) -> Path:
     """Make a folder in which a kernel's last stores, of ones and fours, are off by one per cent."""
     text = changed = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
-    for store in ("STORE(", "STORE_FOURS("):
+    for store in (" STORE(", " STORE_FOURS("):  # not Y_STORE, which takes a value alone
         head, found, tail = changed.rpartition(store)
         if found:
             index, _, value = tail.partition(", ")
