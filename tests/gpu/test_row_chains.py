@@ -123,6 +123,11 @@ def test_numbers_that_are_not_finite(device, kernel, odd):
         assert kernel in check(device, proto, fed)
 
 
+def test_products_of_a_forced_kernel_stay_apart(device, as_gpu):
+    kernels = check(device, *layers((64, 32, 16, 8)), VARIANT="tiled 32x32x16 by 4x4")
+    assert kernels[:3] == ["matmul_tiled"] * 3
+
+
 def test_a_row_beside_a_product_is_added_by_it(device, as_gpu):
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "b"], ["c"]),
              node("Relu", ["c"], ["y"])]  # fmt: skip

@@ -46,7 +46,8 @@ def join(
         resident: names of weights that the device holds.
         facts: tells which kernels the machine lacks.
     """
-    left_out = settings.get("DISABLE_VARIANTS") or "row_chains" in settings.names("DISABLE_PASSES")
+    forced = settings.get("DISABLE_VARIANTS") or settings.get("VARIANT")  # kernels of each product
+    left_out = forced or "row_chains" in settings.names("DISABLE_PASSES")
     whole = info.limit("minSubgroupSize") == info.subgroup_size
     if left_out or info.is_cpu or not whole or "arithmetic" not in info.subgroup_operations:
         return lowered
