@@ -41,8 +41,8 @@ SHARING, LANES = 1 << 14, 256
 AHEAD, AHEAD_BYTES, MOST_AHEAD = {1: 8, 4: 8, 8: 4}, 64, 32
 # Rows from which on an invocation has four neighbouring ones, and workgroups of a multiprocessor.
 ACROSS, FILLING = 1 << 17, 1
-# Softmax along an axis that is not the last: elements of a line of memory, pieces that an
-# invocation keeps, and invocations of a workgroup.
+# Softmax along an axis that is not the last: elements of a line of memory (of halves twice as many,
+# if they have room), pieces that an invocation keeps, and invocations of a workgroup.
 LINE, KEPT, FEWEST, MOST = 16, 32, 128, 512
 IN_WORDS = ("float", "int", "uint")
 
@@ -111,18 +111,19 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     fours = dispatch.epilogue is None and _plain(dispatch) and push["inner"] % 4 == 0
     width = 4 if fours else 1
     down = 1 << (-(-push["columns"] // KEPT) - 1).bit_length()
-    across = max(LINE // width, FEWEST // down)
+    half = fours and _is_half(dispatch)
+    wider = 2 if half and 2 * LINE // width * down <= MOST else 1
+    across = max(wider * LINE // width, FEWEST // down)
     down = min(down, MOST // across)
     each = min(-(-push["columns"] // down), KEPT)
     kept = each * down >= push["columns"]
-    halves = kept and fours and _is_half(dispatch)
     tiles_across = -(-push["inner"] // (width * across))
     constants = (("WORKGROUP", across * down), ("EACH", each), ("ACROSS", across))
-    more = (("FOURS", str(int(fours))), ("HALVES", str(int(halves))), ("KEPT", str(int(kept))))
+    flags = {"FOURS": fours, "HALVES": kept and half, "KEPT": kept}
     return (replace(
         dispatch, kernel="softmax_columns", constants=constants, iterations=3 * each,
         workgroups=registry.grid(push["rows"] // push["inner"] * tiles_across),
-        defines=(*dispatch.defines, *more),
+        defines=(*dispatch.defines, *((name, str(int(flag))) for name, flag in flags.items())),
     ),)  # fmt: skip
 
 
