@@ -17,10 +17,22 @@ def test_the_table_of_speed_has_the_recorded_rows():
     for row in RECORDED["speed"]:
         cells = [f"{row[name]:,.0f}" if row[name] >= 100 else f"{row[name]:.1f}"
                  for name in ("fp32_us", "fp16_us", "int8_us")]  # fmt: skip
-        ratio = row["fp32_us"] / row["int8_us"]
-        assert f"| {row['batch']} | {' | '.join(cells)} | {ratio:.2f} |" in page, row
+        ratios = [f"{row[name] / row['int8_us']:.2f}" for name in ("fp32_us", "fp16_us")]
+        columns = (row["batch"], *cells, *ratios, row["run"])
+        assert f"| {' | '.join(map(str, columns))} |" in page, row
     assert all(f"`{name}`" in page for name in histogram.METHODS)
     assert f"| {' | '.join(map(str, flips(page)))} |" in page
+
+
+def test_the_text_names_the_kernels_of_the_recorded_rows():
+    page = " ".join((DOCS / "quantization.md").read_text("utf-8").split())
+    rows = {(row["model"], row["batch"]): row for row in RECORDED["speed"]}
+    resnet, mobile = rows["resnet50", 16]["kernels"], rows["mobilenet_v2", 16]["kernels"]["int8"]
+    halves = resnet["fp16"]
+    assert f"all {resnet['int8']['words_tiled']} products of ResNet-50" in page
+    assert f"{halves['matmul_registers']} of ResNet-50's {sum(halves.values())} disp" in page
+    assert mobile["conv_words"] == 8 and f"{mobile['depthwise_words']} depthwise ones" in page
+    assert "matmul_registers" not in rows["conv_many", 16]["kernels"]["fp16"]
 
 
 def flips(page: str) -> list[int]:
