@@ -59,9 +59,10 @@ def test_tickets_cost_one_barrier(monkeypatch):
 
 
 @pytest.mark.parametrize("info", [
-    GPU, replace(NVIDIA, subgroup_operations=frozenset({"basic"})),
+    GPU, replace(NVIDIA, driver="NVK Mesa 25.2.0"),
+    replace(NVIDIA, subgroup_operations=frozenset({"basic"})),
     replace(NVIDIA, limits={**NVIDIA.limits, "minSubgroupSize": 8}),
-], ids=["vendor", "operations", "size"])  # fmt: skip
+], ids=["vendor", "driver", "operations", "size"])  # fmt: skip
 def test_devices_without_tickets(info, monkeypatch):
     monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1 << 14)
     assert "matvec_chain" not in kernels(deep([64, 512, 512, 512]), info)

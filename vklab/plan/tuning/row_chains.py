@@ -150,7 +150,11 @@ class _Flow:
         if root in self.kept or len(readers) != 1 or len(self.writers[root]) != 1:
             return None
         number = next(iter(readers))
-        read = self.lowered.dispatches[number].reads[0][1]
+        dispatch = self.lowered.dispatches[number]
+        read, more = dispatch.reads[0][1], [info for _, info in dispatch.reads[1:]]
+        more += [o.info for o in dispatch.epilogue.operands] if dispatch.epilogue else []
+        if any(self.lowered.roots.get(info.name) == root for info in more):
+            return None  # a row that is added to its own product, or multiplied by itself
         starts = [self.lowered.slices.get(name, 0) for name in (result.name, read.name)]
         whole = self.lowered.roots[read.name] == root and read.count == result.count == product.n
         return number if whole and not any(starts) else None
@@ -220,6 +224,10 @@ def _parts(
 ) -> Iterator[tuple[Product, ...]]:
     """Yield the products of a chain that one dispatch computes, as long as there is a gain.
 
+    Workgroups that wait for others (matvec_chain) are for NVIDIA's own driver: Vulkan does not
+    promise that a workgroup goes on while others run. There each does once it has started, and it
+    waits only for workgroups that have started before it, so none waits for ever.
+
     Args:
         chain: the products.
         is_first: whether the first reads an input of the model, so that there is no dispatch before
@@ -236,7 +244,7 @@ def _parts(
         yield tuple(chain[head:])
         chain = chain[:head]
     rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
-    knows = info.vendor_id == precision.NVIDIA  # workgroups go on once they have started
+    knows = precision.is_nvidia(info)
     most = MOST_LAYERS // 2 if any(each.bias for each in rest) else MOST_LAYERS
     while knows and len(rest) > 1:
         part, rest = rest[:most], rest[most:]
