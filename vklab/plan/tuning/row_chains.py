@@ -14,7 +14,7 @@ from vklab import settings
 from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import chain_kernels, precision, prepack
+from vklab.plan.tuning import cache_groups, chain_kernels, precision, prepack
 from vklab.plan.tuning.chain_kernels import FORMATS, Product
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -234,8 +234,10 @@ def _parts(
             it beside which counters would become zero at no cost.
         info: the device.
     """
+    can_share = cache_groups.can_share(info)
     if len(chain) == 1 and chain[0].is_long:
-        yield tuple(chain)
+        if can_share:
+            yield tuple(chain)
         return
     head = len(chain)
     while head and _is_head(chain[head - 1 :], info):
@@ -244,9 +246,8 @@ def _parts(
         yield tuple(chain[head:])
         chain = chain[:head]
     rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
-    knows = precision.is_nvidia(info)
     most = MOST_LAYERS // 2 if any(each.bias for each in rest) else MOST_LAYERS
-    while knows and len(rest) > 1:
+    while can_share and precision.is_nvidia(info) and len(rest) > 1:
         part, rest = rest[:most], rest[most:]
         if all(each.elements >= MANY_ELEMENTS for each in part[:-1]):
             yield tuple(part)
