@@ -243,6 +243,19 @@ def test_a_wait_that_was_interrupted(polled, device_index, monkeypatch):
     assert not api.LIVE["VkEvent"]
 
 
+def test_a_fence_in_the_queue_is_waited_for_before_it_is_freed(polled, device_index):
+    """Another fence has told the end of the commands; their own may still be in the queue."""
+    with vklab.load(relu((3, 5)), device_index) as session:
+        check(session)
+        program, device = only_program(session), session.require_open().device
+        fence = program._submission.fence
+        event.settle(device)
+        assert fence.is_ended and fence.covered
+        program.settle()
+        assert not fence.covered
+        check(session)
+
+
 def test_sessions_of_several_threads_share_a_queue(events, device_index):
     failures = []
 

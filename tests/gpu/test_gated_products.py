@@ -83,6 +83,16 @@ def test_other_factors_stay_a_dispatch(device, monkeypatch, case):
     assert not any("gate_buffer" in dict(d.reads) for d in dispatches)
 
 
+def test_an_image_that_is_added_as_well_stays(device, monkeypatch):
+    proto, fed = gated(channels=36, filters=36)
+    (added,) = [each for each in proto.graph.node if each.op_type == "Add"]
+    added.input[1] = "m"
+    found, expected, dispatches = run(device, monkeypatch, proto, fed)
+    for name, truth in expected.items():
+        np.testing.assert_allclose(found[name], truth, rtol=2e-5, atol=2e-5)
+    assert not any("gate_buffer" in dict(d.reads) for d in dispatches)
+
+
 @pytest.mark.parametrize("dtype", ["", "float16"])
 def test_a_gpu_scales_in_the_kernels_that_it_chooses(dtype):
     proto, _ = gated(channels=96, filters=64, pixels=(14, 14))

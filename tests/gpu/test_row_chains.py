@@ -23,7 +23,7 @@ import sys
 sys.path.insert(0, "tests/gpu")
 import pytest, test_row_chains as cases
 with pytest.MonkeyPatch.context() as patched:
-    cases.pretend(patched, int(sys.argv[1]), "tickets")
+    cases.pretend(patched, "tickets")
     for given in [*cases.CHAINS, cases.LARGE]:
         proto, fed = cases.layers(*given)
         assert "matvec_chain" in cases.check(int(sys.argv[1]), proto, fed, times=3), given
@@ -31,17 +31,15 @@ with pytest.MonkeyPatch.context() as patched:
 """
 
 
-def pretend(patched, device, kernel=""):
+def pretend(patched, kernel):
     """Plan as for a GPU of NVIDIA; `kernel` computes all products that follow each other."""
-    info = vklab.devices()[device]
     patched.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
-    patched.setattr(precision, "NVIDIA", info.vendor_id)
+    patched.setattr(precision, "is_nvidia", lambda info: kernel != "head")
     patched.setattr(row_chains, "MANY_ELEMENTS", 1)
     if kernel == "tickets":
         patched.setattr(row_chains, "FEW_ELEMENTS", 0)
     if kernel == "head":
         patched.setattr(row_chains, "FEW_ELEMENTS", 1 << 16)
-        patched.setattr(precision, "NVIDIA", -1)
 
 
 @pytest.fixture(params=["head", "tickets"])
@@ -49,13 +47,13 @@ def kernel(request, monkeypatch, device):
     """Let one workgroup compute all products, or many of which each takes a ticket."""
     if request.param == "tickets" and vklab.devices()[device].is_cpu:
         pytest.skip("llvmpipe ends loops that wait: test_tickets_on_one_thread")
-    pretend(monkeypatch, device, request.param)
+    pretend(monkeypatch, request.param)
     return {"head": "matvec_head", "tickets": "matvec_chain"}[request.param]
 
 
 @pytest.fixture
-def as_gpu(monkeypatch, device):
-    pretend(monkeypatch, device, "head")
+def as_gpu(monkeypatch):
+    pretend(monkeypatch, "head")
 
 
 def layers(widths, bias=True, relu=True, softmax=True):
@@ -173,6 +171,19 @@ def test_a_weight_of_two_products_is_stored_once(device, kernel):
              node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
     proto = model(nodes, [value("x", (1, 64))], ["y"], {"w": random_array((64, 64)) / 8})
     assert kernel not in check(device, proto, {"x": random_array((1, 64), 1)})
+
+
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
+def test_a_row_that_is_added_to_its_own_product_stays(device, as_gpu, kind):
+    """The first result is read twice: multiplied, and added to the second product."""
+    last = ([node("Gemm", ["r", "v", "r"], ["y"])] if kind == "Gemm" else
+            [node("MatMul", ["r", "v"], ["p"]), node("Add", ["p", "r"], ["y"])])  # fmt: skip
+    nodes = [node("Gemm", ["x", "w", "b"], ["a"]), node("Relu", ["a"], ["r"]), *last]
+    constants = {"w": random_array((64, 32), 1) / 8, "b": random_array((1, 32), 2),
+                 "v": random_array((32, 32), 3) / 6}  # fmt: skip
+    proto = model(nodes, [value("x", (1, 64))], ["y"], constants, opset=18)
+    kernels = check(device, proto, {"x": random_array((1, 64))})
+    assert len(kernels) == 2
 
 
 def check_halves(device):

@@ -59,12 +59,24 @@ def test_tickets_cost_one_barrier(monkeypatch):
 
 
 @pytest.mark.parametrize("info", [
-    GPU, replace(NVIDIA, subgroup_operations=frozenset({"basic"})),
+    GPU, replace(NVIDIA, driver="NVK Mesa 25.2.0"),
+    replace(NVIDIA, subgroup_operations=frozenset({"basic"})),
     replace(NVIDIA, limits={**NVIDIA.limits, "minSubgroupSize": 8}),
-], ids=["vendor", "operations", "size"])  # fmt: skip
+], ids=["vendor", "driver", "operations", "size"])  # fmt: skip
 def test_devices_without_tickets(info, monkeypatch):
     monkeypatch.setattr(row_chains, "MANY_ELEMENTS", 1 << 14)
     assert "matvec_chain" not in kernels(deep([64, 512, 512, 512]), info)
+
+
+def test_long_columns_need_workgroups_that_read_what_others_write():
+    proto = deep([4096, 10])
+    proto.graph.node[0].input[0] = "v"
+    proto.graph.node.insert(0, helper.make_node("Sin", [proto.graph.input[0].name], ["v"]))
+    assert "matvec_long" in kernels(proto)
+    metal = replace(NVIDIA, extensions=NVIDIA.extensions | {"VK_KHR_portability_subset"})
+    assert "matvec_long" not in kernels(proto, metal)
+    with settings(DISABLE_COUNTED_PARTS=True):
+        assert "matvec_long" not in kernels(proto)
 
 
 def test_long_chains_are_cut(monkeypatch):

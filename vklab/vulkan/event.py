@@ -71,7 +71,7 @@ class _LastFence:
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until the commands have ended; TimeoutError after `seconds`."""
-        if not self.is_ended:
+        if self.covered or not self.is_ended:  # a fence in the queue must not be freed
             self._send()
             self._fence.wait(seconds)
             self._end()

@@ -53,6 +53,9 @@ def join(
         maker = makers.get(info.name) if info and info.dtype == dtype else None
         if info is None or maker is None or roots[info.name] not in single:
             continue
+        others = tuple(pair for pair in dispatch.reads if pair[0] != read)
+        if roots[info.name] in {roots[name] for name in _names(replace(dispatch, reads=others))}:
+            continue  # such as an image that is added to its own product
         made = _joined(dispatch, lowered.dispatches[maker], read)
         if made and not lowered.slices.get(info.name, 0) and not refused(made):
             dispatches[number], dispatches[maker] = made, None

@@ -13,7 +13,8 @@ from vklab import settings
 from vklab.errors import SettingError, SetupError
 from vklab.types import CooperativeMatrix, DeviceInfo
 
-__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "has_known_order", "matrix"]
+__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "has_known_order",
+           "is_nvidia", "matrix"]  # fmt: skip
 
 # dtypes of A, B, C and the result of one instruction of matrix units.
 Kinds = tuple[str, str, str, str]
@@ -69,12 +70,16 @@ def matrix(info: DeviceInfo, kinds: Kinds) -> CooperativeMatrix | None:
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
+def is_nvidia(info: DeviceInfo) -> bool:
+    """Tell whether a device has the driver of NVIDIA; NVK, of the same vendor, is another one."""
+    return info.vendor_id == NVIDIA and info.driver.startswith("NVIDIA")
+
+
 def has_known_order(info: DeviceInfo) -> bool:
     """Tell whether it is known which elements of a matrix of halves an invocation has.
 
-    It is for the driver of NVIDIA (checked on an H200, driver 580); NVK is another driver.
+    It is for the driver of NVIDIA (checked on an H200, driver 580).
     """
     one = matrix(info, HALF)
     shape = (one.m, one.n, one.k) if one else ()
-    found = info.vendor_id, info.subgroup_size, shape
-    return found == (NVIDIA, LANES, (SIDE, SIDE, SIDE)) and info.driver.startswith("NVIDIA")
+    return (info.subgroup_size, shape) == (LANES, (SIDE, SIDE, SIDE)) and is_nvidia(info)

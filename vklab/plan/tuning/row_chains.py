@@ -14,7 +14,7 @@ from vklab import settings
 from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import chain_kernels, precision, prepack
+from vklab.plan.tuning import cache_groups, chain_kernels, precision, prepack
 from vklab.plan.tuning.chain_kernels import FORMATS, Product
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -150,7 +150,11 @@ class _Flow:
         if root in self.kept or len(readers) != 1 or len(self.writers[root]) != 1:
             return None
         number = next(iter(readers))
-        read = self.lowered.dispatches[number].reads[0][1]
+        dispatch = self.lowered.dispatches[number]
+        read, more = dispatch.reads[0][1], [info for _, info in dispatch.reads[1:]]
+        more += [o.info for o in dispatch.epilogue.operands] if dispatch.epilogue else []
+        if any(self.lowered.roots.get(info.name) == root for info in more):
+            return None  # a row that is added to its own product, or multiplied by itself
         starts = [self.lowered.slices.get(name, 0) for name in (result.name, read.name)]
         whole = self.lowered.roots[read.name] == root and read.count == result.count == product.n
         return number if whole and not any(starts) else None
@@ -220,14 +224,20 @@ def _parts(
 ) -> Iterator[tuple[Product, ...]]:
     """Yield the products of a chain that one dispatch computes, as long as there is a gain.
 
+    Workgroups that wait for others (matvec_chain) are for NVIDIA's own driver: Vulkan does not
+    promise that a workgroup goes on while others run. There each does once it has started, and it
+    waits only for workgroups that have started before it, so none waits for ever.
+
     Args:
         chain: the products.
         is_first: whether the first reads an input of the model, so that there is no dispatch before
             it beside which counters would become zero at no cost.
         info: the device.
     """
+    can_share = cache_groups.can_share(info)
     if len(chain) == 1 and chain[0].is_long:
-        yield tuple(chain)
+        if can_share:
+            yield tuple(chain)
         return
     head = len(chain)
     while head and _is_head(chain[head - 1 :], info):
@@ -236,9 +246,8 @@ def _parts(
         yield tuple(chain[head:])
         chain = chain[:head]
     rest = list(chain[is_first or any(each.k > MOST_K for each in chain[:1]) :])
-    knows = info.vendor_id == precision.NVIDIA  # workgroups go on once they have started
     most = MOST_LAYERS // 2 if any(each.bias for each in rest) else MOST_LAYERS
-    while knows and len(rest) > 1:
+    while can_share and precision.is_nvidia(info) and len(rest) > 1:
         part, rest = rest[:most], rest[most:]
         if all(each.elements >= MANY_ELEMENTS for each in part[:-1]):
             yield tuple(part)
