@@ -16,6 +16,7 @@ import numpy as np
 
 from vklab.errors import ModelError, VklabError
 from vklab.plan import memory, storage
+from vklab.plan.barriers import Barrier
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import INPUTS, Slot
 from vklab.runtime import upload
@@ -25,7 +26,7 @@ from vklab.runtime.bound.tensors import DeviceTensor
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
 from vklab.runtime.plan_cache import Entry, PlanCache
-from vklab.runtime.program import Program
+from vklab.runtime.program import EVERYWHERE, Program
 
 __all__ = ["BoundPrograms"]
 
@@ -90,6 +91,9 @@ class BoundPrograms:
             doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
         self._has_turns = bool(doubled)
         self._chunk = self._slim({*self._given, *self._swapped})
+        if ahead and not (sharing or states or given):  # the run before may write the same memory
+            first = Barrier(0, EVERYWHERE, EVERYWHERE)
+            self._chunk = replace(self._chunk, barriers=(first, *self._chunk.barriers))
         # What the host writes into a small state is read where it is.
         sizes = ((name, inputs[name].size_bytes) for name in self._swapped if not sharing)
         self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
