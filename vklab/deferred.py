@@ -1,6 +1,7 @@
-"""Functions of a catalogue, such as the graph passes, whose files are loaded by their first call.
+"""Functions whose files are loaded by their first call.
 
-A catalogue names more functions than one model on one device needs. Visited by lab 10.
+They are the entries of a catalogue, such as the graph passes, of which one model on one device
+needs only some, or single functions that few models need. Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from vklab import cli
+from vklab.backends.children.process import Failure
 from vklab.cli import conformance_variants
 from vklab.runtime import open_devices
 from vklab.runtime.observe import each_variant
@@ -57,10 +58,29 @@ def test_each_variant_has_a_row_and_a_line_of_the_table(
 def test_a_case_that_is_worse_is_named():
     usual = {"outcomes": {("node", "a"): _outcome("pass"), ("node", "b"): _outcome("skipped")}}
     made = {"outcomes": {("node", "a"): _outcome("wrong"), ("node", "b"): _outcome("skipped")},
-            "products": [], "classes": set()}
+            "products": [], "classes": set(), "failure": None}
     row = conformance_variants._row(Variant(), made, usual, "")
     assert row["worse"] == {"a": {"status": "wrong", "reason": "because"}}
     assert row["command"] == "vklab conformance"
+
+
+def test_a_failed_part_leaves_the_outcomes_of_the_others():
+    usual = {"outcomes": {("node", name): _outcome("pass") for name in "abc"}}
+    parts = [{"outcomes": {("node", name): _outcome(status)}, "products": [("node", name)],
+              "classes": {name}} for name, status in (("a", "pass"), ("c", "wrong"))]  # fmt: skip
+    failures = [Failure("crashed", "signal 11"), Failure("timeout", "7200 s")]
+    joined = conformance_variants._joined([parts[0], *failures, parts[1]])
+    row = conformance_variants._row(Variant(), joined, usual, "")
+    assert joined["products"] == [("node", "a"), ("node", "c")]
+    assert (row["status"], row["reason"], row["cases"]) == ("crashed", "signal 11", 2)
+    assert row["counts"]["pass"] == 1 and set(row["worse"]) == {"c"}
+    cells = conformance_variants._cells(row)
+    assert len(cells) == len(conformance_variants.HEADERS)
+    assert (cells[1], *cells[-2:]) == ("2", "crashed", "signal 11")
+    alone = conformance_variants._row(
+        Variant(), conformance_variants._joined(failures), usual, "")  # fmt: skip
+    assert "cases" not in alone and conformance_variants._cells(alone)[1:-2] == ("",) * len(
+        conformance_variants.HEADERS[1:-2])  # fmt: skip
 
 
 def _outcome(status):

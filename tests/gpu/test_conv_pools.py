@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from small_models import model, random_array, value
 
 import vklab
@@ -74,6 +74,17 @@ def test_numbers_that_are_not_finite(device, odd):
     expected, _ = run(device, proto, fed, DISABLE_PASSES="fuse_conv_pools")
     assert kernels == ["conv_pool"]
     np.testing.assert_allclose(y, expected, rtol=3e-5, atol=3e-5)
+
+
+def test_a_window_of_padding_alone_is_what_it_is_apart(device):
+    proto, fed = network((1, 1, 2, 2), 1, (1, 1), ((2, 2), (1, 1), (2,) * 4), inner=(), bias=False)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(-np.ones((1, 1, 1, 1), "f4"), "w"))
+    fed["x"] = np.abs(fed["x"]) + 1  # so that all results are below the 0 of an empty window
+    y, kernels = run(device, proto, fed)
+    expected, apart = run(device, proto, fed, DISABLE_PASSES="fuse_conv_pools")
+    assert (kernels, len(apart)) == (["conv_pool"], 2)
+    assert y[0, 0, 0, 0] == 0 > y[0, 0, 2, 2]
+    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("change", [

@@ -74,3 +74,8 @@ def test_a_cpu_is_timed_at_once_but_without_its_recording(decoder, monkeypatch):
     assert decoder.recorded == {9} and len(runs.rates["prompt", 0]) == language_runs.REPEATS
     assert decoder.now < RECORDS_S + 5 * COLD_S
     assert language.Lengths(9, 3).context == 9
+
+
+def test_products_have_no_share_of_a_prompt_without_a_rate():
+    assert language._share(500.0, 512, 512 / 0.002) == pytest.approx(0.25)
+    assert language._share(500.0, 512, None) is None

@@ -205,8 +205,8 @@ def _measured(
                 file, device, lengths.prompt)
             ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
                     for depth in lengths.depths]  # fmt: skip
-            prompts_us = lengths.prompt / (ours[0].prompt_per_s or 1.0) * 1e6
-            ours[0] = replace(ours[0], **facts, products_share=facts["products_us"] / prompts_us)
+            share = _share(facts["products_us"], lengths.prompt, ours[0].prompt_per_s)
+            ours[0] = replace(ours[0], **facts, products_share=share)
             yield ours + [other.row(name, kind, depth) for other in others
                           for depth in lengths.depths]  # fmt: skip
 
@@ -242,6 +242,17 @@ class _Other:
 def _rate(samples: Sequence[float] | None) -> float | None:
     """Return the median of the faster half of some rates."""
     return median(sorted(samples)[len(samples) // 2 :]) if samples else None
+
+
+def _share(products_us: float, prompt: int, prompt_per_s: float | None) -> float | None:
+    """Return the products' share of a prompt's time, or None without the prompt's rate.
+
+    Args:
+        products_us: the device's time for the products.
+        prompt: the tokens of the prompt.
+        prompt_per_s: its tokens in a second.
+    """
+    return products_us * 1e-6 * prompt_per_s / prompt if prompt_per_s else None
 
 
 def _row(

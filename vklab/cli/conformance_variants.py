@@ -43,6 +43,8 @@ optimisation switched off, with all products and convolutions computed by one ke
 can (`VARIANT`), or planned for a CPU device as for a GPU (`--as-gpu`). Rows of a kernel have the
 cases with a product that it computes; a kernel without such a case has no row.
 
+A row with a status, such as *crashed*, counts the cases of the processes that did not fail.
+
 * *worse*: cases whose outcome is worse than in the first row.
 * *classes*: classes of products that the forced kernel computed."""
 Names = Sequence[tuple[str, str]]
@@ -70,7 +72,8 @@ def run(
     rows = []
     for row in measure(info, kinds, pattern, jobs):
         rows.append(row)
-        console.warn(f"{row['variant']}: {row.get('counts') or row['reason']}")
+        told = [str(row[key]) for key in ("reason", "counts") if key in row]
+        console.warn(f"{row['variant']}: {'; '.join(told)}")
         if file:
             table(rows, info, file)
     if as_json:
@@ -142,21 +145,21 @@ def measure(
 
         first = list(shared(whole, ()))
         usual = first[0][1]
-        if isinstance(usual, Failure):
-            raise usual
-        products = list(dict.fromkeys(name for _, made in first if not isinstance(made, Failure)
-                                      for name in made["products"]))  # fmt: skip
+        if usual["failure"]:
+            raise usual["failure"]
+        products = list(dict.fromkeys(name for _, made in first for name in made["products"]))
         others = shared([each for each in variants if each not in whole], products)
         for variant, made in itertools.chain(first, others):
             yield _row(variant, made, usual, pattern)
 
 
-def _joined(parts: Sequence[dict[str, Any] | Failure]) -> dict[str, Any] | Failure:
-    """Return what `_run` returned for the parts of a variant as one; the first failure, if any."""
-    joined: dict[str, Any] = {"outcomes": {}, "products": [], "classes": set()}
+def _joined(parts: Sequence[dict[str, Any] | Failure]) -> dict[str, Any]:
+    """Return what `_run` returned for the parts of a variant as one, with the first failure."""
+    joined: dict[str, Any] = {"outcomes": {}, "products": [], "classes": set(), "failure": None}
     for part in parts:
         if isinstance(part, Failure):
-            return part
+            joined["failure"] = joined["failure"] or part
+            continue
         joined["outcomes"].update(part["outcomes"])
         joined["products"] += part["products"]
         joined["classes"] |= part["classes"]
@@ -214,7 +217,7 @@ def _meets(case: suite.Case, choices: each_variant.Classes) -> bool:
 
 
 def _row(
-    variant: Variant, made: dict[str, Any] | Failure, usual: dict[str, Any], pattern: str
+    variant: Variant, made: dict[str, Any], usual: dict[str, Any], pattern: str
 ) -> dict[str, Any]:
     """Return a row ready for JSON.
 
@@ -230,24 +233,26 @@ def _row(
     words += ["--as-gpu"] if variant.as_gpu else []
     row: dict[str, Any] = {"variant": str(variant), "kernel": variant.kernel,
                            "command": " ".join(words)}  # fmt: skip
-    if isinstance(made, Failure):
-        return row | {"status": made.status, "reason": made.reason}
+    failure = made["failure"]
+    row |= {"status": failure.status, "reason": failure.reason} if failure else {"status": "ran"}
+    if failure and not made["outcomes"]:
+        return row
     order = suite.STATUSES.index
     counts = Counter(each.status for each in made["outcomes"].values())
     worse = {name: {"status": each.status, "reason": each.reason}
              for (kind, name), each in made["outcomes"].items()
              if order(each.status) > order(usual["outcomes"][kind, name].status)}  # fmt: skip
-    return row | {"status": "ran", "cases": len(made["outcomes"]), "worse": worse,
+    return row | {"cases": len(made["outcomes"]), "worse": worse,
                   "counts": {status: counts[status] for status in suite.STATUSES},
                   "classes": len(made["classes"])}  # fmt: skip
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    if row["status"] != "ran":
-        return (row["variant"], *[""] * (len(HEADERS) - 3), row["status"], row["reason"])
-    counts = [str(row["counts"][status]) for status in suite.STATUSES]
-    return (row["variant"], str(row["cases"]), *counts, str(len(row["worse"])),
-            str(row["classes"] or ""))  # fmt: skip
+    known = [str(row["cases"]), *(str(row["counts"][status]) for status in suite.STATUSES)
+             ] if "counts" in row else [""] * (len(HEADERS) - 3)  # fmt: skip
+    last = (row["status"], row["reason"]) if row["status"] != "ran" else (
+        str(len(row["worse"])), str(row["classes"] or ""))  # fmt: skip
+    return (row["variant"], *known, *last)
 
 
 def show(rows: Sequence[dict[str, Any]], info: DeviceInfo) -> None:
