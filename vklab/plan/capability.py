@@ -51,12 +51,12 @@ def require(
         (each.variant, each.workgroups, each.push, each.constants) for each in result.dispatches))
     if key and operator_cache.get(fits):
         return
-    used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
+    used = {id(o): name for o, name in zip(result.outputs, node.outputs, strict=False) if name}
     dispatches = lowering.needed(result, used)
     # As in a plan, every tensor has a name: tuning tells values apart by their names.
-    named = {id(tensor): replace(tensor, name=tensor.name or f"{node.name}:{number} {binding}")
-             for number, each in enumerate(dispatches)
-             for binding, tensor in (*each.reads, *each.writes)}  # fmt: skip
+    tensors = [old for each in dispatches for _, old in (*each.reads, *each.writes)]
+    named = {id(old): replace(old, name=old.name or used.get(id(old), f"{node.name}:{number}"))
+             for number, old in enumerate(tensors)}  # fmt: skip
     lowered = Lowered(tuple(lowering.rename(dispatch, named) for dispatch in dispatches),
                       (node.name,) * len(dispatches),
                       {info.name: info.name for info in named.values()}, {})  # fmt: skip
