@@ -7,6 +7,7 @@ devices. Visited by labs 09 and 13.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vklab.errors import ModelError, PlanError
 from vklab.graph import operator_cache, shapes
@@ -50,9 +51,15 @@ def require(
         (each.variant, each.workgroups, each.push, each.constants) for each in result.dispatches))
     if key and operator_cache.get(fits):
         return
-    used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
-    dispatches = tuple(lowering.needed(result, used))
-    lowered = Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
+    used = {id(o): name for o, name in zip(result.outputs, node.outputs, strict=False) if name}
+    dispatches = lowering.needed(result, used)
+    # As in a plan, every tensor has a name: tuning tells values apart by their names.
+    tensors = [old for each in dispatches for _, old in (*each.reads, *each.writes)]
+    named = {id(old): replace(old, name=old.name or used.get(id(old), f"{node.name}:{number}"))
+             for number, old in enumerate(tensors)}  # fmt: skip
+    lowered = Lowered(tuple(lowering.rename(dispatch, named) for dispatch in dispatches),
+                      (node.name,) * len(dispatches),
+                      {info.name: info.name for info in named.values()}, {})  # fmt: skip
     try:
         adapted = storage.adapt(tune(lowered, info) if tune else lowered, info)
         limits.check(adapted.dispatches, info)

@@ -16,7 +16,8 @@ from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "written_bytes"]
+__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "with_exact_division",
+           "written_bytes"]  # fmt: skip
 
 
 # (axis, name of the int32[1] with the true size along the axis)
@@ -91,9 +92,7 @@ def lower(graph: Graph) -> Lowered:
                 name = outputs[number].name
                 trims[name] = (*trims.get(name, ()), (axis, renamed[id(count)].name))
         for dispatch in needed(result, used.keys()):
-            reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
-            meaning = _rename_meaning(dispatch.pointwise, renamed)
-            dispatches.append(replace(dispatch, reads=reads, writes=writes, pointwise=meaning))
+            dispatches.append(rename(dispatch, renamed))
             nodes.append(node.name)
     constants = {name: info for name, info in infos.items() if info.constant is not None}
     return Lowered(tuple(dispatches), tuple(nodes), roots, constants, trims)
@@ -151,6 +150,13 @@ def _exact(dispatch: Dispatch) -> Dispatch:
         pointwise=replace(work, formulas=(replace(work.formulas[0], text=exact),)),
         defines=tuple((n, exact if v == plain else v) for n, v in dispatch.defines),
     )
+
+
+def rename(dispatch: Dispatch, renamed: dict[int, TensorInfo]) -> Dispatch:
+    """Return a dispatch of other tensors; `renamed` has the new ones by the ids of the old."""
+    reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
+    meaning = _rename_meaning(dispatch.pointwise, renamed)
+    return replace(dispatch, reads=reads, writes=writes, pointwise=meaning)
 
 
 def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:

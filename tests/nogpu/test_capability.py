@@ -1,0 +1,47 @@
+"""A device that can run a node has a kernel for each of its dispatches."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from fake_device import fake_device
+from onnx import helper
+from planned import plan_graph
+from small_models import model, value
+
+from vklab import settings
+from vklab.graph import onnx_import, shapes
+from vklab.plan import capability
+from vklab.plan.tuning import tune
+
+INFO = fake_device(features=frozenset({"shaderInt64"}))
+NODE = helper.make_node
+ROWS = dict.fromkeys("qkv", (1, 2, 5, 8))
+# Nodes of several dispatches, and the shapes of their inputs.
+CASES = {
+    "two outputs": (NODE("MaxPool", ["x"], ["y", "z"], kernel_shape=[3, 3]), {"x": (1, 2, 7, 7)}),
+    "parts of an output": (NODE("Concat", ["x", "z"], ["y"], axis=0), {"x": (2, 3), "z": (4, 3)}),
+    "scratch": (NODE("Attention", list("qkv"), ["y", "", "", "weights"]), ROWS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_device_is_asked_for_every_kernel_of_a_node(name):
+    node, inputs = CASES[name]
+    values = [value(each, shape) for each, shape in inputs.items()]
+    outputs = [each for each in node.output if each]
+    graph = onnx_import.load_graph(model([node], values, outputs, opset=24))
+    graph = shapes.infer(graph)
+    with settings.settings(DISABLE_FUSION=True):
+        planned = [dispatch.variant for dispatch in plan_graph(graph, INFO).dispatches]
+
+    def refusal(missing=None):
+        asked.clear()
+        return capability.refusal(graph, graph.nodes[0], INFO, lambda dispatch: asked.append(
+            dispatch.variant) or "missing" * (dispatch.variant == missing), tune.adapt)  # fmt: skip
+
+    asked = []
+    assert len(planned) > 1 and refusal() == ""
+    assert Counter(asked) == Counter(planned)
+    assert all(refusal(variant).endswith("missing") for variant in planned)
