@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 from child import python
 from small_models import relu
@@ -154,3 +155,12 @@ for _ in range(3):
         continue
     raise SystemExit("a binding went on without its device")
 """, device_index)  # fmt: skip
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_run_ahead_waits_for_the_one_before_on_the_device(device_index, ahead):
+    x = np.ones((3, 5), np.float32)
+    with vklab.load(relu((3, 5)), device_index) as session, session.bind(x, ahead=ahead) as bound:
+        bound.run()
+        first = bound._home.recording().chunk.barriers[0]
+    assert (first.before == 0) == ahead

@@ -117,18 +117,6 @@ def test_the_host_sees_all_writes_once_the_event_is_set(polled, device_index, mo
     assert not scope & api.constant("VK_PIPELINE_STAGE_HOST_BIT")
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_run_ahead_waits_for_the_one_before_without_events(device_index, monkeypatch, ahead):
-    opened = vklab.runtime.open_devices.open_device(device_index)
-    with settings.settings(DISABLE_EVENTS=True), vklab.load(relu((3, 5)), device_index) as session:
-        names = "vkCmdDispatch", "vkCmdPipelineBarrier"
-        calls = noted(monkeypatch, opened.device, *names)
-        with session.bind(random_array((3, 5)), ahead=ahead) as bound:
-            bound.run()
-    first = [name for name, _ in calls][0]
-    assert (first == "vkCmdPipelineBarrier") == ahead
-
-
 def test_a_run_that_outlasts_polling_signals_its_own_fence_from_then_on(
     polled, device_index, monkeypatch
 ):

@@ -12,11 +12,13 @@ from typing import Any
 
 from vklab import settings
 from vklab.plan import plan as plans
+from vklab.plan.barriers import Barrier
 from vklab.plan.chunk import Chunk
 from vklab.runtime import kernels
 from vklab.runtime.plan_cache import Entry, PlanCache, describe
+from vklab.runtime.program import EVERYWHERE
 
-__all__ = ["lowered", "planned", "refusal"]
+__all__ = ["in_turn", "lowered", "planned", "refusal"]
 
 
 def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
@@ -92,3 +94,14 @@ def lowered(root: PlanCache, entry: Entry, unseen: Collection[str]) -> Chunk:
     with settings.settings(**options.switches), executor.compiling():
         facts = replace(executor.facts(), kernel_refusal=missing)
         return plans.lower_rewritten(chunk, state.opened.info, facts, unseen)
+
+
+def in_turn(chunk: Chunk, follows: bool) -> Chunk:
+    """Return a chunk that waits for the run before it, which writes the same memory.
+
+    Args:
+        chunk: the chunk.
+        follows: whether runs are submitted ahead, and their recordings wait in no other way.
+    """
+    first = (Barrier(0, EVERYWHERE, EVERYWHERE),) if follows else ()
+    return replace(chunk, barriers=(*first, *chunk.barriers))

@@ -16,7 +16,6 @@ import numpy as np
 
 from vklab.errors import ModelError, VklabError
 from vklab.plan import memory, storage
-from vklab.plan.barriers import Barrier
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import INPUTS, Slot
 from vklab.runtime import upload
@@ -26,7 +25,7 @@ from vklab.runtime.bound.tensors import DeviceTensor
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
 from vklab.runtime.plan_cache import Entry, PlanCache
-from vklab.runtime.program import EVERYWHERE, Program
+from vklab.runtime.program import Program
 
 __all__ = ["BoundPrograms"]
 
@@ -86,14 +85,11 @@ class BoundPrograms:
         self._homes = {tensor.home for tensor in self._given.values()}
         self._settled: dict[int, Program] = {}  # by turn, where no given tensor ever moves
         self._require_kept()
-        doubled = {outputs[name].arena for name in self._swapped.values()}
-        if ahead and not sharing:
-            doubled |= {outputs[n].arena for n in outputs if n not in self.kept.values()}
+        moved = outputs.keys() - self.kept.values() if ahead and not sharing else ()
+        doubled = {outputs[name].arena for name in (*self._swapped.values(), *moved)}
         self._has_turns = bool(doubled)
-        self._chunk = self._slim({*self._given, *self._swapped})
-        if ahead and not (sharing or states or given):  # the run before may write the same memory
-            first = Barrier(0, EVERYWHERE, EVERYWHERE)
-            self._chunk = replace(self._chunk, barriers=(first, *self._chunk.barriers))
+        follows = ahead and not (sharing or states or given)
+        self._chunk = planning.in_turn(self._slim({*self._given, *self._swapped}), follows)
         # What the host writes into a small state is read where it is.
         sizes = ((name, inputs[name].size_bytes) for name in self._swapped if not sharing)
         self._first = memory.pack(((n, s) for n, s in sizes if s <= SMALL_BYTES), FIRST, 1 << 62)
