@@ -95,13 +95,15 @@ def test_bf16x3_keeps_infinities_nan_and_large_numbers(device, needs):
 @pytest.mark.parametrize("tile", tiles.HALF_SUMS, ids=lambda tile: str(tile.shape))
 def test_sums_in_half_stay_within_their_error(device, needs, tile):
     needs(precision.HALF_SUMS)
+    info = open_devices.open_device(device).info
+    one = precision.matrix(info, precision.HALF_SUMS)
+    if not matrix_products.suits(tile, matrix_products.Units(one, (tile,), sum_bytes=2), info):
+        pytest.skip("the tile does not suit this device")
     text = "matrix product {}x{}x{} by {}x{}".format(*tile.shape)
     for sizes, relu in (((150, 200, 140), True), ((33, 39, 47), False), ((64, 512, 128), False)):
         proto, fed, exact = model(*sizes, relu, dtype=np.float16)
         y, kernels = chosen(proto, fed, device, "half-sums", VARIANT=text)
-        if "matmul_cooperative" not in kernels:
-            pytest.skip("the tile does not suit this device")
-        assert error(y, exact) < HALF_SUMS
+        assert "matmul_cooperative" in kernels and error(y, exact) < HALF_SUMS
 
 
 def test_sums_in_half_overflow_to_infinity(device, needs):

@@ -119,10 +119,11 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     if not chains:
         return None
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for name, (colour, marker, _) in _style(list(chains)).items():
+    for name, (colour, marker, hatch) in _style(list(chains)).items():
         points = dict(sorted(chains[name].items()))
         slope = markdown.slope_us(points)
-        axes.plot(list(points), list(points.values()), color=colour, marker=marker, linewidth=1.3,
+        axes.plot(list(points), list(points.values()), "--" if hatch else "-", color=colour,
+                  marker=marker, markerfacecolor="white" if hatch else colour, linewidth=1.3,
                   label=f"{name}: {slope:.3g} us a node")  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -130,7 +131,7 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     axes.set_ylabel("median time of a run in us")
     axes.set_title(f"Cost of a node, {title}", fontsize=10)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
 

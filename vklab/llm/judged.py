@@ -116,9 +116,11 @@ class Cached(Judged):
         how: the cache's format and the devices.
     """
 
+    every_logit = True  # of a prompt, not of its last token alone
+
     def __init__(self, file: GgufFile, context: int, how: Reading) -> None:
         self.context = context
-        self._session = self._decoder = how.decoder(file, context, every_logit=True)
+        self._session = self._decoder = how.decoder(file, context, every_logit=self.every_logit)
 
     def logits(self, row: np.ndarray) -> np.ndarray:
         """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
@@ -128,17 +130,9 @@ class Cached(Judged):
 
 
 class Stepped(Cached):
-    """A loaded model that reads the second half of a chunk token by token, as a chat generates.
+    """A loaded model that reads the second half of a chunk token by token, as a chat generates."""
 
-    Args:
-        file: the model.
-        context: the tokens of a chunk.
-        how: the cache's format and the devices.
-    """
-
-    def __init__(self, file: GgufFile, context: int, how: Reading) -> None:
-        self.context = context
-        self._session = self._decoder = how.decoder(file, context, every_logit=False)
+    every_logit = False
 
     def logits(self, row: np.ndarray) -> np.ndarray:
         """Return float32 [judged tokens, vocabulary]: the last token predicts none of the chunk."""
