@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import child
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from vklab.cli import jupyter
@@ -61,7 +62,8 @@ def jupyterlab(folder: Path, runtime: Path) -> Iterator[str]:
     """Serve a folder; yield the address."""
     jupyter._quiet(runtime)
     variables = {**os.environ, "JUPYTER_TOKEN": TOKEN, "JUPYTER_RUNTIME_DIR": str(runtime),
-                 "JUPYTER_CONFIG_DIR": str(runtime), "PYTHONPATH": str(ROOT)}  # fmt: skip
+                 "JUPYTER_CONFIG_DIR": str(runtime),
+                 "PYTHONPATH": child.search_path(ROOT)}  # fmt: skip
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
                "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", "--expose-app-in-browser",
                f"--ServerApp.root_dir={folder}"]  # fmt: skip

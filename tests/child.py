@@ -45,6 +45,10 @@ def run(code: str, *arguments: object, **environment: str) -> subprocess.Complet
 
 def env(**changes: str) -> dict[str, str]:
     """Return an environment in which vklab and the helpers of the tests can be imported."""
+    return {**os.environ, "PYTHONPATH": search_path(ROOT, ROOT / "tests"), **changes}
+
+
+def search_path(*folders: object) -> str:
+    """Return PYTHONPATH of a child: some folders, then those of this process."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, inherited)])
-    return {**os.environ, "PYTHONPATH": path, **changes}
+    return os.pathsep.join([*map(str, folders), *filter(None, inherited)])

@@ -24,6 +24,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+import child
 from stand_ins import loaded_python
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,8 +60,7 @@ def running(folder: Path, variable: str = loaded_python.PLAIN) -> Iterator[None]
         yield
         return
     address = str(folder / "python")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": BACKEND}
+    environment = {**child.env(), "MPLBACKEND": BACKEND}
     server = subprocess.Popen([sys.executable, __file__, address, variable], cwd=ROOT,
                               env=environment,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
@@ -78,7 +78,8 @@ def serve(address: str, variable: str) -> None:
     """Answer each connection in a fork, until the input of this process ends."""
     base = [entry for entry in sys.path[1:] if entry not in _listed(os.environ)]
     for name in LOADED[variable]:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # the collector writes to what forks share
     with socket.socket(socket.AF_UNIX) as listener:

@@ -20,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from child import search_path
+
 ROOT = Path(__file__).resolve().parents[1]
 # Each way and the switches that leave no better one.
 RING = {"DISABLE_DMA_BUF": "1", "DISABLE_DIRECT_IO": "1"}
@@ -69,8 +71,7 @@ def ask(task: list[Any], switches: dict[str, str], deadline: float) -> list[dict
     if left < 3:
         return [{"left out": "no time is left"}]
     changes = {f"VKLAB_{key}": value for key, value in switches.items()}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, **changes, "PYTHONPATH": path, "VKLAB_DISABLE_FUSION": "1",
+    env = {**os.environ, **changes, "PYTHONPATH": search_path(ROOT), "VKLAB_DISABLE_FUSION": "1",
            "VKLAB_TIMEOUT": "20"}  # fmt: skip
     command = [sys.executable, __file__, "--child", json.dumps(task)]
     try:

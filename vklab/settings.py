@@ -110,7 +110,7 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_STEP_ATTENTION", False, "compute one step's attention as that of many"),
     ("DISABLE_COUNTED_PARTS", False, "add up parts in a dispatch, not in the last workgroup"),
     ("DISABLE_VARIANTS", False, "use the kernels that run on every device"),
-    ("PRECISION", "", "of products: bf16x3 (float32 models), half-sums (float16 ones)"),
+    ("PRECISION", "", "of products: bf16x3, half-sums; of rows times blocks: int8, exact"),
     ("VARIANT", "", "kernel of all products that allow it, as `vklab tune` names them"),
 )  # fmt: skip
 SETTINGS = {row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)

@@ -200,6 +200,8 @@ class Dispatch:
             epilogue can be fused.
         loads: whether the kernel reads each element of x only at its row-major index, so that a
             prologue can be fused.
+        rounds: whether the model lets a kernel round the rows of A below their dtype, to int8 with
+            a scale for 32 of them, or to halves.
         measured: class of products whose measurement chose the kernel; "" if none was used.
     """
 
@@ -220,6 +222,7 @@ class Dispatch:
     in_place: tuple[str, ...] = ()
     stores: bool = False
     loads: bool = False
+    rounds: bool = False
     measured: str = ""
 
     @property

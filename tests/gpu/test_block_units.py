@@ -172,7 +172,7 @@ def test_many_rows_are_multiplied_as_halves(name, count, device, monkeypatch):
     assert (abs(found - used[0] @ used[1].T) <= bound + 1e-6).all()
 
 
-def nbits_graph(count, elements, bits, block, zero, bias):
+def nbits_graph(count, elements, bits, block, zero, bias, level=None):
     """Return a graph of MatMulNBits with random weights, and the weights."""
     rng = np.random.default_rng([bits, block, zero, bias])
     per_byte, groups = 8 // bits, elements // block
@@ -195,7 +195,8 @@ def nbits_graph(count, elements, bits, block, zero, bias):
     names = ("x", "b", "s", "z" if zero else "", "", "c" if bias else "")
     names = names if bias else names[: 4 if zero else 3]
     node = Node("n", "MatMulNBits", names, ("y",), {
-        "K": elements, "N": count, "block_size": block, "bits": bits}, "com.microsoft")  # fmt: skip
+        "K": elements, "N": count, "block_size": block, "bits": bits,
+        **({} if level is None else {"accuracy_level": level})}, "com.microsoft")  # fmt: skip
     x = rows((3, elements))
     given = TensorInfo("x", "float32", x.shape)
     infos = {"x": given, **constants}
@@ -212,14 +213,28 @@ def test_products_of_bits_use_the_same_kernel(kind, device):
     """The kind is bits, block size, kind of zero points, and whether there is a bias."""
     if "shaderInt8" not in open_devices.open_device(device).info.features:
         pytest.skip("the driver has no bytes")
-    graph, x, weights, added = nbits_graph(13, 192, *kind)
+    graph, x, weights, added = nbits_graph(13, 192, *kind, level=4)
     found, kernels = run(graph, device, x)
     assert kernels == ["matvec_units"]
     check(found - added, x, weights, False)
-    with settings.settings(DISABLE_INTEGER_DOT=True):
-        exact, kernels = run(graph, device, x)
+    for switches in ({"DISABLE_INTEGER_DOT": True}, {"PRECISION": "exact"}):
+        with settings.settings(**switches):
+            exact, kernels = run(graph, device, x)
+        assert kernels == ["matmul_nbits"]
+        check(exact - added, x, weights, True)
+
+
+@pytest.mark.parametrize("level", [None, 0, 1, 2, 3])
+def test_rows_times_bits_are_rounded_only_where_the_model_permits_it(level, device):
+    graph, x, weights, added = nbits_graph(13, 192, 4, 32, 1, 1, level)
+    exact, kernels = run(graph, device, x)
     assert kernels == ["matmul_nbits"]
     check(exact - added, x, weights, True)
+    with settings.settings(PRECISION="int8"):
+        found, kernels = run(graph, device, x)
+    has_bytes = "shaderInt8" in open_devices.open_device(device).info.features
+    assert kernels == ["matvec_units" if has_bytes else "matmul_nbits"]
+    check(found - added, x, weights, not has_bytes)
 
 
 @pytest.mark.parametrize("sizes", seeds((64, 1, 2, 2), (32, 2, 1, 4), (128, 1, 4, 1),

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import child
 import exported_models
 import numpy as np
 import onnx
@@ -105,6 +106,14 @@ def test_a_wrong_input_is_one_message(capsys, tmp_path, device_index, array, wor
     assert words in captured.err and not captured.out and "Traceback" not in captured.err
 
 
+def broken(text):
+    """Return the text of a kernel whose results are one per cent too large."""
+    text, whole = re.subn(r"\bSTORE\((.*?), (.*)\);", r"STORE(\1, 1.01 * (\2));", text)
+    text, parts = re.subn(r"(?m)^(?!\s*(?://|#)).*?\bY_STORE\(", r"\g<0>1.01 * ", text)
+    assert whole + parts, "the kernel stores its results in another way: break it there"
+    return text
+
+
 def test_breaking_any_one_kernel_ends_with_1(capsys, tmp_path, device_index):
     with vklab.load(DIGITS, device=device_index) as session:
         session.run(np.zeros((1, 1, 28, 28), np.float32))
@@ -113,11 +122,7 @@ def test_breaking_any_one_kernel_ends_with_1(capsys, tmp_path, device_index):
         folder = tmp_path / kernel
         shutil.copytree(ROOT / "shaders", folder)
         path = folder / f"ops/{kernel}.slang"
-        # One per cent too much, wherever the kernel writes a result.
-        broken, count = re.subn(r"STORE\((.*?), (.*)\);", r"STORE(\1, 1.01 * (\2));",
-                                path.read_text())  # fmt: skip
-        assert count, f"{kernel}.slang was rewritten: break it another way"
-        path.write_text(broken)
+        path.write_text(broken(path.read_text()))
         found = facts(capsys, "run", DIGITS, "--check", "--repeat", "1", *on(device_index),
                       "--set", f"SHADERS={folder}", code=1)  # fmt: skip
         assert not found["check"]["passed"], kernel
@@ -148,7 +153,7 @@ def test_plan(capsys, tmp_path, device_index):
     assert cli.main(["plan", DIGITS, *on(device_index)]) == 0
     shown = capsys.readouterr().out
     assert "batch=1" in shown and "conv1" in shown and "lower bound" in shown
-    assert "conv + relu" in shown and "without aliasing" in shown
+    assert re.search(r"conv\w* \+ relu|conv_pool", shown) and "without aliasing" in shown
 
 
 def test_a_planned_table_fits_and_a_kernel_is_shown(capsys, tmp_path, device_index, monkeypatch):
@@ -216,7 +221,9 @@ def test_the_digits_are_classified(capsys, device_index, monkeypatch):
 
 def environment(root: Path = ROOT) -> dict[str, str]:
     """Return the variables of a child that runs the vklab of a folder."""
-    return {**os.environ, "PYTHONPATH": str(root), "VKLAB_NO_BOOTSTRAP": "1"}
+    path = child.search_path(root).split(os.pathsep)
+    user = [folder for folder in path if Path(folder).name != "stand_ins"]  # of the tests
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(user), "VKLAB_NO_BOOTSTRAP": "1"}
 
 
 @pytest.mark.full
@@ -258,6 +265,7 @@ def answer_of(url: str) -> int:
 @pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="ends the server with a POSIX signal")
 def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
+    pytest.importorskip("jupyterlab", reason="the extra 'labs' is not installed")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = subprocess.Popen(

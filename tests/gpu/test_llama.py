@@ -62,8 +62,18 @@ def test_gpt2_is_that_of_float64(device):
 
 
 def check(file, expected, device):
-    """Demand a model's logits, of all tokens at once and of a few at a time."""
+    """Demand a model's logits, of all tokens at once and of a few at a time.
+
+    Where the device rounds rows as the file permits, the logits without it are held, too.
+    """
     graph = model_graph(file, every_logit=True)
+    if not hold(graph, expected, device):
+        with settings.settings(PRECISION="exact"):
+            assert hold(graph, expected, device)
+
+
+def hold(graph, expected, device):
+    """Demand logits near the expected ones, and tell whether no row is rounded."""
     with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
         at_once, _ = run(session, empty_cache(graph), TOKENS, 0)
         cache, parts, start = empty_cache(graph), [], 0
@@ -71,8 +81,20 @@ def check(file, expected, device):
             logits, cache = run(session, cache, TOKENS[start : start + size], start)
             parts.append(logits)
             start += size
+        is_exact, bound = nearness(session)
     for found in (at_once, np.concatenate(parts)):
-        assert abs(found - expected).max() < 1e-5 * abs(expected).max()
+        assert abs(found - expected).max() < bound * abs(expected).max()
+    return is_exact
+
+
+def nearness(session):
+    """Return whether a session's last plan rounds no row, and the bound of its logits.
+
+    A code of int8 is off by 1/254 of the largest of its group at most: 0.5 % of the largest logit
+    was measured here.
+    """
+    is_exact = not any(each.kernel == "matvec_units" for each in session.plan.dispatches)
+    return is_exact, 1e-5 if is_exact else 0.015
 
 
 def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
@@ -85,11 +107,12 @@ def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
         found, _ = run(session, empty_cache(graph), TOKENS, 0)
         weights = sum(chunk.memory.weights_bytes for chunk in session.plan.chunks)
         kernels = {dispatch.kernel for dispatch in session.plan.dispatches}
+        _, bound = nearness(session)
     expected = llama_models.logits(made, TOKENS)[-1:]
-    assert abs(found - expected).max() < 1e-5 * abs(expected).max()
+    assert abs(found - expected).max() < bound * abs(expected).max()
     tables = 2 * 16 * 8 * 4  # cosines and sines of 16 positions, 8 pairs each
     assert file.size_bytes + tables <= weights < file.size_bytes + tables + 1024
-    assert {"matvec_blocks", "gather_blocks"} <= kernels
+    assert "gather_blocks" in kernels and kernels & {"matvec_blocks", "matvec_units"}
 
 
 def test_loading_copies_no_weights_on_the_host(tmp_path, device):

@@ -1,4 +1,7 @@
-"""Products and gathers that read weights in GGUF's blocks, held to the values on the host."""
+"""Products and gathers that read weights in GGUF's blocks, held to the values on the host.
+
+No row is rounded here; `test_block_units` and `test_prompt_halves` hold those that are.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,12 @@ from vklab.types import TensorInfo
 
 FORMAT = pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(
     FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"})))  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def exact():
+    with settings.settings(PRECISION="exact"):
+        yield
 
 
 def run(graph, device, x=None):

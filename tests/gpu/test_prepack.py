@@ -80,7 +80,8 @@ def test_packed_convolutions(device, as_gpu, case):
 def test_packed_convolutions_in_float16(device, as_gpu, case):
     x, w, _, kernel = CONVOLUTIONS[case]
     fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
-    y, plan, expected = run(convolution(x, w), fed, device, dtype="float16")
+    with settings.settings(DISABLE_PASSES="matrix_conv,registers"):  # which halves take if they can
+        y, plan, expected = run(convolution(x, w), fed, device, dtype="float16")
     (one,) = tiled(plan)
     assert one.kernel == kernel
     assert dict(one.reads)["w_buffer"].dtype in ("float16", "float32")  # as the device stores it

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import architecture_page
+import child
 import folder_rules
 import pytest
 import reading_path
@@ -21,7 +22,7 @@ PRESENT = [folder for folder in folder_rules.OPTIONAL if (ROOT / "vklab" / folde
 
 def run(root: Path, device: int, *command: str, **environment: str) -> dict:
     """Run a command in a copy, on one device; return the JSON object that it prints."""
-    path = os.pathsep.join([str(root), STAND_INS])  # the stand-ins keep the compiler loaded
+    path = child.search_path(root, STAND_INS)  # the stand-ins keep the compiler loaded
     variables = {**os.environ, "VKLAB_DEVICE": str(device), "PYTHONPATH": path, **environment}
     done = subprocess.run([sys.executable, *(command or (reading_path.__file__,))], cwd=root,
                           env=variables, capture_output=True, text=True, timeout=900)  # fmt: skip

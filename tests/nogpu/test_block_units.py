@@ -65,9 +65,10 @@ def test_devices_that_cannot_keep_the_kernel(changes, kernel):
     assert chosen(product(), info)[0][0] == kernel
 
 
-@pytest.mark.parametrize("switch", ["DISABLE_INTEGER_DOT", "DISABLE_VARIANTS"])
-def test_both_switches_keep_float32(switch):
-    with settings.settings(**{switch: True}):
+@pytest.mark.parametrize("switches", [{"DISABLE_INTEGER_DOT": True}, {"DISABLE_VARIANTS": True},
+                                      {"PRECISION": "exact"}], ids=str)
+def test_three_switches_keep_float32(switches):
+    with settings.settings(**switches):
         assert chosen(product())[0][0] == "matvec_blocks"
 
 
@@ -88,6 +89,12 @@ def test_many_rows_are_halves_for_matrix_units():
                                                                       "matmul_cooperative"]
     assert [k for k, _ in chosen(product(64, "BF16", 512, 96, "float16"))][:2] == [
         "gather_blocks", "matmul_cooperative"]  # fmt: skip
+
+
+def test_exact_products_of_many_rows_are_no_halves():
+    with settings.settings(PRECISION="exact"):
+        assert chosen(product(64, "Q4_K", 512, 96))[0][0] == "matmul_blocks"
+        assert chosen(product(64, "F16", 512, 96))[0][0] == "matmul_blocks"
 
 
 @pytest.mark.parametrize("given", [(15, "Q4_K", 512), (64, "F16", 36), (64, "F32", 36)])

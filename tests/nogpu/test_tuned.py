@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import child
 import planned
 import pytest
 from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
@@ -163,7 +164,7 @@ for turn in range(60):
 
 def test_two_processes_that_write_lose_nothing(cache):
     folder = Path(__file__).parent
-    path = os.pathsep.join([str(folder.parent), str(folder.parents[1])])
+    path = child.search_path(folder.parent, folder.parents[1])
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, size], stderr=subprocess.PIPE,
                                 env={**os.environ, "PYTHONPATH": path}, text=True)
                for size in ("64", "128")]  # fmt: skip

@@ -87,9 +87,10 @@ DType = Annotated[
 ]  # fmt: skip
 Precision = Annotated[
     str | None,
-    typer.Option("--precision", metavar="bf16x3|half-sums",
-                 help="Products of float32 as three of bfloat16, or sums of float16 in float16. "
-                 "Faster on matrix units, less exact. Default: the exact products.",
+    typer.Option("--precision", metavar="bf16x3|half-sums|int8|exact",
+                 help="Products of float32 as three of bfloat16, or sums of float16 in float16: "
+                 "faster on matrix units, less exact. int8 and exact: rows times weights in blocks "
+                 "may, or may not, be rounded. Default: as the model permits.",
                  show_default=False),
 ]  # fmt: skip
 

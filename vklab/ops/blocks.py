@@ -77,7 +77,7 @@ def words(data: np.ndarray) -> np.ndarray:
 
 @operator("MatMulBlocks", domain="vklab")
 def matmul_blocks(A: TensorInfo, B: TensorInfo, *, block_type: str, N: int, K: int) -> Result:
-    """Multiply A [..., K] by the transpose of N x K weights in blocks, few rows or many."""
+    """Multiply A [..., K] by the transpose of N x K weights in blocks; A may be rounded."""
     require(FLOATS, A)
     weights, rows = _weights(B, block_type, N, K), math.prod(A.dims[:-1])
     if not A.rank or A.dims[-1] != K:
@@ -91,7 +91,7 @@ def matmul_blocks(A: TensorInfo, B: TensorInfo, *, block_type: str, N: int, K: i
         "matvec_blocks" if is_few else "matmul_blocks", (("a_buffer", A), ("b_buffer", B)),
         (("y_buffer", result),), groups, (("m", rows), ("n", N), ("k", K)),
         (*weights, *type_defines("T", A.dtype)[:2], *type_defines("Y", A.dtype)[::2]), few,
-        flops=2 * rows * N * K, stores=True,
+        flops=2 * rows * N * K, stores=True, rounds=True,
         iterations=steps // lanes + 8 * MOST_ROWS if is_few else 2 * K + 2 * TILE,
     ),) if rows else ())  # fmt: skip
 

@@ -113,7 +113,6 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Result:
     """Multiply by 2, 4 or 8-bit weights, scaled per block. Source: ONNX Runtime's MatMulNBits-1."""
-    del accuracy_level  # permits less accurate products; sums here are float32
     if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
         raise UnsupportedOperatorError(f"g_idx {g_idx}, {weight_prepacked=}, {bits=}: kernels take "
                                        "no g_idx, no prepacked weights; 2, 4 or 8 bits")
@@ -150,4 +149,5 @@ def matmul_nbits(
         flops=2 * rows * N * K,
         iterations=K,
         stores=True,
+        rounds=accuracy_level == 4,  # which permits int8 for A
     ),))  # fmt: skip

@@ -1,7 +1,7 @@
 """Choose the kernels of a GPU for a few rows times weights in blocks, and what they take along.
 
 The weights of a unit are multiplied by int8 activations, rounded once for each row: an error of at
-most 1/254 of the largest of 32 activations in each. DISABLE_INTEGER_DOT keeps float32 for them.
+most 1/254 of the largest of 32 activations in each. Only a product that permits it is rounded so.
 Weights as floats keep float32. Visited by lab 19.
 """
 
@@ -15,8 +15,8 @@ from vklab.ops import registry
 from vklab.plan import storage
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "Sizes", "gated", "gates_halves", "has_matrices", "multiplies_halves",
-           "normed", "of", "shared", "sized", "steps", "unit"]  # fmt: skip
+__all__ = ["KERNELS", "Sizes", "gated", "gates_halves", "has_matrices", "may_round",
+           "multiplies_halves", "normed", "of", "shared", "sized", "steps", "unit"]  # fmt: skip
 
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
@@ -74,6 +74,8 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     name = f"N{defines['BITS']}" if nbits else defines["DEQUANTIZE"].removeprefix("dequantize_")
     k, lanes = push["k"], info.subgroup_size
     rows = _rows(push["m"], k, name in FLOATS, info)
+    if name not in FLOATS and not may_round(dispatch):
+        return None
     whole = k % unit(name) == 0 and info.limit("minSubgroupSize") == lanes
     fits = MODEST.workgroup % lanes == 0 and info.subgroup_operations >= OPERATIONS
     if not rows or not whole or not fits:
@@ -92,9 +94,21 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     return sized(made, MODEST)
 
 
+def may_round(dispatch: Dispatch) -> bool:
+    """Tell whether a kernel may round the rows of A below their dtype.
+
+    The model decides: a GGUF file permits it, as llama.cpp does, MatMulNBits at accuracy_level 4.
+    PRECISION=exact forbids it for all, PRECISION=int8 permits it for all.
+    """
+    precision = settings.get("PRECISION")
+    return precision == "int8" or (dispatch.rounds and precision != "exact")
+
+
 def multiplies_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
     """Tell whether matrix units multiply a product's rows as halves, or as float32 if B has it."""
     if dispatch.kernel != "matmul_blocks" or settings.get("DISABLE_VARIANTS"):
+        return False
+    if not may_round(dispatch):
         return False
     push = dict[str, Any](dispatch.push)
     m, n, k = push["m"], push["n"], push["k"]

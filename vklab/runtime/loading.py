@@ -52,6 +52,7 @@ def load(
             float32. A device without float16 storage uses 32 bits: same results, no memory saved.
         precision: "bf16x3" to compute products of float32 as three products of bfloat16 each, or
             "half-sums" to sum products of float16 in float16: faster on matrix units, less exact.
+            "int8" and "exact" let, and do not let, rows times weights in blocks be rounded.
         upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
             a name): memory for all shapes up to these bounds is reserved once.
         outputs: the outputs to compute; nodes that only others need are dropped. Default: all.

@@ -1,7 +1,7 @@
 """Choose matrix units for attention of many steps over a cache of float16 or int8.
 
-Queries are rounded to halves there, as the keys in the cache are. DISABLE_PASSES=matrix_cache keeps
-the kernel for any device. Visited by lab 19.
+Queries are rounded to halves there, as the keys in the cache are. DISABLE_PASSES=matrix_cache and
+PRECISION=exact keep the kernel for any device. Visited by lab 19.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def choose(
     Source: Dao et al. 2022, "FlashAttention"
     """
     if dispatch.kernel != "cache_attention" or one is None or not layout or (
-        "matrix_cache" in settings.names("DISABLE_PASSES")
+        "matrix_cache" in settings.names("DISABLE_PASSES") or settings.get("PRECISION") == "exact"
     ):
         return None
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)

@@ -1,7 +1,7 @@
 """Decide in which precision products are computed: the argument `precision` of `load`.
 
 Without it products of float32 are exact to float32, and those of float16 and bfloat16 have sums in
-float32. Visited by lab 08b.
+float32; rows are rounded below their dtype where the model permits it. Visited by lab 08b.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ HALF_SUMS: Kinds = ("float16", "float16", "float16", "float16")
 SPLIT: Kinds = ("bfloat16", "bfloat16", "float32", "float32")
 # A float32 is the sum of two bfloat16 up to 2^-16 of it: a product takes three of theirs.
 CHOICES = {"bf16x3": SPLIT, "half-sums": HALF_SUMS}
+# Permission and prohibition to round rows that are multiplied by weights in blocks, which no
+# device has to offer: `block_units.may_round`.
+ROWS = ("int8", "exact")
 NAMES = {"bf16x3": "bfloat16 with sums in float32", "half-sums": "float16 with sums in float16"}
 # The vendor, invocations of a subgroup and side of a matrix for which it is known which elements
 # an invocation has.
@@ -30,25 +33,27 @@ NVIDIA, LANES, SIDE = 0x10DE, 32, 16
 
 
 def chosen() -> str:
-    """Return the precision of the switch PRECISION; SettingError for an unknown one."""
+    """Return the key of CHOICES in the switch PRECISION, "" for none; SettingError if unknown."""
     text = str(settings.get("PRECISION"))
-    if text not in ("", *CHOICES):
+    if text not in ("", *CHOICES, *ROWS):
         raise SettingError(f"precision {text!r} is unknown; leave it out for the dtype's own, or "
-                           f"choose {' or '.join(CHOICES)}")  # fmt: skip
-    return text
+                           f"choose {', '.join((*CHOICES, *ROWS))}")  # fmt: skip
+    return text if text in CHOICES else ""
 
 
 def check(precision: str, opened: Sequence[Any]) -> dict[str, str]:
-    """Return the switches for a precision, which every device must offer.
+    """Return the switches for a precision; every device must offer the matrices of CHOICES.
 
     Args:
-        precision: one of CHOICES.
+        precision: one of CHOICES or ROWS.
         opened: the open devices.
 
     Raises SettingError for an unknown precision, SetupError for a device without such matrices.
     """
     with settings.settings(PRECISION=precision):
-        kinds = CHOICES[chosen()]
+        kinds = CHOICES.get(chosen())
+    if kinds is None:
+        return {"PRECISION": precision}
     for info in (each.info for each in opened):
         if matrix(info, kinds) is None:
             known = {f"{m.a} with sums in {m.result}" for m in info.cooperative_matrices}
@@ -58,6 +63,7 @@ def check(precision: str, opened: Sequence[Any]) -> dict[str, str]:
                 "leave precision out: products are then computed in the dtype's own precision",
             )
     return {"PRECISION": precision}
+
 
 
 def matrix(info: DeviceInfo, kinds: Kinds) -> CooperativeMatrix | None:
