@@ -31,6 +31,7 @@ def new_session():
         return new.run(X)["y"].tolist(), new.submit(X).result()["y"].tolist()
 
 def forked(call):
+    sys.stdout.flush()  # or the child would print the parent's lines again
     child = os.fork()
     if child == 0:
         try:
