@@ -122,7 +122,7 @@ def test_a_device_without_the_matrices_refuses_a_precision_by_name(device, preci
 
 def test_an_unknown_precision_names_the_choices(device):
     proto, _, _ = model(5, 6, 7)
-    with pytest.raises(SettingError, match="choose bf16x3 or half-sums"):
+    with pytest.raises(SettingError, match="choose bf16x3, half-sums, int8, exact"):
         vklab.load(proto, device=device, precision="tf32")
 
 

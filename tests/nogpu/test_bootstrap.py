@@ -226,3 +226,10 @@ def test_a_crash_is_named(monkeypatch, capsys):
     monkeypatch.setattr(run_tests, "pytest_command", lambda *_: command)
     assert run_tests.main([]) == 1
     assert "CRASHED by signal 6" in capsys.readouterr().out
+
+
+def test_steps_read_the_names_of_folders_as_utf_8(monkeypatch):
+    code = "import sys; print(sys.getfilesystemencoding())"
+    monkeypatch.setenv("LC_ALL", "de_DE.ISO-8859-1")
+    told = steps.run_logged([sys.executable, "-I", "-c", code], limit_s=60)
+    assert told.output.split() == ["utf-8"]

@@ -80,7 +80,7 @@ def run_logged(
                 subprocess.Popen(
                     command, cwd=cwd, text=True, errors="replace", stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    env={**os.environ, "PYTHONUTF8": "1"},  # uv reads Python's paths as UTF-8
+                    env={**os.environ, "LC_ALL": "C.UTF-8"},  # uv reads Python's paths as UTF-8
                 )
             )  # fmt: skip
         except OSError as error:
