@@ -86,3 +86,9 @@ def test_any_table_fits_and_keeps_its_numbers(rows, width):
     joined = ["  ".join(cells).rstrip() for cells in laid]
     assert max(map(len, joined)) <= width
     assert all(any(number in line for line in joined) for _, number in texts)
+
+
+def test_a_narrow_column_is_whole_beside_a_very_wide_one(capsys, monkeypatch):
+    rows = [("queue families", "16 x compute graphics transfer; " * 9)]
+    shown = printed(capsys, monkeypatch, 80, "", ["property", "value"], rows)
+    assert "\nqueue families  16 x compute" in shown

@@ -109,8 +109,7 @@ def _show_all(infos: tuple[DeviceInfo, ...]) -> None:
 
 def _show_one(info: DeviceInfo) -> None:
     console.say()
-    console.table(f"device {info.index}", ("property", "value"), info.rows(),
-                  whole="property")
+    console.table(f"device {info.index}", ("property", "value"), info.rows())
     console.say()
     console.table("memory heaps", ("heap", "size", "free", "budget", "device-local"), [
         (number, draw.bytes_text(heap.size_bytes),

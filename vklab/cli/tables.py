@@ -78,11 +78,9 @@ def fit(
         return []
     widths = least
     while sum(widths) < room and widths != natural:
-        # The column that lacks the most gets the next character.
-        column = max(range(len(widths)), key=lambda n: natural[n] / widths[n] if widths[n] else 0)
-        if widths[column] >= natural[column]:
-            break
-        widths[column] += 1
+        # Shares are equal, so a narrow column is whole before a wide one takes more.
+        short = [n for n, wide in enumerate(widths) if wide < natural[n]]
+        widths[min(short, key=widths.__getitem__)] += 1
     return widths
 
 
