@@ -76,7 +76,7 @@ class ChatTemplate:
         """Return the text of a chat, as people read it.
 
         Args:
-            messages: each a mapping with `role` and `content`.
+            messages: each a mapping with `role`, `content`, and what else the template reads.
             add_generation_prompt: end with what begins an answer.
             variables: further variables of the template, as `enable_thinking=False`.
 
@@ -91,9 +91,9 @@ class ChatTemplate:
         """Return the tokens of a chat; the token that begins a text stands once, where it is used.
 
         Args:
-            messages: each a mapping with `role` and `content`.
+            messages: each a mapping with `role`, `content`, and what else the template reads.
             add_generation_prompt: end with what begins an answer.
-            variables: further variables of the template.
+            variables: further variables of the template, as `tools` and `documents`.
 
         Raises ModelError as `render` does.
         """

@@ -114,13 +114,18 @@ class _Text(str):
             lambda found: OTHER if found[1] and self._own[found.start()] != OTHER else found[0],
             plain,
         ))  # fmt: skip
-        pairs = list(zip(made, shown, strict=False))
-        if len(made) != len(shown) or any(other not in (one, OTHER) for one, other in pairs):
+        if len(made) != len(shown) or any(map(_differ, made, shown)):
             return made
-        return _Text(made, "".join([one if other == OTHER else OTHER for one, other in pairs]))
+        return _Text(made, "".join([
+            one if other == OTHER else OTHER for one, other in zip(made, shown, strict=True)
+        ]))  # fmt: skip
 
 
 EMPTY = _Text("")
+
+
+def _differ(one: str, other: str) -> bool:
+    return other not in (one, OTHER)
 
 
 def _own(text: str) -> _Text:
@@ -128,7 +133,7 @@ def _own(text: str) -> _Text:
 
 
 class _CodeGenerator(compiler.CodeGenerator):
-    """Writes the program of a template, in which every string is the template's own."""
+    """Generator of a template's program, in which every string is the template's own."""
 
     def visit_Const(self, node: nodes.Const, frame: compiler.Frame) -> None:
         """Write a constant of an expression."""
