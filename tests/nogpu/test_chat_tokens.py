@@ -212,3 +212,9 @@ def test_a_control_token_of_one_character_is_none_in_a_message():
     template = ChatTemplate(file_of({}), tokenizer, text="{{ messages[0].content }}\u2403")
     assert template.encode([{"role": "user", "content": "a\u2403"}]).count(1) == 1
     template.close()
+    pieces = sentencepiece()
+    number = pieces["tokenizer.ggml.tokens"].index("c")
+    pieces["tokenizer.ggml.token_type"][number] = 3
+    template = ChatTemplate(file_of({}), Tokenizer(file_of(pieces)), text=template.text[:-1] + "c")
+    assert template.encode([{"role": "user", "content": "ac"}]).count(number) == 1
+    template.close()

@@ -123,9 +123,9 @@ class Tokenizer:
         return [part if isinstance(part, int) else part[0] for part in parts]
 
     def _plain(self, text: str) -> int | None:
-        """Return the token of a piece of text; never a control token, but for one character."""
+        """Return the token of a piece of text; None if there is none, or a control token."""
         number = self.vocabulary.numbers.get(text)
-        return None if number in self._control and len(text) > 1 else number
+        return None if number in self._control else number
 
     def _pieces(self, text: str) -> list[int]:
         """Return the tokens of a text in SentencePiece."""
