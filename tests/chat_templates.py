@@ -144,7 +144,7 @@ def main(folder: str = "") -> None:
         except Exception as error:
             print(f"{name}: transformers fails: {error!r:.80}")
             continue
-        found = process.render(text, {**values, **TOKENS})
+        found = process.render(text, {**values, **TOKENS}).text
         if not wanted == found == EXPECTED.get(name, wanted):
             print(f"{name} differs: {wanted!r:.80}")
         count += 1

@@ -58,6 +58,19 @@ def test_control_tokens_are_read_only_on_demand():
     assert tokenizer.decode(found, special=True) == text
 
 
+@pytest.mark.parametrize("metadata", [byte_bpe(), byte_bpe("llama-bpe"), sentencepiece()])
+def test_no_merge_of_plain_text_ends_in_a_control_token(metadata):
+    name = "hello" if "tokenizer.ggml.merges" in metadata else "▁ab"
+    number = metadata["tokenizer.ggml.tokens"].index(name)
+    text = name.replace("▁", "")
+    assert number in Tokenizer(file_of(metadata)).encode(text)
+    types = metadata["tokenizer.ggml.token_type"].copy()
+    types[number] = 3
+    tokenizer = Tokenizer(file_of({**metadata, "tokenizer.ggml.token_type": types}))
+    assert number not in tokenizer.encode(text) and tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode(name, False, parse_special=True)[-1] == number
+
+
 def test_a_text_begins_and_ends_as_the_file_says():
     tokenizer = Tokenizer(file_of(byte_bpe(add_bos_token=True, add_eos_token=True)))
     assert tokenizer.encode("") == [0, 1]

@@ -1,7 +1,8 @@
 """Turn the messages of a chat into tokens, by the template in a model's file.
 
-Names of control tokens count in what the template writes, never in what a message holds. Visited by
-lab 19. Source: Hugging Face, "Chat templates".
+Names of control tokens count in the template's own text, never in the values that it is given, be
+they messages, tools, documents or other variables. Visited by lab 19. Source: Hugging Face, "Chat
+templates".
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any
 
 from vklab.errors import ModelError
 from vklab.llm.gguf import GgufFile
-from vklab.llm.template_process import Limits, TemplateProcess
+from vklab.llm.template_process import Limits, Rendered, TemplateProcess
 from vklab.llm.tokenizer import Tokenizer
 
 __all__ = ["CHATML", "ChatTemplate", "Message"]
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 
 KEY = "tokenizer.chat_template"
 END = "<|im_end|>"
@@ -26,8 +27,6 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ROLES = ("system", "user", "assistant", "tool")
-# Unicode promises never to assign these, so that programs may use them inside.
-NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
 class ChatTemplate:
@@ -53,11 +52,6 @@ class ChatTemplate:
         self.text = text if text is not None else file.text(KEY, CHATML)
         self._process = TemplateProcess(limits)
         known = tokenizer.vocabulary
-        self._names = [name for name in tokenizer.control_names if len(name) > 1]
-        cuts = [(name, size) for name in self._names for size in range(1, len(name))]
-        self._heads = {name[:size] for name, size in cuts}
-        self._tails = {name[size:] for name, size in cuts}
-        self._longest = max(map(len, self._names), default=0)
         self._values = {
             f"{name}_token": "" if number is None else known.tokens[number]
             for name, number in (("bos", known.bos), ("eos", known.eos), ("unk", known.unknown))
@@ -66,7 +60,7 @@ class ChatTemplate:
     @property
     def stops(self) -> tuple[str, ...]:
         """Return the strings that end an answer: ChatML's end, where it is no control token."""
-        return (END,) if self.is_default and END not in self._names else ()
+        return (END,) if self.is_default and END not in self._tokenizer.control_names else ()
 
     def start(self) -> None:
         """Start the process that renders without waiting for it."""
@@ -82,15 +76,14 @@ class ChatTemplate:
         """Return the text of a chat, as people read it.
 
         Args:
-            messages: each a mapping with `role` and `content`.
+            messages: each a mapping with `role`, `content`, and what else the template reads.
             add_generation_prompt: end with what begins an answer.
             variables: further variables of the template, as `enable_thinking=False`.
 
         Raises ModelError for messages of another form, and for a template that fails or reaches a
         limit.
         """
-        text, marker = self._marked(list(messages), add_generation_prompt, variables)
-        return text.replace(marker, "")
+        return self._rendered(list(messages), add_generation_prompt, variables).text
 
     def encode(
         self, messages: Iterable[Message], add_generation_prompt: bool = True, **variables: Any
@@ -98,49 +91,35 @@ class ChatTemplate:
         """Return the tokens of a chat; the token that begins a text stands once, where it is used.
 
         Args:
-            messages: each a mapping with `role` and `content`.
+            messages: each a mapping with `role`, `content`, and what else the template reads.
             add_generation_prompt: end with what begins an answer.
-            variables: further variables of the template.
+            variables: further variables of the template, as `tools` and `documents`.
 
         Raises ModelError as `render` does.
         """
-        text, marker = self._marked(list(messages), add_generation_prompt, variables)
-        tokens = self._tokenizer.encode(text, False, parse_special=True, marker=marker)
+        text, own = self._rendered(list(messages), add_generation_prompt, variables)
+        tokens = self._tokenizer.encode(text, False, parse_special=True, own=own)
         known = self._tokenizer.vocabulary
         if known.add_bos and known.bos is not None and tokens[:1] != [known.bos]:
             return [known.bos, *tokens]
         return tokens
 
-    def _marked(
+    def _rendered(
         self, messages: Sequence[Message], add_generation_prompt: bool, variables: Mapping[str, Any]
-    ) -> tuple[str, str]:
-        """Return the text of a chat with a marker in names that are a message's, and the marker."""
+    ) -> Rendered:
+        """Return the text of a chat, and what of it is the template's own.
+
+        Templates write `'<|' + role + '|>'`, so a role, which is one of four, is such text, too.
+        """
         for number, message in enumerate(messages):
             _check(number, message)
-        marker = _marker([message["content"] for message in messages])
-        marked = [{**message, "content": self._broken(message["content"], marker)}
-                  for message in messages]  # fmt: skip
-        text = self._process.render(self.text, {
-            "messages": marked, "add_generation_prompt": add_generation_prompt, "tools": None,
-            "documents": None, **self._values, **variables,
-        })  # fmt: skip
-        return text, marker
-
-    def _broken(self, content: str, marker: str) -> str:
-        """Return a content in which no control token's name stands, begins or ends."""
-        for name in self._names:
-            while name in content:  # again: a name may overlap itself
-                content = content.replace(name, f"{name[:1]}{marker}{name[1:]}")
-        # A name that the template's text would complete, before the content or after it.
-        sizes = range(min(self._longest, len(content)), 0, -1)
-        ahead = next((size for size in sizes if content[:size] in self._tails), 0)
-        if ahead:
-            content = f"{content[: ahead - 1]}{marker}{content[ahead - 1 :]}"
-        behind = next((size for size in sizes if content[-size:] in self._heads), 0)
-        if behind:
-            cut = len(content) - behind + 1
-            content = f"{content[:cut]}{marker}{content[cut:]}"
-        return content
+        own = [*(("messages", number, "role") for number in range(len(messages))),
+               *((name,) for name in self._values if name not in variables)]
+        return self._process.render(self.text, {
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt, "tools": None, "documents": None,
+            **self._values, **variables,
+        }, own)  # fmt: skip
 
     def __repr__(self) -> str:
         source = "ChatML, since the file has none" if self.is_default else "of the file"
@@ -156,12 +135,3 @@ def _check(number: int, message: Message) -> None:
                          f"{', '.join(ROLES)}")  # fmt: skip
     if not isinstance(message["content"], str):
         raise ModelError(f"message {number} has content {message['content']!r:.40}, not text")
-
-
-def _marker(texts: list[str]) -> str:
-    """Return a character that no text holds; ModelError if there is none."""
-    for marker in NONCHARACTERS:
-        if not any(marker in text for text in texts):
-            return marker
-    raise ModelError(f"the messages hold all {len(NONCHARACTERS)} characters of Unicode that are "
-                     "reserved for programs")  # fmt: skip

@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vklab.errors import ModelError, SetupError
 
@@ -24,13 +24,13 @@ try:
 except ImportError:  # of the extra `llm`
     psutil = None
 
-__all__ = ["Limits", "TemplateProcess"]
+__all__ = ["Limits", "Rendered", "TemplateProcess"]
 
 CHILD = Path(__file__).with_name("template_child.py")
 REPAIR = "pip install 'vklab[llm]'"
 START_S = 60.0
 POLL_S = 0.01
-LONGEST_CHARACTER = 12  # of JSON: a surrogate pair as two escapes
+LONGEST_CHARACTER = 24  # of JSON: a surrogate pair as two escapes, in each of two strings
 
 
 class Limits:
@@ -46,6 +46,17 @@ class Limits:
         self, time_s: float = 5.0, memory_bytes: int = 512 << 20, characters: int = 1 << 22
     ) -> None:
         self.time_s, self.memory_bytes, self.characters = time_s, memory_bytes, characters
+
+
+class Rendered(NamedTuple):
+    """Text that a template makes.
+
+    `own` is the text with a lone surrogate, which no text may hold, in place of every character
+    that is not the template's own.
+    """
+
+    text: str
+    own: str
 
 
 class TemplateProcess:
@@ -83,24 +94,36 @@ class TemplateProcess:
             self._finalizer()
         self._process = self._finalizer = None
 
-    def render(self, template: str, variables: Mapping[str, Any]) -> str:
+    def render(
+        self, template: str, variables: Mapping[str, Any], own: Sequence[Sequence[str | int]] = ()
+    ) -> Rendered:
         """Return the text that a template makes of some variables.
 
-        Raises ModelError for a template that fails or reaches a limit, and SetupError where Jinja
-        is not installed.
+        Args:
+            template: the template.
+            variables: the variables, as JSON has them.
+            own: paths of the strings in the variables that count as the template's own text.
+
+        Raises ModelError for a template that fails or reaches a limit, and for variables that JSON
+        cannot hold; SetupError where Jinja is not installed.
         """
-        request = {"template": template, "variables": dict(variables),
+        request = {"template": template, "variables": dict(variables), "own": own,
                    "most_characters": self.limits.characters}  # fmt: skip
+        try:
+            line = json.dumps(request)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ModelError(f"a message or a variable of the chat template is no JSON: {error}; "
+                             "give text, numbers, lists and dictionaries") from error  # fmt: skip
         with self._lock:
             self.start()
             if not self._is_ready:
                 self._greet()
-            answer = self._ask(json.dumps(request))
+            answer = self._ask(line)
         if "error" in answer:
             raise ModelError(f"the chat template {answer['error']}"
                              if answer["error"].startswith(("makes", "needs"))
                              else f"the chat template fails: {answer['error']}")  # fmt: skip
-        return str(answer["text"])
+        return Rendered(answer["text"], answer["own"])
 
     def _greet(self) -> None:
         """Wait until the child has loaded Jinja."""

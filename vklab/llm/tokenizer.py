@@ -49,6 +49,7 @@ class Tokenizer:
         special = [(text, number, known.types[number]) for text, number in known.numbers.items()
                    if text and known.types[number] in (CONTROL, USER, UNKNOWN)]  # fmt: skip
         self._special = sorted(special, key=lambda entry: -len(entry[0].encode("utf-8")))
+        self._control = {number for text, number, kind in special if kind != USER}
         self._patterns = () if known.is_spm else pretokenize.patterns_of(known.family)
         self._words: dict[str, list[int]] = {}
 
@@ -72,8 +73,9 @@ class Tokenizer:
     # -------------------------------------------------------------------------- text to tokens
 
     def encode(
-        self, text: str, add_special: bool = True, parse_special: bool = False, marker: str = ""
-    ) -> list[int]:
+        self, text: str, add_special: bool = True, parse_special: bool = False,
+        own: str | None = None,
+    ) -> list[int]:  # fmt: skip
         """Return the tokens of a text.
 
         Args:
@@ -81,7 +83,8 @@ class Tokenizer:
             add_special: add the tokens that begin and end a text, where the model wants them.
             parse_special: read the names of control tokens as these tokens; never do that with
                 text of a stranger.
-            marker: a character that keeps names from being read, and is left out of the tokens.
+            own: where `parse_special` may read names: a text of the same length, which differs in
+                the characters that belong to no such name; None for the text itself.
 
         Raises ModelError for text that is no valid Unicode.
         """
@@ -93,9 +96,7 @@ class Tokenizer:
         begins = add_special and known.add_bos and known.bos is not None
         tokens = [known.bos] if begins else []
         is_after_special = True
-        for part in self._parts(text, parse_special):
-            if isinstance(part, str) and marker:
-                part = part.replace(marker, "")
+        for part in self._parts(text, (text if own is None else own) if parse_special else ""):
             if isinstance(part, int):
                 tokens.append(part)
             elif known.is_spm:
@@ -108,28 +109,37 @@ class Tokenizer:
             tokens.append(known.eos)
         return [token for token in tokens if token is not None]
 
-    def _parts(self, text: str, parse_special: bool) -> list[str | int]:
-        """Return the text in parts, with special tokens as numbers; longer names come first."""
-        parts: list[str | int] = [text] if text else []
+    def _parts(self, text: str, own: str) -> list[str | int]:
+        """Return the text in parts, with special tokens as numbers; longer names come first.
+
+        Names of control tokens are searched for in `own`; it is empty, or as long as the text.
+        """
+        parts: list[tuple[str, str] | int] = [(text, own)] if text else []
         for name, number, kind in self._special:
-            if (parse_special or kind == USER) and name in text:
-                parts = [piece for part in parts for piece in
-                         (_split(part, name, number) if isinstance(part, str) else [part])]
-        return parts
+            if name in (text if kind == USER else own):
+                parts = [piece for part in parts for piece in (
+                    [part] if isinstance(part, int) else _split(*part, name, number, kind == USER)
+                )]  # fmt: skip
+        return [part if isinstance(part, int) else part[0] for part in parts]
+
+    def _plain(self, text: str) -> int | None:
+        """Return the token of a piece of text; None if there is none, or a control token."""
+        number = self.vocabulary.numbers.get(text)
+        return None if number in self._control else number
 
     def _pieces(self, text: str) -> list[int]:
         """Return the tokens of a text in SentencePiece."""
         known = self.vocabulary
-        scores, numbers = known.scores, known.numbers
+        scores = known.scores
         assert scores is not None, "a vocabulary of SentencePiece has scores"
 
         def rank(left: str, right: str) -> float | None:
-            number = numbers.get(left + right)
+            number = self._plain(left + right)
             return None if number is None else -float(scores[number])
 
         tokens: list[int] = []
         for symbol in merged(text.replace(" ", SPACE), rank):
-            whole = numbers.get(symbol)
+            whole = self._plain(symbol)
             tokens += self._by_bytes(symbol) if whole is None else [whole]
         return tokens
 
@@ -155,11 +165,12 @@ class Tokenizer:
     def _merged_word(self, word: str) -> list[int]:
         known = self.vocabulary
         letters = "".join([LETTERS[byte] for byte in word.encode("utf-8")])
-        if known.family in pretokenize.WHOLE_WORDS and letters in known.numbers:
-            return [known.numbers[letters]]
+        whole = self._plain(letters) if known.family in pretokenize.WHOLE_WORDS else None
+        if whole is not None:
+            return [whole]
         symbols = merged(letters, lambda left, right: known.ranks.get(f"{left} {right}"))
         tokens = [known.numbers.get(text, known.unknown) for symbol in symbols
-                  for text in ([symbol] if symbol in known.numbers else symbol)]  # fmt: skip
+                  for text in (symbol if self._plain(symbol) is None else [symbol])]  # fmt: skip
         if None in tokens:
             raise ModelError(f"the vocabulary has no tokens for {word!r:.40}")
         return [token for token in tokens if token is not None]
@@ -218,9 +229,21 @@ class Stream:
         return self._decoder.decode(b"", final=True)
 
 
-def _split(text: str, name: str, number: int) -> list[str | int]:
-    parts: list[str | int] = []
-    for index, part in enumerate(text.split(name)):
+def _split(
+    text: str, own: str, name: str, number: int, is_word: bool
+) -> list[tuple[str, str] | int]:  # fmt: skip
+    """Return a text and its `own` in parts, between which a name stands for a token.
+
+    Args:
+        text, own: the text, and where names of control tokens count.
+        name, number: the name and its token.
+        is_word: search the text for the name, not `own`.
+    """
+    parts: list[tuple[str, str] | int] = []
+    start = 0
+    for index, part in enumerate((text if is_word else own).split(name)):
         parts += [number] if index else []
-        parts += [part] if part else []
+        end = start + len(part)
+        parts += [(text[start:end], own[start:end])] if part else []
+        start = end + len(name)
     return parts
