@@ -136,7 +136,8 @@ def test_an_input_beyond_the_memory_is_a_usage_error():
         inputs.feed(INFOS, None, ["n=1000000000000"])
 
 
-def test_compile_does_not_overwrite_its_input(capsys, tmp_path):
+def test_compile_does_not_overwrite_its_input(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")  # a folder of any length leaves the sentence in one line
     path = tmp_path / "model.vklab"
     path.write_bytes(b"kept")
     assert cli.main(["compile", str(path)]) == 2
