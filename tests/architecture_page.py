@@ -62,7 +62,7 @@ def drawn_map() -> str:
     parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through vklab/optional.py "
                           "when they are used."))  # fmt: skip
     below = "types, errors, settings, store, forking, draw, trace"
-    parts.append(svg.text(30, 548, "Above these: cli, course, bench, doctor, distributed, pytorch; "
+    parts.append(svg.text(30, 548, "Above these: cli, bench, doctor, distributed, pytorch; "
                           f"below all: {below}."))  # fmt: skip
     title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
     return svg.svg(f"{title} runtime", 760, 570, parts)

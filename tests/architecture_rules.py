@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from package_imports import Import, imports_of, parsed
+from package_imports import COURSE, Import, files_of, imports_of, package_files, parsed
 
 BASE = {"deferred", "draw", "endings", "errors", "forking", "optional", "settings", "store",
         "trace", "types"}  # fmt: skip
@@ -43,8 +43,9 @@ ALLOWED = {
     "run_tests": set(),
     "__main__": {"bootstrap", "cli"},
 }
-ALLOWED["course"] = set(ALLOWED) - {"__main__"}
 ALLOWED["cli"] = ALLOWED["__init__"] = {*ALLOWED}
+ALLOWED["labs"] = {*ALLOWED}
+ALLOWED["course"] = {"labs"}  # forwards its old names; nothing else of vklab imports the course
 # Start-up time is theirs to keep: they may import parts of vklab inside functions.
 LAZY = {"__init__", "__main__", "cli"}
 
@@ -65,20 +66,19 @@ OPERATOR = re.compile(r"\boperator\(")
 THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
 
 
-def python_files(root: Path) -> list[Path]:
-    """Return the Python files of the package under a project root."""
-    return sorted(p for p in (root / "vklab").rglob("*.py") if "__pycache__" not in p.parts)
-
-
 def part_of(root: Path, path: Path) -> str:
-    """Return the part of vklab that a file belongs to: its folder, or its own name."""
+    """Return the part that a file belongs to: `labs`, or a folder or file of vklab."""
+    if not path.is_relative_to(root / "vklab"):
+        return "labs"
     first = path.relative_to(root / "vklab").parts[0]
     return first.removesuffix(".py")
 
 
 def targets(item: Import) -> set[str]:
-    """Return the parts of vklab that one import reaches."""
+    """Return the parts that one import reaches."""
     steps = item.module.split(".")
+    if steps[0] in COURSE:
+        return {"labs"}
     if steps[0] != "vklab":
         return set()
     return {steps[1]} if len(steps) > 1 else set(item.names)
@@ -87,7 +87,7 @@ def targets(item: Import) -> set[str]:
 def forbidden_imports(root: Path) -> list[str]:
     """Check the import table, and that the parts it names are the parts there are."""
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         part = part_of(root, path)
         if part not in ALLOWED:
             problems.append(f"{path.relative_to(root)}: `{part}` is not in the import table")
@@ -113,7 +113,7 @@ def names_across_folders(root: Path) -> list[str]:
     shadow the variables that hold their objects.
     """
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         part = part_of(root, path)
         for item in imports_of(root, path):
             steps = item.module.split(".")
@@ -137,7 +137,7 @@ def imports_in_functions(root: Path) -> list[str]:
     A module of ours that has a heavy package at its top counts as heavy itself.
     """
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         part = part_of(root, path)
         loaders: dict[str, str] = {}
         for item in imports_of(root, path):
@@ -145,19 +145,15 @@ def imports_in_functions(root: Path) -> list[str]:
             if not item.function or (part in LAZY and (package == "vklab" or _is_stdlib(package))):
                 continue
             where = f"{item.path}:{item.line}"
-            if package == "vklab" and all(_owns_heavy(root, file) for file in _files(root, item)):
+            is_ours = package == "vklab" or package in COURSE
+            reached = [*files_of(root, item)] if is_ours else []
+            if reached and all(_owns_heavy(root, file) for file in reached):
                 continue
             if package not in HEAVY:
                 problems.append(f"{where}: {package} is imported inside {item.function}()")
             elif loaders.setdefault(package, item.function) != item.function:
                 problems.append(f"{where}: {package} is loaded in {loaders[package]}() already")
     return problems
-
-
-def _files(root: Path, item: Import) -> list[Path]:
-    folder = root.joinpath(*item.module.split("."))
-    inside = [folder / f"{name}.py" for name in item.names]
-    return inside if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def _owns_heavy(root: Path, path: Path) -> bool:
@@ -205,7 +201,7 @@ def _defined_names(tree: ast.Module) -> set[str]:
 def wrong_all(root: Path) -> list[str]:
     """Check that every public module has an __all__ that names what it defines, and all of it."""
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         if not is_public_module(path) or path == root / "vklab" / "__init__.py":
             continue  # the package's own table is lazy; test_architecture.py resolves its names
         name, tree = path.relative_to(root), parsed(path.read_text("utf-8"))
@@ -243,7 +239,7 @@ def documented(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef | ast.ClassDe
 def wrong_docstrings(root: Path) -> list[str]:
     """Check that public things have a docstring that opens with one sentence, as an order."""
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         if not is_public_module(path):
             continue
         tree = parsed(path.read_text("utf-8"))
@@ -273,7 +269,7 @@ def vulkan_commands() -> set[str]:
 def unknown_vulkan_commands(root: Path, commands: set[str]) -> list[str]:
     """Check that each docstring line `Vulkan: vkCmdX` names real commands."""
     problems = []
-    for path in python_files(root):
+    for path in package_files(root):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             named = re.match(r"\s*Vulkan:\s*(.+)", line)
             for word in re.split(r"[,\s]+", named.group(1).strip().rstrip(".")) if named else ():
@@ -287,7 +283,7 @@ def too_big(root: Path, file_lines: int = FILE_LINES) -> list[str]:
     problems: list[str] = []
     catalogue = operators = 0
     passes: list[int] = []
-    sources = [*python_files(root), *sorted((root / "tests").rglob("*.py"))]
+    sources = [*package_files(root), *sorted((root / "tests").rglob("*.py"))]
     for path in sources:
         name, lines = str(path.relative_to(root)), path.read_text("utf-8").splitlines()
         if path.is_relative_to(root / "vklab"):

@@ -17,7 +17,7 @@ from typing import Any
 import child
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from vklab.cli import jupyter
+from vklab_course.cli import jupyter
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

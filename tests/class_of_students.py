@@ -14,16 +14,16 @@ from typing import Any
 
 import nbformat
 
-from vklab.course.author.lab import find_lab
-from vklab.course.grade.assignment.intake import read_submissions
-from vklab.course.grade.assignment.manifest import Release, open_release
-from vklab.course.grade.assignment.release import release
-from vklab.course.grade.batch import Batch, Options
-from vklab.course.grade.grade import grade
-from vklab.course.grade.jobs import Job, Outcome
-from vklab.course.grade.results.folder import Results
-from vklab.course.grade.results.schema import SubmissionResult
-from vklab.course.student.rehearsal import rehearse
+from vklab_course.author.lab import find_lab
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.assignment.manifest import Release, open_release
+from vklab_course.grade.assignment.release import release
+from vklab_course.grade.batch import Batch, Options
+from vklab_course.grade.grade import grade
+from vklab_course.grade.jobs import Job, Outcome
+from vklab_course.grade.results.folder import Results
+from vklab_course.grade.results.schema import SubmissionResult
+from vklab_course.student.rehearsal import rehearse
 
 __all__ = ["dataclasses_replace"]
 

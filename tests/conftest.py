@@ -21,7 +21,7 @@ import slang_server
 import tiers
 
 TESTS = Path(__file__).resolve().parent
-STAND_INS = str(TESTS / "stand_ins")
+STAND_INS, ENGINE = str(TESTS / "stand_ins"), str(TESTS.parent / "labs" / "engine")
 LONG_S, SLOWEST = 60, 10
 # Hundreds of processes import vklab: bytecode is kept, whatever the environment says.
 sys.dont_write_bytecode = False
@@ -107,7 +107,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             # Where the compiler and the drivers are stays as the user says.
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
-        patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", os.pathsep.join([STAND_INS, ENGINE]), prepend=os.pathsep)
         patch.setenv("VKLAB_CACHE", folder)
         Path(folder).mkdir(exist_ok=True)
         patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own

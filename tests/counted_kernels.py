@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vklab.course import Run
-from vklab.course.counting.observe import observe_kernel
+from vklab_course import Run
+from vklab_course.counting.observe import observe_kernel
 
 SLANG_HEAD = """
 StructuredBuffer<float> x;

@@ -45,7 +45,8 @@ def record_commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def project(folder: Path) -> Path:
     """Make a folder look like a checkout."""
-    for name in ("pyproject.toml", "constraints.txt"):
+    (folder / "labs").mkdir(exist_ok=True)
+    for name in environment.SOURCES:
         (folder / name).write_text((ROOT / name).read_text())
     return folder
 

@@ -14,7 +14,7 @@ OPTIONAL = (
     "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/templates", "plan/report",
     "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "runtime/cuda",
     "runtime/polled", "bench", "distributed", "pytorch", "quantization", "llm", "backends",
-    "course", "doctor",
+    "doctor",
 )  # fmt: skip
 # The files that may call `vklab.optional`: they load folders, one a rare expansion of training.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
@@ -46,15 +46,15 @@ def optional_of(path: str) -> str:
 def optional_folders(root: Path) -> list[str]:
     """Check that optional folders are loaded by doors only, and stand without each other.
 
-    Folders above the runtime (bench, course and so on) may import all that the import table allows.
+    Folders above the runtime (bench, doctor and so on) may import all that the import table allows.
     A door may import the types of what its methods return, for type checkers alone.
     """
     problems = []
-    for path in rules.python_files(root):
-        name = str(path.relative_to(root / "vklab"))
-        own = optional_of(name.removesuffix(".py"))
+    for path in package_imports.package_files(root):
         if rules.part_of(root, path) not in rules.CORE:
             continue
+        name = str(path.relative_to(root / "vklab"))
+        own = optional_of(name.removesuffix(".py"))
         calls = re.search(r"\boptional\.(load|require)\(|Door[\[(]", path.read_text("utf-8"))
         if calls and name not in DOORS:
             problems.append(f"vklab/{name}: loads an optional folder and is no door")

@@ -9,8 +9,8 @@ import class_of_students as students
 import nbformat
 from nbformat.v4 import new_code_cell
 
-from vklab.course.grade.assignment.intake import read_submissions
-from vklab.course.grade.batch import plan
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.batch import plan
 
 
 def planned(release, folder, **options):

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 LIMIT_S = 900
-PATHS = [str(ROOT), str(ROOT / "tests" / "stand_ins")]
+PATHS = [str(ROOT / folder) for folder in ("", "labs/engine", "tests/stand_ins")]
 
 
 def notebook(path: Path, cells: Sequence[tuple[str, str]]) -> Path:
@@ -35,7 +35,7 @@ def nbval(path: Path, *options: str, plugin: bool = True) -> subprocess.Complete
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
                str(path.parent), "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]  # fmt: skip
-    command += ["-p", "vklab.course.grade.session.nbval_plugin"] if plugin else []
+    command += ["-p", "vklab_course.grade.session.nbval_plugin"] if plugin else []
     return subprocess.run([*command, *options, str(path)], env=variables, cwd=path.parent,
                           capture_output=True, text=True, timeout=LIMIT_S)  # fmt: skip
 

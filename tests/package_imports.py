@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Import", "imports_of", "parsed"]
+__all__ = ["COURSE", "Import", "files_of", "imports_of", "package_files", "parsed"]
 
 parsed = functools.cache(ast.parse)  # several rules read each file
+# Packages of the course, and the folder that each is in.
+COURSE = {"vklab_course": "labs/engine/vklab_course", "vklab_labs": "labs/lib"}
+
+
+def package_files(root: Path) -> list[Path]:
+    """Return the Python files of vklab and of the course under a project root."""
+    folders = (root / "vklab", root / "labs/engine", root / "labs/lib")
+    return sorted(p for folder in folders for p in folder.rglob("*.py")
+                  if "__pycache__" not in p.parts)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,20 @@ class Import:
     names: tuple[str, ...]
     function: str
     is_for_types: bool
+
+
+def files_of(root: Path, item: Import) -> Iterator[Path]:
+    """Yield the files of ours that an import reaches."""
+    first, *steps = item.module.split(".")
+    folder = root.joinpath(COURSE.get(first, first), *steps)
+    for name in item.names or ("__init__",):
+        candidates = (
+            folder / f"{name}.py",
+            folder / name / "__init__.py",
+            folder / "__init__.py",
+            folder.with_suffix(".py"),
+        )
+        yield from [path for path in candidates if path.exists()][:1]
 
 
 def imports_of(root: Path, path: Path) -> tuple[Import, ...]:

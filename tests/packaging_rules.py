@@ -1,6 +1,6 @@
 """What the packaging files must agree on, as functions over a project root.
 
-pyproject.toml is the source; constraints.txt and environment.yml follow it.
+pyproject.toml and labs/pyproject.toml are the sources; constraints.txt and environment.yml follow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import package_imports
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,7 +21,9 @@ from packaging.utils import canonicalize_name
 # conda-forge's name where it differs, and what it lacks (or may lack in the version wanted).
 CONDA_NAMES = {"torch": "pytorch", "msgpack": "msgpack-python"}
 PIP_ONLY = {"gguf", "playwright", "vulkan"}
-CONDA_EXTRAS = ("labs", "test")
+CONDA_EXTRAS = ("labs", "grade", "test")
+PROJECTS = ("pyproject.toml", "labs/pyproject.toml")
+OWN = ("vklab", "vklab-course")
 NAME = r"[\w.-]+(\[.*?\])?"
 
 # The distribution that brings a module, where the names differ.
@@ -33,10 +36,15 @@ COMES_WITH = {
 }  # fmt: skip
 
 
-def declared(root: Path) -> dict[str, list[str]]:
-    """Return the requirement lines of pyproject.toml by extra; the core is extra ''."""
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    return {"": project["dependencies"], **project.get("optional-dependencies", {})}
+def declared(root: Path, *projects: str) -> dict[str, list[str]]:
+    """Return the requirement lines of projects, else of both, by extra; '' is none."""
+    lines: dict[str, list[str]] = {"": []}
+    for name in projects or PROJECTS:
+        if (root / name).is_file():
+            project = tomllib.loads((root / name).read_text("utf-8"))["project"]
+            lines[""] += project["dependencies"]
+            lines |= project.get("optional-dependencies", {})
+    return lines
 
 
 def flatten(root: Path, extras: tuple[str, ...]) -> list[str]:
@@ -45,9 +53,9 @@ def flatten(root: Path, extras: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     waiting = ["", *extras]
     for extra in waiting:
-        for line in lines[extra]:
+        for line in lines.get(extra, ()):
             requirement = Requirement(line)
-            if requirement.name == "vklab":
+            if requirement.name in OWN:
                 waiting += sorted(requirement.extras - set(waiting))
             elif line not in found:
                 found.append(line)
@@ -61,7 +69,7 @@ def twice_declared(root: Path) -> list[str]:
     for extra, lines in declared(root).items():
         for line in lines:
             name = canonicalize_name(Requirement(line).name)
-            if name != "vklab" and seen.setdefault(name, extra) != extra:
+            if name not in OWN and seen.setdefault(name, extra) != extra:
                 problems.append(f"{name} is declared in {seen[name] or 'core'!r} and {extra!r}")
     return problems
 
@@ -90,7 +98,7 @@ def wrong_pins(root: Path) -> list[str]:
     for line in {line for lines in declared(root).values() for line in lines}:
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
-        if name == "vklab":
+        if name in OWN:
             continue
         if name not in pinned:
             problems.append(f"constraints.txt: no pin of {name}")
@@ -124,7 +132,7 @@ def unpinned_closure(root: Path, extras: tuple[str, ...]) -> list[str]:
 
 
 def conda_differences(root: Path) -> list[str]:
-    """Check that environment.yml mirrors pyproject.toml's core, labs and test."""
+    """Check that environment.yml mirrors both projects, with the extras labs, grade and test."""
     file = yaml.safe_load((root / "environment.yml").read_text("utf-8"))
     *conda, last = file["dependencies"]
     problems = []
@@ -133,6 +141,7 @@ def conda_differences(root: Path) -> list[str]:
     if any(not isinstance(entry, str) for entry in conda):
         problems.append("environment.yml: one pip section only")
     wanted_conda, wanted_pip = {"pip"}, {"-e ."}
+    wanted_pip |= {"-e ./labs"} if (root / PROJECTS[1]).is_file() else set()
     python = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     wanted_conda.add(f"python{python['requires-python']}")
     for line in flatten(root, CONDA_EXTRAS):
@@ -153,24 +162,48 @@ def conda_differences(root: Path) -> list[str]:
 
 
 def undeclared_imports(root: Path) -> list[str]:
-    """Check that every third-party module that vklab/ imports is declared."""
-    lines = {line for lines in declared(root).values() for line in lines}
-    known = {canonicalize_name(Requirement(line).name) for line in lines}
+    """Check that what vklab imports is declared in its project, and the course's in one of both."""
     problems = []
-    for path in sorted((root / "vklab").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            modules: list[str] = []
-            if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                modules = [node.module or ""]
-            for module in {name.split(".")[0] for name in modules}:
-                distribution = COMES_WITH.get(module) or DISTRIBUTIONS.get(module, module)
-                own = module == "vklab" or module in sys.stdlib_module_names
-                if not own and canonicalize_name(distribution) not in known:
-                    where = f"{path.relative_to(root)}:{node.lineno}"  # type: ignore[attr-defined]
-                    problems.append(f"{where}: {module} is not declared in pyproject.toml")
+    known: set[str] = set()
+    for project, folder in zip(PROJECTS, ("vklab", "labs"), strict=True):
+        known |= {canonicalize_name(Requirement(line).name)
+                  for lines in declared(root, project).values() for line in lines}  # fmt: skip
+        for path in package_imports.package_files(root):
+            if path.is_relative_to(root / folder):
+                problems += _undeclared(root, path, known, project)
     return problems
+
+
+def _undeclared(root: Path, path: Path, known: set[str], project: str) -> list[str]:
+    problems = []
+    for node in ast.walk(package_imports.parsed(path.read_text("utf-8"))):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [node.module or ""]
+        for module in {name.split(".")[0] for name in modules}:
+            distribution = COMES_WITH.get(module) or DISTRIBUTIONS.get(module, module)
+            own = module in ("vklab", *package_imports.COURSE) or module in sys.stdlib_module_names
+            if not own and canonicalize_name(distribution) not in known:
+                where = f"{path.relative_to(root)}:{node.lineno}"  # type: ignore[attr-defined]
+                problems.append(f"{where}: {module} is not declared in {project}")
+    return problems
+
+
+def different_versions(root: Path) -> list[str]:
+    """Check that the course has the version of vklab, and asks for no other."""
+    if not (root / PROJECTS[1]).is_file():
+        return []
+    found = {
+        name: re.findall(pattern, (root / name).read_text("utf-8"))
+        for name, pattern in (
+            ("vklab/__init__.py", r'(?m)^__version__ = "(.+)"'),
+            ("labs/engine/vklab_course/__init__.py", r'(?m)^__version__ = "(.+)"'),
+            (PROJECTS[1], r'"vklab==(.+)"'),
+        )
+    }
+    return [] if len({*map(tuple, found.values())}) == 1 else [f"versions differ: {found}"]
 
 
 # Assembled from pieces, so that this file does not hold what it forbids.

@@ -72,7 +72,7 @@ class Source:
 
 def sources(root: Path, folders: Sequence[str] = ()) -> Iterator[Source]:
     """Yield the files of the package, or those under the given folders or files of `vklab/`."""
-    for path in rules.python_files(root):
+    for path in package_imports.package_files(root):
         name = path.relative_to(root).as_posix()
         if not folders or _inside(name, folders):
             yield Source(name, path, package_imports.parsed(path.read_text("utf-8")))
@@ -135,7 +135,7 @@ def _needs_no_args(source: Source, function: Function) -> bool:
     decorators = " ".join(ast.unparse(d) for d in function.decorator_list)
     if re.search(r"\boperator\(|\boverload\b", decorators):
         return True  # the ONNX page documents an operator
-    if not source.name.startswith("vklab/cli/"):
+    if not source.name.startswith(("vklab/cli/", "labs/engine/vklab_course/cli/")):
         return False
     # A command's options carry their help.
     is_named_like_its_file = function.name == Path(source.name).stem
@@ -270,27 +270,16 @@ def file_imports(root: Path) -> dict[str, set[str]]:
     package does not: Python has the package in hand when it starts the sub-module.
     """
     edges: dict[str, set[str]] = {}
-    for path in rules.python_files(root):
+    for path in package_imports.package_files(root):
         name = path.relative_to(root).as_posix()
         edges[name] = set()
         for item in package_imports.imports_of(root, path):
             if not (item.function and name.startswith(DOORS)):
-                edges[name] |= {path.relative_to(root).as_posix() for path in _reached(root, item)}
+                edges[name] |= {path.relative_to(root).as_posix()
+                                for path in package_imports.files_of(root, item)}  # fmt: skip
         edges[name] -= {"vklab/__init__.py"}
     edges.pop("vklab/__init__.py", None)
     return edges
-
-
-def _reached(root: Path, item: package_imports.Import) -> Iterator[Path]:
-    folder = root.joinpath(*item.module.split("."))
-    for name in item.names or ("__init__",):
-        candidates = (
-            folder / f"{name}.py",
-            folder / name / "__init__.py",
-            folder / "__init__.py",
-            folder.with_suffix(".py"),
-        )
-        yield from [path for path in candidates if path.exists()][:1]
 
 
 def import_cycles(root: Path, folders: Sequence[str] = ()) -> list[str]:

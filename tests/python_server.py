@@ -32,16 +32,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # for those that run notebooks.
 LOADED = {
     loaded_python.PLAIN: (
-        "cloudpickle", "onnx", "vklab.course.children.kernel_child",
-        "vklab.course.children.limited_child",
+        "cloudpickle", "onnx", "vklab_course.children.kernel_child",
+        "vklab_course.children.limited_child",
         "small_models", "plan_checks", "exported_models", "light_models", "vklab.bench.models",
         "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
         "vklab.plan.fusion",
     ),
     loaded_python.NOTEBOOKS: (
         "pytest", "nbval.plugin", "nbformat", "ipykernel.kernelapp", "matplotlib.pyplot",
-        "matplotlib_inline.backend_inline", "vklab.course", "numpy", "onnx",
-        "vklab.course.grade.preload",
+        "matplotlib_inline.backend_inline", "vklab_course", "numpy", "onnx",
+        "vklab_course.grade.preload",
     ),
 }  # fmt: skip
 BACKEND = "module://matplotlib_inline.backend_inline"  # as in every notebook

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from vklab.course.grade.sandbox.limits import Limits
+from vklab_course.grade.sandbox.limits import Limits
 
 __all__ = ["IMAGE", "SMALL", "as_root", "needs_bubblewrap"]
 

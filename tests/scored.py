@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tiers
 
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
-from vklab.course.places import PROJECT
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import find
+from vklab_course.places import PROJECT
 
 SEEDS = ("public", "one", "another", "a third")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.plan import memory
+from vklab_course.author.answers import alternative, equivalent, wrong
 
 
 @wrong("00-1", says="on one picture, every pixel 85: expected dtype float32, got float64")

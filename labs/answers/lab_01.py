@@ -2,7 +2,7 @@
 
 import re
 
-from vklab.course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, wrong
 
 WIDE = "0xffffffffffffffffull"
 

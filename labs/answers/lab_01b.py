@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 01b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.answers import alternative, equivalent, wrong
 
 
 def _roof(flops=2, share=0.8, bits=8, whole=False, both=False, ridge=1e3):

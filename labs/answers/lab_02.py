@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.answers import alternative, equivalent, wrong
 
 RIGHT = {"E": "no hardware", "D": "no library", "C": "not asked for", "B": "no manifest",
          "A": "no permission"}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.answers import alternative, equivalent, wrong
 
 # ------------------------------------------------------------------------------------------- 02b-1
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import lru_cache
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs import placing
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_03 import placing
 
 # ------------------------------------------------------------------------------------------- 03-1
 

@@ -2,9 +2,9 @@
 
 import math
 
-from vklab.course.author.answers import alternative, wrong
-from vklab.course.author.kernel_texts import glsl_head, slang_head
 from vklab.shader import toolchain
+from vklab_course.author.answers import alternative, wrong
+from vklab_course.author.kernel_texts import glsl_head, slang_head
 
 # -------------------------------------------------------------------------------------- kernels
 MAP, ZIP = slang_head("x"), slang_head("a", "b", pushed="uint count; float scale;")

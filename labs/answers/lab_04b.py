@@ -1,8 +1,8 @@
 """Answers that try lab 04b's checks: kernels in Slang and GLSL, right and wrong."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.author.kernel_texts import glsl_head, slang_head
 from vklab.shader import toolchain
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.kernel_texts import glsl_head, slang_head
 
 MAP, IMAGE = slang_head("x"), slang_head("x", pushed="uint rows, columns;")
 MATRIX = slang_head("x", pushed="uint rows, columns;", local="8, 8")

@@ -1,6 +1,6 @@
 """Answers that try lab 04c's checks: interfaces of kernels, and descriptor sets for several."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, wrong
 
 # ----------------------------------------------------------------------------------- interfaces
 STORAGE, UNIFORM = 7, 6

@@ -1,7 +1,7 @@
 """Answers to try the checks of lab 05 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, taught, wrong
 from vklab.shader import toolchain
+from vklab_course.author.answers import alternative, equivalent, taught, wrong
 
 
 def merged(kernels):

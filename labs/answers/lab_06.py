@@ -3,8 +3,8 @@
 from functools import cache
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, taught, wrong
-from vklab.course.labs.grouping import kept_bytes, ready
+from vklab_course.author.answers import alternative, taught, wrong
+from vklab_labs.shared.grouping import kept_bytes, ready
 
 KINDS = (("RAW", 2, 1), ("WAR", 1, 2), ("WAW", 2, 2))
 

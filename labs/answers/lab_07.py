@@ -1,8 +1,8 @@
 """Answers to try the checks of lab 07 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.author.kernel_texts import glsl_head
 from vklab.shader import toolchain
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.kernel_texts import glsl_head
 
 HEAD = """
 StructuredBuffer<float> x;

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs import banks
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_07 import banks
 
 HEAD = """
 StructuredBuffer<uint> x;

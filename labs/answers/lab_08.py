@@ -1,7 +1,7 @@
 """Answers to try the checks of lab 08 with: kernels in Slang, right and wrong, and others."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.rungs import kernel_text
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_08.rungs import kernel_text
 
 # ------------------------------------------------------------------------------------------- 08-1
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.strips import bytes_loaded
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_08.strips import bytes_loaded
 
 # ------------------------------------------------------------------------------------------- 08b-1
 

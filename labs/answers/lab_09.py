@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from vklab.course.author.answers import alternative, wrong
-from vklab.course.labs.dims import dim, elements
+from vklab_course.author.answers import alternative, wrong
+from vklab_labs.lab_09.dims import dim, elements
 
 RIGHT = [(1, 2, b"group"), (3, 0, 384), (20, 0, 2)]
 alternative("09-1")([list(field) for field in RIGHT])

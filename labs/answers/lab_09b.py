@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.grouping import ready
-from vklab.course.labs.growing_plans import FACTS
-from vklab.course.labs.live_bytes import live_bytes
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_09.growing_plans import FACTS
+from vklab_labs.lab_09.live_bytes import live_bytes
+from vklab_labs.shared.grouping import ready
 
 
 def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_late=False,

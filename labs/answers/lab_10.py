@@ -3,9 +3,9 @@
 from functools import cache
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.fusing import broken_rule, buffers, is_core, moved, open_runs
-from vklab.course.labs.rewriting import compute, graph_of, info_of, infos_of
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_10.fusing import broken_rule, buffers, is_core, moved, open_runs
+from vklab_labs.lab_10.rewriting import compute, graph_of, info_of, infos_of
 
 
 def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead=True,

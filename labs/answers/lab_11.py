@@ -3,8 +3,8 @@
 from functools import cache
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.offload import farthest_first, gaps_of, live_bytes
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_11.offload import farthest_first, gaps_of, live_bytes
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 ELEMENTWISE = ("Add", "Mul", "Div", "Relu", "Sigmoid", "Erf")

@@ -1,9 +1,9 @@
 """Answers to try the checks of lab 12 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.chunking import fill, join_inputs, predecessors
-from vklab.course.labs.list_scheduling import by_critical_path, looking_ahead, one_device
-from vklab.course.labs.makespan import earliest, outlook, ready
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_12.chunking import fill, join_inputs, predecessors
+from vklab_labs.lab_12.list_scheduling import by_critical_path, looking_ahead, one_device
+from vklab_labs.lab_12.makespan import earliest, outlook, ready
 
 
 def _cut(nodes, depth):

@@ -1,7 +1,7 @@
 """Answers to try the checks of lab 12b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, wrong
-from vklab.course.labs import races
+from vklab_course.author.answers import alternative, wrong
+from vklab_labs.lab_12 import races
 
 # ------------------------------------------------------------------------------------------- 12b-1
 

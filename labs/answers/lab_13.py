@@ -2,9 +2,9 @@
 
 from functools import cache
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs import placing_rules as rules
-from vklab.course.labs import schedules
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_13 import placing_rules as rules
+from vklab_labs.lab_13 import schedules
 
 
 def _fewest(able=lambda d, able: d in able, over=lambda used, cap: used > cap, price=1):

@@ -1,7 +1,7 @@
 """Answers to try the checks of lab 13b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
-from vklab.course.labs.parallelism import even_parts
+from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_labs.lab_13.parallelism import even_parts
 
 
 def _chooser(fd=lambda a, b: a["uuid"] == b["uuid"], group=lambda a, b: a["group"] is not None

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.figures import batches
-from vklab.course.figures.doctor import made_up
 from vklab.plan.memory import Lifetime, round_up
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_00 import batches
+from vklab_labs.lab_00.doctor import made_up
 
 INT = int | np.integer
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict, Text
-from vklab.course.definition.report import Report
-from vklab.course.figures.backends import BACKENDS, MACHINES, Backend
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict, Text
+from vklab_course.definition.report import Report
+from vklab_labs.lab_01.backends import BACKENDS, MACHINES, Backend
 
 NAMES = {
     "<cuda_runtime.h>": "<hip/hip_runtime.h>", "<cuda_fp16.h>": "<hip/hip_fp16.h>",

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.figures.machines import families
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.shared.machines import families
 
 CAUSES = {  # what a machine shows -> the cause
     "`libvulkan.so.1`: cannot open shared object file": "no loader",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.figures.machines import Needs, machine
 from vklab.types import DeviceInfo, MemoryHeap
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.shared.machines import Needs, machine
 
 # -------------------------------------------------------------------------------------- refusals
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.children.kernel_cases import (
+from vklab_course import words
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.children.kernel_cases import (
     INSIDE,
     SHAPE,
     VALUES,
@@ -17,10 +17,10 @@ from vklab.course.children.kernel_cases import (
     rooms,
     signed_numbers,
 )
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
 
 
 @exercise("04-1", hints=(

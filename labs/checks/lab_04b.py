@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.children.kernel_cases import (
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.children.kernel_cases import (
     INSIDE,
     SHAPE,
     VALUES,
@@ -16,11 +16,11 @@ from vklab.course.children.kernel_cases import (
     rooms,
     signed_numbers,
 )
-from vklab.course.counting.observe import Observed
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
+from vklab_course.counting.observe import Observed
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
 
 
 @exercise("04b-1", hints=(

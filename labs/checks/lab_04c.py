@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
 
 STORAGE_BUFFER = 7  # Vulkan's enum values, so that a check needs no driver
 KINDS = {6: "UNIFORM_BUFFER", 7: "STORAGE_BUFFER", 8: "UNIFORM_BUFFER_DYNAMIC",

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.counting.observe import Observed
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs.interfaces import Request, requests_of
-from vklab.course.labs.ordering import EXAMPLE, Dispatches, Masks, binds_of, broken, draw_dispatches
+from vklab_course import words
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.counting.observe import Observed
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_05.interfaces import Request, requests_of
+from vklab_labs.lab_05.ordering import EXAMPLE, Dispatches, Masks, binds_of, broken, draw_dispatches
 
 STORAGE, UNIFORM = "storage", "uniform"
 

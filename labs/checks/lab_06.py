@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs.grouping import CAP, WORK, Work, kept_bytes, ready
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.shared.grouping import CAP, WORK, Work, kept_bytes, ready
 
 Command = tuple[str, tuple[tuple[str, int, int], ...], tuple[tuple[str, int, int], ...]]
 Hazard = tuple[int, int, str]

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.counting import shapes
-from vklab.course.counting.observe import Observed
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import banks
+from vklab_course import words
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.counting import shapes
+from vklab_course.counting.observe import Observed
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_07 import banks
 
 EACH = 16  # elements of an invocation of the histogram
 LOCAL = 64

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.children.kernel_cases import INSIDE
-from vklab.course.counting import shapes
-from vklab.course.counting.observe import Observed
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.children.kernel_cases import INSIDE
+from vklab_course.counting import shapes
+from vklab_course.counting.observe import Observed
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
 
 
 @exercise(

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.data import data
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs.ladder import peaks
-from vklab.course.labs.strips import SMALL, bytes_loaded
-from vklab.course.labs.units import GPUS, MADE_UP, UNITS, table_of
+from vklab_course import words
+from vklab_course.data import data
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_08.ladder import peaks
+from vklab_labs.lab_08.strips import SMALL, bytes_loaded
+from vklab_labs.lab_08.units import GPUS, MADE_UP, UNITS, table_of
 
 H200_TABLE = table_of(json.loads(data("recorded/products_h200.json").read_text("utf-8")))
 LIMITS = ("subgroups", "workgroups", "registers", "shared memory")

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from vklab.course import words
-from vklab.course.definition.case import Case, Folder
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import onnx_files
-from vklab.course.labs.dims import dim, elements
-from vklab.course.labs.node_order import PlainNode, ring, window
-from vklab.course.labs.onnx_bytes import damaged, stored_model
 from vklab.graph import onnx_file
+from vklab_course import words
+from vklab_course.definition.case import Case, Folder
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_09 import onnx_files
+from vklab_labs.lab_09.dims import dim, elements
+from vklab_labs.lab_09.node_order import PlainNode, ring, window
+from vklab_labs.lab_09.onnx_bytes import damaged, stored_model
 
 
 @exercise(

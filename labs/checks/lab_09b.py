@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import drawn_orders, drawn_plans
-from vklab.course.labs.drawn_plans import KEYS, draw_nodes, fault_of, nodes_of, request_text
-from vklab.course.labs.grouping import Work
-from vklab.course.labs.growing_plans import FACTS, MODELS
-from vklab.course.labs.live_bytes import END, broken, live_bytes, must_be_live
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_09 import drawn_orders, drawn_plans
+from vklab_labs.lab_09.drawn_plans import KEYS, draw_nodes, fault_of, nodes_of, request_text
+from vklab_labs.lab_09.growing_plans import FACTS, MODELS
+from vklab_labs.lab_09.live_bytes import END, broken, live_bytes, must_be_live
+from vklab_labs.shared.grouping import Work
 
 
 @exercise(

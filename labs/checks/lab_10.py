@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import faulty_fusion, fusing, fusing_graphs, rules
-from vklab.course.labs import rewriting as plain
-from vklab.course.labs.graph_problems import problem_of, witness_problem
-from vklab.course.labs.rewriting import PlainGraph, graph_of, infos_of
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_10 import faulty_fusion, fusing, fusing_graphs, rules
+from vklab_labs.lab_10 import rewriting as plain
+from vklab_labs.lab_10.graph_problems import problem_of, witness_problem
+from vklab_labs.lab_10.rewriting import PlainGraph, graph_of, infos_of
 
 
 def simplified(graph: PlainGraph, neutral: tuple[str, float]) -> PlainGraph:

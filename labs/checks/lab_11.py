@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.figures import memory_plans as figures
-from vklab.course.labs import evictions, offload, packing
-from vklab.course.labs.offload import Values, farthest_first, gap, live_bytes, moved_bytes
-from vklab.course.labs.packing import Node
-from vklab.course.labs.recorded_graphs import NAMES, recorded
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_11 import evictions, offload, packing
+from vklab_labs.lab_11 import memory_plans as figures
+from vklab_labs.lab_11.offload import Values, farthest_first, gap, live_bytes, moved_bytes
+from vklab_labs.lab_11.packing import Node
+from vklab_labs.shared.recorded_graphs import NAMES, recorded
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 ELEMENTWISE = ("Add", "Mul", "Div", "Relu", "Sigmoid", "Erf")

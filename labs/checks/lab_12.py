@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import chunking, makespan, recorded_graphs
-from vklab.course.labs.list_scheduling import looking_ahead, naturals, one_device
-from vklab.course.labs.makespan import Tasks, bounds, timetable
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_12 import chunking, makespan
+from vklab_labs.lab_12.list_scheduling import looking_ahead, naturals, one_device
+from vklab_labs.lab_12.makespan import Tasks, bounds, timetable
+from vklab_labs.shared import recorded_graphs
 
 Node = tuple[str, int, tuple[str, ...]]
 Groups = list[tuple[int, list[str]]]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import races, stepping
-from vklab.course.labs.races import Event, Jobs, Machine, Queues, Workers
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_12 import races, stepping
+from vklab_labs.lab_12.races import Event, Jobs, Machine, Queues, Workers
 
 SCHEDULER = "vklab.runtime.many.scheduler."
 

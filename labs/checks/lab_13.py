@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs import placing_cases, schedules, spreading
-from vklab.course.labs import placing_rules as rules
-from vklab.course.labs.placing_cases import Moves, Times
-from vklab.course.labs.schedules import CAPS, WORK, Work
-from vklab.course.labs.spreading import Row
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_13 import placing_cases, schedules, spreading
+from vklab_labs.lab_13 import placing_rules as rules
+from vklab_labs.lab_13.placing_cases import Moves, Times
+from vklab_labs.lab_13.schedules import CAPS, WORK, Work
+from vklab_labs.lab_13.spreading import Row
 
 MIB = (3, 3, 1, 14, 1, 1, 50, 1, 197, 1, 1, 1, 1, 1, 1)  # weights and results of conv_many
 CONV_MANY: list[Row] = [(f"n{number}", size, (0, 1)) for number, size in enumerate(MIB)]

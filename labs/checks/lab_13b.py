@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import words
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Choice, Predict
-from vklab.course.definition.report import Report
-from vklab.course.labs.parallelism import even_parts, events_of, replay, step_times
+from vklab_course import words
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.report import Report
+from vklab_labs.lab_13.parallelism import even_parts, events_of, replay, step_times
 
 OFFERS = ("opaque_fd", "dma_export", "dma_import", "host_import")
 Facts = dict[str, Any]

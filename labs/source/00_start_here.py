@@ -29,9 +29,9 @@ from IPython.display import display
 
 import vklab
 from vklab import doctor
-from vklab.course import attempt, banner, check, data, hint, predict, show, swap
-from vklab.course.figures import batches, digits, runtime
-from vklab.course.figures import doctor as report_figures
+from vklab_course import attempt, banner, check, data, hint, predict, show, swap
+from vklab_labs.lab_00 import batches, digits, runtime
+from vklab_labs.lab_00 import doctor as report_figures
 
 images, labels = digits.held_out()  # pictures that the network was not trained on
 ten = [np.flatnonzero(labels == digit)[0] for digit in range(10)]  # one of each digit

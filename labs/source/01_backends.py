@@ -19,15 +19,15 @@
 #
 # **Before this lab**: lab 00. You need dictionaries, sets, and `re.sub` from Python's module `re`.
 #
-# **Files it opens**: `vklab/course/figures/backends.py`. New words are in the [glossary](GLOSSARY.md).
+# **Files it opens**: `labs/lib/lab_01/backends.py`. New words are in the [glossary](GLOSSARY.md).
 
 # %% id="l01-setup" vklab={"define": true}
 import re
 
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures import backends as figures
-from vklab.course.figures.backends import BACKENDS, MACHINES, Backend
-from vklab.course.figures.listings import draw_listings
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_01 import backends as figures
+from vklab_labs.lab_01.backends import BACKENDS, MACHINES, Backend
+from vklab_labs.shared.listings import draw_listings
 
 # %% id="l01-banner"
 banner()

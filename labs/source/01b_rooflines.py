@@ -18,15 +18,15 @@
 #
 # **Before this lab**: lab 00. You need functions, `max`, and `min(key=...)`.
 #
-# **Files it opens**: `vklab/course/figures/gpus.py`, the spec sheets with their sources. New words are in the [glossary](GLOSSARY.md).
+# **Files it opens**: `labs/lib/shared/gpus.py`, the spec sheets with their sources. New words are in the [glossary](GLOSSARY.md).
 
 # %% id="l01b-setup"
 from itertools import combinations
 
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures.boards import draw_boards
-from vklab.course.figures.gpus import MATRIX_PEAKS, SHEETS, Sheet
-from vklab.course.figures.roofline import Roof, draw_rooflines
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_01.boards import draw_boards
+from vklab_labs.shared.gpus import MATRIX_PEAKS, SHEETS, Sheet
+from vklab_labs.shared.roofline import Roof, draw_rooflines
 
 # %% id="l01b-banner"
 banner()

@@ -32,13 +32,13 @@ from IPython.display import HTML
 
 import vklab
 from vklab import draw
-from vklab.course import attempt, banner, check, hint, predict, show, swap
-from vklab.course.figures import devices as figures
-from vklab.course.figures import objects
-from vklab.course.figures.machines import families, machine, ten_devices
 from vklab.doctor import detect
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
+from vklab_course import attempt, banner, check, hint, predict, show, swap
+from vklab_labs.lab_02 import devices as figures
+from vklab_labs.lab_02 import objects
+from vklab_labs.shared.machines import families, machine, ten_devices
 
 opened = []  # the instances that you make; the last cell of the lab closes them
 instance, handles = None, []  # filled in by steps 1 and 2

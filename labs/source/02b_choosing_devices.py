@@ -28,11 +28,11 @@ from onnx import TensorProto, helper  # to make a small model in section 5
 
 import vklab
 from vklab import draw
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures import devices as figures
-from vklab.course.figures import objects
-from vklab.course.figures.machines import Needs, machine
 from vklab.vulkan.instance import Instance
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_02 import devices as figures
+from vklab_labs.lab_02 import objects
+from vklab_labs.shared.machines import Needs, machine
 
 connection = Instance()  # step 1 of lab 02 in one line; the last cell of the lab closes it
 handles = connection.physical_devices()  # step 2

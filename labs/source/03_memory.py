@@ -25,13 +25,13 @@ import json
 import numpy as np
 from IPython.display import display
 
-from vklab.course import attempt, banner, check, data, hint, predict, show
-from vklab.course.figures import heaps as figures
-from vklab.course.figures import paths
-from vklab.course.figures.machines import memory_table, recorded_table
-from vklab.course.labs import copies
-from vklab.course.labs.swapped_memory import run_on_ranges
 from vklab.runtime.open_devices import select
+from vklab_course import attempt, banner, check, data, hint, predict, show
+from vklab_labs.lab_03 import heaps as figures
+from vklab_labs.lab_03 import paths
+from vklab_labs.lab_03.swapped_memory import run_on_ranges
+from vklab_labs.shared import copies
+from vklab_labs.shared.machines import memory_table, recorded_table
 
 MIB = 1 << 20
 mine = select()  # the device that vklab uses
@@ -429,5 +429,5 @@ print("covers the last bytes, and stays inside:", start <= 3990 and start + size
 #
 # **References**
 # * Vulkan: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html). Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus), [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
-# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 by `vklab/course/labs/copies.py`.
+# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 by `labs/lib/shared/copies.py`.
 # * First fit and best fit: D. Knuth, *The Art of Computer Programming*, volume 1, section 2.5.

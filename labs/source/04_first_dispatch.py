@@ -27,13 +27,13 @@ import struct
 import numpy as np
 from IPython.display import display
 
-from vklab.course import Run, attempt, banner, check, hint, predict, run_kernel, show
-from vklab.course.figures.accesses import draw_invocation_map
-from vklab.course.figures.diagram import Diagram
-from vklab.course.figures.lanes import draw_arena
-from vklab.course.figures.listings import draw_listings
-from vklab.course.figures.trace import trace
 from vklab.shader import source
+from vklab_course import Run, attempt, banner, check, hint, predict, run_kernel, show
+from vklab_labs.lab_04.accesses import draw_invocation_map
+from vklab_labs.lab_04.trace import trace
+from vklab_labs.shared.diagram import Diagram
+from vklab_labs.shared.lanes import draw_arena
+from vklab_labs.shared.listings import draw_listings
 
 # %% id="l04-banner"
 banner()

@@ -24,10 +24,10 @@
 import numpy as np
 from IPython.display import display
 
-from vklab.course import Run, attempt, banner, check, hint, predict, run_kernel
-from vklab.course.figures.accesses import draw_access_counts, draw_invocation_map, draw_owners
-from vklab.course.figures.diagram import Diagram
-from vklab.course.figures.trace import READ, WRITE, trace
+from vklab_course import Run, attempt, banner, check, hint, predict, run_kernel
+from vklab_labs.lab_04.accesses import draw_access_counts, draw_invocation_map, draw_owners
+from vklab_labs.lab_04.trace import READ, WRITE, trace
+from vklab_labs.shared.diagram import Diagram
 
 # %% id="l04b-banner"
 banner()

@@ -31,13 +31,13 @@ import numpy as np
 import vulkan as vk
 from IPython.display import display
 
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures.descriptors import draw_sets
-from vklab.course.figures.diagram import Diagram
-from vklab.course.figures.lanes import draw_graph, draw_timeline
-from vklab.course.figures.steps import ObjectStack
 from vklab.runtime import open_devices
 from vklab.shader import source, toolchain
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_04.descriptors import draw_sets
+from vklab_labs.lab_04.steps import ObjectStack
+from vklab_labs.shared.diagram import Diagram
+from vklab_labs.shared.lanes import draw_graph, draw_timeline
 
 # %% id="l04c-banner"
 banner()
@@ -340,7 +340,7 @@ with attempt("04c-1"):
 print(objects.end(), "destroy calls, the object made last first")
 
 # %% [markdown] id="l04c-where"
-# vklab makes the same calls: steps 6 and 7 in `_submit` of `vklab/course/children/kernel_child.py`, the others in `vklab/vulkan/`: `instance.py` and `device.py` (1), `pipeline.py` (3, 4), `memory.py` and `descriptors.py` (5); step 2 in `vklab/shader/compiler.py`.
+# vklab makes the same calls: steps 6 and 7 in `_submit` of `labs/engine/vklab_course/children/kernel_child.py`, the others in `vklab/vulkan/`: `instance.py` and `device.py` (1), `pipeline.py` (3, 4), `memory.py` and `descriptors.py` (5); step 2 in `vklab/shader/compiler.py`.
 #
 # Next predict: a second kernel, `y = a * b`, in a file of its own, has the same bindings and push constants, and works on the same three buffers. Which objects does it need? Write `"a new one"` or `"the same"`.
 

@@ -29,16 +29,16 @@ from pathlib import Path
 import numpy as np
 from IPython.display import HTML
 
-import vklab.course.labs.creation as creation
-import vklab.course.labs.interfaces as interfaces
+import vklab_labs.lab_05.creation as creation
+import vklab_labs.lab_05.interfaces as interfaces
 from vklab import draw, settings
-from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel, show, swap
-from vklab.course.children.kernel_answers import named
-from vklab.course.figures import pipelines as figures
-from vklab.course.figures.listings import draw_listings
-from vklab.course.labs.ordering import EXAMPLE
 from vklab.runtime import open_devices
 from vklab.shader import compiler
+from vklab_course import Run, attempt, banner, check, data, hint, predict, run_kernel, show, swap
+from vklab_course.children.kernel_answers import named
+from vklab_labs.lab_05 import pipelines as figures
+from vklab_labs.lab_05.ordering import EXAMPLE
+from vklab_labs.shared.listings import draw_listings
 
 # %% id="l05-banner"
 banner()

@@ -19,7 +19,7 @@
 #
 # **Before this lab**: labs 04 and 04c. You need lists, tuples, `sorted(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/plan/barriers.py`, `vklab/course/labs/synchronization.py`.
+# **Files it opens**: `vklab/plan/barriers.py`, `labs/lib/shared/synchronization.py`.
 
 # %% id="l06-setup"
 from itertools import combinations
@@ -28,12 +28,12 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show, swap
-from vklab.course.figures import commands as figures
-from vklab.course.figures.commands import as_command, commands_of, full_barriers
-from vklab.course.labs.grouping import CAP, WORK, kept_bytes, ready
-from vklab.course.labs.synchronization import FAULTS, ask_layer, stream, three_branches
 from vklab.settings import settings
+from vklab_course import attempt, banner, check, data, hint, predict, run_limited, show, swap
+from vklab_labs.lab_06 import commands as figures
+from vklab_labs.lab_06.commands import as_command, commands_of, full_barriers
+from vklab_labs.shared.grouping import CAP, WORK, kept_bytes, ready
+from vklab_labs.shared.synchronization import FAULTS, ask_layer, stream, three_branches
 
 # %% id="l06-banner"
 banner()
@@ -305,7 +305,7 @@ figures.draw_refill()
 # The next cell shows a function that sends pieces through a staging buffer. Its device is as lazy as Vulkan allows, on *every* driver: each copy waits, on the device, for a timeline called `go`. `device.wait(value)` raises `go` to the value, and then waits until the timeline of the copies has reached it. So a copy runs only when the host waits for it. A wrong wait may never end; `run_limited` gives it a process of its own with a time limit.
 
 # %% id="l06-line" tags=["nbval-ignore-output"]
-show("vklab.course.labs.synchronization.stream")
+show("vklab_labs.shared.synchronization.stream")
 
 # %% id="l06-bug"
 for words, plan in (("refilled at once", [(0, 0), (0, 0)]),

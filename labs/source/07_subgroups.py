@@ -28,10 +28,10 @@ import json
 import numpy as np
 from IPython.display import display
 
-from vklab.course import Run, attempt, banner, check, data, hint, predict, show
-from vklab.course.children.run_kernel import Job, run_jobs
-from vklab.course.counting.shapes import race_shape
-from vklab.course.figures import workgroups as figures
+from vklab_course import Run, attempt, banner, check, data, hint, predict, show
+from vklab_course.children.run_kernel import Job, run_jobs
+from vklab_course.counting.shapes import race_shape
+from vklab_labs.lab_07 import workgroups as figures
 
 RECORD = json.loads(data("recorded/shared_memory_h200.json").read_text("utf-8"))
 

@@ -19,7 +19,7 @@
 #
 # **Before this lab**: lab 07. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
-# **File it opens**: `vklab/course/labs/shared_memory.py`, with the kernels of the recorded measurements.
+# **File it opens**: `labs/lib/lab_07/shared_memory.py`, with the kernels of the recorded measurements.
 
 # %% id="l07b-setup"
 import json
@@ -27,12 +27,11 @@ import json
 import numpy as np
 from IPython.display import display
 
-from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel
-from vklab.course.children.run_kernel import Job, run_jobs
-from vklab.course.figures import conflicts
-from vklab.course.figures import workgroups as figures
-from vklab.course.labs import banks
-from vklab.course.labs.shared_memory import KERNELS
+from vklab_course import Run, attempt, banner, check, data, hint, predict, run_kernel
+from vklab_course.children.run_kernel import Job, run_jobs
+from vklab_labs.lab_07 import banks, conflicts
+from vklab_labs.lab_07 import workgroups as figures
+from vklab_labs.lab_07.shared_memory import KERNELS
 
 RECORD = json.loads(data("recorded/shared_memory_h200.json").read_text("utf-8"))
 

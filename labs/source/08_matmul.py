@@ -26,9 +26,9 @@ import json
 
 import numpy as np
 
-from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel, show
-from vklab.course.figures import tiling
-from vklab.course.labs.ladder import PLANTED, count_rungs, draw_ladder, draw_roofline
+from vklab_course import Run, attempt, banner, check, data, hint, predict, run_kernel, show
+from vklab_labs.lab_08 import tiling
+from vklab_labs.lab_08.ladder import PLANTED, count_rungs, draw_ladder, draw_roofline
 
 RECORD = json.loads(data("recorded/products_h200.json").read_text())
 

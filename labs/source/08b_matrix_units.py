@@ -28,9 +28,9 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, show
-from vklab.course.labs import units
-from vklab.course.labs.strips import ORDERS, SMALL, bytes_loaded, draw_orders
+from vklab_course import attempt, banner, check, data, hint, predict, show
+from vklab_labs.lab_08 import units
+from vklab_labs.lab_08.strips import ORDERS, SMALL, bytes_loaded, draw_orders
 
 RECORD = json.loads(data("recorded/products_h200.json").read_text())
 print("recorded:", ", ".join(RECORD[key] for key in ("device", "driver", "date", "made_by")))

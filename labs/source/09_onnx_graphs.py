@@ -18,7 +18,7 @@
 #
 # **Before this lab**: lab 00. You need dictionaries, sets, `divmod` and exceptions. All new words are in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/graph/graph.py`, `vklab/course/labs/onnx_files.py`, `vklab/course/labs/dims.py`.
+# **Files it opens**: `vklab/graph/graph.py`, `labs/lib/lab_09/onnx_files.py`, `labs/lib/lab_09/dims.py`.
 
 # %% id="l09-setup"
 from collections import Counter
@@ -29,12 +29,13 @@ import onnx
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, show
-from vklab.course.figures import onnx_bytes as figures
-from vklab.course.figures.networks import draw_network
-from vklab.course.labs import dims, node_order, onnx_files, swapped
 from vklab.graph import onnx_import
 from vklab.graph.onnx_file import RAW_DATA, fields
+from vklab_course import attempt, banner, check, data, hint, predict, show
+from vklab_labs.lab_09 import dims, node_order, onnx_files
+from vklab_labs.lab_09 import onnx_bytes_pictures as figures
+from vklab_labs.shared import swapped
+from vklab_labs.shared.networks import draw_network
 
 # %% id="l09-banner"
 banner()

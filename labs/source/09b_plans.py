@@ -27,15 +27,15 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, hint, predict, run_limited, show
-from vklab.course.figures import plans as figures
-from vklab.course.labs import growing_plans as growing
-from vklab.course.labs.drawn_orders import natural_orders, random_order
-from vklab.course.labs.grouping import ready
-from vklab.course.labs.live_bytes import BRANCHES, as_work, in_runtime, live_bytes, must_be_live
-from vklab.course.labs.recorded_graphs import recorded, runtime_graph
-from vklab.course.labs.swapped import run_swapped
 from vklab.plan.plan import make_plan
+from vklab_course import attempt, banner, check, hint, predict, run_limited, show
+from vklab_labs.lab_09 import growing_plans as growing
+from vklab_labs.lab_09 import plans as figures
+from vklab_labs.lab_09.drawn_orders import natural_orders, random_order
+from vklab_labs.lab_09.live_bytes import BRANCHES, as_work, in_runtime, live_bytes, must_be_live
+from vklab_labs.shared.grouping import ready
+from vklab_labs.shared.recorded_graphs import recorded, runtime_graph
+from vklab_labs.shared.swapped import run_swapped
 
 CONSTANTS, FACTS, MODELS = growing.CONSTANTS, growing.FACTS, growing.MODELS
 

@@ -19,25 +19,25 @@
 #
 # **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/faulty_fusion.py`, `vklab/course/labs/fusing.py`.
+# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `labs/lib/lab_10/rewriting.py`, `labs/lib/lab_10/faulty_fusion.py`, `labs/lib/lab_10/fusing.py`.
 
 # %% id="l10-setup"
 import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures import rewriting as figures
-from vklab.course.labs import pass_models as models
-from vklab.course.labs import rewriting
-from vklab.course.labs.faulty_fusion import difference, fuse_pairs, parts_of
-from vklab.course.labs.fusing import EXAMPLE, broken_rule, moved, next_groups, open_runs
-from vklab.course.labs.rewriting import as_pass, compute, draw_graph, graph_of, info_of, infos_of
-from vklab.course.labs.rules import drop_dead, merge_products
-from vklab.course.labs.swapped import run_swapped
 from vklab.graph import passes
 from vklab.graph.passes.common_subexpressions import common_subexpressions
 from vklab.graph.passes.drop_no_ops import drop_no_ops
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_10 import pass_models as models
+from vklab_labs.lab_10 import rewriting
+from vklab_labs.lab_10 import rewriting_pictures as figures
+from vklab_labs.lab_10.faulty_fusion import difference, fuse_pairs, parts_of
+from vklab_labs.lab_10.fusing import EXAMPLE, broken_rule, moved, next_groups, open_runs
+from vklab_labs.lab_10.rewriting import as_pass, compute, draw_graph, graph_of, info_of, infos_of
+from vklab_labs.lab_10.rules import drop_dead, merge_products
+from vklab_labs.shared.swapped import run_swapped
 
 banner()
 

@@ -28,12 +28,12 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict
-from vklab.course.figures import memory_plans as figures
-from vklab.course.labs import packing
-from vklab.course.labs.offload import CAP, VALUES, farthest_first, gaps_of, live_bytes, moved_bytes
-from vklab.course.labs.recorded_graphs import NAMES, recorded
-from vklab.course.labs.swapped import run_swapped
+from vklab_course import attempt, banner, check, data, hint, predict
+from vklab_labs.lab_11 import memory_plans as figures
+from vklab_labs.lab_11 import packing
+from vklab_labs.lab_11.offload import CAP, VALUES, farthest_first, gaps_of, live_bytes, moved_bytes
+from vklab_labs.shared.recorded_graphs import NAMES, recorded
+from vklab_labs.shared.swapped import run_swapped
 
 banner()
 

@@ -30,14 +30,14 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show
-from vklab.course.figures import schedules as figures
-from vklab.course.labs import chunking
-from vklab.course.labs.chunking import fill, join_inputs, real_completions
-from vklab.course.labs.list_scheduling import by_critical_path, naturals
-from vklab.course.labs.makespan import EXAMPLE, bounds, earliest, outlook, ready
-from vklab.course.labs.replays import adds, cost_lines, recordings, step_us
 from vklab.settings import settings
+from vklab_course import attempt, banner, check, data, hint, predict, run_limited, show
+from vklab_labs.lab_12 import chunking
+from vklab_labs.lab_12 import schedules_pictures as figures
+from vklab_labs.lab_12.chunking import fill, join_inputs, real_completions
+from vklab_labs.lab_12.list_scheduling import by_critical_path, naturals
+from vklab_labs.lab_12.makespan import EXAMPLE, bounds, earliest, outlook, ready
+from vklab_labs.lab_12.replays import adds, cost_lines, recordings, step_us
 
 # %% id="l12-banner"
 banner()
@@ -184,7 +184,7 @@ show(chunking.CUT)
 # This cutter is shorter than yours. A node joins the chunk of its first input on the same device; if there is none, it begins a new chunk. Its author has tested it on chains and on a network with two branches. Find a graph on which exactly [[chunks]] of its chunks wait for each other in a circle: such a plan never ends. List each node after the nodes that it reads.
 
 # %% id="l12-bug"
-show("vklab.course.labs.chunking.join_inputs")
+show("vklab_labs.lab_12.chunking.join_inputs")
 
 # %% id="l12-e2" vklab={"role": "exercise", "id": "12-2", "points": 2, "lines": 3}
 CHUNKS = [[chunks]]

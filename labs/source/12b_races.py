@@ -19,7 +19,7 @@
 #
 # **Before this lab**: labs 06 and 12: chunks, dependency counters, fences, timeline semaphores. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
-# **Files it opens**: `vklab/runtime/many/scheduler.py`, `vklab/runtime/many/split.py`, `vklab/course/labs/races.py`, `stepping.py`, `two_queues.py`.
+# **Files it opens**: `vklab/runtime/many/scheduler.py`, `vklab/runtime/many/split.py`, `labs/lib/lab_12/races.py`, `stepping.py`, `two_queues.py`.
 
 # %% id="l12b-setup"
 import threading
@@ -27,11 +27,11 @@ import timeit
 
 from IPython.display import display
 
-from vklab.course import attempt, banner, check, hint, predict, run_limited, show
-from vklab.course.figures import races as figures
-from vklab.course.labs import stepping
-from vklab.course.labs.races import Queues, Workers, count_states, replay
-from vklab.course.labs.two_queues import ordered_copies
+from vklab_course import attempt, banner, check, hint, predict, run_limited, show
+from vklab_labs.lab_12 import races_pictures as figures
+from vklab_labs.lab_12 import stepping
+from vklab_labs.lab_12.races import Queues, Workers, count_states, replay
+from vklab_labs.lab_12.two_queues import ordered_copies
 
 # %% id="l12b-banner"
 banner()
@@ -383,7 +383,7 @@ for submitted, value in (("writer first", 1), ("reader first", 0), ("reader firs
     print(f"{submitted}, waits for {value}: {seen.value or seen.message}")
 
 # %% id="l12b-6w" tags=["nbval-ignore-output"]
-show("vklab.course.labs.two_queues.TwoQueues._copy")
+show("vklab_labs.lab_12.two_queues.TwoQueues._copy")
 
 # %% [markdown] id="l12b-6e"
 # vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.

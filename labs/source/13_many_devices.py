@@ -24,17 +24,17 @@ from functools import partial
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures import placement as figures
-from vklab.course.labs import placing_rules, spreading
-from vklab.course.labs.placing_rules import network, paths
-from vklab.course.labs.schedules import CAPS, WORK, next_steps
-from vklab.course.labs.second_device import second_device
-from vklab.course.labs.spreading import simulated_gpus
-from vklab.course.labs.swapped import run_swapped
 from vklab.plan import capability
 from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.tuning import tune
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_13 import placement as figures
+from vklab_labs.lab_13 import placing_rules, spreading
+from vklab_labs.lab_13.placing_rules import network, paths
+from vklab_labs.lab_13.schedules import CAPS, WORK, next_steps
+from vklab_labs.lab_13.second_device import second_device
+from vklab_labs.lab_13.spreading import simulated_gpus
+from vklab_labs.shared.swapped import run_swapped
 
 MIB = 1 << 20
 banner()

@@ -25,10 +25,11 @@
 import numpy as np
 from IPython.display import display
 
-from vklab.course import attempt, banner, check, hint, predict, show
-from vklab.course.figures import parallelism as figures
-from vklab.course.labs import swapped, transfers
-from vklab.course.labs.parallelism import even_parts, events_of, replay, step_times
+from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_labs.lab_13 import parallelism_pictures as figures
+from vklab_labs.lab_13 import transfers
+from vklab_labs.lab_13.parallelism import even_parts, events_of, replay, step_times
+from vklab_labs.shared import swapped
 
 random = np.random.default_rng(0)
 

@@ -13,15 +13,15 @@ import pytest
 import python_server
 from stand_ins import loaded_python as forks
 
-from vklab.course.author import build
-from vklab.course.author.lab import Lab, all_labs, read_lab
-from vklab.course.grade import jobs
-from vklab.course.grade.assignment.manifest import Release
-from vklab.course.grade.batch import Batch
-from vklab.course.grade.results.schema import SubmissionResult
-from vklab.course.grade.selftest import self_test
-from vklab.course.places import PROJECT
 from vklab.shader import modules, toolchain
+from vklab_course.author import build
+from vklab_course.author.lab import Lab, all_labs, read_lab
+from vklab_course.grade import jobs
+from vklab_course.grade.assignment.manifest import Release
+from vklab_course.grade.batch import Batch
+from vklab_course.grade.results.schema import SubmissionResult
+from vklab_course.grade.selftest import self_test
+from vklab_course.places import PROJECT
 
 jobs.PRELOADED.append("class_of_students")  # its imports take a second of each job
 

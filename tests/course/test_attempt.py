@@ -7,9 +7,9 @@ import signal
 import pytest
 from student_functions import hangs, hangs_and_catches
 
-from vklab.course import attempt
 from vklab.errors import ShaderError
 from vklab.plan import memory
+from vklab_course import attempt
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("fixture_lab")]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.exercise import find
-from vklab.course.figures.backends import BACKENDS, MACHINES
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.exercise import find
+from vklab_course.places import PROJECT
+from vklab_labs.lab_01.backends import BACKENDS, MACHINES
 
 # The stories of exercise 5 in order: machines, job, wishes, and what the answer must name.
 STORIES = (

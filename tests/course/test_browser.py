@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from vklab.course.author.gates import verdicts_of
-from vklab.course.definition.exercise import exercises_of
+from vklab_course.author.gates import verdicts_of
+from vklab_course.definition.exercise import exercises_of
 
 browser_tools = pytest.importorskip("browser", reason="playwright is not installed")
 

@@ -9,12 +9,12 @@ import pytest
 import tiers
 
 from vklab import cli
-from vklab.course.author import build, gates
-from vklab.course.author.lab import Cell, LabError, all_labs, find_lab, read_lab
-from vklab.course.author.layout import LINK
-from vklab.course.author.new import new_lab
-from vklab.course.grade.assignment.release import release
-from vklab.course.places import labs_folder
+from vklab_course.author import build, gates
+from vklab_course.author.lab import Cell, LabError, all_labs, find_lab, read_lab
+from vklab_course.author.layout import LINK
+from vklab_course.author.new import new_lab
+from vklab_course.grade.assignment.release import release
+from vklab_course.places import labs_folder
 
 pytestmark = pytest.mark.full
 

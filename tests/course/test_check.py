@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from student_functions import hangs, hangs_and_catches, right
 
-from vklab.course import check, hint, show, swap
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, exercise, exercises_of
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.definition.report import Differs, Report
-from vklab.course.definition.verdict import MIME, STATUSES, Part, Verdict
-from vklab.course.limits import OutOfTime, limited
 from vklab.errors import ShaderError
 from vklab.plan import memory
+from vklab_course import check, hint, show, swap
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, exercise, exercises_of
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.definition.report import Differs, Report
+from vklab_course.definition.verdict import MIME, STATUSES, Part, Verdict
+from vklab_course.limits import OutOfTime, limited
 
 pytestmark = pytest.mark.usefixtures("fixture_lab")
 
@@ -274,7 +274,7 @@ def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
 
 
 def test_hints_come_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(sys.modules["vklab.course.hint"], "_given", Counter())
+    monkeypatch.setattr(sys.modules["vklab_course.hint"], "_given", Counter())
     seen = [hint("90-1").number for _ in range(5)]
     assert seen == [1, 2, 3, 3, 3]
     assert str(hint("90-1", 1)) == "90-1, hint 1 of 3: Which multiple comes after 257?"

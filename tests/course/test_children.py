@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab.course import Run, check, run_kernel, run_limited
-from vklab.course.children import kernel_child
-from vklab.course.children.child import run_child
 from vklab.errors import DeviceLostError, SetupError
 from vklab.runtime import open_devices
+from vklab_course import Run, check, run_kernel, run_limited
+from vklab_course.children import kernel_child
+from vklab_course.children.child import run_child
 
 pytestmark = pytest.mark.full
 
@@ -106,7 +106,7 @@ def test_what_a_child_starts_ends_with_it(fresh_interpreter):
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="alarms are POSIX's")
 def test_a_child_that_lost_its_parent_ends_by_itself(tmp_path):
     # The parent's limit is generous, the child's own alarm is what ends it.
-    code = ("import pathlib, time; from vklab.course.children.child import begin\n"
+    code = ("import pathlib, time; from vklab_course.children.child import begin\n"
             f"begin(pathlib.Path({str(tmp_path)!r})); time.sleep(60)")  # fmt: skip
     (tmp_path / "lost.py").write_text(code)
     started = time.monotonic()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sandboxes import IMAGE, SMALL
 
-from vklab.course.grade.sandbox import leftovers
-from vklab.course.grade.sandbox.container import Container
 from vklab.errors import SetupError
+from vklab_course.grade.sandbox import leftovers
+from vklab_course.grade.sandbox.container import Container
 
 
 def test_a_container_has_no_network_no_privileges_and_a_pinned_image(tmp_path):
@@ -56,7 +56,7 @@ def docker(monkeypatch):
         run.append(command)
         return subprocess.CompletedProcess(command, 0, "\n".join(names), "")
 
-    monkeypatch.setattr("vklab.course.grade.sandbox.container.subprocess.run", answer)
+    monkeypatch.setattr("vklab_course.grade.sandbox.container.subprocess.run", answer)
     return run, names
 
 
@@ -100,5 +100,5 @@ def test_a_docker_that_does_not_answer_stops_no_batch(tmp_path, monkeypatch):
     slow = tmp_path / "docker"
     slow.write_text("#!/bin/sh\nsleep 60\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("vklab.course.grade.sandbox.container.PATIENCE_S", 0.2)
+    monkeypatch.setattr("vklab_course.grade.sandbox.container.PATIENCE_S", 0.2)
     assert Container(IMAGE, str(slow)).swept() == []

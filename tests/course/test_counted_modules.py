@@ -12,12 +12,12 @@ import two_drivers
 from child import python
 from counted_kernels import CALLS, COUNT, GLSL_MAP, MAP, look, run_of, slang
 
-from vklab.course.children.child import Ended
-from vklab.course.counting import observe, shapes
-from vklab.course.counting.instrument import instrument
 from vklab.errors import ShaderError
 from vklab.shader import compiler
 from vklab.vulkan import instance
+from vklab_course.children.child import Ended
+from vklab_course.counting import observe, shapes
+from vklab_course.counting.instrument import instrument
 
 pytestmark = pytest.mark.full
 
@@ -111,7 +111,7 @@ def test_the_validation_layer_has_nothing_to_say():
     code = """
 import sys
 from pathlib import Path
-from vklab.course.children import kernel_child
+from vklab_course.children import kernel_child
 from vklab.runtime import open_devices
 made = open_devices.open_device
 opened = []

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from counted_kernels import BY_GROUPS, CALLS, COUNT, GLSL_MAP, MAP, X, glsl, look, run_of, slang
 
-from vklab.course import Run
-from vklab.course.counting import observe, shapes
-from vklab.course.counting.observe import observe_kernel
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
+from vklab_course import Run
+from vklab_course.counting import observe, shapes
+from vklab_course.counting.observe import observe_kernel
 
 pytestmark = pytest.mark.full
 ORDERS = {"counted", "mirrored", "reversed", "partial"}

@@ -10,12 +10,12 @@ import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts
-from vklab.course.grade.assignment.roster import marks_by_student, read_roster
-from vklab.course.grade.results.csvs import neutral, plain, read_csv, write_csv, write_marks
-from vklab.course.grade.results.folder import Results
-from vklab.course.grade.results.rubric import apply_rubric, rubric_csv
-from vklab.course.grade.results.schema import (
+from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
+from vklab_course.grade.assignment.roster import marks_by_student, read_roster
+from vklab_course.grade.results.csvs import neutral, plain, read_csv, write_csv, write_marks
+from vklab_course.grade.results.folder import Results
+from vklab_course.grade.results.rubric import apply_rubric, rubric_csv
+from vklab_course.grade.results.schema import (
     ExerciseResult,
     GradeError,
     Submission,

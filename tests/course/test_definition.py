@@ -12,13 +12,13 @@ import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vklab.course.definition import codec, stub
-from vklab.course.definition.case import Case, Folder
-from vklab.course.definition.codec import CodecError, Opaque, Raised, decode, encode
-from vklab.course.definition.draw import draw, fingerprint, freeze, public_cases, seed_of
-from vklab.course.definition.exercise import Exercise, Function
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.definition.kinds import Choice
+from vklab_course.definition import codec, stub
+from vklab_course.definition.case import Case, Folder
+from vklab_course.definition.codec import CodecError, Opaque, Raised, decode, encode
+from vklab_course.definition.draw import draw, fingerprint, freeze, public_cases, seed_of
+from vklab_course.definition.exercise import Exercise, Function
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.definition.kinds import Choice
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers()

@@ -9,11 +9,11 @@ import itertools
 
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.figures.machines import ten_devices
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.shared.machines import ten_devices
 
 drawn = drawn_cases("02-4", seconds=3)
 

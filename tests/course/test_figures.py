@@ -5,18 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vklab.course.figures import (
-    accesses,
-    backends,
-    boards,
-    diagram,
-    lanes,
-    listings,
-    roofline,
-    steps,
-)
-from vklab.course.figures.trace import READ, trace
 from vklab.shader import source
+from vklab_labs.lab_01 import backends, boards
+from vklab_labs.lab_04 import accesses, steps
+from vklab_labs.lab_04.trace import READ, trace
+from vklab_labs.shared import diagram, lanes, listings, roofline
 
 pytestmark = pytest.mark.full
 ADD = source.find("labs/vector_add.slang").read_text("utf-8")

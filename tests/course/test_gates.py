@@ -7,9 +7,9 @@ import shutil
 import notebooks
 import pytest
 
-from vklab.course.author import gates, trials
-from vklab.course.author.answers import answers_of
-from vklab.course.definition.exercise import exercises_of
+from vklab_course.author import gates, trials
+from vklab_course.author.answers import answers_of
+from vklab_course.definition.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
 # By default every fifth wrong answer is tried, every 40th kernel and mutant; with --all, all.

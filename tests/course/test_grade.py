@@ -12,13 +12,13 @@ import signal
 import class_of_students as students
 import pytest
 
-from vklab.course.grade import jobs as running
-from vklab.course.grade.assignment.intake import read_submissions
-from vklab.course.grade.grade import grade
-from vklab.course.grade.regrade import regrade, replay
-from vklab.course.grade.results.csvs import write_marks
-from vklab.course.grade.results.schema import GradeError
-from vklab.course.grade.selftest import self_test
+from vklab_course.grade import jobs as running
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.grade import grade
+from vklab_course.grade.regrade import regrade, replay
+from vklab_course.grade.results.csvs import write_marks
+from vklab_course.grade.results.schema import GradeError
+from vklab_course.grade.selftest import self_test
 
 CLASS = 500
 

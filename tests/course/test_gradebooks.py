@@ -17,10 +17,10 @@ import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts
-from vklab.course.grade.assignment.roster import Roster, Student
-from vklab.course.grade.results.csvs import write_marks
-from vklab.course.grade.results.schema import (
+from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
+from vklab_course.grade.assignment.roster import Roster, Student
+from vklab_course.grade.results.csvs import write_marks
+from vklab_course.grade.results.schema import (
     ExerciseResult,
     GradeError,
     Submission,

@@ -9,11 +9,11 @@ import pytest
 from sandboxes import needs_bubblewrap
 from typer.testing import CliRunner
 
-from vklab.cli.course import course
-from vklab.course.grade import judging
-from vklab.course.grade.results.csvs import read_csv, write_csv
-from vklab.course.grade.results.schema import GradeError
-from vklab.course.grade.selftest import self_test
+from vklab_course.cli.course import course
+from vklab_course.grade import judging
+from vklab_course.grade.results.csvs import read_csv, write_csv
+from vklab_course.grade.results.schema import GradeError
+from vklab_course.grade.selftest import self_test
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 

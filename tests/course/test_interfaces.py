@@ -8,13 +8,12 @@ import sys
 import pytest
 import tiers
 
-from vklab.course.data import data
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
-from vklab.course.figures import pipelines
-from vklab.course.labs import creation, interfaces
-from vklab.course.places import PROJECT
 from vklab.shader import reflection, toolchain
+from vklab_course.data import data
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import find
+from vklab_course.places import PROJECT
+from vklab_labs.lab_05 import creation, interfaces, pipelines
 
 needs_slang = pytest.mark.skipif(not toolchain.find_toolchain("slang"), reason="no slangc")
 

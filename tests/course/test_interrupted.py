@@ -8,17 +8,17 @@ import class_of_students as students
 import pytest
 from typer.testing import CliRunner
 
-from vklab.cli import grading
-from vklab.cli.course import course
-from vklab.course.grade.assignment.intake import read_submissions
-from vklab.course.grade.grade import grade
-from vklab.course.grade.regrade import regrade, replay
-from vklab.course.grade.results.csvs import read_csv, write_marks
-from vklab.course.grade.results.feedback import feedback_page
-from vklab.course.grade.results.records import results_of
-from vklab.course.grade.results.report import report_page
-from vklab.course.grade.results.schema import GradeError
-from vklab.course.student import submit as submitting
+from vklab_course.cli import grading
+from vklab_course.cli.course import course
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.grade import grade
+from vklab_course.grade.regrade import regrade, replay
+from vklab_course.grade.results.csvs import read_csv, write_marks
+from vklab_course.grade.results.feedback import feedback_page
+from vklab_course.grade.results.records import results_of
+from vklab_course.grade.results.report import report_page
+from vklab_course.grade.results.schema import GradeError
+from vklab_course.student import submit as submitting
 
 pytestmark = [pytest.mark.usefixtures("class_labs"), pytest.mark.full]
 MOODLE = "Ada_7_assignsubmission_file_"

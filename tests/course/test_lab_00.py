@@ -10,18 +10,18 @@ import pytest
 import tiers
 
 import vklab
-from vklab.course import data
-from vklab.course.author import build, regions
-from vklab.course.author.lab import find_lab
-from vklab.course.author.trials import names_after
-from vklab.course.check import check_answer
-from vklab.course.definition import codec
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
-from vklab.course.figures.batches import obvious_choices
-from vklab.course.figures.digits import held_out
-from vklab.course.predict import predict
 from vklab.plan.memory import Lifetime
+from vklab_course import data
+from vklab_course.author import build, regions
+from vklab_course.author.lab import find_lab
+from vklab_course.author.trials import names_after
+from vklab_course.check import check_answer
+from vklab_course.definition import codec
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import find
+from vklab_course.predict import predict
+from vklab_labs.lab_00.batches import obvious_choices
+from vklab_labs.lab_00.digits import held_out
 
 pytestmark = pytest.mark.full
 EMPTY = (lambda *given: None, lambda *given: [], lambda *given: {}, lambda *given: given[0],
@@ -128,7 +128,7 @@ def test_predictions_of_facts_are_true():
     assert find("00-p3").answers() == {"right": (said == labels[ten]).sum()}
     assert said[5] == 9 and (all_said == labels).sum() == 354
     assert find("00-p4").answers() == {"dispatches": dispatches}
-    from vklab.course.figures.doctor import BROKEN_MACHINE
+    from vklab_labs.lab_00.doctor import BROKEN_MACHINE
 
     urgent = {one.repair for one in BROKEN_MACHINE.checks if not one.ok and one.essential}
     assert find("00-p2").answers() == {"lines": len(urgent)}
@@ -142,7 +142,7 @@ def test_a_prediction_explains_only_after_it_is_made():
 
 def test_records_of_the_runtime_are_read_where_no_definition_is_imported():
     sent = codec.encode([Lifetime("a", 1, 2, 3), *find("00-2").cases(np.random.default_rng(0))])
-    code = ("import sys; from vklab.course.definition import case, codec\n"
+    code = ("import sys; from vklab_course.definition import case, codec\n"
             "lives, first, *_ = codec.decode(sys.stdin.buffer.read())\n"
             "print(lives.length_bytes, first.args[0].ok)")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)

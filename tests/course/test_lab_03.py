@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from vklab.course import data
-from vklab.course.figures import heaps, paths
-from vklab.course.figures.machines import memory_table, recorded_table
-from vklab.course.labs import copies, swapped_memory
 from vklab.plan.memory import round_up
+from vklab_course import data
+from vklab_labs.lab_03 import heaps, paths, swapped_memory
+from vklab_labs.shared import copies
+from vklab_labs.shared.machines import memory_table, recorded_table
 
 RECORD = json.loads(data("recorded/copies_h200.json").read_text("utf-8"))
 

@@ -7,14 +7,14 @@ import random
 import pytest
 from scored import drawn_cases
 
-from vklab.course import run_limited
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs.grouping import kept_bytes, ready
-from vklab.course.labs.synchronization import FAULTS, ask_layer, stream
-from vklab.course.places import PROJECT
+from vklab_course import run_limited
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.shared.grouping import kept_bytes, ready
+from vklab_labs.shared.synchronization import FAULTS, ask_layer, stream
 
 drawn = drawn_cases("06-5", seconds=0.5)
 

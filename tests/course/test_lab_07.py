@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
-from vklab.course import data
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.figures import conflicts, workgroups
-from vklab.course.labs import banks, shared_memory
-from vklab.course.places import PROJECT
+from vklab_course import data
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_07 import banks, conflicts, shared_memory, workgroups
 
 drawn = drawn_cases("07b-3", seconds=4)
 

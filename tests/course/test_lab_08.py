@@ -11,19 +11,19 @@ import pytest
 import tiers
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.children.run_kernel import Run, run_kernel
-from vklab.course.counting import shapes
-from vklab.course.counting.observe import observe_kernel
-from vklab.course.data import data
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import units
-from vklab.course.labs.ladder import H200, peaks
-from vklab.course.labs.rungs import LADDER, RUNTIME, kernel_text
-from vklab.course.labs.strips import SMALL, bytes_loaded, replay
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.children.run_kernel import Run, run_kernel
+from vklab_course.counting import shapes
+from vklab_course.counting.observe import observe_kernel
+from vklab_course.data import data
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_08 import units
+from vklab_labs.lab_08.ladder import H200, peaks
+from vklab_labs.lab_08.rungs import LADDER, RUNTIME, kernel_text
+from vklab_labs.lab_08.strips import SMALL, bytes_loaded, replay
 
 drawn = drawn_cases("08b-5", seconds=2)
 FLOAT32 = [name for name, rung in LADDER.items() if not rung.half]

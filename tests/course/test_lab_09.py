@@ -11,15 +11,16 @@ from onnx import TensorProto, helper
 from scored import drawn_cases
 
 import vklab
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.data import data
-from vklab.course.definition.exercise import find
-from vklab.course.labs import dims, node_order, onnx_files, swapped
-from vklab.course.labs.onnx_bytes import HEAD
-from vklab.course.places import PROJECT
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_file, onnx_import
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.data import data
+from vklab_course.definition.exercise import find
+from vklab_course.places import PROJECT
+from vklab_labs.lab_09 import dims, node_order, onnx_files
+from vklab_labs.lab_09.onnx_bytes import HEAD
+from vklab_labs.shared import swapped
 
 LAB = find_lab("09", PROJECT / "labs")
 drawn = drawn_cases("09-3", seconds=1.0)

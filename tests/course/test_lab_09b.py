@@ -11,14 +11,14 @@ import pytest
 from scored import drawn_cases
 
 import vklab
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import drawn_orders, growing_plans, live_bytes
-from vklab.course.labs.recorded_graphs import NAMES, recorded
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_09 import drawn_orders, growing_plans, live_bytes
+from vklab_labs.shared.recorded_graphs import NAMES, recorded
 
 drawn = drawn_cases("09b-4", seconds=3)
 

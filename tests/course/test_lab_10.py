@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import (
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_10 import (
     faulty_fusion,
     fusing,
     fusing_graphs,
@@ -23,7 +24,6 @@ from vklab.course.labs import (
     rewriting,
     rules,
 )
-from vklab.course.places import PROJECT
 
 drawn = drawn_cases("10-4", seconds=2)
 

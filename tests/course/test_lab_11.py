@@ -12,17 +12,17 @@ from fake_device import UNIFIED, fake_device
 from scored import drawn_cases
 
 import vklab
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.figures import memory_plans as figures
-from vklab.course.labs import evictions, offload, packing
-from vklab.course.labs.recorded_graphs import NAMES, recorded
-from vklab.course.places import PROJECT
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_11 import evictions, offload, packing
+from vklab_labs.lab_11 import memory_plans as figures
+from vklab_labs.shared.recorded_graphs import NAMES, recorded
 
 drawn = drawn_cases("11-5", seconds=4.0)
 

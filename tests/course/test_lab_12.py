@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import chunking, list_scheduling, makespan
-from vklab.course.places import PROJECT
 from vklab.errors import PlanError
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_12 import chunking, list_scheduling, makespan
 
 drawn = drawn_cases("12-4", seconds=5.0)
 placed = drawn_cases("12-1", seconds=5.0)

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
-from vklab.course import run_limited
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import exercises_of
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import races, stepping
-from vklab.course.labs.races import Queues, Workers
-from vklab.course.labs.two_queues import ordered_copies
-from vklab.course.places import PROJECT
+from vklab_course import run_limited
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import exercises_of
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_12 import races, stepping
+from vklab_labs.lab_12.races import Queues, Workers
+from vklab_labs.lab_12.two_queues import ordered_copies
 
 drawn = drawn_cases("12b-1", seconds=1)
 stepped = drawn_cases("12b-4", seconds=1)

@@ -10,15 +10,16 @@ import pytest
 from scored import drawn_cases
 
 from vklab import settings
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.exercise import find
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import placing_cases, schedules, spreading, swapped
-from vklab.course.labs import placing_rules as rules
-from vklab.course.places import PROJECT
 from vklab.plan.options import Options, PlacementOptions
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.exercise import find
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_13 import placing_cases, schedules, spreading
+from vklab_labs.lab_13 import placing_rules as rules
+from vklab_labs.shared import swapped
 
 drawn = drawn_cases("13-4", seconds=3)
 cuts = drawn_cases("13-3", seconds=1)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import second_device, swapped, transfers
-from vklab.course.labs.parallelism import SLOTS, even_parts, events_of, pipeline, replay, step_times
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_13 import second_device, transfers
+from vklab_labs.lab_13.parallelism import SLOTS, even_parts, events_of, pipeline, replay, step_times
+from vklab_labs.shared import swapped
 
 LAB = find_lab("13b", PROJECT / "labs")
 paths = drawn_cases("13b-1", seconds=0.5)

@@ -7,8 +7,8 @@ import pytest
 from hand_ins import book, planned, zipped
 from typer.testing import CliRunner
 
-from vklab.cli.course import course
-from vklab.course.grade.assignment.intake import identify, read_submissions
+from vklab_course.cli.course import course
+from vklab_course.grade.assignment.intake import identify, read_submissions
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 PLAIN = {

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import class_of_students as students
 import pytest
 
-from vklab.course.grade.results.feedback import feedback_page, write_feedback
-from vklab.course.grade.results.report import report_page
-from vklab.course.grade.results.schema import ExerciseResult, GradeError, PartResult
+from vklab_course.grade.results.feedback import feedback_page, write_feedback
+from vklab_course.grade.results.report import report_page
+from vklab_course.grade.results.schema import ExerciseResult, GradeError, PartResult
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("class_labs")]
 

@@ -6,12 +6,12 @@ import itertools
 
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import placing
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
+from vklab_labs.lab_03 import placing
 
 drawn = drawn_cases("03-4")
 

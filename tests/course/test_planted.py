@@ -8,9 +8,9 @@ import shutil
 import nbformat
 import pytest
 
-from vklab.course.author import build, gates, trials
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import LabError, read_lab
+from vklab_course.author import build, gates, trials
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import LabError, read_lab
 
 pytestmark = pytest.mark.full
 SOURCE = "source/90_fixture.py"

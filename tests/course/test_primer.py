@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from vklab.course import Run, run_kernel
-from vklab.course.author.lab import all_labs
-from vklab.course.places import PROJECT
+from vklab_course import Run, run_kernel
+from vklab_course.author.lab import all_labs
+from vklab_course.places import PROJECT
 
 LABS = PROJECT / "labs"
 PAGES = ("GLOSSARY.md", "SLANG.md", "README.md", "AUTHORS.md")

@@ -8,8 +8,8 @@ import class_of_students as students
 import nbformat
 import pytest
 
-from vklab.course.grade.assignment.rebuild import answers_in, rebuild
-from vklab.course.grade.assignment.submission import read_notebook
+from vklab_course.grade.assignment.rebuild import answers_in, rebuild
+from vklab_course.grade.assignment.submission import read_notebook
 
 
 def rebuilt(release, change):

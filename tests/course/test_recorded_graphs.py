@@ -7,13 +7,13 @@ import onnx
 import pytest
 
 import vklab
-from vklab.course.data import data
-from vklab.course.figures.networks import draw_network
-from vklab.course.labs import recorded_graphs, swapped
-from vklab.course.labs.recorded_graphs import NAMES, recorded
 from vklab.graph import shapes
 from vklab.plan import memory
 from vklab.plan.plan import make_plan
+from vklab_course.data import data
+from vklab_labs.shared import recorded_graphs, swapped
+from vklab_labs.shared.networks import draw_network
+from vklab_labs.shared.recorded_graphs import NAMES, recorded
 
 # Multiply-adds of one image of 224 x 224, as torchvision's tables give them; two flops each.
 GIGAFLOPS = {"resnet50": 8.18, "inception_v1": 3.00, "shufflenet_v2": 0.29}

@@ -15,16 +15,16 @@ import class_of_students as students
 import nbformat
 import pytest
 
-import vklab.course
+import vklab_course
 from vklab import cli
-from vklab.course.author import leaks, regions, strip
-from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
-from vklab.course.check import check
-from vklab.course.definition.exercise import exercises_of, find
-from vklab.course.grade.assignment.manifest import open_release
-from vklab.course.grade.assignment.release import choose_variants, release, texts_of
-from vklab.course.grade.results.schema import GradeError
-from vklab.course.places import PROJECT, adopt_release, labs_folder
+from vklab_course.author import leaks, regions, strip
+from vklab_course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab_course.check import check
+from vklab_course.definition.exercise import exercises_of, find
+from vklab_course.grade.assignment.manifest import open_release
+from vklab_course.grade.assignment.release import choose_variants, release, texts_of
+from vklab_course.grade.results.schema import GradeError
+from vklab_course.places import PROJECT, adopt_release, labs_folder
 
 pytestmark = pytest.mark.full
 
@@ -80,7 +80,7 @@ def test_a_notebook_in_a_release_is_checked_in_its_variant(labs, tmp_path, monke
     for folder in (made.labs_folder, tmp_path / "out" / "work", tmp_path / "out"):
         monkeypatch.chdir(folder)
         monkeypatch.delenv("VKLAB_LABS", raising=False)
-        importlib.reload(vklab.course)
+        importlib.reload(vklab_course)
         assert labs_folder() == made.labs_folder
         assert check("91-1", names["padded"]).status == "correct"
     monkeypatch.setenv("VKLAB_LABS", str(students.LABS))  # the switch comes first

@@ -11,10 +11,10 @@ import random
 
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
 
 drawn = drawn_cases("02b-2", seconds=2)
 

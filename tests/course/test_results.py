@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from vklab.course.grade.results import folder as folders
-from vklab.course.grade.results import schema
-from vklab.course.grade.results.folder import Results, file_key, read_seed, write_atomic
-from vklab.course.grade.results.schema import (
+from vklab_course.grade.results import folder as folders
+from vklab_course.grade.results import schema
+from vklab_course.grade.results.folder import Results, file_key, read_seed, write_atomic
+from vklab_course.grade.results.schema import (
     STATUSES,
     ExerciseResult,
     GradeError,

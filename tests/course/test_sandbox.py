@@ -11,13 +11,13 @@ from collections.abc import Callable
 import pytest
 from sandboxes import IMAGE, SMALL, as_root, needs_bubblewrap
 
-from vklab.course import places
-from vklab.course.grade.sandbox import command as sandbox
-from vklab.course.grade.sandbox import limits as sandbox_limits
-from vklab.course.grade.sandbox import probe, seccomp
-from vklab.course.grade.sandbox.container import Container
-from vklab.course.grade.sandbox.limits import Watch
 from vklab.errors import SetupError
+from vklab_course import places
+from vklab_course.grade.sandbox import command as sandbox
+from vklab_course.grade.sandbox import limits as sandbox_limits
+from vklab_course.grade.sandbox import package, probe, seccomp
+from vklab_course.grade.sandbox.container import Container
+from vklab_course.grade.sandbox.limits import Watch
 
 pytestmark = pytest.mark.full
 
@@ -160,17 +160,49 @@ def test_the_probe_refuses_a_sandbox_without_a_limit_of_memory(monkeypatch):
 @needs_bubblewrap
 def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(tmp_path):
     code = ("import os, sys, vklab; print(vklab.__file__, os.getcwd(), os.getuid() != 0)\n"
+            "import vklab_course, vklab_labs.shared.diagram as d\n"
+            "import vklab.course.figures.diagram as e\n"
+            "print(vklab_course.__file__, d.__file__, d is e)\n"
             "print(sorted(os.environ))\n"
             "print([n for _, _, f in os.walk('/') for n in f if n.startswith('lab_0')])")
     made = sandbox.bubblewrap(SMALL)
     command = made.command([sys.executable, "-c", code], private=tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    first, variables, checks = done.stdout.splitlines()
+    first, course, variables, checks = done.stdout.splitlines()
     assert first == "/opt/vklab/vklab/__init__.py /home/student True"
+    assert course == ("/opt/vklab/vklab_course/__init__.py /opt/vklab/vklab_labs/shared/diagram.py "
+                      "True")  # fmt: skip
     assert "HOME" in variables and "TESTS_SHARE" not in variables
     assert checks == "[]"
-    assert not (made.package / "vklab/course/grade").exists()
+    assert (made.package / "vklab_course/student").is_dir()
+    assert not (made.package / "vklab_course/grade").exists()
+
+
+@pytest.mark.parametrize("changed", [
+    "vklab/errors.py", "vklab_course/check.py", "shaders/a.slang", "vklab_labs/__init__.py",
+    "vklab_labs/lab_09/a.py",
+])  # fmt: skip
+def test_a_copy_is_made_anew_when_a_file_of_either_package_changes(tmp_path, changed):
+    folders = {name: tmp_path / name.replace("/", "_") for name in (
+        "vklab", "shaders", "vklab_course", "vklab_labs", "vklab_labs/lab_09")}  # fmt: skip
+    for folder in folders.values():
+        folder.mkdir()
+    name, _, file = changed.rpartition("/")
+    path = folders[name] / file
+    path.write_text("one")
+    (folders["vklab_course"] / "grade").mkdir()
+    before = package._digest(folders)
+    (folders["vklab_course"] / "grade/batch.py").write_text("not copied")
+    assert package._digest(folders) == before
+    path.write_text("another")
+    assert package._digest(folders) != before
+
+
+def test_all_that_students_import_is_copied():
+    found = package.sources()
+    assert {"vklab", "vklab_course", "vklab_labs", "vklab_labs/shared", "shaders"} <= set(found)
+    assert found["vklab"].parent == places.PROJECT
 
 
 @needs_bubblewrap

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from sandboxes import SMALL, needs_bubblewrap
 
-from vklab.course.grade.sandbox import cgroup as cgroups
-from vklab.course.grade.sandbox import command as sandbox
-from vklab.course.grade.sandbox import leftovers
-from vklab.course.grade.sandbox.cgroup import Cgroup, find_cgroup
-from vklab.course.grade.sandbox.limits import Limits, Watch, kill_tree
-from vklab.course.grade.session import process as session_process
-from vklab.course.places import PROJECT
+from vklab_course.grade.sandbox import cgroup as cgroups
+from vklab_course.grade.sandbox import command as sandbox
+from vklab_course.grade.sandbox import leftovers
+from vklab_course.grade.sandbox.cgroup import Cgroup, find_cgroup
+from vklab_course.grade.sandbox.limits import Limits, Watch, kill_tree
+from vklab_course.grade.session import process as session_process
+from vklab_course.places import PROJECT
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch)
     """The session's process makes a group, and is killed before it can remove it."""
     code = (f"import os, sys, time; from pathlib import Path\n"
             f"sys.path.insert(0, {str(PROJECT)!r})\n"
-            "from vklab.course.grade.sandbox.cgroup import Cgroup\n"
-            "from vklab.course.grade.sandbox.limits import Limits\n"
+            "from vklab_course.grade.sandbox.cgroup import Cgroup\n"
+            "from vklab_course.grade.sandbox.limits import Limits\n"
             f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)")
     monkeypatch.setattr(session_process, "_prefix", list)
     popen, begun = subprocess.Popen, []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vklab.course.author.answers import answers_of
-from vklab.course.author.lab import find_lab
-from vklab.course.children.kernel_answers import KernelAnswers
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import exercises_of
-from vklab.course.definition.judge import judge
+from vklab_course.author.answers import answers_of
+from vklab_course.author.lab import find_lab
+from vklab_course.children.kernel_answers import KernelAnswers
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import exercises_of
+from vklab_course.definition.judge import judge
 
 pytestmark = pytest.mark.full
 

@@ -16,14 +16,14 @@ from hostile import HOSTILE, LASTING
 from nbformat.v4 import new_notebook
 from sandboxes import needs_bubblewrap
 
-from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.results.records import results_of, validated
-from vklab.course.grade.sandbox import command as sandbox
-from vklab.course.grade.sandbox.limits import Limits
-from vklab.course.grade.session import process as session_process
-from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session.process import run_session
-from vklab.course.grade.session.run import Job, Run
+from vklab_course.definition.exercise import exercises_of
+from vklab_course.grade.results.records import results_of, validated
+from vklab_course.grade.sandbox import command as sandbox
+from vklab_course.grade.sandbox.limits import Limits
+from vklab_course.grade.session import process as session_process
+from vklab_course.grade.session.kernel import GradedKernel, KernelEnded
+from vklab_course.grade.session.process import run_session
+from vklab_course.grade.session.run import Job, Run
 
 pytestmark = needs_bubblewrap
 LABS = Path(__file__).resolve().parent / "labs"
@@ -137,7 +137,7 @@ def test_there_are_at_least_thirty_hostile_answers():
 @pytest.mark.full
 def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, nothing_left):
     path = submission(
-        tmp_path / "a.ipynb", ("import numpy as np\nfrom vklab.course import check",),
+        tmp_path / "a.ipynb", ("import numpy as np\nfrom vklab_course import check",),
         ("raise SystemError('a demo is not executed')", "demo", "90-1"),
         (RIGHT, "exercise", "90-1"), ("open('/tmp/ran', 'w')", "check", "90-1"),
         ("# NBVAL_SKIP\nworkgroups = 15", "exercise", "90-3"),
@@ -264,7 +264,7 @@ def test_the_secret_is_not_on_the_command_line_nor_in_the_environment(monkeypatc
         def wait(self, seconds=0):
             return 3
 
-    monkeypatch.setattr("vklab.course.grade.session.process.subprocess.Popen", Popen)
+    monkeypatch.setattr("vklab_course.grade.session.process.subprocess.Popen", Popen)
     path = submission(tmp_path / "a.ipynb", ("pass",))
     made = sandbox.Bubblewrap(LIMITS)
     found = run_session(path, "90", sandbox=made, secret="s3cret", exercises=("90-3",))

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from hand_ins import cell
 
-from vklab.course.definition.codec import encode
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.sandbox import command as sandbox
-from vklab.course.grade.sandbox.limits import Limits
-from vklab.course.grade.session import kernel as session_kernel
-from vklab.course.grade.session import marks
-from vklab.course.grade.session import process as session_process
-from vklab.course.grade.session.marks import MESSAGES, RemoteAnswers, marked
-from vklab.course.grade.session.run import Job, Run, expression_of
+from vklab_course.definition.codec import encode
+from vklab_course.definition.draw import draw
+from vklab_course.definition.exercise import exercises_of
+from vklab_course.grade.sandbox import command as sandbox
+from vklab_course.grade.sandbox.limits import Limits
+from vklab_course.grade.session import kernel as session_kernel
+from vklab_course.grade.session import marks
+from vklab_course.grade.session import process as session_process
+from vklab_course.grade.session.marks import MESSAGES, RemoteAnswers, marked
+from vklab_course.grade.session.run import Job, Run, expression_of
 
 LABS = Path(__file__).resolve().parent / "labs"
 

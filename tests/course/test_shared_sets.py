@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scored import drawn_cases
 
-from vklab.course.author import trials
-from vklab.course.author.lab import find_lab
-from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.places import PROJECT
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.definition.judge import LocalAnswers, judge
+from vklab_course.places import PROJECT
 
 drawn = drawn_cases("04c-2")
 

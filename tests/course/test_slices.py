@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from vklab.course.author import slices
+from vklab_course.author import slices
 
 CELLS = """
 import math

@@ -16,11 +16,11 @@ from hand_ins import book, planned, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vklab.course.grade.assignment import submission as submissions
-from vklab.course.grade.assignment.intake import read_submissions
-from vklab.course.grade.assignment.submission import BadSubmission, read_notebook
-from vklab.course.grade.results.folder import file_key
-from vklab.course.grade.results.schema import GradeError
+from vklab_course.grade.assignment import submission as submissions
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.assignment.submission import BadSubmission, read_notebook
+from vklab_course.grade.results.folder import file_key
+from vklab_course.grade.results.schema import GradeError
 
 
 def deep():
@@ -88,7 +88,7 @@ def test_200_megabytes_are_not_read(release, tmp_path, monkeypatch):
     with path.open("wb") as file:
         file.truncate(200 * 2**20)
     read = []
-    monkeypatch.setattr("vklab.course.grade.assignment.intake.read_notebook", read.append)
+    monkeypatch.setattr("vklab_course.grade.assignment.intake.read_notebook", read.append)
     assert planned(release, path.parent)["huge"].cause.startswith("the notebook has 200 MiB")
     assert not read
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import class_of_students as students
 import pytest
 
-from vklab.course.grade.results.schema import GradeError
-from vklab.course.student.submit import submit
+from vklab_course.grade.results.schema import GradeError
+from vklab_course.student.submit import submit
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 

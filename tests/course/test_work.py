@@ -11,8 +11,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from vklab import cli
-from vklab.course.definition.verdict import MIME
-from vklab.course.student import copies, merge, work
+from vklab_course.definition.verdict import MIME
+from vklab_course.student import copies, merge, work
 
 
 def cell(identifier, source, role="demo"):

@@ -24,7 +24,7 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab import cli
-from vklab.cli import lab
+from vklab_course.cli import lab
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "data/digits_cnn.onnx")

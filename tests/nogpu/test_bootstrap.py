@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -56,7 +57,7 @@ def test_a_command_without_packages_says_what_to_run(here):
 @pytest.mark.parametrize("arguments", [["lab"], ["test", "--quick"]])
 def test_lab_and_test_use_a_finished_environment(here, ran, arguments):
     root = here(False)
-    make_venv(root, extras=["labs", "test"])
+    make_venv(root, extras=["grade", "labs", "test"])
     assert choose.choose_python(arguments, root) == environment.venv_python(root)
     assert ran == []
 
@@ -92,6 +93,13 @@ def test_an_active_environment_that_has_everything_is_used(here, ran, monkeypatc
 def test_an_installed_package_never_builds_an_environment(here, ran, tmp_path):
     here(True)
     (tmp_path / "pyproject.toml").unlink()
+    assert choose.choose_python(["lab"], tmp_path) is None
+    assert ran == []
+
+
+def test_a_checkout_without_its_labs_builds_no_environment(here, ran, tmp_path):
+    here(True)
+    shutil.rmtree(tmp_path / "labs")
     assert choose.choose_python(["lab"], tmp_path) is None
     assert ran == []
 

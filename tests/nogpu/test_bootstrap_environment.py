@@ -60,13 +60,20 @@ def test_the_pin_of_torch_is_read_from_the_constraints():
         environment.torch_pin("numpy==2.4.6\n")
 
 
-def test_required_distributions_follow_extras_and_leave_out_markers():
-    text = (
+def test_required_distributions_follow_extras_and_leave_out_markers(tmp_path):
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "vklab"\ndependencies = ["numpy>=2"]\n[project.optional-dependencies]\n'
-        'labs = ["vklab[more]", "jupyterlab"]\nmore = ["torch>=2", "slang; sys_platform == \'x\'"]'
+        'more = ["torch>=2", "slang; sys_platform == \'x\'"]'
     )
-    assert environment.required_distributions(text, []) == ("numpy",)
-    assert environment.required_distributions(text, ["labs"]) == ("numpy", "jupyterlab", "torch")
+    (tmp_path / "labs/pyproject.toml").write_text(
+        '[project]\nname = "course"\ndependencies = ["vklab==1"]\n'
+        '[project.optional-dependencies]\nlabs = ["vklab[more]", "jupyterlab"]'
+    )
+    # An environment in use must have the course: vklab itself runs from the checkout.
+    assert environment.required_distributions(tmp_path, []) == ("course", "numpy")
+    found = environment.required_distributions(tmp_path, ["labs"])
+    assert found == ("course", "numpy", "jupyterlab", "torch")
 
 
 # ---- is .venv whole?
@@ -78,7 +85,7 @@ def test_a_finished_environment_is_ready(tmp_path):
     assert not environment.is_ready(state, ["labs", "test"], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "labs/pyproject.toml", "constraints.txt"])
 def test_a_changed_file_means_install_again_but_not_from_nothing(tmp_path, name):
     state = make_venv(project(tmp_path))
     with open(tmp_path / name, "a") as file:
@@ -132,7 +139,8 @@ def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
     assert ran[0][-3:] == ["-m", "venv", str(tmp_path / ".venv")]
     assert ran[1][-1] == environment.UV and ran[1][3] == "pip"
     installed = [command for command in ran[2:] if command[-1] != "list"]
-    assert [command[-1] for command in installed] == [PIN, ".[labs]"]
+    assert [command[-1] for command in installed] == [PIN, "./labs[labs]"]
+    assert installed[1][-4:-1] == ["--editable", ".", "--editable"]
     assert {command[0] for command in installed} == {str(tmp_path / ".venv/bin/uv")}
     state = environment.read_state(tmp_path)
     assert (state["status"], state["declined"]) == ("ready", ["chromium-common"])
@@ -149,7 +157,7 @@ def test_uv_is_told_the_indexes_that_pip_reads_by_itself(ran, tmp_path, monkeypa
 def test_where_uv_fails_pip_installs_the_same(ran, tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "uv_command", lambda *_: ["uv", "bad"])
     environment.build(["labs"], project(tmp_path), set())
-    assert [command[-1] for command in ran if "--editable" in command] == [".[labs]"]
+    assert [command[-1] for command in ran if "--editable" in command] == ["./labs[labs]"]
     assert environment.read_state(tmp_path)["status"] == "ready"
 
 
@@ -163,7 +171,7 @@ def test_the_default_build_of_torch_is_announced(ran, tmp_path, monkeypatch, cap
 def test_extras_are_added_to_those_that_are_there(ran, tmp_path):
     make_venv(project(tmp_path), extras=["labs", "test"], key="old")
     environment.build(["labs"], tmp_path, set())
-    assert ran[-1][-1] == ".[labs,test]"
+    assert ran[-1][-4:] == ["--editable", ".[test]", "--editable", "./labs[labs]"]
 
 
 def test_an_environment_that_is_there_is_not_made_again(ran, tmp_path):

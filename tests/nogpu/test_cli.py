@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from small_models import DATA, ROOT, stock_variant
 
 import vklab
 from vklab import cli, settings
-from vklab.cli import app, inputs
+from vklab.cli import app, entry_points, inputs
 from vklab.cli.run import save
+from vklab.errors import SetupError
 from vklab.types import TensorInfo
 
 
@@ -149,7 +151,54 @@ def test_version_and_help(capsys):
     assert capsys.readouterr().out == f"vklab {vklab.__version__}\n"
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f" {name} " in shown for name in app.MODULES)
+    assert all(f" {name} " in shown for name in (*app.MODULES, *entry_points.COURSE))
+
+
+# ----------------------------------------------------------- commands of other distributions
+
+
+class Entry:
+    """An entry point that fails as one does whose distribution lacks a package, or is another."""
+
+    name, module, dist = "course", "vklab_course.cli.course", SimpleNamespace(name="vklab-course")
+
+    def __init__(self, error):
+        self.error = error
+
+    def load(self):
+        raise self.error
+
+
+REFUSED = {
+    "no course": ((), ["the course is not installed here", 'pip install "vklab-course[labs'],),
+    "no msgpack": (
+        (Entry(ModuleNotFoundError("No module named 'msgpack'", name="msgpack")),),
+        ["msgpack is not installed here; `vklab course` needs it", "vklab-course[labs,grade]"],
+    ),
+    "another version": (
+        (Entry(SetupError("vklab-course 0.2 does not work with vklab 0.1", "pip install both")),),
+        ["vklab-course 0.2 does not work with vklab 0.1", "pip install both"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("entries", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_course_that_cannot_be_used_says_why(capsys, monkeypatch, entries, words):
+    monkeypatch.setattr(entry_points, "entry_points", lambda group: entries)
+    for arguments in (["course"], ["course", "grade", "--jobs", "2"], ["course", "--help"]):
+        assert cli.main(arguments) == 2
+        said = capsys.readouterr()
+        assert all(word in said.err for word in words) and not said.out
+    assert cli.main(["course", "progress", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "SetupError"
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["--help"]) == 0
+    assert f"Not usable: {words[0]}." in capsys.readouterr().out
+
+
+def test_other_distributions_are_not_looked_at_for_a_command_of_ours(capsys, monkeypatch):
+    monkeypatch.setattr(entry_points, "entry_points", lambda group: pytest.fail("it takes 75 ms"))
+    assert cli.main(["settings"]) == 0 and capsys.readouterr().out
 
 
 def test_test_passes_everything_on(monkeypatch):

@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 from vklab.backends.report import recorded
-from vklab.course.labs import recorded_graphs
 from vklab.llm import gguf
+from vklab_labs.shared import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",

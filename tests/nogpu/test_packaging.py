@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ RULES: dict[str, Callable[[Path], list[str]]] = {
     "conda": rules.conda_differences,
     "imports": rules.undeclared_imports,
     "words": rules.forbidden_words,
+    "versions": rules.different_versions,
 }
 
 PYPROJECT = """
@@ -105,9 +108,15 @@ def test_ruff_finds_nothing():
 def test_mypy_finds_nothing_in_the_package_and_in_a_strict_program_that_uses_it(tmp_path):
     (tmp_path / "user.py").write_text(users_program.USER)
     assert (ROOT / "vklab/py.typed").exists()
+    # mypy takes a module's name from its path: what is in labs/lib gets that of its package.
+    named = tmp_path / "named" / "vklab_labs"
+    shutil.copytree(ROOT / "labs/engine/vklab_labs", named)
+    shutil.copytree(ROOT / "labs/lib", named, dirs_exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "vklab", str(tmp_path / "user.py")],
+        [sys.executable, "-m", "mypy", "vklab", "labs/engine/vklab_course", str(named),
+         str(tmp_path / "user.py")],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "MYPYPATH": str(named.parent)},
     )  # fmt: skip
     assert done.returncode == 0, "\n" + done.stdout + done.stderr
     assert "Iterator[dict[str, numpy.ndarray" in done.stdout, done.stdout  # not Any

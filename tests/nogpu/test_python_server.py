@@ -104,7 +104,7 @@ def test_only_the_modules_of_this_package_are_forked(forked, tmp_path, monkeypat
     seen = []
     told = lambda arguments, _: seen.append(arguments) or ["true"]  # noqa: E731
     monkeypatch.setattr(loaded_python, "command", told)
-    served = [sys.executable, "-m", "vklab.course.children.kernel_child", "x"]
+    served = [sys.executable, "-m", "vklab_course.children.kernel_child", "x"]
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(served, env=here, check=True)
     assert seen == [served[1:]]

@@ -100,13 +100,33 @@ def test_the_downloaded_compiler_is_the_pinned_one(hook, monkeypatch, tmp_path):
     assert os.access(program, os.X_OK) and not (tmp_path / "slangtorch/__init__.py").exists()
 
 
-@pytest.mark.parametrize(("builder", "secret"), [
-    ("sdist.SdistBuilder", ("labs/source/", "labs/answers/", "labs/solutions/", "labs/checks/")),
-    ("wheel.WheelBuilder", ("labs/",)),
-])  # fmt: skip
-def test_no_package_carries_solutions_or_oracles(builder, secret):
-    module, name = builder.split(".")
-    made = getattr(importlib.import_module(f"hatchling.builders.{module}"), name)(str(ROOT))
-    files = {file.distribution_path for file in made.recurse_included_files()}
-    assert any(file.startswith("vklab/course/definition/") for file in files)
-    assert not [file for file in files if file.startswith(secret)]
+SECRET = ("labs/source/", "labs/answers/", "labs/solutions/", "labs/checks/")
+
+
+def packed(kind: str, folder: str) -> set[str]:
+    """Return the paths of the files in a project's wheel or sdist."""
+    module = importlib.import_module(f"hatchling.builders.{kind}")
+    made = getattr(module, f"{kind.capitalize()}Builder")(str(ROOT / folder))
+    return {file.distribution_path for file in made.recurse_included_files()}
+
+
+def test_no_package_carries_solutions_or_oracles():
+    files = packed("sdist", ".") | packed("wheel", ".")
+    assert "vklab/runtime/session.py" in files
+    assert not [file for file in files if file.startswith(SECRET)]
+
+
+def test_the_wheel_of_vklab_has_no_course_in_it():
+    files = packed("wheel", ".")
+    assert [file for file in files if "course" in file] == ["vklab/course.py"]
+    assert not [file for file in files if file.startswith("labs/") or "/grade/" in file]
+
+
+def test_the_wheel_of_the_course_has_its_two_packages_and_nothing_else():
+    files = packed("wheel", "labs")
+    assert {"vklab_course/grade/batch.py", "vklab_course/grade/results/pages/report.html.j2",
+            "vklab_labs/__init__.py", "vklab_labs/shared/diagram.py",
+            "vklab_labs/lab_09/onnx_files.py"} <= files  # fmt: skip
+    assert {file.split("/")[0] for file in files} == {"vklab_course", "vklab_labs"}
+    assert {file.split("/")[0] for file in packed("sdist", "labs")} <= {
+        "engine", "lib", "README.md", "pyproject.toml", ".gitignore"}  # fmt: skip

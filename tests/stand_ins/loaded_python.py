@@ -14,9 +14,9 @@ __all__ = ["NOTEBOOKS", "PLAIN", "SERVED", "command", "install"]
 
 PLAIN, NOTEBOOKS = "PYTHON_SERVER", "NOTEBOOK_SERVER"  # variables that hold the servers' addresses
 # Modules that are run by a fork, wherever in the tests or the product they are started.
-SERVED = {"vklab.course.children.compile_child": PLAIN,
-          "vklab.course.children.kernel_child": PLAIN, "vklab.course.children.limited_child": PLAIN,
-          "vklab.course.labs.creation": PLAIN,
+SERVED = {"vklab_course.children.compile_child": PLAIN,
+          "vklab_course.children.kernel_child": PLAIN, "vklab_course.children.limited_child": PLAIN,
+          "vklab_labs.lab_05.creation": PLAIN,
           "ipykernel_launcher": NOTEBOOKS, "pytest": NOTEBOOKS}  # fmt: skip
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

@@ -20,7 +20,9 @@ from vklab.bootstrap import environment, steps, system
 
 __all__ = ["EXTRAS", "GUARD", "choose_python", "ensure_environment", "ensure_system", "run_in"]
 
-EXTRAS = {"lab": ("labs",), "test": ("labs", "test"), "test --all": ("labs", "test")}
+_TESTS = ("grade", "labs", "test")
+# Names of extras of both projects, vklab and its course.
+EXTRAS = {"lab": ("labs",), "test": _TESTS, "test --all": _TESTS}
 CORE_MODULES = ("numpy", "onnx", "typer", "vulkan")
 GUARD = "VKLAB_INSIDE_ENVIRONMENT"
 APT_LIMIT_S = 1800
@@ -40,7 +42,7 @@ def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
         return None
     command = arguments[0] if arguments else ""
     asks_for_help = any(argument in ("-h", "--help") for argument in arguments)
-    is_checkout = (root / "pyproject.toml").exists() and (root / "constraints.txt").exists()
+    is_checkout = all((root / name).exists() for name in environment.SOURCES)
     if command in EXTRAS and is_checkout and not asks_for_help:
         if command == "test" and "--all" in arguments:
             command = "test --all"
@@ -98,8 +100,7 @@ def _active_environment_has(extras: Sequence[str], root: Path) -> bool:
     """Tell whether the user's active environment (venv, conda) has every required package."""
     if sys.prefix == sys.base_prefix and os.environ.get("CONDA_PREFIX") != sys.prefix:
         return False
-    pyproject_text = (root / "pyproject.toml").read_text("utf-8")
-    for name in environment.required_distributions(pyproject_text, extras):
+    for name in environment.required_distributions(root, extras):
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

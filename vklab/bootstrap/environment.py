@@ -22,6 +22,7 @@ from vklab.bootstrap import steps, system
 
 __all__ = [
     "build",
+    "editable_arguments",
     "environment_key",
     "is_ready",
     "pip_command",
@@ -36,6 +37,9 @@ __all__ = [
     "write_state",
 ]
 
+# What is installed from a checkout: the folder of each project, and where its extras are declared.
+PROJECTS = {".": "pyproject.toml", "./labs": "labs/pyproject.toml"}
+SOURCES = (*PROJECTS.values(), "constraints.txt")
 STATE_FILE = "vklab-setup.json"
 LOG_FILE = "vklab-setup.log"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -53,7 +57,7 @@ def venv_python(root: Path) -> Path:
 def environment_key(root: Path) -> str:
     """Return a digest of the environment's sources; a changed digest means to install again."""
     digest = hashlib.sha256(str(root).encode())
-    for name in ("pyproject.toml", "constraints.txt"):
+    for name in SOURCES:
         digest.update(name.encode() + (root / name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -80,7 +84,7 @@ def is_ready(state: dict[str, Any], extras: Sequence[str], root: Path) -> bool:
 
     Args:
         state: content of the state file, as `read_state` returns it.
-        extras: names of the project's optional dependencies.
+        extras: names of optional dependencies of both projects.
         root: the project's folder.
     """
     return (
@@ -114,21 +118,38 @@ def _match(pattern: str, text: str) -> str:
     return found.group(1) if found else ""
 
 
-def required_distributions(pyproject_text: str, extras: Sequence[str]) -> tuple[str, ...]:
-    """Return the distributions that the core and the extras require on every platform."""
-    project = tomllib.loads(pyproject_text)["project"]
-    optional = project["optional-dependencies"]
+def required_distributions(root: Path, extras: Sequence[str]) -> tuple[str, ...]:
+    """Return the distributions that both projects and the extras require on every platform."""
+    projects = [_project(root, file) for file in PROJECTS.values()]
+    optional = {extra: lines for project in projects
+                for extra, lines in project.get("optional-dependencies", {}).items()}  # fmt: skip
+    own = [project["name"] for project in projects]
     names: list[str] = []
-    waiting = [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
+    waiting = [line for project in projects for line in project["dependencies"]]
+    waiting += [line for extra in extras for line in optional[extra]]
     while waiting:
         requirement = waiting.pop(0)
         name = _match(r"^([\w.-]+)", requirement)
-        if name == project["name"]:
-            inner = _match(r"\[(.*)\]", requirement).split(",")
+        if name in own:
+            inner = filter(None, _match(r"\[(.*)\]", requirement).split(","))
             waiting += [line for extra in inner for line in optional[extra.strip()]]
         elif ";" not in requirement and name not in names:
             names.append(name)
-    return tuple(names)
+    return (*own[1:], *names)  # vklab itself runs from the checkout
+
+
+def _project(root: Path, file: str) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((root / file).read_text("utf-8"))["project"]
+    return project
+
+
+def editable_arguments(root: Path, extras: Sequence[str]) -> list[str]:
+    """Return pip's arguments that install both projects, each with those extras that it has."""
+    arguments = []
+    for folder, file in PROJECTS.items():
+        own = [name for name in extras if name in _project(root, file)["optional-dependencies"]]
+        arguments += ["--editable", f"{folder}[{','.join(own)}]" if own else folder]
+    return arguments
 
 
 def torch_pin(constraints_text: str) -> str:
@@ -201,7 +222,7 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
     set-up was killed. Raises SetupStopped when a command fails.
 
     Args:
-        extras: names of the project's optional dependencies to install.
+        extras: names of optional dependencies of both projects to install.
         root: the project's folder.
         declined: optional system packages to record as not installable.
     """
@@ -223,8 +244,8 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
         alternatives = torch_alternatives(version, system.inspect_machine())
         cpu = " (CPU build)" if len(alternatives) > 1 else ""
         _install(f"torch {version}{cpu}", alternatives, root)
-        _install(f"vklab[{','.join(wanted)}] and the packages it needs",
-                 [["--editable", f".[{','.join(wanted)}]"]], root)  # fmt: skip
+        _install(f"vklab and its course [{','.join(wanted)}], and the packages they need",
+                 [editable_arguments(root, wanted)], root)  # fmt: skip
     except steps.SetupStopped as stopped:
         if stopped.clean:
             write_state(root, {**state, "status": "failed"})

@@ -1,6 +1,7 @@
 """Application `vklab`: its switches, its commands, and the module of each command.
 
-Decides which module is imported for a command; the commands are in the modules of MODULES.
+Decides which module is imported for a command; the commands are in the modules of MODULES, and
+those of other distributions are entry points.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import vklab
-from vklab.cli import console
+from vklab.cli import console, entry_points
 from vklab.settings import SETTINGS, get
 
 __all__ = ["MODULES", "build", "hoist_switches", "switches"]
@@ -24,7 +25,6 @@ __all__ = ["MODULES", "build", "hoist_switches", "switches"]
 # of the given command is imported: `run` needs numpy, onnx and the Vulkan loader, and `doctor` must
 # start where one of these is broken. `--help` imports them all.
 MODULES = {
-    "lab": "lab",
     "test": "test",
     "doctor": "doctor",
     "devices": "devices",
@@ -44,7 +44,6 @@ MODULES = {
     "conformance": "conformance",
     "parity": "parity",
     "coreml": "coreml",
-    "course": "course",
     "settings": "settings",
 }
 # Commands that pass their arguments on to another program without reading them.
@@ -69,6 +68,8 @@ def build(command: str) -> typer.Typer:
             app.add_typer(part, name=name)
         else:
             app.command(name, context_settings={**HELP, **PASSED_ON.get(name, {})})(part)
+    if command not in (*MODULES, "--version"):
+        entry_points.add_commands(app, command, HELP)
     return app
 
 

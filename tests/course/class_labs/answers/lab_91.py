@@ -1,6 +1,6 @@
 """Answers to try the checks of the class's lab with."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, wrong
 
 
 @wrong("91-1", says="expected")

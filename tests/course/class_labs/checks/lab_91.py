@@ -2,9 +2,9 @@
 
 import math
 
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
-from vklab.course.definition.kinds import Text
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
+from vklab_course.definition.kinds import Text
 
 SIZES = (4, 7, 64)  # only the oracle's side uses this
 

@@ -11,7 +11,7 @@
 # %% id="l91-setup"
 import math
 
-from vklab.course import attempt, check
+from vklab_course import attempt, check
 
 # %% id="l91-own" vklab={"role": "own"}
 # Your own helpers and imports: this cell is handed in, too.

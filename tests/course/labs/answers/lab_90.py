@@ -2,7 +2,7 @@
 
 import math
 
-from vklab.course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, wrong
 
 
 @wrong("90-1", says="on 0, 64: expected 0, got 64")

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from vklab.course.children.kernel_answers import Kernel
-from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Function, Value, exercise
+from vklab_course.children.kernel_answers import Kernel
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Function, Value, exercise
 
 SEAM = "vklab.plan.memory.round_up"
 

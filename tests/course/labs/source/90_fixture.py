@@ -14,7 +14,7 @@
 import numpy as np
 
 import vklab
-from vklab.course import Run, attempt, banner, check, run_kernel, show, swap
+from vklab_course import Run, attempt, banner, check, run_kernel, show, swap
 
 # %% id="l90-banner"
 banner()

@@ -1,0 +1,115 @@
+"""Layout of a lab: minutes, links, headings, ids, and the cells that every lab has.
+
+Each function takes a lab and returns problems, as the gates do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vklab_course.author.lab import Cell, Lab
+
+__all__ = ["LINK", "layout_problems", "minutes_estimate"]
+
+# Fitted to five labs, most of them sums of what readers with a clock needed for each section. Each
+# estimate was within 14 %.
+WORDS_A_MINUTE, MINUTES_A_LINE_READ = 110, 0.2
+MINUTES_AN_EXERCISE, MINUTES_A_LINE_WRITTEN = 9.0, 0.5
+TOLERANCE = 0.2
+# The student writes something of their own within this share of the cells.
+FIRST_ANSWER, SHORT = 1 / 3, 12  # a lab with SHORT cells before it is short enough
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)\s]+)\)")
+
+
+def minutes_estimate(lab: Lab) -> float:
+    """Return the estimated minutes of a lab: words and code to read, lines to write."""
+    words = sum(len(re.findall(r"\w+", c.text)) for c in lab.cells if c.kind == "markdown")
+    demos = [cell for cell in lab.cells if cell.kind == "code" and cell.role == "demo"]
+    read = sum(len(cell.text.splitlines()) for cell in demos)
+    exercises = lab.named("exercise").values()
+    written = sum(float(cell.meta.get("lines", 0)) for cell in exercises)
+    return (words / WORDS_A_MINUTE + MINUTES_A_LINE_READ * read
+            + MINUTES_AN_EXERCISE * len(exercises) + MINUTES_A_LINE_WRITTEN * written)  # fmt: skip
+
+
+def layout_problems(lab: Lab) -> list[str]:
+    """Check minutes, links, ids, headings, and the order of the cells of each exercise."""
+    problems = [*_minutes(lab), *_links(lab), *_ids(lab), *_headings(lab), *_exercises(lab),
+                *_hints(lab)]  # fmt: skip
+    return [f"{lab.name}: {problem}" for problem in problems]
+
+
+def _minutes(lab: Lab) -> Iterator[str]:
+    estimate = minutes_estimate(lab)
+    if abs(lab.minutes - estimate) > TOLERANCE * estimate:
+        yield (f"{lab.minutes} minutes are stated; words, code and exercises make about "
+               f"{estimate:.0f}")  # fmt: skip
+    stated = f"{lab.minutes} minutes"
+    if stated not in lab.cells[0].text:
+        yield f"the first cell does not say {stated!r}, as the header does"
+
+
+def _links(lab: Lab) -> Iterator[str]:
+    root = lab.path.parent.parent
+    for cell in lab.cells:
+        for target in LINK.findall(cell.text) if cell.kind == "markdown" else ():
+            if not (root / target.partition("#")[0]).exists():
+                yield f"cell {cell.id}: links to {target}, which does not exist"
+
+
+def _ids(lab: Lab) -> Iterator[str]:
+    start = f"l{lab.number}-"
+    for cell in lab.cells:
+        if not cell.id.startswith(start):
+            yield f"cell {cell.id}: ids of this lab start with {start}"
+
+
+def _headings(lab: Lab) -> Iterator[str]:
+    number, level, exercise = 0, 1, 0
+    for cell, line in _heading_lines(lab):
+        depth = len(line) - len(line.lstrip("#"))
+        if depth > level + 1:
+            yield f"cell {cell.id}: {line!r} follows a heading of level {level}"
+        level = depth
+        numbered = re.match(r"## (\d+) · ", line)
+        if numbered:
+            number += 1
+            if int(numbered[1]) != number:
+                yield f"cell {cell.id}: section {numbered[1]} is the {number}. one"
+        if re.match(r"#+ Exercise\b", line):
+            exercise += 1
+            if not line.startswith(f"### Exercise {exercise} · "):
+                yield f"cell {cell.id}: write '### Exercise {exercise} · ...', not {line!r}"
+
+
+def _heading_lines(lab: Lab) -> Iterator[tuple[Cell, str]]:
+    for cell in lab.cells:
+        fenced = False
+        for line in cell.text.splitlines() if cell.kind == "markdown" else ():
+            fenced ^= line.startswith("```")
+            if re.match(r"#+ ", line) and not fenced:
+                yield cell, line
+
+
+def _exercises(lab: Lab) -> Iterator[str]:
+    own = [cell for cell in lab.cells if cell.role == "own"]
+    if len(own) != 1:
+        yield f"{len(own)} cells have the role 'own': write one, for the student's helpers"
+    order = {cell.id: place for place, cell in enumerate(lab.cells)}
+    exercises, checks = lab.named("exercise"), lab.named("check")
+    for key in exercises.keys() & checks.keys():
+        if order[exercises[key].id] > order[checks[key].id]:
+            yield f"{key}: the check stands before the exercise"
+    first = min((order[cell.id] for cell in exercises.values()), default=0)
+    if first > max(SHORT, FIRST_ANSWER * len(lab.cells)):
+        yield (f"the first exercise is cell {first + 1} of {len(lab.cells)}: students write "
+               "something of their own within the first third")  # fmt: skip
+
+
+def _hints(lab: Lab) -> Iterator[str]:
+    for cell in lab.cells:
+        if cell.kind == "code" and re.search(r"^\s*hint\(", cell.text, re.M):
+            yield f"cell {cell.id}: comment the hint out, or Shift+Enter spends it"
+        if cell.kind == "markdown" and re.search(r"\*\*Predict", cell.text):
+            yield f"cell {cell.id}: a prediction in text; write a cell with predict(...)"

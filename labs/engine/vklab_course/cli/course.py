@@ -1,0 +1,126 @@
+"""Commands `vklab course ...`: build and check labs, update the student's copies, show progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vklab.cli import console
+from vklab.errors import VklabError
+from vklab_course.cli.course_parts import part
+from vklab_course.cli.grading import grading
+from vklab_course.cli.handing import handing
+
+__all__ = ["build", "course", "lint", "new", "progress", "update"]
+
+course = typer.Typer(no_args_is_help=True, help="Build, check and update the labs.")
+Numbers = Annotated[
+    list[str] | None, typer.Argument(metavar="[NN]...", help="Labs by number; default: all.")
+]
+Work = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
+]
+
+
+def _chosen(numbers: list[str] | None) -> list[Any]:
+    sources = part("author.lab")
+    if numbers:
+        return [sources.find_lab(number) for number in numbers]
+    return [sources.read_lab(path) for path in sources.all_labs()]
+
+
+course.add_typer(handing)
+course.add_typer(grading)
+
+
+@course.command("build")
+def build(
+    numbers: Numbers = None,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Do not execute the solution notebook.")
+    ] = False,
+) -> None:
+    """Build the student notebook and the executed solution notebook of each lab."""
+    builds = part("author.build")
+    for lab in _chosen(numbers):
+        console.say(f"{lab.name}: {builds.write_student(lab)}")
+        if not no_run:
+            console.say(f"{lab.name}: {builds.write_solution(lab)}")
+
+
+@course.command("new")
+def new(
+    number: Annotated[str, typer.Argument(metavar="NN")],
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="Small letters, digits and _.")],
+) -> None:
+    """Create the three files of a new lab."""
+    for path in part("author.new").new_lab(number, slug):
+        console.say(str(path))
+
+
+@course.command("lint")
+def lint(
+    numbers: Numbers = None,
+    no_mutants: Annotated[
+        bool, typer.Option("--no-mutants", help="Do not try mutants of the solutions.")
+    ] = False,
+) -> None:
+    """Check labs with every gate that executes no notebook; exit 1 if one fails."""
+    failed = 0
+    for lab in _chosen(numbers):
+        problems = _problems(lab, not no_mutants)
+        failed += bool(problems)
+        for problem in problems:
+            console.say(problem, "red")
+        if not problems:
+            console.say(f"{lab.name}: fine", "green")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _problems(lab: Any, mutants: bool) -> list[str]:
+    trials = part("author.trials")
+    try:
+        problems: list[str] = part("author.gates").static_problems(lab)
+        answers = part("author.answers").answers_of(lab)
+        problems += trials.answer_problems(lab, answers)
+        for report, wrong in trials.reject_mutants(lab, answers) if mutants else ():
+            console.say(f"{lab.name}: {report}")
+            problems += wrong
+    except VklabError as error:
+        return [str(error)]
+    return problems
+
+
+def _work(given: Path | None) -> Path:
+    return given or Path(part("places").labs_folder()).parent / "work"
+
+
+@course.command("update")
+def update(work: Work = None) -> None:
+    """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
+    part("places").adopt_release()
+    for done in part("student.work").update(part("places").labs_folder(), _work(work)):
+        detail = f" ({done.detail})" if done.detail else ""
+        console.say(f"{done.name}: {done.status}{detail}")
+
+
+@course.command("progress")
+def progress(
+    work: Work = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:
+    """Show which exercises are solved in the saved notebooks."""
+    part("places").adopt_release()
+    entries = part("student.work").progress(part("places").labs_folder(), _work(work))
+    if as_json:
+        console.emit({"labs": [vars(entry) for entry in entries]})
+        return
+    known = part("definition.verdict").STATUSES
+    rows = [
+        (entry.name, f"{entry.solved} of {entry.exercises}", f"{entry.points:g} of {entry.of:g}",
+         " ".join(f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()))
+        for entry in entries
+    ]  # fmt: skip
+    console.table("", ("lab", "solved", "points", "exercises"), rows)

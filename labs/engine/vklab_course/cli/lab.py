@@ -1,0 +1,82 @@
+"""Command `vklab lab`: check the machine, classify digits, open JupyterLab on the student's copies.
+
+Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from vklab import doctor, draw
+from vklab.cli import console, run
+from vklab.cli import doctor as reports
+from vklab.errors import SetupError
+from vklab.runtime import loading
+from vklab_course import places
+from vklab_course.cli import jupyter
+from vklab_course.student import copies
+
+__all__ = ["classify_digits", "lab"]
+
+SHOWN = 10
+
+
+def lab(
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Open no browser; print the address only.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of JupyterLab; the next free one if taken.")
+    ] = 8888,
+) -> None:
+    """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
+    places.adopt_release()
+    # A release has its own data and work beside its labs.
+    labs = places.labs_folder()
+    root = labs.parent
+    if not (root / "data").is_dir():
+        raise SetupError("the labs and their data are in the source tree only",
+                         "clone the repository and run python3 -m vklab lab in it")  # fmt: skip
+    report = doctor.examine()
+    console.say(report.verdict, "bold green" if report.ok else "bold red")
+    reports.show_repairs(tuple(check for check in report.checks if not check.ok))
+    if not report.ok:
+        raise typer.Exit(2)
+    classify_digits(root / "data")
+    if find_spec("jupyterlab") is None:
+        raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
+                         "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
+    work = root / "work"
+    copied = copies.copy_labs(labs, work)
+    if copied:
+        console.say(f"new in {work.name}/: {', '.join(copied)}")
+    raise typer.Exit(jupyter.serve(work, port, not no_browser))
+
+
+def classify_digits(data: Path) -> float:
+    """Classify the held-out digits, print how many are right, and return their share."""
+    with np.load(data / "digits.npz") as file:
+        held_out = file["held_out"]
+        images, labels = file["images"][held_out], file["labels"][held_out]
+    with console.compiling() as progress:
+        loaded = loading.load(data / "digits_cnn.onnx", progress=progress)
+        with loaded:
+            run.announce_cpu(loaded.device)
+            logits = loaded.run(images)["logits"]
+            started = time.perf_counter_ns()
+            loaded.run(images)
+            image_ns = (time.perf_counter_ns() - started) / len(images)
+            name = loaded.device.name
+    digits = logits.argmax(axis=1)
+    right = int((digits == labels).sum())
+    share = right / len(labels)
+    console.say(f"held-out digits: {right} of {len(labels)} right ({100 * share:.1f} %) on {name}, "
+                f"{draw.time_text(image_ns)} an image; first {SHOWN}: "
+                + " ".join(map(str, digits[:SHOWN])))  # fmt: skip
+    return share

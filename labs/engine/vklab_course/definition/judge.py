@@ -1,0 +1,138 @@
+"""Judge: ask an answer on cases, compare what comes back, and return the verdict.
+
+The notebook and the grader call the same function; they differ in how an answer is reached and in
+the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from vklab_course import seam, words
+from vklab_course.definition import stub
+from vklab_course.definition.case import Case, Got
+from vklab_course.definition.codec import CodecError, Raised
+from vklab_course.definition.exercise import Exercise
+from vklab_course.definition.report import Differs, Report
+from vklab_course.definition.verdict import Part, Verdict
+
+__all__ = ["Answers", "LocalAnswers", "judge"]
+
+# Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
+SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
+
+
+class Answers(Protocol):
+    """An answer that can be asked: in this process, in a graded kernel, or on a device."""
+
+    def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
+        """Return what comes back for each case, and what the answer printed."""
+
+
+class LocalAnswers:
+    """An answer of this process; it is reached through the stub all the same."""
+
+    def __init__(self, answer: Any, seconds: float | None = None) -> None:
+        self.answer, self.seconds = answer, seconds
+
+    def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
+        """Return what comes back for each case, and what the answer printed."""
+        seconds = exercise.seconds if self.seconds is None else self.seconds
+        request = stub.request_for(cases, exercise.takes, seconds, exercise.seams)
+        return stub.results_of(stub.reply_to(request, self.answer), len(cases))
+
+
+def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdict:
+    """Return the verdict on an answer.
+
+    Args:
+        exercise: the exercise in its variant.
+        answers: how to reach the answer.
+        cases: the cases with the oracle's results.
+    """
+    try:
+        results, printed = answers.ask(exercise, cases)
+    except CodecError as error:
+        return _stopped(exercise, "incorrect", f"what came back cannot be read: {error}")
+    for got in results:
+        if got.how == "not_attempted":
+            return _stopped(exercise, "not_attempted", got.message)
+        if got.how == "refused" or (got.raised and got.raised.message == seam.REFUSAL):
+            return _stopped(exercise, "incorrect", got.message or seam.REFUSAL)
+    notes: list[str] = []
+    parts = [_part(exercise, key, list(zip(cases, results, strict=True)), notes)
+             for key in exercise.parts]  # fmt: skip
+    if printed:
+        notes.append(f"your answer printed:\n{_cut(printed, SHOWN).rstrip()}")
+    return Verdict(
+        exercise.id, exercise.title, _status(parts),
+        round(sum(part.earned for part in parts), 2), exercise.points, tuple(parts),
+        tuple(_cut(note, CHARACTERS) for note in notes[:MESSAGES]),
+    )  # fmt: skip
+
+
+def _status(parts: Sequence[Part]) -> str:
+    """Return correct, incorrect, or partial: valid, and only scores could be better."""
+    missed = [part for part in parts if not part.passed]
+    if parts and not missed:
+        return "correct"
+    valid = all(part.share >= 0 for part in missed) and any(part.earned for part in parts)
+    return "partial" if valid else "incorrect"
+
+
+def _stopped(exercise: Exercise, status: str, message: str) -> Verdict:
+    said = (_cut(message, CHARACTERS),) if message else ()
+    return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), said)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n... ({len(text)} characters)"
+
+
+def _part(
+    exercise: Exercise, key: str, pairs: Sequence[tuple[Case, Got]], notes: list[str]
+) -> Part:
+    """Return one part: passed, or with the message of its first difference."""
+    title, points = exercise.parts[key]
+    report = Report(key, notes)
+    asked = [(case, got) for case, got in pairs if case.part in ("", key)]
+    try:
+        for case, got in asked:
+            report.on(case.on or _in_words(case))
+            _compare(exercise, case, got, report)
+    except Differs as difference:
+        return Part(title, points, False, _cut(str(difference), CHARACTERS))
+    if not asked:
+        return Part(title, points, False, "no case asks for this part")
+    if report.scored:
+        return Part(title, points, report.share >= 1, report.scored, report.share)
+    return Part(title, points, True)
+
+
+def _in_words(case: Case) -> str:
+    listed = [words.short(a) for a in case.args]
+    listed += [f"{key}={words.short(value)}" for key, value in case.named.items()]
+    return ", ".join(listed)
+
+
+def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
+    raises = case.expected if isinstance(case.expected, Raised) else None
+    if got.how == "timeout":
+        report.expect(False, f"your function did not end in time ({got.message}): does each loop "
+                      "stop? does it try more possibilities than it needs?")
+    elif got.how == "raised" and got.raised is not None:
+        report.expect(raises and raises.kind in got.raised.kinds, f"raised {got.raised.text}")
+    elif got.how != "returned":
+        report.expect(False, got.message or "not asked, because an earlier call did not end")
+    elif raises:
+        report.expect(False, f"expected {raises.kind} to be raised, got {words.short(got.value)}")
+    else:
+        try:
+            exercise.compare(case, got.value, report)
+        except Differs:
+            raise
+        except Exception as error:
+            # A comparison that a strange result breaks: the result is wrong, and is shown.
+            report.expect(False, f"expected another kind of result, got {words.short(got.value)} "
+                                 f"({type(error).__name__})")  # fmt: skip

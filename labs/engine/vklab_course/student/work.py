@@ -1,0 +1,121 @@
+"""Student's copies of the labs after they were made: updated on request, and how far they are.
+
+A backup of each copy from before its update lies in `work/.lab/before/`. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from vklab_course.author.build import write_notebook
+from vklab_course.author.gates import verdicts_of
+from vklab_course.student import merge
+from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
+
+__all__ = ["Progress", "Updated", "progress", "update"]
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Outcome of an update of one copy: new, unchanged, updated, or not touched, with details."""
+
+    name: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Solved exercises and points of one copy, from its saved verdicts."""
+
+    name: str
+    solved: int
+    exercises: int
+    points: float
+    of: float
+    statuses: dict[str, str]
+
+
+def update(labs: Path, work: Path) -> list[Updated]:
+    """Merge changed labs into the student's copies; copy new labs."""
+    new = copy_labs(labs, work)
+    outcomes = []
+    for path in sorted(labs.glob("*.ipynb")):
+        if path.name in new:
+            outcomes.append(Updated(path.name, "new"))
+        else:
+            outcomes.append(_update(path, work / path.name, work / HIDDEN / path.name))
+    return outcomes
+
+
+def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
+    name = lab_path.name
+    if base_path.is_file() and base_path.read_bytes() == lab_path.read_bytes():
+        return Updated(name, "unchanged")
+    lab = nbformat.read(lab_path, as_version=4)
+    try:
+        mine = nbformat.read(mine_path, as_version=4)
+    except Exception as error:  # never overwrite a student's file, readable or not
+        return Updated(name, "not touched", f"it cannot be read as a notebook: {error}")
+    known = {cell.id for cell in lab.cells}
+    if not any(cell.get("id") in known for cell in mine.cells):
+        return Updated(name, "not touched", "its cells have lost their ids (an old editor?); "
+                       "rename it, and run this again for a fresh copy")  # fmt: skip
+    base = _base(base_path)
+    merged = merge.merge(base, mine, lab)
+    backup = _backup(mine_path)
+    write_notebook(merged, mine_path)
+    copy_file(lab_path, base_path)
+    return Updated(name, "updated", f"backup: {backup.relative_to(mine_path.parent)}")
+
+
+def _base(path: Path) -> Any:
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception:  # lost or damaged: then every cell counts as the student's own
+        return nbformat.v4.new_notebook()
+
+
+def _backup(path: Path) -> Path:
+    folder = path.parent / HIDDEN / "before"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while (folder / f"{path.stem}-{number}.ipynb").exists():
+        number += 1
+    target = folder / f"{path.stem}-{number}.ipynb"
+    shutil.copyfile(path, target)
+    return target
+
+
+def progress(labs: Path, work: Path) -> list[Progress]:
+    """Return the progress in each lab; without a saved copy nothing is solved."""
+    entries = []
+    for path in sorted(labs.glob("*.ipynb")):
+        lab = nbformat.read(path, as_version=4)
+        points = {
+            about["id"]: float(about.get("points", 0))
+            for cell in lab.cells
+            for about in [cell.metadata.get("vklab", {})]
+            if about.get("role") == "exercise"
+        }
+        shown = {k: v for k, v in _verdicts(work / path.name).items() if k in points}
+        statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
+        earned = sum(
+            min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
+        )
+        solved = sum(status == "correct" for status in statuses.values())
+        entries.append(Progress(path.stem, solved, len(points), earned, sum(points.values()),
+                                statuses))  # fmt: skip
+    return entries
+
+
+def _verdicts(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return verdicts_of(nbformat.read(path, as_version=4))
+    except Exception:  # no copy yet, or a partly written one
+        return {}

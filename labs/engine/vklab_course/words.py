@@ -1,0 +1,79 @@
+"""Texts for values and errors: short, the same in every run, and safe with hostile objects."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import reprlib
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vklab
+import vklab_labs
+
+__all__ = ["array_text", "error_text", "never_used", "short", "short_message"]
+
+PACKAGES = (*(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
+            *vklab_labs.__path__)  # fmt: skip
+LIMIT = 160
+_repr = reprlib.Repr()  # (takes its limits as arguments from Python 3.12 on)
+_repr.maxlist = _repr.maxtuple = _repr.maxset = 8
+_repr.maxstring, _repr.maxother = 80, 120
+
+
+def short(value: Any) -> str:
+    """Return a short text for a value, without addresses, long floats or long lists."""
+    try:
+        if isinstance(value, np.ndarray):
+            return array_text(value)
+        if isinstance(value, float | np.floating):
+            return f"{float(value):.6g}"
+        if isinstance(value, np.generic):
+            return repr(value.item())
+        if isinstance(value, tuple | list) and all(isinstance(v, int | float) for v in value):
+            inner = ", ".join(short(v) for v in value[:8]) + (", ..." if len(value) > 8 else "")
+            return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
+        if callable(value) and hasattr(value, "__name__"):
+            return f"the function {value.__name__}"
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", _repr.repr(value))
+    except Exception as error:
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= LIMIT else text[: LIMIT - 3] + "..."
+
+
+def array_text(array: np.ndarray) -> str:
+    """Return an array's dtype, shape and first elements as text."""
+    flat = array.reshape(-1)[:6]
+    first = ", ".join(short(item) for item in flat) + (", ..." if array.size > 6 else "")
+    return f"{array.dtype}{list(array.shape)} [{first}]"
+
+
+def never_used(names: Sequence[str]) -> str:
+    """Return a sentence on unused names of a kernel: `x and count are never used`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last} are never used" if first else f"{last} is never used"
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's type, its message and the student's line that raised it, as text."""
+    message = short_message(error)
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(PACKAGES) and "<frozen" not in frame.filename:
+            line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+            if line:
+                return f"{text}   (in {frame.name}, line {frame.lineno}: {line[:80]})"
+    return text
+
+
+def short_message(error: BaseException) -> str:
+    """Return an error's message, shortened and without memory addresses."""
+    try:
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
+    except Exception:
+        return "(its message cannot be shown)"
+    return text if len(text) <= 400 else text[:397] + "..."

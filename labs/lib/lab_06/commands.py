@@ -1,0 +1,257 @@
+"""Pictures of command lists: hazards and barriers, a staging ring, groups under a cap.
+
+A command is plain data: (name, reads, writes), each access (arena, first byte, byte after the
+last). Visited by lab 06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vklab.plan import device_chunk
+from vklab.plan.barriers import Access, Barrier
+from vklab.plan.chunk import Chunk
+from vklab.plan.memory import WEIGHTS, Slot
+from vklab_course.picture import Picture
+from vklab_labs.shared.diagram import Diagram
+from vklab_labs.shared.grouping import Work, kept_bytes
+from vklab_labs.shared.lanes import draw_timeline
+
+__all__ = ["as_command", "commands_of", "draw_gaps", "draw_groups", "draw_hazards", "draw_masks",
+           "draw_path", "draw_refill", "draw_ring", "full_barriers"]  # fmt: skip
+
+Span = tuple[str, int, int]
+Command = tuple[str, tuple[Span, ...], tuple[Span, ...]]
+Hazard = tuple[int, int, str]
+COLOUR = {"RAW": "red", "WAR": "blue", "WAW": "orange"}
+EVERYWHERE = ("compute_shader", "transfer")
+ROW, LANE, LIST = 40, 44, 330
+
+
+def as_command(access: Access, name: str = "") -> Command:
+    """Return what one step of a plan reads and writes, as a plain command; weights left out."""
+
+    def spans(slots: Sequence[Slot]) -> tuple[Span, ...]:
+        return tuple((s.arena, s.offset_bytes, s.offset_bytes + s.size_bytes) for s in slots
+                     if not s.arena.startswith(WEIGHTS))  # fmt: skip
+
+    return name, spans(access.reads), spans(access.writes)
+
+
+def commands_of(chunk: Chunk) -> list[Command]:
+    """Return the steps of a chunk as plain commands, named by their first node."""
+    return [as_command(device_chunk.access(step, chunk.memory.slots), name.split(" + ")[0])
+            for name, step in zip(chunk.nodes, chunk.steps, strict=True)]  # fmt: skip
+
+
+def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
+    """Return barriers before these steps, and one after the last step for the host.
+
+    Args:
+        numbers: the number of the step after each barrier.
+        count: the number of steps.
+    """
+    between = [Barrier(number, EVERYWHERE, EVERYWHERE) for number in numbers]
+    return (*between, Barrier(count, EVERYWHERE, ("host",)))
+
+
+def draw_path() -> Picture:
+    """Draw the path of a written byte, from one kernel to the next."""
+    page = Diagram(700, 132)
+    for n, (words, colour) in enumerate((
+        ("first kernel\nwrites x", "orange"), ("its cache", "grey"), ("memory", "green"),
+        ("another cache", "grey"), ("second kernel\nreads x", "blue"),
+    )):  # fmt: skip
+        page.box((6 + 142 * n, 40, 112, 46), words, colour)
+    for n, words in enumerate(("", "2 available", "3 visible", "")):
+        page.arrow((118 + 142 * n, 63), (148 + 142 * n, 63))
+        page.note((133 + 142 * n, 34), words, anchor="middle", bold=True)
+    page.note((62, 112), "1 execution: the first kernel has ended before the second one begins",
+              bold=True)  # fmt: skip
+    return page.picture(
+        "A write goes from the first kernel through its cache into memory, and through another "
+        "cache to the second kernel.",
+        "The path of a written byte. None of the three steps happens by itself between two "
+        "commands.",
+    )
+
+
+def draw_gaps() -> Picture:
+    """Draw three hazards as gaps on a line of commands, and two barriers that order them."""
+    page = Diagram(660, 156)
+    for n in range(6):
+        page.box((10 + 108 * n, 8, 92, 26), f"command {n}", "grey")
+    for row, (i, j, kind) in enumerate(((0, 2, "RAW"), (1, 3, "WAR"), (3, 5, "RAW"))):
+        place = (56 + 108 * i, 48 + 34 * row, 108 * (j - i), 24)
+        page.box(place, f"({i}, {j}, {kind})", COLOUR[kind])
+    for number in (2, 5):
+        page.box((2 + 108 * number, 4, 4, 146), "", "green", shade=0.9)
+    return page.picture(
+        "Three gaps on a line of six commands; a barrier before command 2 crosses the first two "
+        "gaps, a barrier before command 5 the third one.",
+        "Two barriers (green), before commands 2 and 5, order three hazards.",
+    )
+
+
+def draw_masks() -> Picture:
+    """Draw the four masks of a barrier."""
+    page = Diagram(680, 148)
+    for n, (title, words, colour) in enumerate((
+        ("source stage", "commands of this stage\nmust have ended", "orange"),
+        ("source access", "these writes become\navailable", "orange"),
+        ("target stage", "commands of this stage\nwait", "blue"),
+        ("target access", "these accesses see\nthe writes", "blue"),
+    )):  # fmt: skip
+        page.box((8 + 168 * n, 26, 158, 62), f"{title}\n{words}", colour)
+    page.note((8, 16), "before the barrier", bold=True)
+    page.note((344, 16), "after the barrier", bold=True)
+    page.note((8, 112), "The two stages are the execution dependency: enough for WAR.\nThe two "
+              "accesses are the rest of the memory dependency: RAW and WAW need them, too.")
+    return page.picture(
+        "Source stage, source access, target stage and target access, with what each does.",
+        "The masks of one barrier. An access has an effect only together with its stage.",
+    )
+
+
+def draw_refill() -> Picture:
+    """Draw a staging buffer that is refilled before the device has read it."""
+    host = [("write 0", 0, 1.4, "blue"), ("submit", 1.4, 2.4, "orange"),
+            ("write 1", 2.4, 3.8, "red"), ("submit", 3.8, 4.8, "orange")]  # fmt: skip
+    device = [("copy 0", 4.9, 6.4, "green"), ("copy 1", 6.4, 8, "green")]
+    return draw_timeline(
+        {"host": host, "device": device},
+        [("host", 2.1, "device", 4.9), ("host", 4.5, "device", 6.6)],
+        alt="The host writes piece 0, submits, writes piece 1, submits; the device copies later.",
+        caption="Nothing makes the host wait between submit and write 1.",
+    )
+
+
+def draw_hazards(
+    commands: Sequence[Command], hazards: Sequence[Hazard], barriers: Sequence[int] = (),
+    proof: Sequence[tuple[int, int]] = (), *, caption: str,
+) -> Picture:  # fmt: skip
+    """Draw commands from top to bottom, a bar for each hazard, a line for each barrier.
+
+    Args:
+        commands: the list.
+        hazards: (earlier, later, kind) of each hazard; the bar spans the two commands.
+        barriers: numbers of the commands that a barrier stands before.
+        proof: hazards to fill, as (earlier, later).
+        caption: the line below.
+    """
+    lanes: list[int] = []  # the last command of the lowest bar in each lane
+    places = []
+    for earlier, later, kind in sorted(hazards, key=lambda h: (h[0], h[1], h[2])):
+        lane = next((n for n, end in enumerate(lanes) if end < earlier), len(lanes))
+        lanes[lane : lane + 1] = [later]
+        places.append((lane, earlier, later, kind))
+    width = LIST + LANE * max(len(lanes), 3) + 20
+    page = Diagram(width, ROW * len(commands) + 16)
+    for number, (name, reads, writes) in enumerate(commands):
+        y = 10 + ROW * number
+        page.note((6, y + 17), f"{number}  {name}", bold=True)
+        for word, spans, line in (("reads", reads, 10), ("writes", writes, 24)):
+            page.note((110, y + line), f"{word} {_listed(spans)}", size=11)
+    unseen = set(proof)
+    for lane, earlier, later, kind in places:
+        cut = any(earlier < number <= later for number in barriers)
+        y = 12 + ROW * earlier
+        place = (LIST + LANE * lane, y, 36.0, ROW * (later - earlier) + 24)
+        colour, proves = COLOUR.get(kind, "grey"), (earlier, later) in unseen
+        unseen -= {(earlier, later)}  # of a pair with several kinds, one bar is enough
+        page.box(place, "", colour, dashed=cut and not proves, filled=proves or not cut, shade=0.4)
+        page.note((place[0] + 18, y + 18), kind, anchor="middle", bold=proves)
+    for number in barriers:
+        page.box((LIST - 8, 4 + ROW * number, width - LIST + 2, 4), "", "green", shade=0.9)
+    left = sum(not any(a < n <= b for n in barriers) for a, b, _ in hazards)
+    listed = "; ".join(f"{kind} from {a} to {b}" for a, b, kind in hazards) or "none"
+    return page.picture(f"{len(commands)} commands; hazards: {listed}; barriers before "
+                        f"{list(barriers)}; {left} hazards without a barrier", caption)  # fmt: skip
+
+
+def _listed(spans: Sequence[Span]) -> str:
+    """Return accesses as text; an arena is named once."""
+    arenas: dict[str, list[str]] = {}
+    for arena, first, behind in spans:
+        arenas.setdefault(arena, []).append(f"{first}:{behind}")
+    return "; ".join(f"{arena} {', '.join(parts)}" for arena, parts in arenas.items())
+
+
+def draw_ring(
+    sizes: Sequence[int], ring: int, plan: Sequence[tuple[int, int]],
+    arrived: Sequence[Sequence[int]], caption: str,
+) -> Picture:  # fmt: skip
+    """Draw the place of each piece in a staging ring, a row for each piece.
+
+    Args:
+        sizes: bytes of each piece.
+        ring: bytes of the ring.
+        plan: (offset, timeline value to wait for) of each piece.
+        arrived: the numbers of the pieces that arrived in the place of each piece.
+        caption: the line below; where a piece does not arrive, it says what red means.
+    """
+    left, scale, page = 250, 420 / ring, Diagram(720, 30 * len(sizes) + 26)
+    rows = []
+    for row, (size, (offset, value)) in enumerate(zip(sizes, plan, strict=True)):
+        y, right = 6 + 30 * row, list(arrived[row : row + 1]) == [[row]]
+        waits = f"wait for {value} before writing" if value else "no wait"
+        page.note((6, y + 17), f"piece {row}", bold=True)
+        page.note((66, y + 17), waits)
+        page.box((left, y, 420, 24), "", "grey", filled=False)
+        begin, end = (min(max(at, 0), ring + 24) for at in (offset, offset + size))
+        page.box((left + scale * begin, y, scale * max(end - begin, 2), 24), f"{size}",
+                 "blue" if right else "red", shade=0.4)  # fmt: skip
+        rows.append(f"piece {row}: bytes {offset} to {offset + size}, {waits}, "
+                    f"{'right' if right else 'wrong'}")  # fmt: skip
+    page.note((left, 30 * len(sizes) + 18), "byte 0", size=11)
+    page.note((left + 420, 30 * len(sizes) + 18), f"byte {ring}", anchor="end", size=11)
+    if any(row.endswith("wrong") for row in rows):
+        caption += " Red: this piece does not arrive as it was sent."
+    return page.picture(f"Pieces in a ring of {ring} bytes. {'; '.join(rows)}", caption)
+
+
+def draw_groups(
+    work: Work, groups: Sequence[Sequence[str]], cap: int,
+    caption: str,
+) -> Picture:  # fmt: skip
+    """Draw groups of commands between barriers, and below each the bytes that are live.
+
+    Args:
+        work: (bytes of its result, commands whose results it reads) of each command.
+        groups: the names of each group.
+        cap: most bytes that may be live.
+        caption: the line below; where a group breaks a rule, it says what red means.
+    """
+    high, wide = max(map(len, groups), default=1), 640 / max(len(groups), 1)
+    base = 44 * high + 30
+    page = Diagram(740, base + 120)
+    page.note((6, 20), "commands")
+    page.note((6, base + 60), "live bytes")
+    done: set[str] = set()
+    sizes, wrong = [], False
+    for number, group in enumerate(groups):
+        x = 84 + wide * number
+        for row, name in enumerate(group):
+            late = any(read not in done for read in work[name][1])
+            wrong |= late
+            reads = f"\nreads {' '.join(work[name][1])}" if work[name][1] else ""
+            page.box((x + 6, 6 + 44 * row, wide - 16, 38), f"{name}: {work[name][0]}{reads}",
+                     "red" if late else "blue")  # fmt: skip
+        kept, own = kept_bytes(work, done), sum(work[name][0] for name in group)
+        live = kept + own
+        sizes.append(live)
+        wrong |= live > cap
+        tall = 80 * min(live / cap, 1.2)
+        page.box((x + 6, base + 96 - tall, wide - 16, tall), "", "red" if live > cap else "green")
+        page.note((x + wide / 2 - 2, base + 112), f"{kept} + {own} = {live}", size=11,
+                  anchor="middle")  # fmt: skip
+        if number:
+            page.box((x - 3, 4, 4, base + 100), "", "green", shade=0.9)
+        done |= set(group)
+    page.box((84, base + 15, 648, 1.5), "", "red")
+    page.note((6, base + 20), f"cap {cap}")
+    listed = "; ".join(f"{' '.join(group)} ({live} live)"
+                       for group, live in zip(groups, sizes, strict=True))  # fmt: skip
+    if wrong:
+        caption += " Red: too many bytes, or a result that is not there yet."
+    return page.picture(f"{len(groups)} groups under a cap of {cap} bytes: {listed}", caption)

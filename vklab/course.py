@@ -1,0 +1,60 @@
+"""Forward `vklab.course` and its modules to vklab_course and vklab_labs, for one release.
+
+Notebooks and releases made before the course left this package import it by its old names.
+"""
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+if find_spec("vklab_course") is None:
+    raise ModuleNotFoundError('the course is not installed: pip install "vklab-course[labs]", or '
+                              "`pip install . ./labs` in a clone", name="vklab_course")  # fmt: skip
+import vklab_course
+import vklab_labs
+
+__all__ = []
+ROOMS = tuple(f"vklab.course.{room}." for room in ("figures", "labs"))
+
+
+def _new_name(old: str) -> str:
+    name = old.removeprefix("vklab.course.")
+    if not old.startswith(ROOMS):
+        return f"vklab_course.{name}"
+    room, stem = name.split(".", 1)
+    # A picture whose name a helper has, too, was renamed.
+    files = [*([f"{stem}_pictures.py"] if room == "figures" else []), f"{stem}.py"]
+    found = [path for file in files for folder in vklab_labs.__path__
+             for path in Path(folder).glob(f"*/{file}")]  # fmt: skip
+    return ".".join(["vklab_labs", *found[0].with_suffix("").parts[-2:]]) if found else ""
+
+
+class _Forward:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        new = _new_name(name) if name.startswith("vklab.course.") else ""
+        return ModuleSpec(name, self) if new and find_spec(new) else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(_new_name(module.__name__))
+
+
+class _Course(ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        # `import vklab.course.check` must not put the module where the function is.
+        if not (isinstance(value, ModuleType) and name in vars(self)):
+            super().__setattr__(name, value)
+
+
+vklab_course.__class__ = _Course
+sys.meta_path.insert(0, _Forward())
+sys.modules[__name__] = vklab_course
+for _room in ROOMS:
+    _module = sys.modules[_room[:-1]] = ModuleType(_room[:-1])
+    _module.__path__ = []
+    setattr(vklab_course, _room.split(".")[-2], _module)

@@ -1,1 +1,0 @@
-"""Measurements, models and wrappers that one lab alone uses."""
