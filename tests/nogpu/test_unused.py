@@ -58,20 +58,20 @@ def test_a_factor_of_attention_scales_queries_and_keys():
 
 
 REFUSED = [
-    ({"__attention.causal": False}, "'llama.attention.causal' is False.*has only True"),
-    ({"__attention.clamp_kqv": 8.0}, "clamp_kqv' is 8.0, which vklab cannot compute"),
-    ({"__logit_scale": 0.25}, "logit_scale' is 0.25.*only 0 or 1"),
+    ({"__attention.causal": False}, "llama.attention.causal=False; only True can be"),
+    ({"__attention.clamp_kqv": 8.0}, "clamp_kqv=8.0; only 0 can be computed"),
+    ({"__logit_scale": 0.25}, "logit_scale=0.25; only 0 or 1"),
     ({"__final_logit_softcapping": 30.0}, "final_logit_softcapping"),
-    ({"__expert_count": 8, "__expert_used_count": 2}, "'llama.expert_count' is 8"),
-    ({"__rope.dimension_sections": np.array([16, 24, 24, 0], np.int32)}, "is 4 elements"),
+    ({"__expert_count": 8, "__expert_used_count": 2}, "llama.expert_count=8"),
+    ({"__rope.dimension_sections": np.array([16, 24, 24, 0], np.int32)}, "sections=array"),
     ({"__rope.scaling.type": "longrope"}, "by 'longrope'"),
     ({"__rope.scaling.attn_factor": 0.0}, "factor of attention 0.0"),
     ({"__rope.scaling.factor": float("inf")}, "scaling factor inf"),
     ({"__rope.scaling.factor": float("nan")}, "scaling factor nan"),
     ({"__attention.scale": 0.5}, "attention.scale' is 0.5; vklab has only 0.25, for heads of 16"),
     ({"__attention.sliding_window": 32}, "choose a context of 32 at most, not 64"),
-    ({"general.type": "adapter"}, "'general.type' is 'adapter', which is no model in one piece"),
-    ({"split.count": 3}, "'split.count' is 3.*llama-gguf-split --merge"),
+    ({"general.type": "adapter"}, "general.type='adapter'; only 'model' is a model in one piece"),
+    ({"split.count": 3}, "split.count=3.*llama-gguf-split --merge"),
 ]  # fmt: skip
 
 

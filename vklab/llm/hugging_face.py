@@ -63,13 +63,17 @@ def convert(
     if quantize is None and blocks.FORMATS[block_type].elements > 1:
         raise ModelError(f"{block_type} needs a function that quantises")
     stored = _stored(source)
+    notes: list[str] = []
     metadata: dict[str, Value] = {
         **model.metadata(), "general.name": source.resolve().name,
         "general.file_type": FILE_TYPES[block_type], "general.quantization_version": 2,
-        **vocabulary_metadata(source, config),
+        **vocabulary_metadata(source, config, notes),
     }  # fmt: skip
-    notes: list[str] = []
     tensors = list(_tensors(model, stored, block_type, notes, quantize or _floats))
+    if not model.is_tied and "output.weight" not in [tensor.name for tensor in tensors]:
+        notes.append("there is no lm_head.weight, so the embedding makes the logits")
+    if left := model.left_out():
+        notes.append(f"config.json has {', '.join(left)}, which nothing uses")
     for number, tensor in enumerate(tensors):
         tensor.before = _step(progress, number, len(tensors), tensor.name)
     write_gguf(path, metadata, tensors)

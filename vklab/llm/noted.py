@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Noted", "noted"]
+import numpy as np
+
+from vklab.errors import ModelError
+
+__all__ = ["Noted", "noted", "require", "short"]
 
 
 class Noted(dict[str, Any]):
@@ -44,3 +48,29 @@ def noted(entries: Mapping[str, Any]) -> Noted:
     """Return entries as the Noted that they are."""
     assert isinstance(entries, Noted), "the reader of the file has made the mapping"
     return entries
+
+
+def require(
+    entries: Mapping[str, Any], key: str, plain: tuple[Any, ...], owner: str,
+    what: str = "can be computed",
+) -> None:  # fmt: skip
+    """Raise ModelError for an entry with a value, or with elements, other than some plain ones.
+
+    Args:
+        entries: entries of a file.
+        key: the entry's name; if there is none, it has the first plain value.
+        plain: the values that ask for nothing that vklab lacks.
+        owner: the file, for the message.
+        what: what vklab can do with plain values alone.
+    """
+    value = entries.get(key, plain[0])
+    items = value if isinstance(value, (list, tuple, np.ndarray)) else [value]
+    if not all(item in plain for item in items):
+        raise ModelError(f"{owner} has {key}={short(value)}; only "
+                         f"{' or '.join(map(repr, plain))} {what}")  # fmt: skip
+
+
+def short(value: Any) -> str:
+    """Return a value as short text, for messages and tables."""
+    is_long = isinstance(value, (list, tuple, np.ndarray)) and len(value) > 8
+    return f"{len(value)} elements" if is_long else f"{value!r:.40}"

@@ -12,11 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from vklab.errors import ModelError, UnusedWarning
 from vklab.llm.gguf import GgufFile
-from vklab.llm.noted import noted
+from vklab.llm.noted import noted, require, short
 
 __all__ = ["Unused", "entries", "require_attention", "require_known", "require_model",
            "require_read", "warn"]  # fmt: skip
@@ -81,15 +79,15 @@ class Unused:
 def require_model(file: GgufFile) -> None:
     """Raise ModelError for a file that is an adapter, or one part of a model."""
     for key, plain in WHOLE.items():
-        _require(file, key, plain, "which is no model in one piece: merge an adapter into its "
-                 "model, and parts by `llama-gguf-split --merge`")  # fmt: skip
+        require(file.metadata, key, plain, file.name, "is a model in one piece: merge an adapter "
+                "into its model, and parts by `llama-gguf-split --merge`")  # fmt: skip
 
 
 def require_known(file: GgufFile) -> None:
     """Raise ModelError for an entry that changes a model's numbers in a way that vklab lacks."""
     family = file.text("general.architecture")
     for key, plain in CHANGES.items():
-        _require(file, f"{family}.{key}", plain)
+        require(file.metadata, f"{family}.{key}", plain, file.name)
 
 
 def require_attention(file: GgufFile, head: int, context: int) -> None:
@@ -120,14 +118,6 @@ def require_read(file: GgufFile) -> None:
                          f"reads {_listed(left)}; without them its numbers are wrong")
 
 
-def _require(file: GgufFile, key: str, plain: tuple[Any, ...], repair: str = "") -> None:
-    value = file.metadata.get(key, plain[0])
-    if not all(item in plain for item in np.ravel(np.asarray(value))):
-        choices = " or ".join(map(repr, plain))
-        raise ModelError(f"{file.name}: metadata {key!r} is {_short(value)}, "
-                         f"{repair or f'which vklab cannot compute; it has only {choices}'}")
-
-
 def entries(file: GgufFile) -> tuple[Unused, ...]:
     """Return what nothing has read of a file so far; the unknown comes first.
 
@@ -135,7 +125,7 @@ def entries(file: GgufFile) -> tuple[Unused, ...]:
     """
     family = file.text("general.architecture")
     has_words = "tokenizer.ggml.model" in noted(file.metadata).read
-    found = [Unused(key, _short(value), _reason(key, value, family))
+    found = [Unused(key, short(value), _reason(key, value, family))
              for key, value in noted(file.metadata).unread.items()
              if has_words or not key.startswith("tokenizer.")]  # fmt: skip
     found += [Unused(name, str(tensor).removeprefix(f"{name}: "), "")
@@ -166,9 +156,3 @@ def _reason(key: str, value: Any, family: str) -> str:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, (tuple, np.ndarray)):
-        return f"{len(value)} elements"
-    return f"{value!r:.40}"
