@@ -49,7 +49,7 @@ def model_graph(
 
 def unused_entries(file: GgufFile) -> tuple[unused.Unused, ...]:
     """Return what neither the graph nor the tokenizer reads of a file; the unknown comes first."""
-    BUILDERS[_architecture(file)](file)
+    BUILDERS[_architecture(file)](file, 1)
     if f"{KEY}.model" in file.metadata:
         Vocabulary.of(file)
         file.metadata.get("tokenizer.chat_template")
