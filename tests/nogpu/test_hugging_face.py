@@ -211,6 +211,9 @@ def test_tokens_that_a_tokenizer_adds_and_spaces_are_kept(tmp_path):
     file, notes = made(hub)
     assert Tokenizer(file).encode("a") == [1, file.metadata["tokenizer.ggml.tokens"].index("a"), 2]
     assert not notes and file.metadata["tokenizer.ggml.add_space_prefix"] is False
+    hub_folders.write_tokenizer(hub, "llama", add_bos_token=False)
+    assert made(hub)[1] == ("tokenizer_config.json has add_bos_token=False; tokenizer.json says "
+                            "True, and is converted",)  # fmt: skip
     hub_folders.write_tokenizer(hub, "qwen2", add_prefix_space=True)
     with pytest.raises(ModelError, match=r"tokenizer_config\.json has add_prefix_space=True"):
         made(hub)
@@ -254,6 +257,9 @@ def test_folders_that_are_damaged_are_refused_by_name(tmp_path):
             made(hub)
     index.write_text(json.dumps({"weight_map": {"a": "absent.safetensors"}}))
     with pytest.raises(FileNotFoundError, match=r"absent\.safetensors"):
+        made(hub)
+    index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}))
+    with pytest.raises(ModelError, match="names 1 tensors that its files lack, first 'a'"):
         made(hub)
     index.unlink()
     (hub / "pytorch_model.bin").write_bytes(b"")

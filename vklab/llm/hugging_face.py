@@ -112,7 +112,7 @@ class _Lazy:
 def _stored(folder: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a folder's SafeTensors files by name; their bytes stay in the files."""
     index = folder / "model.safetensors.index.json"
-    names = {"model.safetensors"}
+    names, parts = {"model.safetensors"}, {}
     if index.exists():
         parts = read_json(index).get("weight_map")
         if not isinstance(parts, dict) or not all(_is_plain(name) for name in parts.values()):
@@ -128,6 +128,9 @@ def _stored(folder: Path) -> dict[str, StoredTensor]:
             if key in found:
                 raise ModelError(f"{folder}: tensor {key!r} stands in two files")
             found[key] = tensor
+    if missing := sorted(parts.keys() - found.keys()):
+        raise ModelError(f"{index} names {len(missing)} tensors that its files lack, first "
+                         f"{missing[0]!r:.80}")  # fmt: skip
     return found
 
 

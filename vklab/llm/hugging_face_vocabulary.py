@@ -58,7 +58,11 @@ def vocabulary_metadata(
     elif isinstance(settings.get("add_prefix_space"), bool):
         found[f"{KEY}.add_space_prefix"] = settings["add_prefix_space"]
     for name, text, default in zip(("bos", "eos"), frame or ("", ""), (begins, False), strict=True):
-        adds = bool(text) if frame else settings.get(f"add_{name}_token", default) is True
+        wanted = settings.get(f"add_{name}_token", default)
+        adds = bool(text) if frame else wanted is True
+        if f"add_{name}_token" in settings and wanted is not None and wanted is not adds:
+            notes.append(f"{more.name} has add_{name}_token={wanted!r:.20}; {path.name} says "
+                         f"{adds}, and is converted")  # fmt: skip
         number = found.get(f"{KEY}.{name}_token_id")
         if text and (not isinstance(number, int) or tokens[number] != text):
             raise ModelError(f"{path} adds {text!r:.40} to a text, which is not its {name}_token")
