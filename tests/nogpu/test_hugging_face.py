@@ -140,6 +140,7 @@ BAD_CONFIGS = [
     ({"rms_norm_eps": None}, "rms_norm_eps=None, no number above 0"),
     ({"num_attention_heads": 3, "architectures": ["LlamaForCausalLM"]}, "not 3 heads of 21"),
     ({"rope_scaling": {"factor": 4.0}}, "of no type has factor=4.0; only 1.0"),
+    ({"rope_scaling": [4.0]}, "rope_scaling=[4.0], no object"),
     ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
     ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "each of full_attention"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types=['full_attention'"),
@@ -171,6 +172,9 @@ BAD_TOKENIZERS = [
     ({"pre_tokenizer": None}, "splits words by None"),
     ({"normalizer": {"type": "Lowercase"}}, "normalises text by 'Lowercase'"),
     ({"decoder": {"type": "WordPiece"}}, "the decoder has type='WordPiece'; only 'ByteLevel'"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [3, {"Sequence": {}}]}}, "adds"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": 3}}, {"Sequence": {}}]}}, "adds tokens by"),
     ({"post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2]}}, "adds tokens by"),
     ({"post_processor": {"type": "TemplateProcessing", "single": [
         {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<tool>"}}]}}, "not its eos_token"),

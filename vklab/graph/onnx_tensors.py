@@ -84,7 +84,7 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     held = [name for name in LISTS if len(getattr(tensor, name))]
     held += ["raw_data"] if tensor.HasField("raw_data") else []
     is_external = tensor.data_location == TensorProto.EXTERNAL
-    if len(held) > (not is_external):
+    if len(held) > (0 if is_external else 1):
         raise ModelError(f"{owner} holds its elements in {', '.join(held)}"
                          f"{' and in another file' if is_external else ''}; one of them is right")
     wanted = math.prod(dims) * dtype.itemsize

@@ -96,8 +96,12 @@ class HubModel:
 
     def _scaling(self) -> Noted:
         """Return how rotary embeddings are scaled; ModelError if layers differ."""
-        found = Noted({**(self._config.get("rope_scaling") or {}),
-                       **(self._config.get("rope_parameters") or {})})  # fmt: skip
+        found = Noted()
+        for name in ("rope_scaling", "rope_parameters"):
+            given = self._config.get(name) or {}
+            if not isinstance(given, dict):
+                raise ModelError(f"{self.owner}: config.json has {name}={given!r:.40}, no object")
+            found.update(given)
         kinds = [key for key, value in found.items() if isinstance(value, dict)]
         if kinds:
             raise ModelError(f"{self.owner}: config.json has rotary embeddings for each of "

@@ -28,8 +28,6 @@ SPLITS = {
     rf"{_ENDINGS}|{_MARKED}|\p{{N}}|{_REST}".replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"):
         "qwen35",
 }  # fmt: skip
-
-
 SPACE = "\u2581"
 # Options of the model, of steps and of added tokens, and the values that can be converted.
 MODEL = {"dropout": (None, 0), "continuing_subword_prefix": (None, ""),
@@ -118,14 +116,23 @@ def frame(given: Mapping[str, Any], path: Path) -> tuple[str, str] | None:
             found = found or ("", "")
             continue
         parts = step.get("single") if step.get("type") == "TemplateProcessing" else None
-        names = [part["SpecialToken"].get("id") if "SpecialToken" in part else ""
-                 for part in parts or ()]  # fmt: skip
-        if names.count("") != 1 or names.index("") > 1 or len(names) - names.index("") > 2:
+        parts = parts if isinstance(parts, list) else []
+        names = [name for name in map(_added, parts) if name is not None]
+        at = names.index("") if "" in names else 2
+        if len(names) < len(parts) or at > 1 or len(names) > at + 2 or "" in names[at + 1 :]:
             raise ModelError(f"{path} adds tokens by {step!r:.200}; one before a text and one "
                              "behind it can be converted")  # fmt: skip
-        at = names.index("")
         found = ("".join(names[:at]), "".join(names[at + 1 :]))
     return found
+
+
+def _added(part: Any) -> str | None:
+    """Return the token that a part of a template is, "" for the text; None for another part."""
+    if not isinstance(part, dict):
+        return None
+    token = part.get("SpecialToken")
+    name = token.get("id") if isinstance(token, dict) else None if token else ""
+    return name if isinstance(name, str) else None
 
 
 def stripped(given: Mapping[str, Any]) -> list[str]:
