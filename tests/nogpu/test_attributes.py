@@ -31,7 +31,6 @@ UNREAD = {
     "LinearClassifier.multi_class": "a hint that ONNX Runtime does not use either",
     "TreeEnsemble.nodes_hitrates": "a hint of how often a branch is taken",
     "EmbedLayerNormalization.mask_index_type": "a hint for shapes, which the inputs give",
-    "MatMulNBits.accuracy_level": "a floor of accuracy; sums are at least as long",
     "MaxPoolWords.storage_order": "of indices, which this operator does not make",
     "gather.validate_indices": "what unchecked indices give is undefined in MIL",
 }
