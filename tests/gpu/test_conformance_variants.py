@@ -7,11 +7,11 @@ import json
 import pytest
 
 from vklab import cli
-from vklab.backends.children.process import Failure
 from vklab.cli import conformance_variants
 from vklab.runtime import open_devices
 from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
+from vklab.worker import Failure
 
 pytestmark = pytest.mark.full
 

@@ -22,7 +22,6 @@ from typing import Any
 import typer
 
 from vklab import conformance as suite
-from vklab.backends.children.process import Failure, Worker
 from vklab.cli import console
 from vklab.errors import VklabError
 from vklab.graph import onnx_import
@@ -30,6 +29,7 @@ from vklab.runtime.compiled import build
 from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
 from vklab.types import DeviceInfo
+from vklab.worker import Failure, Worker
 
 __all__ = ["measure", "planned_as_gpu", "run", "show", "table"]
 

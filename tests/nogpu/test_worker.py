@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from vklab import worker
 from vklab.backends.backend import Refused
-from vklab.backends.children import process
 from vklab.errors import SetupError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent to children")
@@ -55,41 +55,41 @@ def child_of_child(state):
 
 
 def test_values_failures_and_state():
-    with process.Worker() as worker:
-        assert worker.call(double, 4, seconds=30) == (8, 1)
+    with worker.Worker() as child:
+        assert child.call(double, 4, seconds=30) == (8, 1)
         for kind, reason, install in (("refused", "node 'a' is not supported", ""),
                                       ("absent", "no library", "apt install it"),
                                       ("failed", "RuntimeError: bad luck", "")):  # fmt: skip
-            with pytest.raises(process.Failure) as caught:
-                worker.call(fail, kind, seconds=30)
+            with pytest.raises(worker.Failure) as caught:
+                child.call(fail, kind, seconds=30)
             failure = caught.value
             assert (failure.status, failure.reason, failure.install) == (kind, reason, install)
-        assert worker.call(double, 5, seconds=30) == (10, 2)
-        with pytest.raises(process.Failure, match="pickle"):
-            worker.call(unsendable, seconds=30)
-        with pytest.raises(process.Failure, match="cannot be sent: .*pickle"):
-            worker.call(double, lambda: None, seconds=30)
-        assert worker.call(double, 6, seconds=30) == (12, 3)
-        worker.close()
-        with pytest.raises(process.Failure, match="the child was closed"):
-            worker.call(double, 1, seconds=30)
+        assert child.call(double, 5, seconds=30) == (10, 2)
+        with pytest.raises(worker.Failure, match="pickle"):
+            child.call(unsendable, seconds=30)
+        with pytest.raises(worker.Failure, match="cannot be sent: .*pickle"):
+            child.call(double, lambda: None, seconds=30)
+        assert child.call(double, 6, seconds=30) == (12, 3)
+        child.close()
+        with pytest.raises(worker.Failure, match="the child was closed"):
+            child.call(double, 1, seconds=30)
 
 
 def test_a_crash_names_its_signal_and_the_last_line():
-    with process.Worker() as worker:
-        with pytest.raises(process.Failure, match="crashed with SIGSEGV: last word") as caught:
-            worker.call(crash, 11, seconds=30)
+    with worker.Worker() as child:
+        with pytest.raises(worker.Failure, match="crashed with SIGSEGV: last word") as caught:
+            child.call(crash, 11, seconds=30)
         assert caught.value.status == "crashed"
-        with pytest.raises(process.Failure, match="crashed with SIGSEGV"):
-            worker.call(double, 1, seconds=30)
+        with pytest.raises(worker.Failure, match="crashed with SIGSEGV"):
+            child.call(double, 1, seconds=30)
 
 
 def test_a_hang_is_stopped_with_all_that_it_started():
-    with process.Worker() as worker:
-        grandchild = worker.call(child_of_child, seconds=30)
+    with worker.Worker() as child:
+        grandchild = child.call(child_of_child, seconds=30)
         start = time.monotonic()
-        with pytest.raises(process.Failure, match=r"no answer to `sleep` in 0.2 s") as caught:
-            worker.call(sleep, 60, seconds=0.2)
+        with pytest.raises(worker.Failure, match=r"no answer to `sleep` in 0.2 s") as caught:
+            child.call(sleep, 60, seconds=0.2)
         assert caught.value.status == "timeout"
         assert time.monotonic() - start < 5
         while is_running(grandchild):  # until the kernel has ended it
