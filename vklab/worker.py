@@ -139,7 +139,7 @@ class Worker:
             raise self._end("timeout", f"gave no answer to `{name}` in {limit:g} s and was "
                             "stopped") from None  # fmt: skip
         except BaseException:
-            self.close()  # an interrupt
+            self.kill()  # an interrupt
             raise
         if answer is None:
             raise self._end("crashed", self._ending())

@@ -1,0 +1,187 @@
+"""The process of references: ONNX Runtime and onnx.reference at work under limits.
+
+There they may crash, hang or take all memory. One process serves all models of this one, because
+its start takes longer than most checks: it starts at the first use, ends with this process, and is
+replaced after a crash or a limit. Visited by lab 17.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from vklab import forking, settings
+from vklab.errors import SetupError
+from vklab.worker import Worker
+
+__all__ = ["ProcessModel", "Source"]
+
+# Returns a serialized model, and the folder of its external data.
+Source = Callable[[], tuple[bytes, Path | None]]
+# Loads a model in the process, as `state[number]` with a method `run`.
+Load = Callable[[dict[Any, Any], int, bytes, "Path | None"], None]
+_numbers = itertools.count()
+
+
+class ProcessModel:
+    """A model in the process of references.
+
+    Args:
+        source: returns the model when the process needs it: at first, and after a crash.
+        load: loads it in the process: `cpu_session.load` or `onnx_evaluator.load`.
+    """
+
+    def __init__(self, source: Source, load: Load) -> None:
+        self._source, self._load = source, load
+        self._number = next(_numbers)
+        weakref.finalize(self, _process.unused.append, self._number).atexit = False
+
+    def load(self) -> None:
+        """Load the model, unless the process has it; raise Failure where that is refused."""
+        _process.load(self._number, self._source, self._load)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs by name.
+
+        Raises Failure where the inputs are refused, the process crashes, or reaches a limit.
+        """
+        return _process.run(self._number, self._source, self._load, inputs)
+
+    def close(self) -> None:
+        """Free the model in the process; the next run loads it again."""
+        _process.forget(self._number)
+
+
+class _Process:
+    """The process of references.
+
+    Attributes:
+        unused: numbers of models to free at the next call: a finalizer may not make a call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._loaded: set[int] = set()
+        self.unused: collections.deque[int] = collections.deque()
+
+    def load(self, number: int, source: Source, load: Load) -> None:
+        """Load a model, unless the process has it.
+
+        Args:
+            number: the number of the model.
+            source: as in ProcessModel.
+            load: as in ProcessModel.
+        """
+        with self._lock:
+            self._start()
+            self._load(number, source, load)
+
+    def run(
+        self, number: int, source: Source, load: Load, inputs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the outputs of a model, which is loaded if the process does not have it.
+
+        Args:
+            number: the number of the model.
+            source: as in ProcessModel.
+            load: as in ProcessModel.
+            inputs: arrays by input name.
+        """
+        with self._lock:
+            self._start()
+            self._load(number, source, load)
+            made: dict[str, Any] = self._call(_run, number, dict(inputs))
+            return made
+
+    def _load(self, number: int, source: Source, load: Load) -> None:
+        if number not in self._loaded:
+            self._call(load, number, *source())
+            self._loaded.add(number)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        assert self._worker is not None
+        try:
+            return self._worker.call(
+                function, *arguments, seconds=float(settings.get("REFERENCE_TIMEOUT")),
+                memory_bytes=int(float(settings.get("REFERENCE_MEMORY")) * _memory_bytes()),
+            )  # fmt: skip
+        finally:
+            if not self._worker.is_running:  # after a limit, a crash or an interrupt
+                self.close()
+
+    def _start(self) -> None:
+        """Start the process unless it can answer; free the models in it that nobody uses."""
+        if self._worker is not None and not self._worker.is_running:
+            self.close()
+        if self._worker is not None:
+            self._free()
+            return
+        try:
+            self._worker = Worker()
+        except OSError as error:
+            repair = "allow this process another one, or run without a check"
+            raise SetupError(f"no process of references starts: {error}", repair) from error
+
+    def _free(self) -> None:
+        numbers = {self.unused.popleft() for _ in range(len(self.unused))} & self._loaded
+        if numbers:
+            self._loaded -= numbers
+            self._call(_forget, numbers)
+
+    def forget(self, number: int) -> None:
+        """Free a model: at once, or before the next call if one is being made."""
+        if number in self._loaded:
+            self.unused.append(number)
+        if self.unused and self._lock.acquire(blocking=False):
+            try:
+                if self._worker is not None and self._worker.is_running:
+                    self._free()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the process; a later run starts another one."""
+        worker, self._worker = self._worker, None
+        self._loaded.clear()
+        if worker is not None:
+            worker.kill()
+
+    def abandon(self) -> None:
+        """Leave the process to the parent of this forked one."""
+        worker, self._worker, self._lock = self._worker, None, threading.Lock()
+        self._loaded.clear()
+        if worker is not None:
+            worker.abandon()
+
+
+_process = _Process()
+forking.in_child(_process.abandon)
+atexit.register(_process.close)
+
+
+def _run(state: dict[Any, Any], number: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a model in the process of references."""
+    made: dict[str, Any] = state[number].run(inputs)
+    return made
+
+
+def _forget(state: dict[Any, Any], numbers: Collection[int]) -> None:
+    """Free models in the process of references."""
+    for number in numbers:
+        state.pop(number, None)
+
+
+def _memory_bytes() -> int:
+    """Return the memory of this machine; 0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
