@@ -224,7 +224,15 @@ class Pool:
             self._idle.put(None)
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Return what `Worker.call` returns in an idle child; raise Failure."""
+        """Return what `Worker.call` returns in an idle child.
+
+        Args:
+            function: as in `Worker.call`.
+            *arguments: as in `Worker.call`.
+            seconds: as in `Worker.call`.
+
+        Raises Failure.
+        """
         worker = self._idle.get()
         try:
             if worker is None or not worker.is_running:

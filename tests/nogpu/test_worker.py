@@ -1,10 +1,15 @@
-"""Children of backends: values, failures, crashes and hangs, each as one sentence."""
+"""Children that answer calls: values, failures, crashes and hangs, each as one sentence."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sys
 import time
+from pathlib import Path
 
+import child as processes
 import pytest
 
 from vklab import worker
@@ -38,10 +43,10 @@ def sleep(state, seconds):
     time.sleep(seconds)
 
 
-def crash(state, signal):
+def crash(state, number):
     """Say a last word, and end by a signal."""
     os.write(2, b"first\nlast word\n")
-    os.kill(os.getpid(), signal)
+    os.kill(os.getpid(), number)
     time.sleep(5)
 
 
@@ -92,15 +97,56 @@ def test_a_hang_is_stopped_with_all_that_it_started():
             child.call(sleep, 60, seconds=0.2)
         assert caught.value.status == "timeout"
         assert time.monotonic() - start < 5
-        while is_running(grandchild):  # until the kernel has ended it
-            assert time.monotonic() - start < 10
-            time.sleep(0.01)
+        processes.wait_until_gone(grandchild)
 
 
-def is_running(process_id):
-    """Tell whether a process is there and no zombie."""
-    try:
-        with open(f"/proc/{process_id}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+def fill(state, size_bytes):
+    """Take memory, and return how much."""
+    return len(bytearray(size_bytes))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_memory_has_a_limit_for_one_call():
+    with worker.Worker() as child:
+        with pytest.raises(worker.Failure, match="MemoryError") as caught:
+            child.call(fill, 1 << 30, seconds=30, memory_bytes=1 << 28)
+        assert caught.value.status == "failed" and not caught.value.ended
+        assert child.call(fill, 1 << 28, seconds=30) == 1 << 28
+
+
+PARENT = """
+import os, sys
+sys.path.append({!r})
+import test_worker
+from vklab import worker
+worker.CLOSE_S = 0.1
+child = worker.Worker()
+print(child.call(test_worker.process_id, seconds=30), flush=True)
+child.call(test_worker.orphaned, os.getpid(), seconds=1)
+"""
+
+
+def process_id(state):
+    """Return the id of the child."""
+    return os.getpid()
+
+
+def orphaned(state, parent):
+    """Kill the parent, and hang."""
+    os.kill(parent, signal.SIGKILL)
+    time.sleep(60)
+
+
+def test_a_child_that_hangs_keeps_its_limit_when_its_parent_is_killed():
+    done = processes.run(PARENT.format(str(Path(__file__).parent)), PYTHON_SERVER="")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    processes.wait_until_gone(int(done.stdout))
+
+
+def test_a_pool_replaces_what_has_ended():
+    with contextlib.closing(worker.Pool(1)) as pool:
+        assert pool.call(double, 4, seconds=30) == (8, 1)
+        assert pool.call(double, 5, seconds=30) == (10, 2)
+        with pytest.raises(worker.Failure, match="crashed with SIGSEGV"):
+            pool.call(crash, 11, seconds=30)
+        assert pool.call(double, 6, seconds=30) == (12, 1)

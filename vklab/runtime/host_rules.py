@@ -21,17 +21,18 @@ __all__ = ["parts", "require", "traps"]
 
 MOST_SKIPPED, MOST_INDEX = 1 << 16, 1 << 28
 MOST_SAMPLES, MOST_WINDOW, MOST_DFT = 1 << 24, 1 << 28, 1 << 22
+ANY = 1 << 63
 Operands = Sequence[Any]
 # Returns what is wrong with attributes and operands (None where left out), or "".
 Rule = Callable[[Mapping[str, Any], Operands], str]
 
 
-def _attribute(name: str, most: float, least: float = 0) -> Rule:
+def _attribute(name: str, most: int, least: int = 0) -> Rule:
     """Return a rule that bounds an attribute, or all of its numbers."""
     return lambda attributes, _: _outside(name, attributes.get(name, least), least, most)
 
 
-def _operand(number: int, name: str, most: float, least: float = 0) -> Rule:
+def _operand(number: int, name: str, most: int, least: int = 0) -> Rule:
     """Return a rule that bounds the numbers of an operand; one that is left out passes."""
 
     def rule(_: Mapping[str, Any], operands: Operands) -> str:
@@ -41,13 +42,14 @@ def _operand(number: int, name: str, most: float, least: float = 0) -> Rule:
     return rule
 
 
-def _outside(name: str, value: Any, least: float, most: float) -> str:
+def _outside(name: str, value: Any, least: int, most: int) -> str:
     numbers = np.asarray(value)
     if not numbers.size or numbers.dtype.kind not in "iuf":  # ONNX Runtime refuses others
         return ""
     for number in (numbers.min(), numbers.max()):
         if not least <= number <= most:
-            return f"{name} reaches {number}; the host runs it from {least} to {most}"
+            allowed = f"from {least} to {most}" if most < ANY else f"of at least {least}"
+            return f"{name} reaches {number}; the host runs one {allowed}"
     return ""
 
 
@@ -56,7 +58,6 @@ def _kernel(_: Mapping[str, Any], operands: Operands) -> str:
     return f"a kernel of shape {list(shape)} has no elements" if 0 in shape[2:] else ""
 
 
-INFINITE = float("inf")
 _RULES: dict[tuple[str, str], tuple[Rule, ...]] = {
     ("", "TfIdfVectorizer"): (_attribute("max_skip_count", MOST_SKIPPED),
                               _attribute("ngram_indexes", MOST_INDEX)),
@@ -65,13 +66,13 @@ _RULES: dict[tuple[str, str], tuple[Rule, ...]] = {
     ("", "HammingWindow"): (_operand(0, "size", MOST_WINDOW),),
     ("", "BlackmanWindow"): (_operand(0, "size", MOST_WINDOW),),
     ("", "DFT"): (_operand(1, "dft_length", MOST_DFT),),
-    ("", "STFT"): (_operand(1, "frame_step", INFINITE, 1),
+    ("", "STFT"): (_operand(1, "frame_step", ANY, 1),
                    _operand(3, "frame_length", MOST_DFT, 1)),
-    ("", "SplitToSequence"): (_operand(1, "split", INFINITE, 1),),
-    ("", "Attention"): (_attribute("q_num_heads", INFINITE, 1),
-                        _attribute("kv_num_heads", INFINITE, 1)),
+    ("", "SplitToSequence"): (_operand(1, "split", ANY, 1),),
+    ("", "Attention"): (_attribute("q_num_heads", ANY, 1),
+                        _attribute("kv_num_heads", ANY, 1)),
     ("", "Conv"): (_kernel,),
-    ("com.microsoft", "Attention"): (_attribute("qkv_hidden_sizes", INFINITE, 1),),
+    ("com.microsoft", "Attention"): (_attribute("qkv_hidden_sizes", ANY, 1),),
 }  # fmt: skip
 
 

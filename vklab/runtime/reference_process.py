@@ -1,4 +1,4 @@
-"""The process of references: ONNX Runtime and onnx.reference at work under limits.
+"""Process of references: ONNX Runtime and onnx.reference at work under limits.
 
 There they may crash, hang or take all memory. One process serves all models of this one, because
 its start takes longer than most checks: it starts at the first use, ends with this process, and is
@@ -60,7 +60,7 @@ class ProcessModel:
 
 
 class _Process:
-    """The process of references.
+    """Process of references, shared by all models of this one.
 
     Attributes:
         unused: numbers of models to free at the next call: a finalizer may not make a call.
