@@ -170,19 +170,19 @@ class Worker:
 
     def close(self) -> None:
         """End the child and what it started; a second call does nothing."""
-        if self._process.poll() is None and self._problem is None:
+        if self._problem is None:
             with contextlib.suppress(OSError, ValueError):
                 assert self._process.stdin
                 self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSE_S)
-        _kill(self._process)
-        self._problem = self._problem or Failure("failed", "the child was closed")
+            self._end("failed", "the child was closed")
         self._log.close()
 
     def kill(self) -> None:
         """End the child without waiting for what it does."""
-        self._end("failed", "the child was closed")
+        if self._problem is None:
+            self._end("failed", "the child was closed")
         self.close()
 
     def abandon(self) -> None:

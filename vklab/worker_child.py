@@ -20,6 +20,7 @@ try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
+_given = resource.getrlimit(resource.RLIMIT_DATA) if resource else (0, 0)
 
 __all__ = ["describe", "main", "serve"]
 
@@ -74,8 +75,9 @@ def _limit(seconds: float, memory_bytes: int) -> None:
     if resource is None:
         return
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    hardest = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes or hardest, hardest))
+    soft, hard = _given
+    with contextlib.suppress(ValueError):  # the system's own limit is lower
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes or soft, hard))
 
 
 def describe(error: Exception) -> tuple[str, str, str]:

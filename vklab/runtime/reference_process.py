@@ -107,14 +107,15 @@ class _Process:
             self._loaded.add(number)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        assert self._worker is not None
+        worker = self._worker
+        assert worker is not None
         try:
-            return self._worker.call(
+            return worker.call(
                 function, *arguments, seconds=float(settings.get("REFERENCE_TIMEOUT")),
                 memory_bytes=int(float(settings.get("REFERENCE_MEMORY")) * _memory_bytes()),
             )  # fmt: skip
         finally:
-            if not self._worker.is_running:  # after a limit, a crash or an interrupt
+            if not worker.is_running:  # after a limit, a crash or an interrupt
                 self.close()
 
     def _start(self) -> None:
