@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from vklab import forking, settings
 from vklab.errors import SetupError
 from vklab.worker import Worker
 
-__all__ = ["ProcessModel", "Source"]
+__all__ = ["ProcessModel"]
 
 # Returns a serialized model, and the folder of its external data.
 Source = Callable[[], tuple[bytes, Path | None]]
 # Loads a model in the process, as `state[number]` with a method `run`.
-Load = Callable[[dict[Any, Any], int, bytes, "Path | None"], None]
+Loader = Callable[[dict[Any, Any], int, bytes, "Path | None"], None]
 _numbers = itertools.count()
 
 
@@ -35,28 +36,34 @@ class ProcessModel:
 
     Args:
         source: returns the model when the process needs it: at first, and after a crash.
-        load: loads it in the process: `cpu_session.load` or `onnx_evaluator.load`.
+        loader: loads it in the process: `cpu_session.load` or `onnx_evaluator.load`.
+
+    Attributes:
+        number: the number of the model in the process.
     """
 
-    def __init__(self, source: Source, load: Load) -> None:
-        self._source, self._load = source, load
-        self._number = next(_numbers)
-        weakref.finalize(self, _process.unused.append, self._number).atexit = False
+    def __init__(self, source: Source, loader: Loader) -> None:
+        self.source, self.loader = source, loader
+        self.number = next(_numbers)
+        weakref.finalize(self, _process.unused.append, self.number).atexit = False
 
     def load(self) -> None:
         """Load the model, unless the process has it; raise Failure where that is refused."""
-        _process.load(self._number, self._source, self._load)
+        with _process.loaded(self):
+            pass
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs by name.
 
         Raises Failure where the inputs are refused, the process crashes, or reaches a limit.
         """
-        return _process.run(self._number, self._source, self._load, inputs)
+        with _process.loaded(self) as call:
+            made: dict[str, Any] = call(_run, self.number, dict(inputs))
+            return made
 
     def close(self) -> None:
         """Free the model in the process; the next run loads it again."""
-        _process.forget(self._number)
+        _process.forget(self.number)
 
 
 class _Process:
@@ -72,39 +79,15 @@ class _Process:
         self._loaded: set[int] = set()
         self.unused: collections.deque[int] = collections.deque()
 
-    def load(self, number: int, source: Source, load: Load) -> None:
-        """Load a model, unless the process has it.
-
-        Args:
-            number: the number of the model.
-            source: as in ProcessModel.
-            load: as in ProcessModel.
-        """
+    @contextlib.contextmanager
+    def loaded(self, model: ProcessModel) -> Iterator[Callable[..., Any]]:
+        """Load a model unless the process has it; give the function that calls the process."""
         with self._lock:
             self._start()
-            self._load(number, source, load)
-
-    def run(
-        self, number: int, source: Source, load: Load, inputs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the outputs of a model, which is loaded if the process does not have it.
-
-        Args:
-            number: the number of the model.
-            source: as in ProcessModel.
-            load: as in ProcessModel.
-            inputs: arrays by input name.
-        """
-        with self._lock:
-            self._start()
-            self._load(number, source, load)
-            made: dict[str, Any] = self._call(_run, number, dict(inputs))
-            return made
-
-    def _load(self, number: int, source: Source, load: Load) -> None:
-        if number not in self._loaded:
-            self._call(load, number, *source())
-            self._loaded.add(number)
+            if model.number not in self._loaded:
+                self._call(model.loader, model.number, *model.source())
+                self._loaded.add(model.number)
+            yield self._call
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         worker = self._worker
