@@ -55,7 +55,7 @@ class Failure(VklabError):
 
 def packed(message: Any) -> tuple[bytes, bytes]:
     """Return the parts of one message: the length of its pickle, and the pickle."""
-    data = pickle.dumps(message)
+    data = pickle.dumps(message, 5)  # protocol 4 would copy each array once more
     return _LENGTH.pack(len(data)), data
 
 
