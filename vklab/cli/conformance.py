@@ -46,7 +46,7 @@ def conformance(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
     as_gpu: Annotated[
-        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU; one process.")
+        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU, in this process.")
     ] = False,
     each: Annotated[
         bool, typer.Option("--each-variant", help="Run the cases without each optimisation, and "
@@ -74,7 +74,7 @@ def conformance(
         tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
         load_variants().planned_as_gpu(info) if as_gpu else contextlib.nullcontext(),
     ):
-        jobs = 1 if as_gpu else jobs
+        jobs = 0 if as_gpu else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
