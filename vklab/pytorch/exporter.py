@@ -26,7 +26,7 @@ from torch.utils import _pytree
 
 from vklab import forking
 from vklab.errors import ModelError
-from vklab.pytorch import constants, tensors
+from vklab.pytorch import constants, resizing, tensors
 
 __all__ = ["argument", "export", "export_module", "renamed", "save"]
 
@@ -103,7 +103,7 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
             constants.require_exact(captured.graph.nodes)
             program = torch.onnx.export(
                 captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False,
-                custom_translation_table=constants.EXACT,
+                custom_translation_table={**constants.EXACT, **resizing.TABLE},
             )  # fmt: skip
         except ModelError:
             raise
