@@ -184,6 +184,38 @@ def _weighted_by(mode: str, antialias: bool) -> tuple[Callable[..., Any], Callab
     return vec, default
 
 
+def _means(x: Any, number: int, new_size: Any) -> Any:
+    """Return the matrix [new size, size] that averages the elements of an axis for each new one.
+
+    Args:
+        x: the tensor.
+        number: number of the axis in x.
+        new_size: its new size.
+    """
+    axis = _Axis(x, number, new_size, None)
+    zero, one, first = constant(0, INT64), constant(1, INT64), op.Constant(value_ints=[0])
+    size, new = op.Squeeze(axis.length(), first), op.Squeeze(axis.new_length(), first)
+    at = op.Unsqueeze(op.Range(zero, new, one), op.Constant(value_ints=[1]))
+    start = op.Div(op.Mul(at, size), new)
+    end = op.Div(op.Add(op.Mul(op.Add(at, one), size), op.Sub(new, one)), new)
+    element = op.Range(zero, size, one)
+    inside = op.And(op.GreaterOrEqual(element, start), op.Less(element, end))
+    weights = op.Div(op.Cast(inside, to=x.dtype), op.Cast(op.Sub(end, start), to=x.dtype))
+    return weights
+
+
+def _averaged(x: Any, size: Sequence[Any]) -> Any:
+    """Translate adaptive_avg_pool2d; PyTorch's own decomposition fixes open sizes, silently."""
+    first = len(x.shape) - 2
+    pairs = list(zip(x.shape[first:], size, strict=True))
+    if all(isinstance(n, int) and isinstance(new, int) and n % new == 0 for n, new in pairs):
+        steps = [n // new for n, new in pairs]
+        if first == 2:
+            return op.AveragePool(x, kernel_shape=steps, strides=steps)
+    columns = op.Transpose(_means(x, first + 1, size[1]), perm=[1, 0])
+    return op.MatMul(op.MatMul(_means(x, first, size[0]), x), columns)
+
+
 _MODES = {
     **{f"upsample_nearest{n}d": _nearest_by(False) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": _nearest_by(True) for n in (1, 2, 3)},
@@ -197,7 +229,8 @@ _MODES = {
 
 # A part of the custom_translation_table of torch.onnx.export.
 TABLE: dict[Any, Callable[..., Any]] = {
-    getattr(getattr(torch.ops.aten, name), overload): function
+    torch.ops.aten._adaptive_avg_pool2d.default: _averaged,
+    **{getattr(getattr(torch.ops.aten, name), overload): function
     for name, functions in _MODES.items()
-    for overload, function in zip(("vec", "default"), functions, strict=True)
+    for overload, function in zip(("vec", "default"), functions, strict=True)},
 }
