@@ -1,4 +1,4 @@
-"""Translation of torch.nn.functional.interpolate to ONNX: the sizes and elements that PyTorch takes.
+"""Translation of interpolate and adaptive pools to ONNX: the sizes and elements of PyTorch.
 
 PyTorch computes a new size from a factor in float64, and coordinates from that same factor; Resize
 knows either sizes or factors in float32, and the two differ where a product is near a whole number.
@@ -7,6 +7,7 @@ Visited by lab 09.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,8 +97,8 @@ class _Axis:
         """Return the least float32 that is not below the factor."""
         if self.factor is None:
             raise ModelError("interpolate needs a factor for each axis, or for none")
-        rounded = np.float32(self.factor)
-        return float(rounded if rounded >= self.factor else np.nextafter(rounded, np.float32("inf")))
+        rounded, above = np.float32(self.factor), np.float32(math.inf)
+        return float(rounded if rounded >= self.factor else np.nextafter(rounded, above))
 
     def is_simple(self) -> bool:
         """Tell whether sizes times the factor are exact in float32."""
@@ -114,7 +115,7 @@ def _nearest(x: Any, axes: Sequence[_Axis], is_shifted: bool) -> Any:
     """Translate the modes nearest, and nearest-exact, which is shifted by half an element."""
     counts = [axis.whole_factor(is_shifted) for axis in axes]
     if None not in counts:
-        scales = op.Constant(value_floats=[1.0, 1.0, *map(float, counts)])
+        scales = op.Constant(value_floats=[1.0, 1.0, *(float(count or 1) for count in counts)])
         return op.Resize(x, None, scales, mode="nearest", nearest_mode="floor",
                          coordinate_transformation_mode="asymmetric")  # fmt: skip
     for axis, count in zip(axes, counts, strict=True):
@@ -139,15 +140,16 @@ def _weighted(
         raise ModelError("interpolate with antialias and align_corners has no equal in ONNX; use "
                          "align_corners=False")  # fmt: skip
     how = {"mode": mode, "antialias": int(antialias), "exclude_outside": int(antialias),
-           "cubic_coeff_a": -0.5 if antialias else -0.75,
-           "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel"}  # fmt: skip
+           "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
+           "cubic_coeff_a": -0.5 if antialias else -0.75}  # fmt: skip
     if align_corners or all(axis.is_by_size() for axis in axes):
         sizes = op.Concat(op.Shape(x, start=0, end=2), *(a.new_length() for a in axes), axis=0)
         return op.Resize(x, None, None, sizes, **how)
     is_simple = all(axis.is_simple() for axis in axes)
     if x.dtype == DOUBLE and not is_simple:
-        raise ModelError(f"interpolate of float64 by {[axis.factor for axis in axes]}: a factor of "
-                         "Resize is a float32; set recompute_scale_factor=True, or give the size")  # fmt: skip
+        raise ModelError(f"interpolate of float64 by {[axis.factor for axis in axes]}: factors of "
+                         "Resize are float32; set recompute_scale_factor=True, or give "
+                         "the size")  # fmt: skip
     scales = op.Constant(value_floats=[1.0, 1.0, *(axis.scale() for axis in axes)])
     y = op.Resize(x, None, scales, **how)
     if is_simple:
@@ -200,18 +202,17 @@ def _means(x: Any, number: int, new_size: Any) -> Any:
     end = op.Div(op.Add(op.Mul(op.Add(at, one), size), op.Sub(new, one)), new)
     element = op.Range(zero, size, one)
     inside = op.And(op.GreaterOrEqual(element, start), op.Less(element, end))
-    weights = op.Div(op.Cast(inside, to=x.dtype), op.Cast(op.Sub(end, start), to=x.dtype))
-    return weights
+    return op.Div(op.Cast(inside, to=x.dtype), op.Cast(op.Sub(end, start), to=x.dtype))
 
 
 def _averaged(x: Any, size: Sequence[Any]) -> Any:
     """Translate adaptive_avg_pool2d; PyTorch's own decomposition fixes open sizes, silently."""
     first = len(x.shape) - 2
     pairs = list(zip(x.shape[first:], size, strict=True))
-    if all(isinstance(n, int) and isinstance(new, int) and n % new == 0 for n, new in pairs):
+    is_known = all(isinstance(n, int) and isinstance(new, int) for n, new in pairs)
+    if first == 2 and is_known and not any(n % new for n, new in pairs):
         steps = [n // new for n, new in pairs]
-        if first == 2:
-            return op.AveragePool(x, kernel_shape=steps, strides=steps)
+        return op.AveragePool(x, kernel_shape=steps, strides=steps)
     columns = op.Transpose(_means(x, first + 1, size[1]), perm=[1, 0])
     return op.MatMul(op.MatMul(_means(x, first, size[0]), x), columns)
 
