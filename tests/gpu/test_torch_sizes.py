@@ -17,7 +17,7 @@ import vklab
 pytestmark = pytest.mark.full
 
 # Products with sizes that are whole, just below a whole number in float64 or float32, or neither.
-FACTORS = (1 / 3, 1 / 7, 0.1, 0.29, 0.6, 0.7, 1.2, 1.5, 2, 2.5, 3, 3.3, 1 / 1.5, 49 / 50, 0.5)
+FACTORS = (1 / 3, 1 / 7, 0.1, 0.29, 0.6, 0.7, 1.02, 1.2, 1.5, 2, 2.5, 3, 3.3, 1 / 1.5, 49 / 50, 0.5)
 MODES: dict[str, dict[str, Any]] = {
     "nearest": {}, "nearest-exact": {}, "bilinear": {}, "bicubic": {}, "area": {},
     "linear": {}, "trilinear": {}, "nearest 3d": {},
@@ -98,7 +98,8 @@ def test_interpolate_at_open_sizes(name, device_index):
     others = [torch.randn(1, 2, 100, 10), torch.randn(1, 2, 20, 49)]
 
     def function(x):
-        return tuple(functional.interpolate(x, scale_factor=f, **options) for f in (0.29, 1 / 3, 2))
+        factors = (0.29, 1 / 3, 2, 1.08)  # 1.08 leaves a size of 12
+        return tuple(functional.interpolate(x, scale_factor=f, **options) for f in factors)
 
     check(device_index, function, torch.randn(1, 2, 15, 12), {2: "height", 3: "width"}, others)
 

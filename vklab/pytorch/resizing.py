@@ -93,12 +93,21 @@ class _Axis:
             return False
         return abs(self.size * self.factor - self.new_size) <= NEAR * self.new_size
 
-    def scale(self) -> float:
-        """Return the least float32 that is not below the factor."""
+    def scale(self, is_kept: bool) -> Any:
+        """Return the least float32 that is not below the factor, as a value of shape [1].
+
+        Args:
+            is_kept: PyTorch ignores the factor if the size stays.
+        """
         if self.factor is None:
             raise ModelError("interpolate needs a factor for each axis, or for none")
         rounded, above = np.float32(self.factor), np.float32(math.inf)
-        return float(rounded if rounded >= self.factor else np.nextafter(rounded, above))
+        known = float(rounded if rounded >= self.factor else np.nextafter(rounded, above))
+        scale = op.Constant(value_floats=[known])
+        if not (is_kept and 1 < self.factor < 2):
+            return scale
+        one = op.Constant(value_floats=[1.0])
+        return op.Where(op.Equal(self.length(), self.new_length()), one, scale)
 
     def is_simple(self) -> bool:
         """Tell whether sizes times the factor are exact in float32."""
@@ -146,11 +155,13 @@ def _weighted(
         sizes = op.Concat(op.Shape(x, start=0, end=2), *(a.new_length() for a in axes), axis=0)
         return op.Resize(x, None, None, sizes, **how)
     is_simple = all(axis.is_simple() for axis in axes)
+    is_kept = mode == "linear" or antialias  # an axis whose size stays, whatever its factor
     if x.dtype == DOUBLE and not is_simple:
         raise ModelError(f"interpolate of float64 by {[axis.factor for axis in axes]}: factors of "
                          "Resize are float32; set recompute_scale_factor=True, or give "
                          "the size")  # fmt: skip
-    scales = op.Constant(value_floats=[1.0, 1.0, *(axis.scale() for axis in axes)])
+    plain = op.Constant(value_floats=[1.0, 1.0])
+    scales = op.Concat(plain, *(axis.scale(is_kept) for axis in axes), axis=0)
     y = op.Resize(x, None, scales, **how)
     if is_simple:
         return y
