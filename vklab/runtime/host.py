@@ -25,6 +25,8 @@ from vklab.errors import ModelError, SetupError
 from vklab.graph import functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES, INTEGERS
+from vklab.runtime import declared, host_values
+from vklab.runtime.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "to_proto"]
@@ -47,13 +49,15 @@ def load_onnxruntime() -> ModuleType:
 _sessions: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def _open_session(proto: onnx.ModelProto, options: Any) -> Any:
-    """Return an InferenceSession on the CPU."""
-    session = load_onnxruntime().InferenceSession(
-        _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
+def _open_session(proto: onnx.ModelProto, options: Any) -> TypedSession:
+    """Return an InferenceSession on the CPU, as a `TypedSession`."""
+    runtime = load_onnxruntime()
+    session = runtime.InferenceSession(
+        host_values.expanded(_readable(proto)).SerializeToString(), options,
+        providers=["CPUExecutionProvider"]
     )
     _sessions.add(session)
-    return session
+    return TypedSession(session, runtime)
 
 
 def _keep_inherited() -> None:
@@ -83,8 +87,8 @@ class Reference:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
-        names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        names = self._session.outputs
+        return dict(zip(names, self._session.run(names, inputs), strict=True))
 
 
 def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -125,16 +129,24 @@ class HostChunk:
         self.graph = graph
         self.runner = ""
         self._is_short = is_short  # for a single run: no threads and no arena, they cost the most
-        self._fast: Any = None
+        self._fast: TypedSession | None = None
         self._slow: ReferenceEvaluator | None = None
+        self._types: tuple[Any, Mapping[str, onnx.TypeProto]] | None = None
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs of the chunk by name; raise ModelError naming nodes that fail."""
+        """Return the outputs of the chunk by name.
+
+        Raises ModelError naming nodes that fail, SetupError if one needs a package that is missing.
+        """
+        return declared.require(self.graph, self._run(values))
+
+    def _run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         fed = {info.name: values[info.name] for info in self.graph.inputs}
         names = list(self.graph.outputs)
         reason: Exception | str = "it was not tried"
         try:
-            if self._slow is None and not _may_trap(self.graph):
+            differs = host_values.differs(self.graph.nodes)
+            if self._slow is None and not differs and not _may_trap(self.graph):
                 return dict(zip(names, self._run_fast(names, fed), strict=True))
         except Exception as error:  # ONNX Runtime's exceptions share no base: try onnx.reference
             self._fast, reason = None, error
@@ -146,9 +158,26 @@ class HostChunk:
                 outputs = self._slow.run(names, fed)
         except Exception as error:
             nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
+            if isinstance(error, ImportError):  # ImageDecoder alone needs a package: Pillow
+                raise SetupError(f"the host cannot run {nodes}: {error}",
+                                 "pip install 'vklab[images]'") from error  # fmt: skip
             raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
                              f"onnx.reference: {error}") from error  # fmt: skip
-        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
+        return self._as_inferred(fed, dict(zip(names, outputs, strict=True)))
+
+    def _as_inferred(self, fed: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of onnx.reference as what ONNX infers for these inputs."""
+        sizes = tuple((array.dtype, array.shape) if isinstance(array, np.ndarray) else None
+                      for array in fed.values())  # fmt: skip
+        if self._types is None or self._types[0] != sizes:
+            self._types = sizes, host_values.inferred(_to_model(self.graph, [
+                _describe(name, value, value.shape) if isinstance(value, np.ndarray)
+                else onnx.ValueInfoProto(name=name) for name, value in fed.items()
+            ]))  # fmt: skip
+        makers = {name: node for node in self.graph.nodes for name in node.outputs}
+        return {name: host_values.as_declared(f"{name!r} of node {makers.get(name)}", value,
+                                              self._types[1].get(name))
+                for name, value in outputs.items()}  # fmt: skip
 
     def close(self) -> None:
         """Free the ONNX Runtime session."""
@@ -164,12 +193,13 @@ class HostChunk:
                 options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
             self._fast = _open_session(self._model(fed, typed=True), options)
             self.runner = "onnxruntime"
-        return self._fast.run(names, dict(fed))
+        return self._fast.run(names, fed)
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build an ONNX model of the chunk; `typed` declares the inputs' dtypes and ranks."""
         return _to_model(self.graph, [
-            _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
+            _describe(name, value, [None] * np.ndim(value)) if typed
+            else onnx.ValueInfoProto(name=name)
             for name, value in fed.items()
         ])  # fmt: skip
 
@@ -215,19 +245,11 @@ def _may_trap(graph: Graph) -> bool:
     )  # fmt: skip
 
 
-def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
-    """Return the declaration of an input for ONNX Runtime: its dtype and rank."""
+def _describe(name: str, value: Any, shape: Sequence[int | None]) -> onnx.ValueInfoProto:
+    """Return the declaration of an input: its dtype, and a shape or a rank."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is a {type(value).__name__}")  # onnx.reference accepts these
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
-
-
-def _plain(value: Any) -> Any:
-    """Return an output of onnx.reference as an array, a list of arrays, or None."""
-    if value is None or isinstance(value, (np.ndarray, list)):
-        return value
-    return np.asarray(value)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), shape)
 
 
 # Arithmetic on shapes in NumPy: creating an ONNX Runtime session takes a hundred times as long.
