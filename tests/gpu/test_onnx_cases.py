@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import warnings
 
 import pytest
 import suite_cases
 
-from vklab import conformance, ops
+from vklab import cli, conformance, ops
 from vklab.conformance import Case
 from vklab.errors import HostWarning
 
@@ -103,6 +104,18 @@ def test_without_the_host_a_case_is_skipped_for_a_reason_that_names_node_and_rul
     (outcome,) = report.outcomes.values()
     assert outcome.status == "skipped" and "StringConcat" in outcome.reason
     assert "string, not numbers" in outcome.reason
+
+
+def test_a_case_that_needs_a_package_is_skipped_with_the_line_that_installs_it(
+    device_index, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)  # as on a machine without Pillow
+    line = ["conformance", "test_image_decoder_decode_p", "--device", str(device_index)]
+    assert cli.main(line) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Pillow must be installed") == 1  # once for two cases
+    assert "to repair: pip install 'vklab[images]'" in said
+    assert re.search(r"all 0 0 0 0 2", said)
 
 
 def test_host_nodes_are_told_by_the_report_and_not_by_a_warning_for_each_case(device_index):
