@@ -249,7 +249,7 @@ def _run_case(case: Case, device: str) -> Outcome:
                     _compare(case, expected, outputs)
                 except (AssertionError, TypeError, AttributeError) as error:
                     return Outcome("wrong", _first_lines(error))
-    except UnsupportedOperatorError as error:
+    except (UnsupportedOperatorError, SetupError) as error:  # SetupError: a package is missing
         return Outcome("skipped", str(error))
     except VklabError as error:
         return Outcome("error", f"{type(error).__name__}: {error}")

@@ -143,6 +143,8 @@ def from_graph(
     for name in outputs:
         if name not in made and name not in outer:
             raise ModelError(f"graph output {name!r} is made by no node")
+    told = (TensorInfo(v.name, onnx_tensors.dtype_name(kind, f"graph output {v.name!r}"), ANY_SHAPE)
+            for v in graph.output if (kind := v.type.tensor_type.elem_type))  # fmt: skip
     return Graph(
         name=graph.name,
         opset=opsets.get("", 1),
@@ -153,7 +155,7 @@ def from_graph(
         initializers=initializers,
         captures=captures,
         defaults=tuple(info for info in listed if info.name in initializers and info.dtype),
-        infos={info.name: info for info in (*inputs, *initializers.values())},
+        infos={info.name: info for info in (*told, *inputs, *initializers.values())},
     )
 
 

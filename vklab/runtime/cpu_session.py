@@ -17,6 +17,7 @@ import numpy as np
 
 from vklab import forking
 from vklab.errors import ModelError, SetupError
+from vklab.runtime.typed_session import TypedSession
 
 __all__ = ["CpuReference", "load", "load_onnxruntime", "open_session"]
 
@@ -38,13 +39,12 @@ def load_onnxruntime() -> ModuleType:
 _sessions: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def open_session(model: bytes, options: Any) -> Any:
-    """Return an InferenceSession on the CPU."""
-    session = load_onnxruntime().InferenceSession(
-        model, options, providers=["CPUExecutionProvider"]
-    )
+def open_session(model: bytes, options: Any) -> TypedSession:
+    """Return a session on the CPU."""
+    runtime = load_onnxruntime()
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     _sessions.add(session)
-    return session
+    return TypedSession(session, runtime)
 
 
 def _keep_inherited() -> None:
@@ -79,8 +79,8 @@ class CpuReference:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
-        names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        names = self._session.outputs
+        return dict(zip(names, self._session.run(names, inputs), strict=True))
 
 
 def load(state: dict[Any, Any], number: int, model: bytes, folder: Path | None) -> None:

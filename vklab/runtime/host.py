@@ -16,13 +16,14 @@ import onnx
 from onnx import helper, numpy_helper
 
 from vklab import forking, settings
-from vklab.errors import ModelError
+from vklab.errors import ModelError, SetupError
 from vklab.graph import functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.runtime import cpu_session, host_rules, onnx_evaluator
+from vklab.runtime import cpu_session, declared, host_rules, host_values, onnx_evaluator
 from vklab.runtime.cpu_session import load_onnxruntime
 from vklab.runtime.reference_process import ProcessModel
+from vklab.runtime.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
 from vklab.worker import Failure
 
@@ -37,7 +38,7 @@ class Reference(cpu_session.CpuReference):
 
 def serialized(proto: onnx.ModelProto) -> bytes:
     """Return a model for ONNX Runtime, of an IR version that it reads."""
-    return _readable(proto).SerializeToString()
+    return host_values.expanded(_readable(proto)).SerializeToString()
 
 
 def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -65,13 +66,16 @@ class HostChunk:
         return self._parts[-1].runner
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs of the chunk by name; raise ModelError naming nodes that fail."""
+        """Return the outputs of the chunk by name.
+
+        Raises ModelError naming nodes that fail, SetupError if one needs a package that is missing.
+        """
         if len(self._parts) == 1:
-            return self._parts[0].run(values)
+            return declared.require(self.graph, self._parts[0].run(values))
         known = dict(values)
         for part in self._parts:
             known.update(part.run(known))
-        return {name: known[name] for name in self.graph.outputs}
+        return declared.require(self.graph, {name: known[name] for name in self.graph.outputs})
 
     def close(self) -> None:
         """Free the ONNX Runtime sessions."""
@@ -89,9 +93,10 @@ class _Part:
         self.graph = graph
         self.runner = ""
         self._is_short = is_short  # for a single run: no threads and no arena, they cost the most
-        self._fast: Any = None
+        self._fast: TypedSession | None = None
         self._refusal: Exception | None = None  # of ONNX Runtime to load the nodes
         self._slow: ProcessModel | None = None
+        self._types: tuple[Any, Mapping[str, onnx.TypeProto]] | None = None
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs by name; raise ModelError naming nodes that fail."""
@@ -99,6 +104,8 @@ class _Part:
         host_rules.require(self.graph, fed)
         if host_rules.traps(self.graph, fed):
             return self._run_slow(fed, "would end this process")
+        if host_values.differs(self.graph.nodes):
+            return self._run_slow(fed, "computes them in another way than ONNX")
         if self._refusal:
             return self._run_slow(fed, self._refusal)
         names = list(self.graph.outputs)
@@ -118,7 +125,7 @@ class _Part:
             self._slow.close()
         self._fast = self._slow = None
 
-    def _open(self, fed: Mapping[str, Any]) -> Any:
+    def _open(self, fed: Mapping[str, Any]) -> TypedSession:
         """Return a new session for the dtypes and ranks of inputs."""
         options = load_onnxruntime().SessionOptions()
         options.log_severity_level = 4
@@ -141,16 +148,34 @@ class _Part:
             model = self._model(fed, typed=False).SerializeToString()
             self._slow = ProcessModel(lambda: (model, None), onnx_evaluator.load)
         try:
-            return self._slow.run(fed)
+            return self._as_inferred(fed, self._slow.run(fed))
         except Failure as failure:
             nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
+            if failure.install:
+                raise SetupError(f"the host cannot run {nodes}: {failure.reason}",
+                                 failure.install) from failure  # fmt: skip
             raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
                              f"onnx.reference: {failure.reason}") from failure  # fmt: skip
+
+    def _as_inferred(self, fed: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of onnx.reference as what ONNX infers for these inputs."""
+        sizes = tuple((array.dtype, array.shape) if isinstance(array, np.ndarray) else None
+                      for array in fed.values())  # fmt: skip
+        if self._types is None or self._types[0] != sizes:
+            self._types = sizes, host_values.inferred(_to_model(self.graph, [
+                _describe(name, value, value.shape) if isinstance(value, np.ndarray)
+                else onnx.ValueInfoProto(name=name) for name, value in fed.items()
+            ]))  # fmt: skip
+        makers = {name: node for node in self.graph.nodes for name in node.outputs}
+        return {name: host_values.as_declared(f"{name!r} of node {makers.get(name)}", value,
+                                              self._types[1].get(name))
+                for name, value in outputs.items()}  # fmt: skip
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build an ONNX model of the chunk; `typed` declares the inputs' dtypes and ranks."""
         return _to_model(self.graph, [
-            _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
+            _describe(name, value, [None] * np.ndim(value)) if typed
+            else onnx.ValueInfoProto(name=name)
             for name, value in fed.items()
         ])  # fmt: skip
 
@@ -187,12 +212,11 @@ def _to_model(graph: Graph, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.Model
     return helper.make_model(proto, opset_imports=ids)
 
 
-def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
-    """Return the declaration of an input for ONNX Runtime: its dtype and rank."""
+def _describe(name: str, value: Any, shape: Sequence[int | None]) -> onnx.ValueInfoProto:
+    """Return the declaration of an input: its dtype, and a shape or a rank."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is a {type(value).__name__}")  # onnx.reference accepts these
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), shape)
 
 
 # Arithmetic on shapes in NumPy: creating an ONNX Runtime session takes a hundred times as long.

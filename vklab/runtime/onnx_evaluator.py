@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
+from vklab.worker import Failure
+
 __all__ = ["Evaluator", "load"]
 
 
@@ -22,10 +24,13 @@ class Evaluator:
         self._evaluator = ReferenceEvaluator(model)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs by name."""
+        """Return the outputs by name; raise Failure where a package is missing."""
         names = self._evaluator.output_names
-        with np.errstate(all="ignore"):
-            outputs = self._evaluator.run(names, dict(inputs))
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self._evaluator.run(names, dict(inputs))
+        except ImportError as error:  # ImageDecoder alone needs a package: Pillow
+            raise Failure("absent", str(error), "pip install 'vklab[images]'") from error
         return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
 
 
