@@ -16,7 +16,7 @@ from pathlib import Path
 from package_imports import COURSE, Import, files_of, imports_of, package_files, parsed
 
 BASE = {"deferred", "draw", "endings", "errors", "forking", "optional", "settings", "store",
-        "trace", "types"}  # fmt: skip
+        "trace", "types", "worker", "worker_child"}  # fmt: skip
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
 STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}

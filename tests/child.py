@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 from small_models import ROOT
 from stand_ins import loaded_python
@@ -52,3 +53,20 @@ def search_path(*folders: object) -> str:
     """Return PYTHONPATH of a child: some folders, then those of this process."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([*map(str, folders), *filter(None, inherited)])
+
+
+def wait_until_gone(process_id: int, seconds: float = 10.0) -> None:
+    """Fail unless a process, of which nobody waits for the end, ends in time."""
+    end = time.monotonic() + seconds
+    while is_running(process_id):
+        assert time.monotonic() < end, f"process {process_id} is still there"
+        time.sleep(0.01)
+
+
+def is_running(process_id: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        with open(f"/proc/{process_id}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -16,7 +16,7 @@ import numpy as np
 from vocabularies import MERGES, SPECIAL
 
 from vklab.llm.gguf import GgufFile
-from vklab.llm.hugging_face_vocabulary import SPLITS
+from vklab.llm.hugging_face_steps import SPLITS
 from vklab.llm.tokenizer import LETTERS
 from vklab.quantization import blocks
 
@@ -148,7 +148,8 @@ def sentence_piece() -> dict:
                   "vocab": {text: number for number, text in enumerate(texts)}},
         "added_tokens": [{"id": n, "content": texts[n], "special": True} for n in range(3)],
         "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "content": "▁"}]},
+            {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "},
+                                                 "content": "▁"}]},
         "pre_tokenizer": None,
         "post_processor": {"type": "TemplateProcessing", "single": [
             {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},

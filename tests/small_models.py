@@ -69,10 +69,8 @@ def one_node(
         value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
         for name, array in fed.items()
     ]
-    kind = helper.np_dtype_to_tensor_dtype(next(a for a in inputs if a is not None).dtype)
     node = helper.make_node(op_type, names, made, name="node", domain=domain, **attributes)
-    open_outputs = [value(name, None, kind) for name in made]
-    proto = model([node], described, open_outputs, known, opset)
+    proto = model([node], described, made, known, opset)
     if domain:
         proto.opset_import.append(helper.make_opsetid(domain, 1))
     return proto, fed

@@ -27,7 +27,7 @@ _HOME_OF = {
     **dict.fromkeys(
         ("VklabError", "CheckError", "SetupError", "VulkanError", "OutOfMemoryError",
          "DeviceLostError", "TimeoutError", "ShaderError", "ModelError",
-         "UnsupportedOperatorError", "PlanError", "HostWarning"),
+         "UnsupportedOperatorError", "PlanError", "HostWarning", "UnusedWarning"),
         "vklab.errors",
     ),
 }  # fmt: skip
@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: of
     from vklab.errors import ShaderError as ShaderError
     from vklab.errors import TimeoutError as TimeoutError
     from vklab.errors import UnsupportedOperatorError as UnsupportedOperatorError
+    from vklab.errors import UnusedWarning as UnusedWarning
     from vklab.errors import VklabError as VklabError
     from vklab.errors import VulkanError as VulkanError
     from vklab.pytorch.frontend import from_torch as from_torch

@@ -6,14 +6,13 @@ Loop, Scan) by design, so only the nodes in its bodies count. Visited by labs 17
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import multiprocessing
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from vklab import onnx_backend, settings
+from vklab import onnx_backend, settings, worker
 from vklab.errors import HostWarning, SetupError, UnsupportedOperatorError, VklabError
 from vklab.plan import constant_folding
 from vklab.runtime import tolerances
@@ -37,8 +36,7 @@ STATUSES = ("pass", "fallback", "wrong", "error", "skipped")
 _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 
 
-# Cases per task of a process.
-BATCH = 24
+CASE_S = 600.0  # time limit of a case in a process
 # For shapes, sizes, ranges and empty tensors the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
 RANDOM = constant_folding.RANDOM - {"Dropout"}
@@ -174,16 +172,16 @@ def run(
     device: str = "CPU",
     fallback: bool = True,
     progress: Callable[[int, Case, Outcome], None] | None = None,
-    jobs: int = 1,
+    jobs: int = 0,
 ) -> Report:
-    """Run cases one after the other on a device, or in several processes.
+    """Run cases one after the other on a device, or in other processes.
 
     Args:
         chosen: the cases, as `cases` returns them.
         device: as in `onnx_backend`: "CPU" for the default device, "VULKAN:1", or part of a name.
         fallback: whether nodes without a kernel may run on the host; if not, skip these cases.
         progress: called after each case with the number of finished cases, the case, its outcome.
-        jobs: number of processes; a crash of one is an error of all cases in its batch.
+        jobs: number of processes, in which a crash is the error of one case; 0: this process.
     """
     outcomes: dict[Case, Outcome] = {}
     with (
@@ -192,7 +190,7 @@ def run(
         warnings.catch_warnings(action="ignore", category=HostWarning),  # the report names them
     ):
         pairs: Iterator[tuple[Case, Outcome]] = ((case, _run_case(case, device)) for case in chosen)
-        if jobs > 1:
+        if jobs:
             pairs = _spread(chosen, device, fallback, jobs)
         for number, (case, outcome) in enumerate(pairs, 1):
             outcomes[case] = outcome
@@ -204,34 +202,37 @@ def run(
 def _spread(
     chosen: Sequence[Case], device: str, fallback: bool, jobs: int
 ) -> Iterator[tuple[Case, Outcome]]:
-    """Yield the outcome of each case as soon as its process finishes the batch."""
-    context = multiprocessing.get_context("spawn")
-    named = {(case.kind, case.name): case for case in chosen}
-    parts = [list(named)[start : start + BATCH] for start in range(0, len(named), BATCH)]
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {pool.submit(_run_named, part, device, fallback): part for part in parts}
-        for future in as_completed(futures):
-            try:
-                outcomes = future.result()
-            except BrokenProcessPool:
-                died = Outcome("error", "the process of this case's batch crashed")
-                outcomes = dict.fromkeys(futures[future], died)
-            for key, outcome in outcomes.items():
-                yield named[key], outcome
+    """Yield the outcome of each case as soon as one of the processes has it; a crash is one."""
+
+    def outcome(case: Case) -> Outcome:
+        try:
+            answer = pool.call(_run_alone, case, device, fallback, seconds=CASE_S)
+            return Outcome(*answer)
+        except worker.Failure as failure:
+            return Outcome("error", f"the process of this case {failure.reason}")
+
+    with contextlib.closing(worker.Pool(jobs)) as pool, ThreadPoolExecutor(jobs) as threads:
+        futures = {threads.submit(outcome, case): case for case in chosen}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
 
 
-def _run_named(
-    names: Sequence[tuple[str, str]], device: str, fallback: bool
-) -> dict[tuple[str, str], Outcome]:
-    wanted = set(names)
-    every = _every_case(tuple(sorted({kind for kind, _ in names})))
-    report = run([c for c in every if (c.kind, c.name) in wanted], device, fallback)
-    return {(case.kind, case.name): outcome for case, outcome in report.outcomes.items()}
+def _run_alone(
+    state: dict[Any, Any], case: Case, device: str, fallback: bool
+) -> tuple[str, str]:
+    """Return status and reason of a case, in a process of `_spread`.
 
-
-@functools.cache
-def _every_case(kinds: tuple[str, ...]) -> list[Case]:
-    return cases(kinds)
+    Args:
+        state: the dict of the process.
+        case: the case.
+        device: as in `run`.
+        fallback: as in `run`.
+    """
+    outcome = run([case], device, fallback).outcomes[case]
+    return outcome.status, outcome.reason
 
 
 def _run_case(case: Case, device: str) -> Outcome:
@@ -248,7 +249,7 @@ def _run_case(case: Case, device: str) -> Outcome:
                     _compare(case, expected, outputs)
                 except (AssertionError, TypeError, AttributeError) as error:
                     return Outcome("wrong", _first_lines(error))
-    except UnsupportedOperatorError as error:
+    except (UnsupportedOperatorError, SetupError) as error:  # SetupError: a package is missing
         return Outcome("skipped", str(error))
     except VklabError as error:
         return Outcome("error", f"{type(error).__name__}: {error}")

@@ -1,10 +1,12 @@
-"""Ends of child processes in words: an exit code or a signal, and the last line written."""
+"""Ends of child processes and errors of other packages, each in one line."""
 
 from __future__ import annotations
 
 import signal
 
-__all__ = ["words"]
+__all__ = ["MOST_CHARACTERS", "one_line", "words"]
+
+MOST_CHARACTERS = 300  # of another package's error
 
 
 def words(code: int, last: str = "") -> str:
@@ -17,3 +19,8 @@ def words(code: int, last: str = "") -> str:
     except ValueError:
         name = f"signal {-code}"
     return f"crashed with {name}{said}"
+
+
+def one_line(error: Exception, most: int = MOST_CHARACTERS) -> str:
+    """Return an error's text in one line of at most `most` characters; its class if it has none."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -12,15 +12,23 @@ VklabError
   PlanError                   a plan that its device cannot execute
   CheckError                  results that differ from the reference
 
-HostWarning is no error: nodes of a model run on the host.
+VklabWarning is no error. HostWarning: nodes of a model run on the host. UnusedWarning: a file has
+entries or tensors that nothing reads.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
+from pathlib import Path
+
 __all__ = ["CheckError", "DeviceLostError", "HostWarning", "ModelError", "OutOfMemoryError",
            "PlanError", "SettingError", "SetupError", "ShaderError", "TimeoutError",
-           "UnsupportedOperatorError", "ValueNeededError", "VklabError",
-           "VulkanError"]  # fmt: skip
+           "UnsupportedOperatorError", "UnusedWarning", "ValueNeededError", "VklabError",
+           "VklabWarning", "VulkanError"]  # fmt: skip
+
+_PACKAGE = str(Path(__file__).resolve().parent)
 
 
 class VklabError(Exception):
@@ -98,5 +106,22 @@ class CheckError(VklabError):
     """Results that differ from the reference; the message lists the first differences."""
 
 
-class HostWarning(UserWarning):
+class VklabWarning(UserWarning):
+    """Base class of the warnings that vklab issues deliberately; `issue` issues one."""
+
+    @classmethod
+    def issue(cls, text: str) -> None:
+        """Issue the warning, in the log too, at the first caller's line outside of the package."""
+        logging.getLogger("vklab").warning("%s", text)
+        frame, level = sys._getframe(1), 2
+        while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(text, cls, stacklevel=level)
+
+
+class HostWarning(VklabWarning):
     """Nodes run on the host, or a graph stays in PyTorch; the message gives the reasons."""
+
+
+class UnusedWarning(VklabWarning):
+    """A file has entries or tensors that nothing reads; the message names them."""

@@ -50,7 +50,7 @@ class Setting:
             if lowered in ("0", "false", "no", "off", ""):
                 return False
             raise SettingError(f"{self.variable}={text!r} is not a switch; use 1 or 0")
-        most = {"DEBUG": 2, "MEMORY_LIMIT": 1}.get(self.name, 10**9)
+        most = {"DEBUG": 2, "MEMORY_LIMIT": 1, "REFERENCE_MEMORY": 1}.get(self.name, 10**9)
         with contextlib.suppress(ValueError):
             value = type(self.default)(text)
             if isinstance(value, str) or 0 <= value <= most:
@@ -71,6 +71,8 @@ _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("CACHE", "", "folder of the shader and pipeline caches"),
     ("DUMP", "", "folder that receives the SPIR-V and the plan of each loaded model"),
     ("TIMEOUT", 60.0, "seconds until a wait for a device fails"),
+    ("REFERENCE_TIMEOUT", 600.0, "seconds until a check stops ONNX Runtime"),
+    ("REFERENCE_MEMORY", 0.75, "share of the memory that ONNX Runtime gets in a check (Linux)"),
     ("LOOP_LIMIT", 1 << 16, "turns after which a Loop of a model counts as endless"),
     ("MEMORY_LIMIT", 0.95, "share of a heap's budget that may be allocated"),
     ("DISABLE_REPLAY", False, "record the command buffer again on every run"),

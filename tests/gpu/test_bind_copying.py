@@ -72,6 +72,19 @@ MODELS = {
 }
 
 
+@pytest.mark.parametrize("name", ["host", "control"])
+@pytest.mark.filterwarnings("ignore::vklab.HostWarning")
+def test_a_binding_plans_open_sizes_before_the_first_run(device_index, name):
+    made = MODELS[name][0]()
+    for info in made.graph.input:
+        info.type.tensor_type.shape.dim[0].dim_param = "rows"
+    fed = {"x": random_array(SHAPE), "a": random_array(SHAPE, 1)}
+    with vklab.load(made, device_index) as session, session.bind(fed) as bound:
+        outputs = bound.run()
+        for key, array in session.run(fed).items():
+            np.testing.assert_array_equal(outputs[key].numpy(), array, strict=True)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore::vklab.HostWarning")
 def test_values_are_those_of_runs_without_a_binding(device_index, name):

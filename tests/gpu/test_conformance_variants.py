@@ -1,17 +1,20 @@
-"""vklab conformance with variants: one by name, or a row for each."""
+"""vklab conformance: variants, one by name or a row for each, and crashes."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
+import suite_cases
 
-from vklab import cli
-from vklab.backends.children.process import Failure
+from vklab import cli, conformance
 from vklab.cli import conformance_variants
 from vklab.runtime import open_devices
 from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
+from vklab.worker import Failure
 
 pytestmark = pytest.mark.full
 
@@ -85,3 +88,22 @@ def test_a_failed_part_leaves_the_outcomes_of_the_others():
 
 def _outcome(status):
     return conformance_variants.suite.Outcome(status, "because")
+
+
+class Crash(conformance.Case):
+    """A case whose model ends the process that reads it."""
+
+    @property
+    def model(self):
+        """Return no model."""
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a process is ended by a signal")
+def test_a_crash_is_the_error_of_one_case(device_index):
+    [relu] = [case for case in suite_cases.node_cases() if case.name == "test_relu"]
+    chosen = [Crash("crash", "node", "", None), relu]
+    report = conformance.run(chosen, f"VULKAN:{device_index}", jobs=1)
+    crash, other = (report.outcomes[case] for case in chosen)
+    assert crash.status == "error" and "crashed with SIGSEGV" in crash.reason, crash
+    assert other.status == "pass"

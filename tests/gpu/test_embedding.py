@@ -135,7 +135,7 @@ def test_a_program_sets_threads_and_the_cache_folder(device_index, tmp_path, mon
     ):
         session.run(np.ones((3, 4), np.float32))
         runners = [entry.runner for entry in session.roots[0].path()]
-        (options,) = [r._fast.get_session_options() for r in runners if hasattr(r, "_fast")]
+        (options,) = [r._fast.session.get_session_options() for r in runners if hasattr(r, "_fast")]
     assert options.intra_op_num_threads == 1
     assert widths and set(widths) == {1} and any(tmp_path.rglob("*.spv"))
     with pytest.raises(KeyError, match="no switch 'FALBACK'; there are CACHE, "):

@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import child
@@ -52,13 +51,11 @@ FOUND = {
         "GAoGb3V0cHV0Eg4KDAgBEggKAggDCgIIBEIECgAQGQ=="
     ),
 }
-# A reference that crashes ends a process too: so often it is started again with another seed.
-RESTARTS = 5
 
 
 @pytest.mark.parametrize("what", FOUND)
-def test_what_was_found_once(what, device_index, tmp_path):
-    fuzz.examine(base64.b64decode(FOUND[what]), {}, (tmp_path / "at.txt").write_text)
+def test_what_was_found_once(what, device_index):
+    fuzz.examine(base64.b64decode(FOUND[what]), {})
 
 
 def run(folder: Path, seed: int, examples: int, seconds: float) -> str:
@@ -71,10 +68,8 @@ def run(folder: Path, seed: int, examples: int, seconds: float) -> str:
     if done.returncode == 0:
         print(done.stdout)
         return ""
-    at, what = ((folder / f"{name}.txt").read_text() for name in ("at", "done"))
+    what = (folder / "done.txt").read_text()
     if done.returncode < 0:
-        if at != "vklab":
-            return ""  # ONNX Runtime or onnx.reference crashed, on what vklab can run
         model = base64.b64encode((folder / "model.onnx").read_bytes()).decode()
         name = signal.Signals(-done.returncode).name
         return f"{name} in vklab: {what}\n{model}\n{done.stderr[-3000:]}"
@@ -87,12 +82,5 @@ def test_damaged_models(device_index, tmp_path, examples):
     minutes = float(os.environ.get("VKLAB_FUZZ", 0))
     seconds, examples = (60 * minutes, 10**6) if minutes else (examples / 10, examples)
     seed = random.randrange(10**6) if minutes else 0
-    end = time.monotonic() + seconds
-    for number in range(RESTARTS if not minutes else 1000):
-        left = end - time.monotonic()
-        if left < 1:
-            break
-        failure = run(tmp_path, seed + number, examples, left)
-        assert not failure, f"seed {seed + number}: {failure}"
-        if (tmp_path / "finished.txt").exists():
-            break
+    failure = run(tmp_path, seed, examples, seconds)
+    assert not failure, f"seed {seed}: {failure}"

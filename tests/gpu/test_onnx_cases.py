@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ import suite_cases
 from vklab import conformance, ops
 from vklab.conformance import Case
 from vklab.errors import HostWarning
+from vklab.runtime import onnx_evaluator, reference_process
 
 REGISTERED = sorted({op_type for domain, op_type in ops.registry.OPERATORS if not domain})
 # The suite has no cases of these; ONNX Runtime is what their own tests compare with.
@@ -103,6 +105,20 @@ def test_without_the_host_a_case_is_skipped_for_a_reason_that_names_node_and_rul
     (outcome,) = report.outcomes.values()
     assert outcome.status == "skipped" and "StringConcat" in outcome.reason
     assert "string, not numbers" in outcome.reason
+
+
+def test_a_case_that_needs_a_package_is_skipped_with_the_line_that_installs_it(
+    device_index, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)  # as on a machine without Pillow
+    monkeypatch.setattr(reference_process.ProcessModel, "run", lambda model, fed: (
+        onnx_evaluator.Evaluator(model._source()[0]).run(fed)))  # fmt: skip
+    cases = [c for c in suite_cases.node_cases() if c.name.startswith("test_image_decoder")]
+    report = conformance.run(cases, f"VULKAN:{device_index}")
+    assert {outcome.status for outcome in report.outcomes.values()} == {"skipped"}
+    (reason,) = {outcome.reason for outcome in report.outcomes.values()}
+    assert "Pillow must be installed" in reason
+    assert reason.endswith("to repair: pip install 'vklab[images]'")
 
 
 def test_host_nodes_are_told_by_the_report_and_not_by_a_warning_for_each_case(device_index):

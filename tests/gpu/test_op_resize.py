@@ -131,6 +131,28 @@ def test_older_opsets(device, mode):
                        opset=11, mode=mode)  # fmt: skip
 
 
+@pytest.mark.parametrize("coordinates", [*COORDINATES, "tf_crop_and_resize"])
+def test_sizes_and_elements_are_counted_in_float32(device, coordinates):
+    """In float64, 0.7 times 10 is 6.9999999, and 3 / float32(1 / 3) is 2.9999999."""
+    roi = np.array([0.2, 0.9], np.float32)
+    for size, factor in itertools.product((10, 15, 49, 100), (1 / 3, 1 / 7, 0.29, 0.7, 1.2, 3.3)):
+        scale = np.array([factor], np.float32)
+        new_size = np.array([int(scale[0] * np.float32(size))])
+        # ONNX Runtime gives align_corners by scales another length than ONNX's own cases.
+        known = [scale] if coordinates != "align_corners" else [np.zeros(0, np.float32), new_size]
+        inputs = [np.arange(size, dtype=np.float32), roi, *known]
+        check_operator("Resize", inputs=inputs, constants=list(range(1, len(inputs))), opset=11,
+                       device=device, mode="nearest", nearest_mode="floor",
+                       coordinate_transformation_mode=coordinates)  # fmt: skip
+
+
+def test_ties_are_halves_within_rounding(device):
+    x = np.arange(20, dtype=np.float32)
+    for rounding, wanted in (("round_prefer_ceil", [1, 5, 8, 11, 15, 18]),
+                             ("round_prefer_floor", [1, 4, 8, 11, 14, 18])):  # fmt: skip
+        assert make(device, x, [6], nearest_mode=rounding).tolist() == wanted
+
+
 def test_no_elements(device):
     assert make(device, random_array((0, 2, 4)), [0, 2, 8]).shape == (0, 2, 8)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab import cli
+from vklab import cli, worker
 from vklab.backends import forms, parity, vulkan
 from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.children import process
 from vklab.backends.coreml import on_vulkan
 
 coremltools = pytest.importorskip("coremltools", reason="it writes the packages of these tests")
@@ -96,7 +95,7 @@ def damaged(package, folder, damage):
 @pytest.mark.parametrize("damage", ["weights", "manifest"])
 def test_a_damaged_package_is_a_sentence(packages, tmp_path, damage):
     broken = damaged(packages["float16"], tmp_path, damage)
-    with pytest.raises(process.Failure) as caught:
+    with pytest.raises(worker.Failure) as caught:
         parity.run(forms.of_text(str(broken)), [], None, parity.Options())
     assert caught.value.status == "refused"
     assert "broken.mlpackage" in caught.value.reason or "weight" in caught.value.reason

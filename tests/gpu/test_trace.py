@@ -195,7 +195,9 @@ def test_frames_in_flight(device, images):
         # Frames are home in order, and the one after the next has the place of this one.
         later = frames[number + 1] if number < 5 else None
         assert later is None or found["copy out 0"].end_ns <= later["copy out 0"].end_ns
-    assert frames[1]["submit 0"].start_ns < frames[0]["copy out 0"].end_ns  # two are in flight
+    # Two are in flight, though a busy machine may stop the thread between two submissions.
+    assert any(later["submit 0"].start_ns < frame["copy out 0"].end_ns
+               for frame, later in itertools.pairwise(frames))  # fmt: skip
     for first, third in zip(frames, frames[2:], strict=False):
         assert first["copy out 0"].end_ns <= third["copy in 0"].start_ns
     path = trace.critical_path()

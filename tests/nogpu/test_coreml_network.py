@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+
 import numpy as np
 import pytest
 
 from vklab.backends.coreml import network_fields, network_layers, network_weights, neural_network
 from vklab.backends.coreml import protobuf as messages
 from vklab.backends.coreml.emission import Emission
-from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 from vklab.types import TensorInfo
 
 FLOAT32 = 65568
@@ -180,3 +183,44 @@ def test_padding_same_and_negative_axes(tmp_path):
     nodes = imported(model, tmp_path).nodes
     assert [node.op_type for node in nodes] == ["MaxPool", "ReduceMean", "Mul"]
     assert nodes[0].attributes["auto_pad"] == "SAME_UPPER"
+
+
+def test_fields_that_nothing_reads_are_named_once(tmp_path):
+    model = network()
+    inner_product(model, rows=5)
+    model.neuralNetwork.layers[0].isUpdatable = True
+    model.description.metadata.SetInParent()
+    model.neuralNetwork.layers[0].output[0] = "y"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        imported(model, tmp_path)
+    model.neuralNetwork.MergeFromString(b"\xf8\x3f\x01")  # field 1023, a number
+    with pytest.warns(UnusedWarning, match=r"nothing reads the fields NeuralNetwork\.1023; res"):
+        imported(model, tmp_path)
+
+
+def test_every_field_of_a_layer_is_read_or_refused():
+    refused = {"convolution": {"outputShape"},  # of deconvolutions
+               "pooling": {"includeLastPixel"}, "splitND": set()}  # fmt: skip
+    layers = messages.message_class("Layer").DESCRIPTOR.fields_by_name
+    padding = inspect.getsource(network_layers._padding)
+    for kind, (function, _) in network_layers.LAYERS.items():
+        fields = {field.name for field in layers[kind].message_type.fields}
+        source = inspect.getsource(function) + (padding if "valid" in fields else "")
+        unread = {name for name in fields if f".{name}" not in source}
+        if kind != "activation":  # one of its fields, whose name it compares
+            assert unread == refused.get(kind, set()), (kind, unread)
+
+
+def test_a_normalisation_without_epsilon_has_that_of_the_format(tmp_path):
+    model = network((1, 2, 3, 4))
+    layer(model, "mvn", outputs=("y",), normalizeVariance=True)
+    nodes = imported(model, tmp_path).nodes
+    assert [node.attributes["epsilon"] for node in nodes] == [pytest.approx(1e-6)]
+
+
+def test_a_number_of_parts_that_contradicts_the_outputs_is_refused(tmp_path):
+    model = network()
+    layer(model, "splitND", outputs=("y", "z"), axis=1, numSplits=5)
+    with pytest.raises(ModelError, match="2 outputs, but numSplits is 5"):
+        imported(model, tmp_path)

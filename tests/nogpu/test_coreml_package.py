@@ -16,7 +16,7 @@ import pytest
 import tiers
 
 from vklab.backends.coreml import blob, package, program
-from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 
 DATA = "Data/com.apple.CoreML"
 
@@ -209,6 +209,24 @@ def test_packed_integers():
     np.testing.assert_array_equal(blob.unpack(np.uint8([0xF8]), 4, 2, is_signed=True), [-8, -1])
 
 
+def test_parts_of_a_program_that_nothing_reads_are_named_or_refused(tmp_path):
+    made = coreml_written.small_program()
+    made.model.mlProgram.docString = "known"
+    coreml_written.value_of(made.block.operations[-1].attributes["name"], "z")
+    coreml_written.value_of(made.block.operations[-1].attributes["slope"], np.float32(3))
+    with pytest.warns(UnusedWarning, match=r"nothing reads the fields relu\.slope; results may"):
+        program.import_package(made.save(tmp_path, "a.mlpackage"))
+    made = coreml_written.small_program()
+    made.block.inputs.add(name="w")
+    with pytest.raises(ModelError, match="has 1 inputs and 1 outputs; the function has the inputs"):
+        program.import_package(made.save(tmp_path, "b.mlpackage"))
+    made = coreml_written.small_program()
+    made.function.inputs[0].type.tensorType.dimensions[0].unknown.variadic = True
+    with pytest.raises(UnsupportedOperatorError, match="'x' has any number of axes"):
+        program.import_package(made.save(tmp_path, "c.mlpackage"))
+
+
+@pytest.mark.filterwarnings("ignore::vklab.errors.UnusedWarning")
 def test_random_damage_gives_errors_of_ours(tmp_path):
     """Flip, cut and insert bytes of all three files: an import succeeds or raises ModelError."""
     made = coreml_written.small_program()

@@ -179,14 +179,16 @@ def test_weights_of_one_file_are_mapped_once(tmp_path):
     assert len({id(array._mmap) for array in arrays}) == 1
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.INT4, TensorProto.UINT2])
-def test_types_that_share_a_byte(tmp_path, dtype):
+@pytest.mark.parametrize(("dtype", "size_bytes"), [
+    (TensorProto.INT4, 8), (TensorProto.UINT2, 4), (TensorProto.FLOAT6E2M3, 12),
+])  # fmt: skip
+def test_types_that_share_a_byte(tmp_path, dtype, size_bytes):
     path = write(tmp_path, data=bytes(range(8)))
     proto = onnx.load(path, load_external_data=False)
     tensor = proto.graph.initializer[0]
     tensor.data_type = dtype
     expected = TensorProto(dims=[5, 3], data_type=dtype)
-    expected.raw_data = bytes(range(8 if dtype == TensorProto.INT4 else 4))
+    expected.raw_data = bytes(range(size_bytes))
     path.write_bytes(proto.SerializeToString())
     (tmp_path / "w.bin").write_bytes(expected.raw_data)
     np.testing.assert_array_equal(loaded(path), onnx.numpy_helper.to_array(expected))

@@ -139,6 +139,13 @@ BAD_CONFIGS = [
     ({"rope_scaling": {"type": "yarn"}}, "by 'yarn'; 'linear'"),
     ({"rms_norm_eps": None}, "rms_norm_eps=None, no number above 0"),
     ({"num_attention_heads": 3, "architectures": ["LlamaForCausalLM"]}, "not 3 heads of 21"),
+    ({"rope_scaling": {"factor": 4.0}}, "of no type has factor=4.0; only 1.0"),
+    ({"rope_scaling": [4.0]}, "rope_scaling=[4.0], no object"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
+    ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "each of full_attention"),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types=['full_attention'"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4}; only None"),
+    ({"num_hidden_layers": 1}, "'model.layers.1.input_layernorm.weight', but config.json has 1"),
     ({"vocab_size": 3}, "vocab_size=3"),
     ({"vocab_size": 1 << 40}, "vocab_size=1099511627776"),
 ]  # fmt: skip
@@ -164,6 +171,15 @@ BAD_TOKENIZERS = [
     ({"pre_tokenizer": {"type": "Whitespace"}}, "splits words by {'type': 'Whitespace'}"),
     ({"pre_tokenizer": None}, "splits words by None"),
     ({"normalizer": {"type": "Lowercase"}}, "normalises text by 'Lowercase'"),
+    ({"decoder": {"type": "WordPiece"}}, "the decoder has type='WordPiece'; only 'ByteLevel'"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [3, {"Sequence": {}}]}}, "adds"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": 3}}, {"Sequence": {}}]}}, "adds tokens by"),
+    ({"post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2]}}, "adds tokens by"),
+    ({"post_processor": {"type": "TemplateProcessing", "single": [
+        {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<tool>"}}]}}, "not its eos_token"),
+    ({"model": {"merges": [], "vocab": {}, "end_of_word_suffix": "</w>"}}, "suffix='</w>'"),
+    ({"model": {"merges": [], "vocab": {}, "ignore_merges": True}}, "ignore_merges=True"),
 ]  # fmt: skip
 
 
@@ -174,6 +190,59 @@ def test_a_tokenizer_that_cannot_be_converted_is_refused_by_name(tmp_path, entri
     with pytest.raises(ModelError) as caught:
         made(tmp_path / "hub")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("step", "words"), [
+    ({"type": "Replace", "pattern": {"String": "\n"}, "content": "▁"}, "pattern={'String':"),
+    ({"type": "Prepend", "prepend": "x"}, "prepend='x'"),
+    ({"type": "Metaspace", "replacement": "_"}, "replacement='_'"),
+])  # fmt: skip
+def test_a_step_of_sentencepiece_that_gguf_lacks_is_refused_by_name(tmp_path, step, words):
+    hub_folders.write_folder(tmp_path / "hub", "llama")
+    hub_folders.write_tokenizer(tmp_path / "hub", "llama")
+    change(tmp_path / "hub", "tokenizer.json", normalizer=step)
+    with pytest.raises(ModelError, match=words):
+        made(tmp_path / "hub")
+
+
+def test_tokens_that_a_tokenizer_adds_and_spaces_are_kept(tmp_path):
+    hub = tmp_path / "hub"
+    hub_folders.write_folder(hub, "llama")
+    hub_folders.write_tokenizer(hub, "llama", add_prefix_space=False)
+    change(hub, "tokenizer.json", post_processor={"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}},
+        {"SpecialToken": {"id": "</s>"}}]})  # fmt: skip
+    file, notes = made(hub)
+    assert Tokenizer(file).encode("a") == [1, file.metadata["tokenizer.ggml.tokens"].index("a"), 2]
+    assert not notes and file.metadata["tokenizer.ggml.add_space_prefix"] is False
+    hub_folders.write_tokenizer(hub, "llama", add_bos_token=False)
+    assert made(hub)[1] == ("tokenizer_config.json has add_bos_token=False; tokenizer.json says "
+                            "True, and is converted",)  # fmt: skip
+    hub_folders.write_tokenizer(hub, "qwen2", add_prefix_space=True)
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json has add_prefix_space=True"):
+        made(hub)
+
+
+def test_what_a_conversion_leaves_out_is_told(tmp_path):
+    hub = tmp_path / "hub"
+    hub_folders.write_folder(
+        hub, "llama", logits_scaling=8.0, attention_bias=False, torch_dtype="bfloat16",
+        sliding_window=None, use_cache=True, rope_scaling={"type": "linear", "factor": 2, "x": 1},
+    )  # fmt: skip
+    tokens = hub_folders.byte_level("qwen2")["added_tokens"]
+    change(hub, "tokenizer.json", added_tokens=[*tokens[:2], {**tokens[2], "lstrip": True}])
+    weights = {name: tensor for name, tensor in llama_models.tiny_model(
+        "qwen2", kinds={"": "F32"}, vocabulary=300).tensors.items() if "bias" not in name}
+    hub_folders.write_weights(hub, {
+        hub_folders.hub_name(name, "llama"): blocks.dequantize("F32", tensor.data).reshape(
+            tensor.shape) for name, tensor in weights.items()})  # fmt: skip
+    _, notes = made(hub)
+    assert notes == (
+        "spaces and letters beside '<tool>' stay as they are: GGUF has no lstrip, rstrip and "
+        "single_word",
+        "there is no lm_head.weight, so the embedding makes the logits",
+        "config.json has logits_scaling=8.0, x=1, which nothing uses",
+    )
 
 
 def test_folders_that_are_damaged_are_refused_by_name(tmp_path):
@@ -192,6 +261,9 @@ def test_folders_that_are_damaged_are_refused_by_name(tmp_path):
             made(hub)
     index.write_text(json.dumps({"weight_map": {"a": "absent.safetensors"}}))
     with pytest.raises(FileNotFoundError, match=r"absent\.safetensors"):
+        made(hub)
+    index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}))
+    with pytest.raises(ModelError, match="names 1 tensors that its files lack, first 'a'"):
         made(hub)
     index.unlink()
     (hub / "pytorch_model.bin").write_bytes(b"")

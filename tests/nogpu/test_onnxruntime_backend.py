@@ -14,8 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from vklab import worker_child
 from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.children import child
 from vklab.backends.onnxruntime import backend as backends
 from vklab.backends.onnxruntime import libraries, models, nodes, providers, sessions
 from vklab.cli import parity_providers
@@ -310,7 +310,7 @@ def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind)
     with pytest.raises(kind, match="No supported adapters|not acyclic") as caught:
         sessions._opened(runtime, row, b"", None)
     if kind is SetupError:
-        status, reason, install = child.describe(caught.value)
+        status, reason, install = worker_child.describe(caught.value)
         assert status == "absent"
         assert "finds no device on this machine: Failed to get a WebGPU adapter" in reason
         assert install == "this needs a driver that Dawn accepts"
@@ -343,4 +343,4 @@ def test_a_provider_whose_library_does_not_load_is_absent_with_the_loaders_words
     with pytest.raises(SetupError, match=r"OpenVINOExecutionProvider does not load: \S+") as caught:
         libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
     assert caught.value.repair == "this needs a processor that OpenVINO lists"
-    assert child.describe(caught.value)[0] == "absent"
+    assert worker_child.describe(caught.value)[0] == "absent"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from vklab import worker
 from vklab.backends import packages, vulkan
 from vklab.backends.backend import ModelSource
-from vklab.backends.children import process
 from vklab.backends.coreml import backend as apple
 from vklab.backends.coreml import inspect, on_vulkan
 from vklab.backends.report import rows
@@ -30,7 +30,7 @@ class Once:
         failure: what it raises; None to succeed.
     """
 
-    failure: process.Failure | None = None
+    failure: worker.Failure | None = None
 
     def __post_init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -45,7 +45,7 @@ class Once:
 def made(monkeypatch, tmp_path, source=FACTORY, failure=None):
     """Return packages of a source, and the stand-in."""
     once = Once(failure)
-    monkeypatch.setattr(packages.process, "once", once)
+    monkeypatch.setattr(packages.worker, "once", once)
     return packages.Packages(source, tmp_path, 7), once
 
 
@@ -77,9 +77,9 @@ def test_nothing_is_converted_beside_a_package_or_without_a_factory(
     ("timeout", "gave no answer to `convert`", "there is no Core ML package: gave no answer"),
 ])  # fmt: skip
 def test_a_failed_conversion_is_each_rows_reason(monkeypatch, tmp_path, status, reason, shown):
-    found, once = made(monkeypatch, tmp_path, FACTORY, process.Failure(status, reason, "repair"))
+    found, once = made(monkeypatch, tmp_path, FACTORY, worker.Failure(status, reason, "repair"))
     for each in (PROGRAM, FUSED):
-        with pytest.raises(process.Failure) as caught:
+        with pytest.raises(worker.Failure) as caught:
             found.source_of(each)
         row = rows.failed(each, caught.value, "MODEL").row
         assert (row.status, row.install.partition("; ")[0]) == (status, "repair")
@@ -109,5 +109,5 @@ def test_a_float16_package_has_a_float32_form_beside_it(monkeypatch, tmp_path):
     assert found.wide_form(NETWORK) is None and found.wide_form(ROW) is None
     given, _ = made(monkeypatch, tmp_path, ModelSource("net", factory="a:b", package=MINI))
     assert given.wide_form(PROGRAM) is None
-    failing, _ = made(monkeypatch, tmp_path, FACTORY, process.Failure("timeout", "too slow"))
+    failing, _ = made(monkeypatch, tmp_path, FACTORY, worker.Failure("timeout", "too slow"))
     assert failing.wide_form(PROGRAM) is None

@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from strange_backends import WEIGHT, Strange
 
+from vklab import worker
 from vklab.backends import parity, registry
 from vklab.backends.backend import ModelSource
-from vklab.backends.children import process
 from vklab.backends.report import recorded
 from vklab.backends.report import summary as summaries
 from vklab.errors import ModelError
@@ -234,9 +234,9 @@ def test_a_backend_that_crashes_when_it_is_asked_is_absent():
 
 def test_drivers_that_crash_are_a_row_and_the_others_stay(monkeypatch):
     def crashed(*given, **options):
-        raise process.Failure("crashed", "crashed with SIGSEGV")
+        raise worker.Failure("crashed", "crashed with SIGSEGV")
 
-    monkeypatch.setattr(registry.process, "once", crashed)
+    monkeypatch.setattr(registry.worker, "once", crashed)
     rows = registry.listed()
     assert "cannot be listed: crashed with SIGSEGV" in rows[0].available().reason
     assert {"torch-cpu-eager-float32", "onnxruntime-cpu-float32", "onnx-reference-float32"} <= {

@@ -7,7 +7,7 @@ import pytest
 
 from vklab import cli
 from vklab.backends.children import timing
-from vklab.backends.children.process import Failure
+from vklab.worker import Failure
 
 
 @dataclass

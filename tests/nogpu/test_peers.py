@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vklab import settings
+from vklab import settings, worker
 from vklab.backends import peers
-from vklab.backends.children import process
 from vklab.backends.onnxruntime import backend as onnxruntime
 from vklab.backends.onnxruntime import providers
 from vklab.errors import SetupError
@@ -44,8 +43,8 @@ def test_a_peer_is_installed_once_and_its_child_imports_it(tmp_path, monkeypatch
     monkeypatch.setattr(peers.subprocess, "run", answer(1))
     assert peers.set_up(NAME, tmp_path) == made
     monkeypatch.undo()
-    with process.Worker(made) as worker:
-        assert worker.call(imported, seconds=60) == 42
+    with worker.Worker(made) as child:
+        assert child.call(imported, seconds=60) == 42
     found = {each.provider.key: each.environment for each in onnxruntime.every(tmp_path)}
     assert found["openvino"] == made and found["cuda"] is None
 

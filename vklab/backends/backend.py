@@ -12,16 +12,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vklab.errors import VklabError
+from vklab.errors import ModelError
 
-__all__ = ["MOST_CHARACTERS", "STATUSES", "Availability", "Backend", "Dtypes", "ModelSource",
-           "Prepared", "Refused", "Result", "Row", "Steps", "one_line"]  # fmt: skip
+__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource",
+           "Prepared", "Refused", "Result", "Row", "Steps"]  # fmt: skip
 
-MOST_CHARACTERS = 300  # of another package's error in a row
 STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
 
 
-class Refused(VklabError):
+class Refused(ModelError):
     """An available backend cannot take this model: the row says "refused" and the reason."""
 
 
@@ -188,8 +187,3 @@ class Row:
     latency_us: Mapping[str, float] | None = None
     bytes: int | None = None
     recorded: Mapping[str, Any] | None = None
-
-
-def one_line(error: Exception, most: int = MOST_CHARACTERS) -> str:
-    """Return an error's text in one line of at most `most` characters; its class if it has none."""
-    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -14,9 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from vklab import draw
+from vklab import draw, worker
 from vklab.backends.backend import ModelSource, Steps
-from vklab.backends.children import process
 from vklab.backends.coreml import program
 from vklab.backends.judging import steps
 from vklab.backends.onnxruntime import models as onnxruntime_models
@@ -70,7 +69,7 @@ def exported(
         seconds: time limit.
         open_batch: whether the first dimension should be open, if the module allows it.
 
-    Raises process.Failure.
+    Raises worker.Failure.
     """
     if source.onnx:
         return source, []
@@ -78,12 +77,12 @@ def exported(
         return _of_package(source, folder, seconds)
     path, notes = folder / f"{source.name}.onnx", []
     try:
-        facts = process.once(_export, source.factory, path, open_batch, seconds=seconds)
-    except process.Failure as failure:
+        facts = worker.once(_export, source.factory, path, open_batch, seconds=seconds)
+    except worker.Failure as failure:
         if not open_batch:
             raise
         notes.append(f"the batch dimension cannot be opened: {failure.reason}")
-        facts = process.once(_export, source.factory, path, False, seconds=seconds)
+        facts = worker.once(_export, source.factory, path, False, seconds=seconds)
     if facts["opset"] != facts["asked"]:
         notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
     notes.append(f"exported to ONNX opset {facts['opset']}: {facts['nodes']} nodes, "
@@ -106,7 +105,7 @@ def program_of(source: ModelSource, path: Path, seconds: float) -> onnx.ModelPro
         path: file to write.
         seconds: time limit.
     """
-    process.once(_write_package, source, path, seconds=seconds)
+    worker.once(_write_package, source, path, seconds=seconds)
     return onnx.load(path)
 
 
@@ -157,7 +156,7 @@ def _examples(state: dict[str, Any], source: ModelSource) -> dict[str, np.ndarra
 
 def examples(source: ModelSource, seconds: float) -> dict[str, np.ndarray]:
     """Return the example tensors of the factory by the names of the model's inputs."""
-    made: dict[str, np.ndarray] = process.once(_examples, source, seconds=seconds)
+    made: dict[str, np.ndarray] = worker.once(_examples, source, seconds=seconds)
     return made
 
 
@@ -230,9 +229,9 @@ def tolerance_of(
         given: the steps.
         seconds: time limit.
 
-    Raises process.Failure where the model has no values in float64.
+    Raises worker.Failure where the model has no values in float64.
     """
-    made = process.once(_deviation, source, inputs, truth.layers, given, seconds=seconds)
+    made = worker.once(_deviation, source, inputs, truth.layers, given, seconds=seconds)
     return steps.allowed(made, truth.outputs)
 
 
@@ -246,13 +245,13 @@ def truth(
         inputs: arrays by input name.
         seconds: time limit.
 
-    Raises process.Failure where there is no oracle at all.
+    Raises worker.Failure where there is no oracle at all.
     """
     try:
-        return process.once(_truth, source, inputs, seconds=seconds), ""
-    except process.Failure as failure:
+        return worker.once(_truth, source, inputs, seconds=seconds), ""
+    except worker.Failure as failure:
         if not source.factory:
             raise
         alone = ModelSource(source.name, "", source.onnx, source.package)
-        found = process.once(_truth, alone, inputs, seconds=seconds)
+        found = worker.once(_truth, alone, inputs, seconds=seconds)
         return found, f"the module has no float64 form ({failure.reason})"

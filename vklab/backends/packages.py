@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vklab import worker
 from vklab.backends.backend import Backend, ModelSource
-from vklab.backends.children import process
 from vklab.backends.coreml import convert
 from vklab.backends.coreml.options import Options
 
@@ -36,7 +36,7 @@ class Packages:
 
     def __init__(self, source: ModelSource, folder: Path, seconds: float) -> None:
         self._source, self._folder, self._seconds = source, folder, seconds
-        self._made: dict[str, Path | process.Failure] = {}
+        self._made: dict[str, Path | worker.Failure] = {}
 
     def waits(self, backend: Backend) -> bool:
         """Tell whether `source_of` would convert for this backend."""
@@ -47,14 +47,14 @@ class Packages:
     def source_of(self, backend: Backend) -> ModelSource:
         """Return the model with the package that this backend takes.
 
-        Raises process.Failure where coremltools is missing, refuses, crashes or takes too long.
+        Raises worker.Failure where coremltools is missing, refuses, crashes or takes too long.
         """
         form = getattr(backend, "package_form", "")
         if self.waits(backend):
             self._made[form] = self._converted(form)
         made = self._made.get(form)
-        if isinstance(made, process.Failure):
-            raise process.Failure(made.status, made.reason, made.install)
+        if isinstance(made, worker.Failure):
+            raise worker.Failure(made.status, made.reason, made.install)
         return replace(self._source, package=made) if made else self._source
 
     def wide_form(self, backend: Backend) -> ModelSource | None:
@@ -70,17 +70,17 @@ class Packages:
         made = self._made["float32"]
         return replace(self._source, package=made) if isinstance(made, Path) else None
 
-    def _converted(self, form: str) -> Path | process.Failure:
+    def _converted(self, form: str) -> Path | worker.Failure:
         options = FORMS[form]
         ending = "mlpackage" if options.kind == "mlprogram" else "mlmodel"
         path = self._folder / f"{self._source.name}_{form}.{ending}"
         try:
-            process.once(_convert, self._source.factory, path, options, seconds=self._seconds)
-        except process.Failure as failure:
+            worker.once(_convert, self._source.factory, path, options, seconds=self._seconds)
+        except worker.Failure as failure:
             reason = failure.reason
             if failure.status != "absent":
                 reason = f"there is no Core ML package: {reason}"
-            return process.Failure(failure.status, reason, failure.install)
+            return worker.Failure(failure.status, reason, failure.install)
         return path
 
 

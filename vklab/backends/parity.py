@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from vklab.backends import forms, packages, registry
-from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps, one_line
+from vklab.backends.backend import Backend, Dtypes, ModelSource, Row, Steps
 from vklab.backends.children import timing
 from vklab.backends.children.live import Live
-from vklab.backends.children.process import Failure
 from vklab.backends.judging import judge
 from vklab.backends.layerwise import programs
 from vklab.backends.layerwise.programs import Program
@@ -27,9 +26,11 @@ from vklab.backends.report import recorded, rows
 from vklab.backends.report.rows import Measured
 from vklab.backends.truth import oracle
 from vklab.backends.truth.oracle import Oracle
+from vklab.endings import one_line
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
+from vklab.worker import Failure
 
 __all__ = ["Options", "Parity", "run"]
 
@@ -110,7 +111,7 @@ def run(
         options: choices of the report.
         progress: called with a line of text before each step.
 
-    Raises process.Failure or ModelError if the model has no oracle.
+    Raises worker.Failure or ModelError if the model has no oracle.
     """
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")

@@ -1,7 +1,7 @@
 """Environments of peers: packages that cannot stand beside those of this process, a folder each.
 
 Full builds of ONNX Runtime own one module, so each is installed in a folder of its own, which
-`children.process.Worker` puts first in its child. `vklab bench --setup-peers` makes the folders;
+`worker.Worker` puts first in its child. `vklab bench --setup-peers` makes the folders;
 `vklab parity` finds them.
 """
 
@@ -39,7 +39,7 @@ def folder(given: Path | None = None) -> Path | None:
 
 
 def environment(package: str, root: Path | None = None) -> Path | None:
-    """Return the environment of a package for `process.Worker`, or None if it is not set up."""
+    """Return the environment of a package for `worker.Worker`, or None if it is not set up."""
     above = folder(root)
     return above / package if above and (above / package).is_dir() else None
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vklab import worker
 from vklab.backends import reference, vulkan
 from vklab.backends.backend import Availability, Backend
-from vklab.backends.children import process, tasks
+from vklab.backends.children import tasks
 from vklab.backends.coreml import backend as apple
 from vklab.backends.coreml import on_vulkan
 from vklab.backends.onnxruntime import backend as onnxruntime
@@ -43,8 +44,8 @@ def listed(peers: Path | None = None, seconds: float = 60.0) -> list[Backend]:
     Drivers that crash or hang are a row of their own.
     """
     try:
-        return list(process.once(_listed, peers, seconds=seconds))
-    except process.Failure as failure:
+        return list(worker.once(_listed, peers, seconds=seconds))
+    except worker.Failure as failure:
         reason = f"the Vulkan drivers cannot be listed: {failure.reason}"
         return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *apple.every(), *torch.every(),
                 *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
@@ -80,16 +81,16 @@ def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Avai
     All are asked in one child; where it ends, the others are asked again, one child each.
     """
     try:
-        answers = process.once(tasks.availability, list(backends), seconds=seconds)
+        answers = worker.once(tasks.availability, list(backends), seconds=seconds)
         return {each.name: answer for each, answer in zip(backends, answers, strict=True)}
-    except process.Failure:
+    except worker.Failure:
         return {each.name: _alone(each, seconds) for each in backends}
 
 
 def _alone(backend: Backend, seconds: float) -> Availability:
     try:
-        [answer] = process.once(tasks.availability, [backend], seconds=seconds)
+        [answer] = worker.once(tasks.availability, [backend], seconds=seconds)
         made: Availability = answer
-    except process.Failure as failure:
+    except worker.Failure as failure:
         return Availability(f"it cannot be asked: {failure.reason}", failure.install)
     return made

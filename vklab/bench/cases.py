@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.backends.children import process
-from vklab.backends.children.process import Failure
+from vklab import worker
 from vklab.bench import memory, models, products, recorded, suites, work
 from vklab.bench.runners.runner import Case
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
+from vklab.worker import Failure
 
 __all__ = ["build", "load_networks", "make", "make_all", "named",
            "require_known"]  # fmt: skip
@@ -103,7 +103,7 @@ def make(name: str, folder: Path, seconds: float) -> Case:
 
     Raises Failure.
     """
-    flops, size = process.once(_write, name, folder, seconds=seconds)
+    flops, size = worker.once(_write, name, folder, seconds=seconds)
     given = Path(name) if name.endswith(".onnx") else None
     module = folder / "module.pt"
     return Case(

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import vklab
+from vklab import worker
 from vklab.backends.backend import Availability
-from vklab.backends.children import process
-from vklab.backends.children.process import Failure
 from vklab.bench import cases, measure, roofs, turns
 from vklab.bench import clocks as clock_readers
 from vklab.bench.measure import Row
@@ -28,6 +27,7 @@ from vklab.bench.runners.runner import Case, Runner
 from vklab.bench.turns import Pace
 from vklab.errors import ModelError
 from vklab.types import DeviceInfo
+from vklab.worker import Failure
 
 __all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of", "under_roofs"]
 
@@ -55,7 +55,7 @@ def measured(
     run = _Run(runners, pace, info)
     with (
         tempfile.TemporaryDirectory(prefix="vklab-bench-") as folder,
-        process.Worker() as heater,
+        worker.Worker() as heater,
     ):
         tell(f"building {len(names)} models")
         made = dict(cases.make_all(names, Path(folder), CASE_S))
@@ -137,7 +137,7 @@ class _Run:
 
 
 def _roofs(
-    heater: process.Worker, reader: clock_readers.Clocks, warm: turns.Warm, info: DeviceInfo,
+    heater: worker.Worker, reader: clock_readers.Clocks, warm: turns.Warm, info: DeviceInfo,
     pace: Pace,
 ) -> tuple[Roofs | None, dict[str, int | None], str]:  # fmt: skip
     """Settle the clocks, measure the roofs, and return both, or what failed.

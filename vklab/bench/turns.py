@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vklab.backends.backend import Availability
-from vklab.backends.children.process import Failure, Worker
 from vklab.bench import measure, tasks
 from vklab.bench.clocks import Clocks
 from vklab.bench.measure import Row, Samples
 from vklab.bench.runners.runner import Case, Runner
+from vklab.worker import Failure, Worker
 
 __all__ = ["Lane", "Pace", "Turns"]
 

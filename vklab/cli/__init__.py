@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vklab.cli import app, console
-from vklab.errors import CheckError, HostWarning, VklabError
+from vklab.errors import CheckError, HostWarning, UnusedWarning, VklabError
 
 __all__ = ["main"]
 
@@ -35,6 +37,8 @@ def _run(command: str, arguments: Sequence[str], as_json: bool) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HostWarning)  # commands show this in their output
+            warnings.simplefilter("always", UnusedWarning)
+            warnings.showwarning = functools.partial(_show, warnings.showwarning)
             app.build(command)(args=arguments, prog_name="vklab")
     except SystemExit as stopped:  # typer ends every command so, successful ones too
         code = stopped.code if isinstance(stopped.code, int) else 2
@@ -57,6 +61,14 @@ def _run(command: str, arguments: Sequence[str], as_json: bool) -> int:
         code = 2
     console.flush()
     return code
+
+
+def _show(others: Callable[..., None], message: Any, category: type, *where: Any) -> None:
+    """Show a warning on stderr: one of a file that is read in one line, others as Python does."""
+    if issubclass(category, UnusedWarning):
+        console.warn(f"vklab: {message}")
+    else:
+        others(message, category, *where)
 
 
 def _emit_error(kind: str, message: str) -> None:

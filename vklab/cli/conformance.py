@@ -46,7 +46,7 @@ def conformance(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
     as_gpu: Annotated[
-        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU; one process.")
+        bool, typer.Option("--as-gpu", help="Plan for a CPU device as for a GPU, in this process.")
     ] = False,
     each: Annotated[
         bool, typer.Option("--each-variant", help="Run the cases without each optimisation, and "
@@ -74,7 +74,7 @@ def conformance(
         tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar,
         load_variants().planned_as_gpu(info) if as_gpu else contextlib.nullcontext(),
     ):
-        jobs = 1 if as_gpu else jobs
+        jobs = 0 if as_gpu else jobs
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
@@ -83,7 +83,7 @@ def conformance(
     if as_json:
         console.emit(facts)
     else:
-        _show(facts)
+        _show(facts, reasons=not no_fallback)
     counts = facts["counts"]
     raise typer.Exit(1 if counts["wrong"] else 0)
 
@@ -98,11 +98,15 @@ def _advance(bar: Any, case: suite.Case) -> None:
     bar.update()
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: dict[str, Any], reasons: bool) -> None:
+    """Print a report; `reasons` tells whether to name why cases were skipped."""
     console.say(f"{facts['device']} ({facts['driver']})", "bold")
     for name, case in facts["cases"].items():
         if case["status"] in ("wrong", "error"):
             console.say(f"{case['status']:8} {name}: {case['reason']}", "red")
+    skipped = [case["reason"] for case in facts["cases"].values() if case["status"] == "skipped"]
+    for reason in dict.fromkeys(skipped if reasons else ()):
+        console.say(f"skipped  {reason}", "yellow")
     rows = [(name, *(counts[s] for s in suite.STATUSES)) for name, counts in facts["kinds"].items()]
     rows.append(("all", *(facts["counts"][s] for s in suite.STATUSES)))
     console.table("", ("cases", *suite.STATUSES), rows, " ".join(suite.STATUSES), "cases")

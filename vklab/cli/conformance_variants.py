@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import itertools
 import platform
-import queue
 import re
 import shlex
 from collections import Counter
@@ -22,7 +21,6 @@ from typing import Any
 import typer
 
 from vklab import conformance as suite
-from vklab.backends.children.process import Failure, Worker
 from vklab.cli import console
 from vklab.errors import VklabError
 from vklab.graph import onnx_import
@@ -30,6 +28,7 @@ from vklab.runtime.compiled import build
 from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
 from vklab.types import DeviceInfo
+from vklab.worker import Failure, Pool
 
 __all__ = ["measure", "planned_as_gpu", "run", "show", "table"]
 
@@ -84,38 +83,13 @@ def run(
         raise typer.Exit(1)
 
 
-class _Children:
-    """Processes that run variants; one that has ended is started again.
-
-    Args:
-        count: the number of processes.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
-        for _ in range(count):
-            self._idle.put(None)
-
-    def run(self, *arguments: Any) -> dict[str, Any] | Failure:
-        """Return what `_run` returns for arguments, or the reason why it returns nothing."""
-        worker = self._idle.get() or Worker()
-        try:
-            made: dict[str, Any] = worker.call(_run, *arguments, seconds=LIMIT_S)
-            return made
-        except Failure as failure:
-            if failure.ended:
-                worker.close()
-                worker = Worker()
-            return failure
-        finally:
-            self._idle.put(worker)
-
-    def close(self) -> None:
-        """End the processes, of which none may be at work."""
-        while not self._idle.empty():
-            worker = self._idle.get()
-            if worker:
-                worker.close()
+def _in_child(pool: Pool, *arguments: Any) -> dict[str, Any] | Failure:
+    """Return what `_run` returns for arguments, or the reason why it returns nothing."""
+    try:
+        made: dict[str, Any] = pool.call(_run, *arguments, seconds=LIMIT_S)
+        return made
+    except Failure as failure:
+        return failure
 
 
 def measure(
@@ -133,11 +107,11 @@ def measure(
     names = [(case.kind, case.name) for case in suite.cases(kinds, pattern)]
     variants = each_variant.every(info)
     whole = [each for each in variants if not each.switches]
-    with contextlib.closing(_Children(jobs)) as children, ThreadPoolExecutor(jobs) as pool:
+    with contextlib.closing(Pool(jobs)) as pool, ThreadPoolExecutor(jobs) as threads:
 
         def shared(some: Sequence[Variant], products: Names) -> Iterator[Any]:
             cases = [products if variant.kernel else names for variant in some]
-            parts = [[pool.submit(children.run, variant, *asked, part[number::jobs])
+            parts = [[threads.submit(_in_child, pool, variant, *asked, part[number::jobs])
                       for number in range(jobs)]
                      for variant, part in zip(some, cases, strict=True)]  # fmt: skip
             for variant, futures in zip(some, parts, strict=True):

@@ -1,7 +1,8 @@
-"""Command `vklab gguf`: convert a folder of Hugging Face to a GGUF file, or that to ONNX."""
+"""Command `vklab gguf`: convert a folder of Hugging Face to GGUF, or that to ONNX; list a file."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import written_file
 from vklab.llm import gguf as files
-from vklab.llm import hugging_face, onnx_export
+from vklab.llm import hugging_face, models, onnx_export
 from vklab.quantization import blocks
 
 __all__ = ["gguf"]
@@ -23,20 +24,29 @@ def gguf(
                              "tokenizer.model; or a GGUF file.", show_default=False)
     ],
     output: Annotated[
-        Path, written_file("--output", "-o", help="GGUF file to write; for a GGUF file, an ONNX "
-                           "file.")
-    ],
+        Path | None, written_file("--output", "-o", help="GGUF file to write; for a GGUF file, an "
+                                  "ONNX file.")
+    ] = None,
     block_type: Annotated[
         str, typer.Option("--type", metavar="FORMAT", help="Format of the matrices: "
                           f"{', '.join(hugging_face.FILE_TYPES)}; in ONNX "
                           f"{' or '.join(onnx_export.FLOATS)}.")
     ] = "F16",
+    unused: Annotated[
+        bool, typer.Option("--unused", help="List what vklab does not read of a GGUF file, and why "
+                           "that changes no number; exit with 1 if that is unknown of a part.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Convert a Llama, Qwen2, Qwen3 or GPT-2 model of Hugging Face to GGUF, or one of GGUF to ONNX.
 
     GGUF has the tokenizer, too. ONNX has the standard operators alone, and a cache that grows.
     """
+    if unused:
+        _list_unused(source, as_json)
+        return
+    if output is None:
+        raise typer.BadParameter("--output is missing: name the file to write")
     if source.is_file():
         _to_onnx(source, output, block_type, as_json)
         return
@@ -51,6 +61,21 @@ def gguf(
         console.warn(note)
     console.say(f"{output}: {made.text('general.architecture')}, {len(made.tensors)} tensors, "
                 f"{draw.bytes_text(output.stat().st_size)}")  # fmt: skip
+
+
+def _list_unused(source: Path, as_json: bool) -> None:
+    """Print what nothing reads of a GGUF file."""
+    if source.is_dir():
+        raise typer.BadParameter(f"{source} is a folder; --unused lists parts of a GGUF file, and "
+                                 "a conversion tells what it leaves out")  # fmt: skip
+    found = models.unused_entries(files.read_gguf(source))
+    if as_json:
+        console.emit({"path": str(source), "unused": [asdict(each) for each in found]})
+    else:
+        console.table("", ("entry or tensor", "value", "why it changes no number"),
+                      [(each.name, each.value, each.reason or "unknown") for each in found])
+    if not all(each.reason for each in found):
+        raise typer.Exit(1)
 
 
 def _to_onnx(source: Path, output: Path, block_type: str, as_json: bool) -> None:

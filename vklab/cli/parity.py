@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from vklab import draw
+from vklab import draw, worker
 from vklab.backends import forms, registry
 from vklab.backends import parity as pipeline
-from vklab.backends.children import process, timing
+from vklab.backends.children import timing
 from vklab.backends.report import page, recorded, summary
 from vklab.backends.report.rows import Measured
 from vklab.cli import console
@@ -131,7 +131,7 @@ def parity(
     given = forms.inputs_of(source, inputs, limit) if inputs else None
     try:
         made = pipeline.run(source, chosen, given, options, _progress)
-    except process.Failure as failure:
+    except worker.Failure as failure:
         console.warn(f"there is no report: {failure.reason}")
         raise typer.Exit(1) from None
     if save_outputs:

@@ -62,10 +62,11 @@ class Node:
 class Graph:
     """Nodes in topological order, with inputs, outputs, initializers and infos of values.
 
-    `infos` holds dtype and shape of values: in an imported graph of inputs and initializers, in a
-    chunk's graph, which `plan.partition` has made, of every value. Initializers are infos with a
-    constant. `captures` are the values of an outer graph that a body reads. `defaults` declares the
-    initializers that are inputs, too: a run may override them, but not one of a compiled model.
+    `infos` holds dtype and shape of values: in an imported graph of inputs and initializers, and
+    the declared dtypes of outputs; in a chunk's graph, which `plan.partition` has made, of every
+    value. Initializers are infos with a constant. `captures` are the values of an outer graph that
+    a body reads. `defaults` declares the initializers that are inputs, too: a run may override
+    them, but not one of a compiled model.
     """
 
     name: str

@@ -5,27 +5,26 @@ Computes nothing and infers no shapes (`shapes`). Visited by lab 09.
 
 from __future__ import annotations
 
-import graphlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import helper, inliner, version_converter
+from onnx import helper, version_converter
 
 from vklab import optional
-from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import onnx_file, onnx_tensors, schemas
+from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
+from vklab.graph import local_functions, onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["from_graph", "from_proto", "load_graph", "load_proto", "prepare", "value_info"]
 
 OLDEST_OPSET = 7
-MOST_NODES = 10_000_000
+_ABOUT = {"name", "type", "doc_string", "ref_attr_name"}  # fields that hold no value
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 
 
@@ -85,7 +84,10 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
 def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model converted to a supported opset, with its functions inlined."""
     proto = _upgrade(proto)
-    return _inline(proto) if proto.functions else proto
+    if proto.ir_version > onnx.IR_VERSION:
+        UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
+                            f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
+    return local_functions.inlined(proto) if proto.functions else proto
 
 
 def from_graph(
@@ -113,6 +115,8 @@ def from_graph(
         initializers[tensor.name] = onnx_tensors.info(tensor.name, value)
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
+        if name in initializers:
+            raise ModelError(f"initializer {name!r} is defined twice")
         value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
         initializers[name] = onnx_tensors.info(name, value)
     for value in (*graph.input, *graph.output):
@@ -139,6 +143,8 @@ def from_graph(
     for name in outputs:
         if name not in made and name not in outer:
             raise ModelError(f"graph output {name!r} is made by no node")
+    told = (TensorInfo(v.name, onnx_tensors.dtype_name(kind, f"graph output {v.name!r}"), ANY_SHAPE)
+            for v in graph.output if (kind := v.type.tensor_type.elem_type))  # fmt: skip
     return Graph(
         name=graph.name,
         opset=opsets.get("", 1),
@@ -149,7 +155,7 @@ def from_graph(
         initializers=initializers,
         captures=captures,
         defaults=tuple(info for info in listed if info.name in initializers and info.dtype),
-        infos={info.name: info for info in (*inputs, *initializers.values())},
+        infos={info.name: info for info in (*told, *inputs, *initializers.values())},
     )
 
 
@@ -167,48 +173,14 @@ def _upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with every call of its functions replaced by the function's body.
-
-    Source: ONNX IR specification, section "Functions"
-    """
-    calls = {(f.domain, f.name): list(_calls(f.node)) for f in proto.functions}
-    if len(calls) < len(proto.functions):
-        raise ModelError("two functions of the model have one name")
-    # The inliner would follow a function that calls itself until the stack ends.
-    try:
-        order = list(graphlib.TopologicalSorter(calls).static_order())
-    except graphlib.CycleError as error:
-        names = " -> ".join(name for _, name in error.args[1])
-        raise ModelError(f"the model's functions call each other in a cycle: {names}") from error
-    sizes: dict[tuple[str, str], int] = {}  # nested calls can grow exponentially
-    for name in order:
-        sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
-    if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
-        largest = max(calls, key=lambda name: sizes[name])
-        raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
-                         f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
-    try:
-        return inliner.inline_local_functions(proto)
-    except Exception as error:  # onnx's C++ exceptions share no base class
-        raise ModelError(f"the model's functions cannot be inlined: {error}") from error
-
-
-def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
-    """Yield domain and op_type of nodes, including those in their bodies."""
-    for node in nodes:
-        yield node.domain, node.op_type
-        for item in node.attribute:
-            for body in (item.g, *item.graphs):
-                yield from _calls(body.node)
-
-
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     # "ai.onnx" is another name of the default domain "".
-    opsets = {
-        "" if entry.domain == "ai.onnx" else entry.domain: entry.version
-        for entry in proto.opset_import
-    }
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"the model imports opsets {opsets[domain]} and {entry.version} of "
+                             f"one domain, {domain!r}")  # fmt: skip
     version = opsets.get("")
     newest = onnx.defs.onnx_opset_version()
     if version is None and any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
@@ -282,6 +254,10 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
 
 
 def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any:
+    values = {entry.name for entry, _ in item.ListFields()} - _ABOUT
+    if len(values) > 1:
+        raise ModelError(f"node {node!r}, attribute {item.name!r} has several values: "
+                         f"{', '.join(sorted(values))}")  # fmt: skip
     if item.type == onnx.AttributeProto.TENSOR:
         return onnx_tensors.array(item.t, f"node {node!r}, attribute {item.name!r}", folder)
     try:

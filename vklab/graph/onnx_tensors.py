@@ -14,13 +14,16 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from vklab.errors import ModelError
+from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.types import TensorInfo
 
 __all__ = ["array", "dtype_name", "info", "sparse"]
 
-# Bits per element of the types that are packed two or four to a byte.
-BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4,
-                        TensorProto.INT2: 2, TensorProto.UINT2: 2}  # fmt: skip
+# Bits per element of the types whose elements share bytes.
+BITS = {ELEMENT_TYPES[name]: bits for bits, names in (
+    (2, "int2 uint2"), (4, "int4 uint4 float4_e2m1fn"), (6, "float6_e2m3fn float6_e3m2fn"),
+) for name in names.split()}  # fmt: skip
+LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 DENSE_LIMIT = 1 << 28
 _files: weakref.WeakValueDictionary[tuple[str, int, int, int], np.memmap] = (
     weakref.WeakValueDictionary()
@@ -80,8 +83,14 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     dtype = np.dtype(object if name == "string" else name)
     if any(dim < 0 for dim in dims):
         raise ModelError(f"{owner} has a negative dimension: {dims}")
+    held = [name for name in LISTS if len(getattr(tensor, name))]
+    held += ["raw_data"] if tensor.HasField("raw_data") else []
+    is_external = tensor.data_location == TensorProto.EXTERNAL
+    if len(held) > (0 if is_external else 1):
+        raise ModelError(f"{owner} holds its elements in {', '.join(held)}"
+                         f"{' and in another file' if is_external else ''}; one of them is right")
     wanted = math.prod(dims) * dtype.itemsize
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if is_external:
         if name == "string":
             raise ModelError(f"{owner} holds strings; external data holds numbers only")
         if tensor.data_type in BITS:

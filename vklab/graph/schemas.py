@@ -1,4 +1,4 @@
-"""Check nodes against ONNX's schemas: number of inputs and outputs, types of attributes.
+"""Check nodes against ONNX's schemas: number of inputs and outputs, names and types of attributes.
 
 Runs before any runtime gets a node, because some crash on a malformed one. Checks no dtypes or
 shapes (`shapes`). Visited by lab 09.
@@ -41,6 +41,9 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
              *(item.name for item in proto.attribute))  # fmt: skip
     if not all(isinstance(text, str) for text in texts):  # protobuf returns invalid UTF-8 as bytes
         raise ModelError(f"node {name!r}: a name in it is not text: {texts}")
+    given = {item.name: item for item in proto.attribute}
+    if len(given) < len(proto.attribute):
+        raise ModelError(f"node {name!r} ({proto.op_type}) has two attributes of one name")
     schema = _schema(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain, opset)
     if schema is None:
         return
@@ -51,9 +54,10 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
         formal = schema.inputs[min(number, len(schema.inputs) - 1)]
         if not value and formal.option != _OPTIONAL and number < len(proto.input) - 1:
             raise ModelError(f"{label}: input {number} ({formal.name}) may not be left out")
-    given = {item.name: item for item in proto.attribute}
-    if len(given) < len(proto.attribute):
-        raise ModelError(f"{label} has two attributes of one name")
+    for key in given:
+        if key not in schema.attributes and not key.startswith("__"):  # as in ONNX: free to use
+            raise ModelError(f"{label} has the attribute {key}, which the operator lacks; it has "
+                             f"{', '.join(sorted(schema.attributes)) or 'none'}")  # fmt: skip
     for key, attribute in schema.attributes.items():
         if key not in given and attribute.required:
             raise ModelError(f"{label}: attribute {key} is missing")

@@ -12,6 +12,7 @@ import numpy as np
 
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph, Node
+from vklab.llm import unused
 from vklab.llm.gguf import GgufFile
 from vklab.llm.stored import StoredTensor
 from vklab.ops import cache
@@ -69,11 +70,14 @@ class GraphBuild:
         file: the file whose tensors become constants.
         context: the most positions.
         bounded: the form of the cache; None for a cache that grows by each run's steps.
+
+    Raises ModelError for metadata that asks for what vklab does not compute.
     """
 
     def __init__(
         self, file: GgufFile, context: int, bounded: BoundedCache | None = None
     ) -> None:
+        unused.require_known(file)
         self.file = file
         self.context = context
         self.bounded = bounded
@@ -191,6 +195,7 @@ class GraphBuild:
             size: the elements of a head.
             rotation: how queries and keys are rotated first; None for not at all.
         """
+        unused.require_attention(self.file, size, self.context)
         made = (f"attention.{layer}", f"key.{layer}", f"value.{layer}")
         self._outputs += made[1:]
         if self.bounded:
@@ -241,7 +246,8 @@ class GraphBuild:
         return self.add("Gather", x, self.constant("last", np.array([-1], np.int64)), axis=1)
 
     def graph(self) -> Graph:
-        """Return the finished graph."""
+        """Return the finished graph; ModelError for tensors of a model that it does not read."""
+        unused.require_read(self.file)
         constants = {name: TensorInfo(name, str(value.dtype), value.shape, value)
                      for name, value in self.constants.items()}  # fmt: skip
         return Graph(

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.llm.noted import Noted
 from vklab.llm.stored import StoredTensor, mapped, require_apart, table_html
 from vklab.ops.blocks import FORMATS
 
@@ -46,13 +47,18 @@ LEAST_ENTRY, LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
 class GgufFile:
     """A GGUF file: metadata by key, and tensors by name in the order of the file.
 
-    Arrays of numbers are read-only NumPy arrays; arrays of strings are tuples.
+    Arrays of numbers are read-only NumPy arrays; arrays of strings are tuples. Both mappings note
+    what is read of them, for `unused`.
     """
 
     name: str
     version: int
     metadata: Mapping[str, Value]
     tensors: Mapping[str, StoredTensor] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("metadata", "tensors"):
+            object.__setattr__(self, name, Noted(getattr(self, name)))
 
     def number(self, key: str, default: int | float | None = None) -> int | float:
         """Return a number of the metadata; ModelError if it is missing or no number."""

@@ -44,6 +44,10 @@ def gpt2_graph(
                          f"epsilon {epsilon} do not fit {len(file.tensors)} tensors")  # fmt: skip
     if not 1 <= (context or most) <= most:
         raise ModelError(f"{file.name} is trained for {most} positions, not for {context}")
+    for key, plain in (("head_count_kv", heads), ("key_length", width // heads),
+                       ("value_length", width // heads)):  # fmt: skip
+        if (given := file.metadata.get(f"gpt2.attention.{key}", plain)) != plain:
+            raise ModelError(f"{file.name}: {key} is {given!r:.40}; GPT-2 has {plain}")
     made = GraphBuild(file, context or most, bounded)
     x = made.add("Add", made.embed("token_embd.weight", None, width, "tokens"),
                  made.embed("position_embd.weight", most, width, made.positions))  # fmt: skip

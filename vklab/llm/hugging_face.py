@@ -63,13 +63,17 @@ def convert(
     if quantize is None and blocks.FORMATS[block_type].elements > 1:
         raise ModelError(f"{block_type} needs a function that quantises")
     stored = _stored(source)
+    notes: list[str] = []
     metadata: dict[str, Value] = {
         **model.metadata(), "general.name": source.resolve().name,
         "general.file_type": FILE_TYPES[block_type], "general.quantization_version": 2,
-        **vocabulary_metadata(source, config),
+        **vocabulary_metadata(source, config, notes),
     }  # fmt: skip
-    notes: list[str] = []
     tensors = list(_tensors(model, stored, block_type, notes, quantize or _floats))
+    if not model.is_tied and "output.weight" not in [tensor.name for tensor in tensors]:
+        notes.append("there is no lm_head.weight, so the embedding makes the logits")
+    if left := model.left_out():
+        notes.append(f"config.json has {', '.join(left)}, which nothing uses")
     for number, tensor in enumerate(tensors):
         tensor.before = _step(progress, number, len(tensors), tensor.name)
     write_gguf(path, metadata, tensors)
@@ -108,7 +112,7 @@ class _Lazy:
 def _stored(folder: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a folder's SafeTensors files by name; their bytes stay in the files."""
     index = folder / "model.safetensors.index.json"
-    names = {"model.safetensors"}
+    names, parts = {"model.safetensors"}, {}
     if index.exists():
         parts = read_json(index).get("weight_map")
         if not isinstance(parts, dict) or not all(_is_plain(name) for name in parts.values()):
@@ -124,6 +128,9 @@ def _stored(folder: Path) -> dict[str, StoredTensor]:
             if key in found:
                 raise ModelError(f"{folder}: tensor {key!r} stands in two files")
             found[key] = tensor
+    if missing := sorted(parts.keys() - found.keys()):
+        raise ModelError(f"{index} names {len(missing)} tensors that its files lack, first "
+                         f"{missing[0]!r:.80}")  # fmt: skip
     return found
 
 

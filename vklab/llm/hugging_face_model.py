@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from vklab.errors import ModelError
 from vklab.llm.gguf import Value
+from vklab.llm.noted import Noted, require, short
 
 __all__ = ["ARCHITECTURES", "HubModel"]
 
@@ -40,12 +40,30 @@ _GPT2 = {
                             (r"attn\.c_proj", "attn_output"), ("ln_2", "ffn_norm"),
                             (r"mlp\.c_fc", "ffn_up"), (r"mlp\.c_proj", "ffn_down"))},
 }  # fmt: skip
+# Entries of config.json that change the numbers, and the values that can be converted.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "scale_attn_by_inverse_layer_idx": (False, None), "scale_attn_weights": (True, None),
+    "use_sliding_window": (False, None), "layer_types": ("full_attention", None),
+    "add_cross_attention": (False, None), "is_encoder_decoder": (False, None),
+    "is_causal": (True, None), "use_bidirectional_attention": (False, None),
+    "partial_rotary_factor": (1.0, None), "rope_interleaved": (False, None),
+    "quantization_config": (None,),
+}  # fmt: skip
+# Patterns of entries that change no number: of training and of generation, and what tensors tell.
+_KNOWN = re.compile(
+    r"_?name_or_path|_?attn_implementation|model_type|(torch_)?dtype|transformers[._]\w+|"
+    r"unsloth_\w+|is_llama_config|initializer_range|use_cache|\w*dropout|\w+_pdrop|summary_\w+|"
+    r"pretraining_tp|(attention|mlp)_bias|reorder_and_upcast_attn|n_ctx|vocab_size|sliding_window|"
+    r"max_window_layers|(bos|eos|pad|sep)_token_id|task_specific_params|id2label|label2id|"
+    r"problem_type|(max|min)_length|num_(beams|beam_groups|return_sequences)|temperature|"
+    r"top_[kp]|typical_p|(repetition|length|diversity)_penalty|chunk_size_feed_forward"
+)
 
 
 class HubModel:
     """Sizes of a model by config.json, which has other names in each family."""
 
-    def __init__(self, config: Mapping[str, Any], owner: str) -> None:
+    def __init__(self, config: Noted, owner: str) -> None:
         found = config.get("architectures")
         name = found[0] if isinstance(found, list) and found else None
         if name not in ARCHITECTURES:
@@ -60,18 +78,35 @@ class HubModel:
         self.layers = self.number("n_layer" if self.is_gpt2 else "num_hidden_layers")
         width = self.number("n_embd" if self.is_gpt2 else "hidden_size")
         self.width, self.head = width, int(config.get("head_dim") or width // self.heads)
-        self._require("activation_function" if self.is_gpt2 else "hidden_act",
-                      ("gelu_new", "gelu_pytorch_tanh") if self.is_gpt2 else ("silu",))
-        for key, wanted in (("scale_attn_by_inverse_layer_idx", False), ("use_sliding_window",
-                            False), ("partial_rotary_factor", 1.0), ("scale_attn_weights", True),
-                            ("add_cross_attention", False)):  # fmt: skip
-            self._require(key, (wanted, None))
-        self.scaling = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters")
-                                                                 or {})}  # fmt: skip
-        self.scaling_kind = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
+        act = {"activation_function": ("gelu_new", "gelu_pytorch_tanh")} if self.is_gpt2 else {
+            "hidden_act": ("silu", "swish")}  # fmt: skip
+        for key, plain in {**act, **_PLAIN}.items():
+            require(config, key, plain, f"{owner}: config.json", "can be converted")
+        self.scaling = self._scaling()
+        older = self.scaling.get("type")
+        self.scaling_kind = self.scaling.get("rope_type") or older or "default"
         if self.scaling_kind not in ("default", "linear", "llama3"):
             raise ModelError(f"{owner} scales rotary embeddings by {self.scaling_kind!r}; 'linear' "
                              "and 'llama3' are known")  # fmt: skip
+        where = f"{owner}: config.json, rotary embeddings"
+        require(self.scaling, "partial_rotary_factor", (1.0, None), where, "can be converted")
+        if self.scaling_kind == "default":
+            require(self.scaling, "factor", (1.0, None), f"{where} of no type",
+                    "changes nothing; add rope_type")  # fmt: skip
+
+    def _scaling(self) -> Noted:
+        """Return how rotary embeddings are scaled; ModelError if layers differ."""
+        found = Noted()
+        for name in ("rope_scaling", "rope_parameters"):
+            given = self._config.get(name) or {}
+            if not isinstance(given, dict):
+                raise ModelError(f"{self.owner}: config.json has {name}={given!r:.40}, no object")
+            found.update(given)
+        kinds = [key for key, value in found.items() if isinstance(value, dict)]
+        if kinds:
+            raise ModelError(f"{self.owner}: config.json has rotary embeddings for each of "
+                             f"{', '.join(kinds)}; one for all layers can be converted")
+        return found
 
     def number(self, key: str) -> int:
         """Return a size of config.json; ModelError if it is missing or none."""
@@ -86,11 +121,12 @@ class HubModel:
                              "above 0")  # fmt: skip
         return float(value)
 
-    def _require(self, key: str, known: tuple[Any, ...]) -> None:
-        value = self._config.get(key, known[0])
-        if value not in known:
-            raise ModelError(f"{self.owner}: config.json has {key}={value!r:.40}; only "
-                             f"{known[0]!r} can be converted")  # fmt: skip
+    def left_out(self) -> list[str]:
+        """Return the entries of config.json that nothing reads, and that may change the numbers."""
+        left = {**self._config.unread, **self.scaling.unread}
+        is_off = (None, False, "")
+        return [f"{key}={short(value)}" for key, value in left.items()
+                if value not in is_off and value not in ([], {}) and not _KNOWN.fullmatch(key)]
 
     def metadata(self) -> dict[str, Value]:
         """Return the sizes as llama.cpp names them."""
@@ -128,6 +164,9 @@ class HubModel:
         for pattern, ours in (_GPT2 if self.is_gpt2 else _LLAMA).items():
             match = re.fullmatch(pattern, stem)
             if match and ending in ("weight", "bias"):
+                if any(int(layer) >= self.layers for layer in match.groups()):
+                    raise ModelError(f"{self.owner} has a tensor {name!r}, but config.json has "
+                                     f"{self.layers} layers")  # fmt: skip
                 return f"{ours.format(*match.groups())}.{ending}"
         raise ModelError(f"{self.owner} has a tensor {name!r}, which {self.kind} models lack")
 

@@ -13,37 +13,31 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.llm import hugging_face_steps as steps
 from vklab.llm import sentencepiece
 from vklab.llm.gguf import Value
 from vklab.llm.json_files import read_json
+from vklab.llm.noted import require
 from vklab.llm.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
 
-__all__ = ["SPLITS", "vocabulary_metadata"]
+__all__ = ["vocabulary_metadata"]
 
 KEY = "tokenizer.ggml"
-_ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_MARKED = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"
-# The pattern that splits words before byte BPE, and the name that llama.cpp has for it.
-SPLITS = {
-    rf"{_ENDINGS}|{_LETTERS}|\p{{N}}{{1,3}}|{_REST}": "llama-bpe",
-    rf"{_ENDINGS}|{_LETTERS}|\p{{N}}|{_REST}": "qwen2",
-    rf"{_ENDINGS}|{_MARKED}|\p{{N}}|{_REST}".replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"):
-        "qwen35",
-}  # fmt: skip
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 # Added tokens that some folders forget to mark as special.
 _LOOKS_SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>")
 MOST_TOKENS = 1 << 21
 
 
-def vocabulary_metadata(folder: Path, config: Mapping[str, Any]) -> dict[str, Value]:
+def vocabulary_metadata(
+    folder: Path, config: Mapping[str, Any], notes: list[str]
+) -> dict[str, Value]:
     """Return the metadata of a folder's tokenizer: tokens, merges or scores, and special tokens.
 
     Args:
         folder: the folder; tokenizer_config.json and a template are read where they are there.
         config: the object of config.json.
+        notes: gets a line for what GGUF has no name for.
 
     Raises FileNotFoundError, and ModelError for a tokenizer of an unknown kind.
     """
@@ -52,15 +46,27 @@ def vocabulary_metadata(folder: Path, config: Mapping[str, Any]) -> dict[str, Va
     path = folder / "tokenizer.json"
     if not path.exists() and (folder / "tokenizer.model").exists():
         found, tokens = _of_pieces(folder, settings, config)
-        begins: bool | None = settings.get("add_bos_token", True) is not False
+        frame, begins = None, True
     else:
         given = read_json(path)
         found, tokens = _of_json(given, config, path)
-        begins = _begins(given)
-        begins = settings.get("add_bos_token") is True if begins is None else begins
+        notes += steps.stripped(given)
+        frame, begins = steps.frame(given, path), False
     found |= _special(settings, config, folder, tokens)
-    found[f"{KEY}.add_bos_token"] = bool(begins) and f"{KEY}.bos_token_id" in found
-    found[f"{KEY}.add_eos_token"] = False
+    if f"{KEY}.add_space_prefix" not in found:
+        require(settings, "add_prefix_space", (False, None), str(more), "can be converted")
+    elif isinstance(settings.get("add_prefix_space"), bool):
+        found[f"{KEY}.add_space_prefix"] = settings["add_prefix_space"]
+    for name, text, default in zip(("bos", "eos"), frame or ("", ""), (begins, False), strict=True):
+        wanted = settings.get(f"add_{name}_token", default)
+        adds = bool(text) if frame else wanted is True
+        if f"add_{name}_token" in settings and wanted is not None and wanted is not adds:
+            notes.append(f"{more.name} has add_{name}_token={wanted!r:.20}; {path.name} says "
+                         f"{adds}, and is converted")  # fmt: skip
+        number = found.get(f"{KEY}.{name}_token_id")
+        if text and (not isinstance(number, int) or tokens[number] != text):
+            raise ModelError(f"{path} adds {text!r:.40} to a text, which is not its {name}_token")
+        found[f"{KEY}.add_{name}_token"] = adds and number is not None
     template = _template(folder, settings)
     if template:
         found["tokenizer.chat_template"] = template
@@ -89,11 +95,13 @@ def _of_json(
     entries = [(text, number, NORMAL) for text, number in vocabulary.items()]
     tokens, types = _tokens([*entries, *_added(added, path)], config, path)
     found: dict[str, Value] = {f"{KEY}.model": "llama" if is_spm else "gpt2"}
+    family = ""
     if is_spm:
         found |= _sentencepiece(given, tokens, types, merges, path)
     else:
-        found[f"{KEY}.pre"] = _split_name(given, path)
+        found[f"{KEY}.pre"] = family = steps.split_name(given, path)
         found[f"{KEY}.merges"] = tuple(f"{left} {right}" for left, right in merges)
+    steps.require_plain(given, family, path)
     return found | _stored(tokens, types), tokens
 
 
@@ -217,53 +225,7 @@ def _sentencepiece(
         elif types[number] != NORMAL:
             scores[number] = 0
     return {f"{KEY}.pre": "default", f"{KEY}.scores": scores,
-            f"{KEY}.add_space_prefix": _adds_space(given, path)}  # fmt: skip
-
-
-def _steps(given: Mapping[str, Any], name: str, inner: str) -> list[dict[str, Any]]:
-    """Return the steps of a normalizer or pre-tokenizer: one, or those of a sequence."""
-    found = given.get(name)
-    if not isinstance(found, dict):
-        return []
-    steps = found.get(inner) if found.get("type") == "Sequence" else [found]
-    return [step for step in steps or () if isinstance(step, dict)]
-
-
-def _adds_space(given: Mapping[str, Any], path: Path) -> bool:
-    """Tell whether a text gets a space before its first word; ModelError for unknown steps."""
-    adds = False
-    for step in (*_steps(given, "normalizer", "normalizers"),
-                 *_steps(given, "pre_tokenizer", "pretokenizers")):  # fmt: skip
-        kind = step.get("type")
-        if kind == "Prepend":
-            adds = True
-        elif kind == "Metaspace":
-            adds |= step.get("prepend_scheme", "always") != "never"
-        elif kind != "Replace":
-            raise ModelError(f"{path} prepares text by {kind!r:.40}; Prepend, Replace and "
-                             "Metaspace can be converted")  # fmt: skip
-    return adds
-
-
-def _split_name(given: Mapping[str, Any], path: Path) -> str:
-    """Return the name of the way a tokenizer splits words; ModelError for an unknown one."""
-    for step in _steps(given, "normalizer", "normalizers"):
-        if step.get("type") != "NFC":  # llama.cpp leaves it out, too
-            raise ModelError(f"{path} normalises text by {step.get('type')!r:.40}; only NFC can be "
-                             "left out")  # fmt: skip
-    steps = _steps(given, "pre_tokenizer", "pretokenizers")
-    kinds = [step.get("type") for step in steps]
-    if kinds[-1:] == ["ByteLevel"] and not steps[-1].get("add_prefix_space"):
-        splits = steps[-1].get("use_regex", True)
-        if kinds == ["ByteLevel"] and splits:
-            return "gpt-2"
-        if kinds == ["Digits", "ByteLevel"] and splits and steps[0].get("individual_digits"):
-            return "smollm"
-        pattern = (steps[0].get("pattern") or {}).get("Regex") if len(steps) == 2 else None
-        if kinds[0] == "Split" and pattern in SPLITS and not splits:
-            return SPLITS[pattern]
-    raise ModelError(f"{path} splits words by {given.get('pre_tokenizer')!r:.200}; gpt-2, smollm, "
-                     f"{', '.join(SPLITS.values())} can be converted")  # fmt: skip
+            f"{KEY}.add_space_prefix": steps.adds_space(given, path)}  # fmt: skip
 
 
 def _special(
@@ -295,18 +257,6 @@ def _special(
             found |= {f"{KEY}.{end}_token_id": number
                       for end, number in zip(("eot", "eom"), good[1:], strict=False)}  # fmt: skip
     return found
-
-
-def _begins(given: Mapping[str, Any]) -> bool | None:
-    """Tell whether a text begins with a special token; None if tokenizer.json does not say."""
-    begins = None
-    for step in _steps(given, "post_processor", "processors"):
-        if step.get("type") == "TemplateProcessing":
-            first = (step.get("single") or [{}])[0]
-            return isinstance(first, dict) and "SpecialToken" in first
-        if step.get("type") == "ByteLevel":
-            begins = False
-    return begins
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from vklab.errors import ModelError
+from vklab.llm.noted import Noted
 
 __all__ = ["read_json"]
 
 MOST_BYTES = 200_000_000
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file.
+def read_json(path: Path) -> Noted:
+    """Return the object of a JSON file, which notes the entries that are read.
 
     Raises FileNotFoundError, and ModelError for a file that is too long or no JSON object.
     """
@@ -31,4 +31,4 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is no JSON: {error!s:.120}") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path} holds a {type(found).__name__}, not a JSON object")
-    return found
+    return Noted(found)

@@ -7,6 +7,7 @@ Visited by lab 19. Source: Touvron et al., "LLaMA", 2023; ggml's names of tensor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,7 @@ class LlamaSizes:
     epsilon: float
     base: float
     scale: float
+    magnitude: float
 
     @classmethod
     def of(cls, file: GgufFile) -> LlamaSizes:
@@ -55,15 +57,19 @@ class LlamaSizes:
 
         heads, width = size("attention.head_count"), size("embedding_length")
         head = size("attention.key_length", width // heads or 1)
-        kind = file.text(f"{name}.rope.scaling.type", "none")
+        rope = f"{name}.rope"  # llama.cpp's defaults: linear, and an older name of the factor
+        kind = file.text(f"{rope}.scaling.type", "linear")
         if kind not in ("none", "linear"):
             raise ModelError(f"{file.name} scales rotary embeddings by {kind!r}; 'linear' is known")
+        older = file.number(f"{rope}.scale_linear", 0.0)
+        scale = float(file.number(f"{rope}.scaling.factor", older)) or 1.0  # 0 is none, too
         found = cls(
             name, size("block_count"), width, heads, size("attention.head_count_kv", heads), head,
             size("rope.dimension_count", head), size("context_length"),
             float(file.number(f"{name}.attention.layer_norm_rms_epsilon")),
-            float(file.number(f"{name}.rope.freq_base", 10000.0)),
-            float(file.number(f"{name}.rope.scaling.factor", 1.0)) if kind == "linear" else 1.0,
+            float(file.number(f"{rope}.freq_base", 10000.0)),
+            scale if kind == "linear" else 1.0,
+            float(file.number(f"{rope}.scaling.attn_factor", 1.0)),
         )  # fmt: skip
         found.check(file)
         return found
@@ -79,9 +85,11 @@ class LlamaSizes:
         if self.layers > len(file.tensors):
             raise ModelError(f"{file.name}: metadata promises {self.layers} layers, the file has "
                              f"{len(file.tensors)} tensors")  # fmt: skip
-        if not 0 < self.epsilon < 1 or not self.base > 1 or not self.scale > 0:
-            raise ModelError(f"{file.name}: epsilon {self.epsilon}, frequency base {self.base} and "
-                             f"scaling factor {self.scale} are no sizes of a model")
+        numbers = (self.epsilon, self.base, self.scale, self.magnitude)
+        if not all(0 < number < math.inf for number in numbers) or not self.epsilon < 1 < self.base:
+            raise ModelError(f"{file.name}: epsilon {self.epsilon}, frequency base {self.base}, "
+                             f"scaling factor {self.scale} and factor of attention "
+                             f"{self.magnitude} are no sizes of a model")
 
 
 def llama_graph(
@@ -127,7 +135,8 @@ def _angles(
     if "rope_freqs.weight" in file.tensors:  # Llama 3.1: a divisor for each pair
         frequencies = frequencies / build.floats(file.tensor("rope_freqs.weight"), (pairs,))
     angles = np.arange(length)[:, None] * frequencies
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    cos, sin = (sizes.magnitude * turned(angles) for turned in (np.cos, np.sin))
+    return cos.astype(np.float32), sin.astype(np.float32)
 
 
 class _Layers:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.llm import gpt2, llama
+from vklab.llm import gpt2, llama, unused
 from vklab.llm.build import BoundedCache
 from vklab.llm.gguf import GgufFile
+from vklab.llm.vocabulary import KEY, Vocabulary
 
-__all__ = ["BUILDERS", "model_graph", "trained_context"]
+__all__ = ["BUILDERS", "model_graph", "trained_context", "unused_entries"]
 
 BUILDERS = {**dict.fromkeys(llama.ARCHITECTURES, llama.llama_graph), "gpt2": gpt2.gpt2_graph}
 
@@ -38,14 +39,26 @@ def model_graph(
         every_logit: return the logits after every token, not after the last only.
         bounded: the form of a cache of `context` positions; None for a cache that grows.
 
-    Raises ModelError for an unknown architecture, and for metadata or tensors that are missing or
-    do not fit.
+    Raises ModelError for an unknown architecture, for metadata or tensors that are missing or do
+    not fit, and for those that change the numbers and are not used. An UnusedWarning names others.
     """
-    return BUILDERS[_architecture(file)](file, context, every_logit, bounded)
+    graph = BUILDERS[_architecture(file)](file, context, every_logit, bounded)
+    unused.warn(file)
+    return graph
+
+
+def unused_entries(file: GgufFile) -> tuple[unused.Unused, ...]:
+    """Return what neither the graph nor the tokenizer reads of a file; the unknown comes first."""
+    BUILDERS[_architecture(file)](file, 1)
+    if f"{KEY}.model" in file.metadata:
+        Vocabulary.of(file)
+        file.metadata.get("tokenizer.chat_template")
+    return unused.entries(file)
 
 
 def _architecture(file: GgufFile) -> str:
-    """Return the architecture that a file names; ModelError for an unknown one."""
+    """Return the architecture that a file names; ModelError for an unknown one, or no model."""
+    unused.require_model(file)
     name = file.text("general.architecture")
     if name not in BUILDERS:
         raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "

@@ -83,7 +83,7 @@ class Vocabulary:
             {merge: rank for rank, merge in reversed(list(enumerate(merges)))}, numbers,
             bos, eos, unknown, frozenset(number for number in ends if number is not None),
             _flag(file, "add_bos_token", is_spm or family in pretokenize.WHOLE_WORDS),
-            _flag(file, "add_eos_token", False), _flag(file, "add_space_prefix", is_spm),
+            _flag(file, "add_eos_token", False), is_spm and _flag(file, "add_space_prefix", True),
         )  # fmt: skip
 
 

@@ -247,7 +247,6 @@ def attention(
     right_window_size: int = -1,
 ) -> Result:
     """Compute softmax(scale * Q K' + mask) V of every head. Source: ONNX Attention-25."""
-    del softmax_precision  # sums are always float32
     require(FLOATS, Q, K, V)
     if (past_key is None) != (past_value is None) or (past_key and nonpad_kv_seqlen):
         raise ModelError("give past_key and past_value together, without nonpad_kv_seqlen")
@@ -291,7 +290,6 @@ def flex_attention(
     softmax_precision: int = 0,
 ) -> Result:
     """Compute softmax(scale * Q K') V of every head. Source: ONNX FlexAttention-1."""
-    del softmax_precision
     require(FLOATS, Q, K, V)
     if Q.rank != 4:
         raise UnsupportedOperatorError(f"{Q} has rank {Q.rank}; it must be 4")

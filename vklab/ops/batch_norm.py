@@ -139,7 +139,6 @@ def simplified_layer_normalization(
     stash_type: int = 1,
 ) -> Answer:
     """Divide by the root of the mean square, then scale. Source: ONNX RMSNormalization-23."""
-    del stash_type
     axis = normal_axis(axis, X.rank)
     return normalize(X, scale, None, axis, epsilon, scale.dtype, center=False)
 

@@ -272,7 +272,6 @@ def embed_layer_normalization(
 
     Source: ONNX Runtime's EmbedLayerNormalization-1.
     """
-    del mask_index_type  # selects the outputs that the node declares
     batch, steps = input_ids.dims
     b = Body()
     if position_ids is None:

@@ -42,7 +42,6 @@ def label_encoder(
     values_tensor: ndarray | None = None,
 ) -> Result:
     """Replace each number by the value of the first equal key. Source: ONNX LabelEncoder-4."""
-    del default_string
     keys = _one("keys", (keys_int64s, keys_floats, keys_strings, keys_tensor))
     values = _one("values", (values_int64s, values_floats, values_strings, values_tensor))
     default = np.asarray([default_float if values.dtype.kind == "f" else default_int64])
@@ -69,7 +68,6 @@ def label_encoder_of_lists(
     values_strings: Sequence[str] = (),
 ) -> Result:
     """Replace each number by the value of the first equal key. Source: ONNX LabelEncoder-2."""
-    del default_string
     keys = _one("keys", (keys_int64s, keys_floats, keys_strings, None))
     values = _one("values", (values_int64s, values_floats, values_strings, None))
     default = np.asarray([default_float if values.dtype.kind == "f" else default_int64])

@@ -35,7 +35,6 @@ def linear_attention(
     update_rule: str = "gated_delta",
 ) -> Result:
     """Query a state that keys and values update step by step. Source: ONNX LinearAttention-27."""
-    del chunk_size
     require(FLOATS, query, key, value, past_state, decay, beta)
     dtype = same(query, key, value, decay, beta)
     if update_rule not in RULES or (int(decay is not None), int(beta is not None)) != RULES[

@@ -48,6 +48,7 @@ class _Cell:
     layout: int
     direction: str
     clip: float
+    hidden_size: int
     initial_c: TensorInfo | None = None
     P: TensorInfo | None = None
     defines: tuple[tuple[str, str], ...] = ()
@@ -64,7 +65,7 @@ class _Cell:
         self.directions, self.backward = DIRECTIONS[self.direction]
         first, second, self.size = self.X.dims
         self.steps, self.batch = (second, first) if self.layout else (first, second)
-        self.units = self.R.dims[-1]
+        self.units = self.hidden_size or self.R.dims[-1]
         d, h, rows = self.directions, self.units, self.gates * self.units
         state = (self.batch, d, h) if self.layout else (d, self.batch, h)
         wanted = ((self.W, (d, rows, self.size)), (self.R, (d, rows, h)), (self.B, (d, 2 * rows)),
@@ -225,8 +226,7 @@ def rnn(
     layout: int = 0,
 ) -> Result:
     """Compute the recurrence H = f(X W' + H R' + b). Source: ONNX RNN-22."""
-    del hidden_size
-    cell = _Cell("RNN", X, W, R, B, sequence_lens, initial_h, layout, direction, clip)
+    cell = _Cell("RNN", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, hidden_size)
     return cell.run(_activations(cell, activations, activation_alpha, activation_beta))
 
 
@@ -249,8 +249,7 @@ def gru(
     linear_before_reset: int = 0,
 ) -> Result:
     """Compute gated recurrent units. Source: ONNX GRU-22."""
-    del hidden_size
-    cell = _Cell("GRU", X, W, R, B, sequence_lens, initial_h, layout, direction, clip,
+    cell = _Cell("GRU", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, hidden_size,
                  defines=(("AFTER", str(int(bool(linear_before_reset)))),))  # fmt: skip
     return cell.run(
         _activations(cell, activations, activation_alpha, activation_beta), not linear_before_reset
@@ -278,7 +277,6 @@ def lstm(
     layout: int = 0,
 ) -> Result:
     """Compute long short-term memory. Source: ONNX LSTM-22."""
-    del hidden_size
-    cell = _Cell("LSTM", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, initial_c,
-                 P, (("COUPLED", str(int(bool(input_forget)))),))  # fmt: skip
+    cell = _Cell("LSTM", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, hidden_size,
+                 initial_c, P, (("COUPLED", str(int(bool(input_forget)))),))  # fmt: skip
     return cell.run(_activations(cell, activations, activation_alpha, activation_beta))

@@ -1,6 +1,8 @@
 """Dispatch Resize and Upsample from tables of the indices and weights of each output coordinate.
 
 Interpolation is separable: each axis has one small table, and the kernel adds weighted elements.
+ONNX leaves the precision of sizes and coordinates open. What rounding can change, the new size by
+scales, the nearest element and the edge of a crop, is computed in float32, as ONNX Runtime does.
 Visited by lab 09. Source: ONNX Resize-19; Keys, "Cubic Convolution Interpolation", 1981.
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,9 +26,11 @@ __all__ = ["Sampling", "resize", "taps"]
 
 COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",
                "pytorch_half_pixel", "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip
+# A coordinate this near to a half counts as one, as in ONNX Runtime: float32 rounds it.
+TIE = 1e-6
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5 - TIE),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5 + TIE),
     "floor": np.floor,
     "ceil": np.ceil,
     "simple": np.floor,
@@ -63,6 +67,7 @@ class _Axis:
     size: int
     new_size: int
     scale: float
+    length: float  # the new size before it is rounded down
     start: float = 0.0
     end: float = 1.0
 
@@ -71,24 +76,31 @@ class _Axis:
         return self.size == self.new_size and math.isclose(self.scale, 1.0) and not cropped
 
 
-def _coordinates(axis: _Axis, how: str) -> np.ndarray:
-    """Return the input coordinate of each output coordinate."""
+def _coordinates(axis: _Axis, how: str, real: type[np.floating]) -> np.ndarray:
+    """Return the input coordinate of each output coordinate, computed in the dtype `real`.
+
+    Only align_corners by scales counts a length that is not whole, as ONNX's own cases do.
+    """
     affordable(axis.new_size)
-    at, length = np.arange(axis.new_size, dtype=np.float64), axis.scale * axis.size
+    at = np.arange(axis.new_size).astype(real)
+    scale, last = real(axis.scale), axis.size - 1
     if how == "align_corners":
-        return at * (0 if length == 1 else (axis.size - 1) / (length - 1))
+        return at * (0 if axis.length == 1 else last) / real(max(axis.length - 1, 1e-9))
     if how == "asymmetric":
-        return at / axis.scale
+        return at / scale
     if how == "tf_half_pixel_for_nn":
-        return (at + 0.5) / axis.scale
+        return (at + 0.5) / scale
     if how == "tf_crop_and_resize":
-        reach = (axis.end - axis.start) * (axis.size - 1)
-        moved = reach / 2 if length == 1 else at * reach / (length - 1)
-        return moved + axis.start * (axis.size - 1) + 0 * at
-    if how == "pytorch_half_pixel" and length == 1:
-        return at * 0 - 0.5
-    shift = axis.size / 2 * (1 - axis.new_size / length) if how == "half_pixel_symmetric" else 0.0
-    return shift + (at + 0.5) / axis.scale - 0.5
+        start, end = real(axis.start), real(axis.end)
+        if axis.new_size == 1:
+            return at + (start + end) / 2 * last
+        return start * last + at * (end - start) * last / (axis.new_size - 1)
+    if how == "pytorch_half_pixel" and axis.new_size == 1:
+        return at
+    if how == "half_pixel_symmetric":
+        middle = real(axis.size / 2) * (1 - axis.new_size / (scale * real(axis.size)))
+        return (middle + (np.float64(at) + 0.5) / np.float64(scale) - 0.5).astype(real)
+    return (at + 0.5) / scale - 0.5
 
 
 def _kernel(distance: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -106,7 +118,9 @@ def taps(axis: _Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
 
     An index of -1 marks a coordinate outside the part that is read.
     """
-    x = _coordinates(axis, sampling.coordinates)
+    cropped = sampling.coordinates == "tf_crop_and_resize"
+    real = np.float32 if cropped or sampling.mode == "nearest" else np.float64
+    x = _coordinates(axis, sampling.coordinates, real).astype(np.float64)
     if sampling.mode == "nearest":
         rounding = ROUNDINGS[sampling.rounding]
         if sampling.rounding == "simple" and axis.scale < 1:
@@ -124,7 +138,7 @@ def taps(axis: _Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
         total = weights.sum(1, keepdims=True)
         weights = weights / np.where(total == 0, 1.0, total)
     index = np.clip(index, 0, axis.size - 1).astype(np.int32)
-    if sampling.coordinates == "tf_crop_and_resize":
+    if cropped:
         index[(x < 0) | (x > axis.size - 1)] = -1
     return index, weights
 
@@ -222,53 +236,60 @@ def resize(
     if len(given) != 1 or given[0].count != len(chosen):
         raise ModelError(f"{len(given)} of scales and sizes are given for {len(chosen)} axes; give "
                          "one of them, with a number for each axis")  # fmt: skip
+    dims = [X.dims[axis] for axis in chosen]
     if given[0] is sizes:
-        wanted = known_integers(sizes, "sizes")
-        new_sizes, factors = _to_sizes(X, chosen, wanted, keep_aspect_ratio_policy)
+        changed = _to_sizes(dims, known_integers(sizes, "sizes"), keep_aspect_ratio_policy)
     else:
-        factors = _factors(given[0], "scales")
-        new_sizes = [int(s * X.dims[axis]) for axis, s in zip(chosen, factors, strict=True)]
+        changed = _by_scales(dims, known_array(given[0], "scales"))
     parts = [0.0] * len(chosen) + [1.0] * len(chosen)
     if sampling.coordinates == "tf_crop_and_resize":
         if roi is None or roi.count != len(parts):
             raise ModelError(f"tf_crop_and_resize needs a roi of {len(parts)} numbers")
         parts = [float(value) for value in np.ravel(known_array(roi, "the roi"))]
-    whole = [_Axis(dim, dim, 1.0) for dim in X.dims]
+    whole = [_Axis(dim, dim, 1.0, dim) for dim in X.dims]
     for i, axis in enumerate(chosen):
-        ends = parts[i], parts[i + len(chosen)]
-        whole[axis] = _Axis(X.dims[axis], new_sizes[i], factors[i], *ends)
+        whole[axis] = replace(changed[i], start=parts[i], end=parts[i + len(chosen)])
     return _resized(X, whole, sampling, extrapolation_value)
 
 
-def _factors(scales: TensorInfo, role: str) -> list[float]:
-    factors = [float(value) for value in np.ravel(known_array(scales, role))]
+def _by_scales(dims: Sequence[int], scales: np.ndarray | Sequence[float]) -> list[_Axis]:
+    """Return the axes of a tensor that change by scales; their new sizes are counted in float32."""
+    factors = [float(value) for value in np.ravel(scales)]
+    if len(factors) != len(dims):
+        raise ModelError(f"{len(factors)} scales for X of rank {len(dims)}")
     if not all(0 < factor < math.inf for factor in factors):
-        raise ModelError(f"{role} {factors} must all be finite and above zero")
-    return factors
+        raise ModelError(f"scales {factors} must all be finite and above zero")
+    axes = []
+    for dim, factor in zip(dims, factors, strict=True):
+        affordable(int(dim * factor))
+        # A scale of 1 keeps a size that is no float32.
+        new_size = dim if factor == 1 else int(np.float32(dim) * np.float32(factor))
+        axes.append(_Axis(dim, new_size, factor, dim * factor))
+    return axes
 
 
-def _to_sizes(
-    X: TensorInfo, axes: Sequence[int], sizes: Sequence[int], policy: str
-) -> tuple[list[int], list[float]]:
-    """Return the new sizes of the axes, and their scales."""
+def _to_sizes(dims: Sequence[int], sizes: Sequence[int], policy: str) -> list[_Axis]:
+    """Return the axes of a tensor that change to sizes, or near to them to keep their ratio."""
     if any(size < 0 for size in sizes):
         raise ModelError(f"sizes {tuple(sizes)} must all be zero or more")
-    pairs = list(zip(sizes, (X.dims[axis] for axis in axes), strict=True))
-    factors = [size / dim if dim else 1.0 for size, dim in pairs]
+    pairs = list(zip(dims, sizes, strict=True))
+    factors = [size / dim if dim else 1.0 for dim, size in pairs]
     if policy == "stretch":
-        return list(sizes), factors
+        return [_Axis(*pair, factor, pair[1]) for pair, factor in zip(pairs, factors, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise ModelError(f"unknown keep_aspect_ratio_policy={policy!r}; choose one of stretch, "
                          "not_larger, not_smaller")  # fmt: skip
     factor = min(factors) if policy == "not_larger" else max(factors)
-    return [int(factor * dim + 0.5) for _, dim in pairs], [factor] * len(pairs)
+    lengths = [np.float32(factor) * np.float32(dim) for dim in dims]
+    return [_Axis(dim, math.floor(float(length) + 0.5), factor, dim * factor)
+            for dim, length in zip(dims, lengths, strict=True)]  # fmt: skip
 
 
 @operator("Resize", since=10)
 @operator("Upsample", since=9)
 def resize_by_scales(X: TensorInfo, scales: TensorInfo, *, mode: str = "nearest") -> Result:
     """Resize X by scales, aligned at its first element. Source: ONNX Resize-10, Upsample-9."""
-    return _scaled(X, _factors(scales, "scales"), mode)
+    return _resized(X, _by_scales(X.dims, known_array(scales, "scales")), Sampling(mode))
 
 
 @operator("Upsample", since=7)
@@ -276,11 +297,4 @@ def upsample_by_attribute(
     X: TensorInfo, *, mode: str = "nearest", scales: Sequence[float]
 ) -> Result:
     """Resize X by scales, aligned at its first element. Source: ONNX Upsample-7."""
-    return _scaled(X, scales, mode)
-
-
-def _scaled(X: TensorInfo, scales: Sequence[float], mode: str) -> Result:
-    if len(scales) != X.rank:
-        raise ModelError(f"{len(scales)} scales for X of rank {X.rank}")
-    axes = [_Axis(dim, int(dim * scale), scale) for dim, scale in zip(X.dims, scales, strict=True)]
-    return _resized(X, axes, Sampling(mode))
+    return _resized(X, _by_scales(X.dims, scales), Sampling(mode))

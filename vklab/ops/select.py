@@ -33,7 +33,6 @@ def top_k(
     X: TensorInfo, K: TensorInfo, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Result:
     """Find the k largest or smallest along an axis, with indices. Source: ONNX TopK-24."""
-    del sorted  # results are always sorted
     return _top_k(X, known_integers(K, "K"), axis, bool(largest))
 
 

@@ -41,7 +41,6 @@ def dropout(
     seed: int = 0,
 ) -> Result:
     """Return the data itself: inference drops no elements. Source: ONNX Dropout-13."""
-    del seed
     training = training_mode is not None and known_array(training_mode, "training_mode").any()
     if training and (ratio is None or known_array(ratio, "ratio").any()):
         raise UnsupportedOperatorError("training_mode is true; kernels compute inference only")
@@ -51,7 +50,6 @@ def dropout(
 @operator("Dropout", since=7)
 def dropout_by_attribute(data: TensorInfo, *, ratio: float = 0.5) -> Result:
     """Return the data itself: inference drops no elements. Source: ONNX Dropout-10."""
-    del ratio
     return _kept(data)
 
 

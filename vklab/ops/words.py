@@ -124,7 +124,6 @@ def max_pool_words(
 ) -> Result:  # fmt: skip
     """Compute the maximum of each window, byte by byte. Source: own; ONNX MaxPool-22."""
     require(WORD, X)
-    del storage_order  # of indices, which words do not have
     view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
                           ceil_mode)  # fmt: skip
     flat = view.lifted(2)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vklab import settings
-from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
+from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, ValueNeededError
 from vklab.graph import functions, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
-from vklab.ops.dtypes import MOVABLE
+from vklab.ops.dtypes import MOVABLE, OTHER_TYPES
 from vklab.plan.chunk import CONTROL, HOST, Chunk, Place
 from vklab.plan.constant_folding import ConstantFolder, Evaluate
 from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
@@ -183,6 +183,10 @@ class _Traversal:
             nodes, constants = shapes.expand(node, result)
             folder.add(constants)
             return nodes
+        for value in outputs:
+            told = self.graph.infos.get(value.name, value).dtype
+            if told not in (*OTHER_TYPES, value.dtype):
+                raise ModelError(f"node {node} makes {value}; the model declares {told}")
         self.infos.update({value.name: value for value in outputs if value.name})
         if outputs and all(value.constant is not None for value in outputs):
             folder.add({value.name: value for value in outputs if value.name})
@@ -290,7 +294,7 @@ class _Traversal:
                 outputs=tuple(name for name in made if name in wanted),
                 initializers=constants,
                 captures=(),
-                infos=self.infos,
+                infos=self.infos if place == 0 else {**self.graph.infos, **self.infos},
             ),
             # Reasons of this chunk's host nodes, and of folded nodes, in no chunk. Without FALLBACK
             # those of later host nodes too: the first chunk refuses the model.
@@ -318,7 +322,7 @@ class _Traversal:
         )  # fmt: skip
         return replace(
             self.graph, nodes=tuple(left), inputs=inputs, initializers=constants, captures=(),
-            infos={},
+            infos=self.graph.infos,
         )
 
 

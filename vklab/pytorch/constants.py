@@ -16,16 +16,19 @@ from onnxscript import opset23 as op
 
 from vklab.errors import ModelError
 
-__all__ = ["EXACT", "require_exact"]
+__all__ = ["EXACT", "constant", "float64", "require_exact", "symbolic"]
 
 
 UNKNOWN = -1
+_FLOAT64 = "float64"  # key of a value's meta: the value that it was rounded from
 _KINDS = {bool: ir.DataType.BOOL, int: ir.DataType.INT64, float: ir.DataType.FLOAT}
 
 
-def _constant(number: Any, dtype: int) -> Any:
+def constant(number: Any, dtype: int) -> Any:
     """Return a number as a scalar constant; cast one that is a value of the graph."""
     if not isinstance(number, (bool, int, float)):
+        if dtype == ir.DataType.DOUBLE:
+            return float64(number)
         return number if dtype == UNKNOWN else op.Cast(number, to=dtype)
     if dtype == UNKNOWN:
         dtype = _KINDS[type(number)]
@@ -33,11 +36,26 @@ def _constant(number: Any, dtype: int) -> Any:
     return op.Constant(value=tensor)
 
 
+def float64(number: Any) -> Any:
+    """Return a number, or a value of the graph, as a float64 value of the graph."""
+    if isinstance(number, (bool, int, float)):
+        return constant(float(number), ir.DataType.DOUBLE)
+    exact = number.meta.get(_FLOAT64)
+    return op.Cast(number, to=ir.DataType.DOUBLE) if exact is None else exact
+
+
+def symbolic(exact: Any) -> Any:
+    """Return a float64 value as a symbolic float: tensors read it in float32, `float64` whole."""
+    rounded: Any = op.Cast(exact, to=ir.DataType.FLOAT)
+    rounded.meta[_FLOAT64] = exact
+    return rounded
+
+
 def _scalar_tensor(
     s: float, dtype: int = 1, layout: str = "", device: str = "", pin_memory: bool = False
 ) -> Any:
     del layout, device, pin_memory
-    return _constant(s, dtype)
+    return constant(s, dtype)
 
 
 def _full_like(
@@ -46,7 +64,7 @@ def _full_like(
 ) -> Any:  # fmt: skip
     del layout, device, pin_memory, memory_format
     kind = self.dtype if dtype == UNKNOWN else dtype
-    return op.Expand(_constant(fill_value, kind), op.Shape(self))
+    return op.Expand(constant(fill_value, kind), op.Shape(self))
 
 
 def _full(
@@ -54,30 +72,30 @@ def _full(
     pin_memory: bool = False,
 ) -> Any:  # fmt: skip
     del layout, device, pin_memory
-    return op.Expand(_constant(fill_value, dtype), size)
+    return op.Expand(constant(fill_value, dtype), size)
 
 
 def _masked_fill(self: Any, mask: Any, value: float) -> Any:
-    return op.Where(mask, _constant(value, self.dtype), self)
+    return op.Where(mask, constant(value, self.dtype), self)
 
 
 def _below_zero(x: Any, below: Any) -> Any:
-    return op.Where(op.Less(x, _constant(0.0, x.dtype)), below, x)
+    return op.Where(op.Less(x, constant(0.0, x.dtype)), below, x)
 
 
 def _leaky_relu(self: Any, negative_slope: float = 0.01) -> Any:
     if self.dtype != ir.DataType.DOUBLE:  # an attribute of ONNX is a float32
         return op.LeakyRelu(self, alpha=negative_slope)
-    return _below_zero(self, op.Mul(self, _constant(negative_slope, self.dtype)))
+    return _below_zero(self, op.Mul(self, constant(negative_slope, self.dtype)))
 
 
 def _elu(self: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     if self.dtype != ir.DataType.DOUBLE and scale == input_scale == 1:
         return op.Elu(self, alpha=alpha)
-    negative = op.Mul(op.Elu(op.Mul(self, _constant(input_scale, self.dtype))),
-                      _constant(alpha * scale, self.dtype))  # fmt: skip
-    positive = self if scale == 1 else op.Mul(self, _constant(scale, self.dtype))
-    return op.Where(op.Less(self, _constant(0.0, self.dtype)), negative, positive)
+    negative = op.Mul(op.Elu(op.Mul(self, constant(input_scale, self.dtype))),
+                      constant(alpha * scale, self.dtype))  # fmt: skip
+    positive = self if scale == 1 else op.Mul(self, constant(scale, self.dtype))
+    return op.Where(op.Less(self, constant(0.0, self.dtype)), negative, positive)
 
 
 def _selu(self: Any) -> Any:
@@ -89,7 +107,7 @@ def _selu(self: Any) -> Any:
 def _celu(self: Any, alpha: float = 1.0) -> Any:
     if self.dtype != ir.DataType.DOUBLE:
         return op.Celu(self, alpha=alpha)
-    factor = _constant(alpha, self.dtype)
+    factor = constant(alpha, self.dtype)
     return _below_zero(self, op.Mul(op.Elu(op.Div(self, factor)), factor))
 
 

@@ -26,7 +26,7 @@ from torch.utils import _pytree
 
 from vklab import forking
 from vklab.errors import ModelError
-from vklab.pytorch import constants, tensors
+from vklab.pytorch import constants, resizing, sizes, tensors
 
 __all__ = ["argument", "export", "export_module", "renamed", "save"]
 
@@ -100,10 +100,11 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
             captured = torch.export.export(
                 module, args, kwargs, dynamic_shapes=opened, strict=False
             )
+            sizes.require_open(captured)
             constants.require_exact(captured.graph.nodes)
             program = torch.onnx.export(
                 captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False,
-                custom_translation_table=constants.EXACT,
+                custom_translation_table={**constants.EXACT, **resizing.TABLE, **sizes.TABLE},
             )  # fmt: skip
         except ModelError:
             raise

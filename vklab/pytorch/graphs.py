@@ -17,12 +17,11 @@ import torch
 from torch._guards import tracing
 from torch.utils._python_dispatch import _disable_current_modes
 
-from vklab.errors import ModelError, VklabError
+from vklab.errors import HostWarning, ModelError, VklabError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 from vklab.pytorch import capture, exporter, tensors
 from vklab.runtime import open_devices, session
-from vklab.runtime.observe import host_nodes
 from vklab.types import TensorInfo
 
 __all__ = ["CompiledGraph", "Options", "SideEffects", "stay_in_torch"]
@@ -69,7 +68,7 @@ def stay_in_torch(
     """
     if not options.fallback:
         raise error
-    host_nodes.announce(f"a graph of {len(graph.graph.nodes)} nodes stays in PyTorch: {error}")
+    HostWarning.issue(f"a graph of {len(graph.graph.nodes)} nodes stays in PyTorch: {error}")
     return graph.forward
 
 

@@ -15,6 +15,7 @@ from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
+from vklab.runtime import declared
 from vklab.runtime.plan_cache import PlanCache
 from vklab.types import TensorInfo
 
@@ -35,6 +36,7 @@ class Control:
     """
 
     def __init__(self, graph: Graph, bodies: Mapping[str, PlanCache], run_body: RunBody) -> None:
+        self.graph = graph
         self.node: Node = graph.nodes[0]
         self.opset = graph.opset_of(self.node)
         self.bodies = bodies
@@ -58,7 +60,7 @@ class Control:
             raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) cannot run with "
                              f"{given}: {error}") from error  # fmt: skip
         named = zip(self.node.outputs, outputs, strict=False)
-        return {name: value for name, value in named if name}
+        return declared.require(self.graph, {name: value for name, value in named if name})
 
     def close(self) -> None:
         """Free the programs of the bodies."""

@@ -175,7 +175,7 @@ class Executor:
         return program
 
     def _control(self, plan: Plan, chunk: Chunk, like: Entry | None) -> Runner:
-        known = like.runner.bodies if like else {}
+        known = like.runner.bodies if like and like.runner else {}
         bodies = {
             name: known[name].clone(self) if name in known else PlanCache(
                 Plan(body, plan.devices, plan.options, rest=body), self)

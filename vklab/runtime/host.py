@@ -1,90 +1,44 @@
-"""ONNX Runtime on the CPU: the reference for comparisons, and the runtime of host chunks.
+"""Host chunks and folded nodes: run in ONNX Runtime on the CPU, or in `onnx.reference`.
 
-A node that ONNX Runtime does not support runs in `onnx.reference`. The only module that imports
-onnxruntime. Visited by lab 17.
+Both may crash, hang or take all memory of this process, so `host_rules` refuses before what is
+known to do so. Visited by lab 17.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from vklab import forking, settings
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions, operator_cache
 from vklab.graph.graph import Graph, Node
-from vklab.ops.dtypes import ELEMENT_TYPES, INTEGERS
+from vklab.ops.dtypes import ELEMENT_TYPES
+from vklab.runtime import cpu_session, declared, host_rules, host_values, onnx_evaluator
+from vklab.runtime.cpu_session import load_onnxruntime
+from vklab.runtime.reference_process import ProcessModel
+from vklab.runtime.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
+from vklab.worker import Failure
 
-__all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "to_proto"]
+__all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "serialized", "to_proto"]
 
-_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
-
-
-def load_onnxruntime() -> ModuleType:
-    """Import onnxruntime, or raise SetupError with the command that installs it."""
-    # Its telemetry sends usage data, and its thread blocks the end of a forked child.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise SetupError(f"onnxruntime cannot be imported ({error})",
-                         "pip install onnxruntime") from error  # fmt: skip
-    return onnxruntime
-
-
-_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _open_session(proto: onnx.ModelProto, options: Any) -> Any:
-    """Return an InferenceSession on the CPU."""
-    session = load_onnxruntime().InferenceSession(
-        _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    _sessions.add(session)
-    return session
-
-
-def _keep_inherited() -> None:
-    """Keep a child from ending inherited sessions: that waits for threads of the parent."""
-    for session in list(_sessions):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
-
-
-forking.in_child(_keep_inherited)
-
-
-class Reference:
-    """A model in ONNX Runtime on the CPU, without optimisations that change results."""
+class Reference(cpu_session.CpuReference):
+    """A model in ONNX Runtime on the CPU, in this process: for models that are trusted."""
 
     def __init__(self, proto: onnx.ModelProto, folder: Path | None = None) -> None:
-        runtime = load_onnxruntime()
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4
-        # Extended fusions change rounding; in quantized models by a whole quantization step.
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        if folder is not None:
-            options.add_session_config_entry(_EXTERNAL_FOLDER, str(folder))
-        try:
-            self._session = _open_session(proto, options)
-        except Exception as error:  # ONNX Runtime's exceptions share no other base class
-            raise ModelError(f"ONNX Runtime cannot load the model: {error}") from error
+        super().__init__(serialized(proto), folder)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the outputs by name."""
-        names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+
+def serialized(proto: onnx.ModelProto) -> bytes:
+    """Return a model for ONNX Runtime, of an IR version that it reads."""
+    return host_values.expanded(_readable(proto)).SerializeToString()
 
 
 def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -99,77 +53,129 @@ def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
     return readable
 
 
-# Largest values of attributes that ONNX Runtime turns into time or memory without asking.
-_MOST = {("TfIdfVectorizer", "max_skip_count"): 1 << 16,
-         ("TfIdfVectorizer", "ngram_indexes"): 1 << 28}  # fmt: skip
-
-
-def _require_bounded(graph: Graph) -> None:
-    """Raise ModelError for a node that would take hours or all memory, and could not be stopped."""
-    for node in graph.nodes:
-        for (op_type, name), most in _MOST.items():
-            given = node.attributes.get(name, 0) if node.op_type == op_type else 0
-            if np.max(given, initial=0) > most:
-                raise ModelError(f"node {node.name!r} ({op_type}): {name} reaches "
-                                 f"{np.max(given)}; the host runs it up to {most}")  # fmt: skip
-
-
 class HostChunk:
-    """A chunk of host nodes: run in ONNX Runtime, or in onnx.reference if that fails.
-
-    Raises ModelError for a node whose attributes ask for hours or for all memory.
-    """
+    """A chunk of host nodes, in the parts that `host_rules` asks for."""
 
     def __init__(self, graph: Graph, is_short: bool = False) -> None:
-        _require_bounded(graph)
+        self.graph = graph
+        self._parts = [_Part(part, is_short) for part in host_rules.parts(graph)]
+
+    @property
+    def runner(self) -> str:
+        """Return what runs the last part: "onnxruntime", "onnx.reference", or "" before a run."""
+        return self._parts[-1].runner
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of the chunk by name.
+
+        Raises ModelError naming nodes that fail, SetupError if one needs a package that is missing.
+        """
+        if len(self._parts) == 1:
+            return declared.require(self.graph, self._parts[0].run(values))
+        known = dict(values)
+        for part in self._parts:
+            known.update(part.run(known))
+        return declared.require(self.graph, {name: known[name] for name in self.graph.outputs})
+
+    def close(self) -> None:
+        """Free the ONNX Runtime sessions."""
+        for part in self._parts:
+            part.close()
+
+
+class _Part:
+    """Host nodes that run in ONNX Runtime, or in onnx.reference where that does not.
+
+    The latter works in the process of references, as its loops in Python may take hours.
+    """
+
+    def __init__(self, graph: Graph, is_short: bool) -> None:
         self.graph = graph
         self.runner = ""
         self._is_short = is_short  # for a single run: no threads and no arena, they cost the most
-        self._fast: Any = None
-        self._slow: ReferenceEvaluator | None = None
+        self._fast: TypedSession | None = None
+        self._refusal: Exception | None = None  # of ONNX Runtime to load the nodes
+        self._slow: ProcessModel | None = None
+        self._types: tuple[Any, Mapping[str, onnx.TypeProto]] | None = None
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs of the chunk by name; raise ModelError naming nodes that fail."""
+        """Return the outputs by name; raise ModelError naming nodes that fail."""
         fed = {info.name: values[info.name] for info in self.graph.inputs}
+        host_rules.require(self.graph, fed)
+        if host_rules.traps(self.graph, fed):
+            return self._run_slow(fed, "would end this process")
+        if host_values.differs(self.graph.nodes):
+            return self._run_slow(fed, "computes them in another way than ONNX")
+        if self._refusal:
+            return self._run_slow(fed, self._refusal)
         names = list(self.graph.outputs)
-        reason: Exception | str = "it was not tried"
         try:
-            if self._slow is None and not _may_trap(self.graph):
-                return dict(zip(names, self._run_fast(names, fed), strict=True))
-        except Exception as error:  # ONNX Runtime's exceptions share no base: try onnx.reference
-            self._fast, reason = None, error
+            session = self._fast or self._open(fed)
+        except Exception as error:  # ONNX Runtime's exceptions share no base
+            self._refusal = error
+            return self._run_slow(fed, error)
         try:
-            if self._slow is None:
-                self._slow = ReferenceEvaluator(self._model(fed, typed=False))
-                self.runner = "onnx.reference"
-            with np.errstate(all="ignore"):
-                outputs = self._slow.run(names, fed)
+            return dict(zip(names, session.run(names, fed), strict=True))
         except Exception as error:
-            nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
-            raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
-                             f"onnx.reference: {error}") from error  # fmt: skip
-        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
+            return self._run_slow(fed, error)
 
     def close(self) -> None:
-        """Free the ONNX Runtime session."""
+        """Free the sessions."""
+        if self._slow is not None:
+            self._slow.close()
         self._fast = self._slow = None
 
-    def _run_fast(self, names: Sequence[str], fed: Mapping[str, Any]) -> Sequence[Any]:
-        if self._fast is None:
-            runtime = load_onnxruntime()
-            options = runtime.SessionOptions()
-            options.log_severity_level = 4
-            options.intra_op_num_threads = max(0, int(settings.get("THREADS")))
-            if self._is_short:
-                options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
-            self._fast = _open_session(self._model(fed, typed=True), options)
-            self.runner = "onnxruntime"
-        return self._fast.run(names, dict(fed))
+    def _open(self, fed: Mapping[str, Any]) -> TypedSession:
+        """Return a new session for the dtypes and ranks of inputs."""
+        options = load_onnxruntime().SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = max(0, int(settings.get("THREADS")))
+        if self._is_short:
+            options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
+        model = serialized(self._model(fed, typed=True))
+        self._fast, self.runner = cpu_session.open_session(model, options), "onnxruntime"
+        return self._fast
+
+    def _run_slow(self, fed: Mapping[str, Any], reason: Exception | str) -> dict[str, Any]:
+        """Run the nodes in onnx.reference.
+
+        Args:
+            fed: the inputs by name.
+            reason: why ONNX Runtime did not run them.
+        """
+        self.runner = "onnx.reference"
+        if self._slow is None:
+            model = self._model(fed, typed=False).SerializeToString()
+            self._slow = ProcessModel(lambda: (model, None), onnx_evaluator.load)
+        try:
+            return self._as_inferred(fed, self._slow.run(fed))
+        except Failure as failure:
+            nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
+            if failure.install:
+                raise SetupError(f"the host cannot run {nodes}: {failure.reason}",
+                                 failure.install) from failure  # fmt: skip
+            raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
+                             f"onnx.reference: {failure.reason}") from failure  # fmt: skip
+
+    def _as_inferred(self, fed: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of onnx.reference as what ONNX infers for these inputs."""
+        sizes = tuple((array.dtype, array.shape) if isinstance(array, np.ndarray) else None
+                      for array in fed.values())  # fmt: skip
+        if self._types is None or self._types[0] != sizes:
+            self._types = sizes, host_values.inferred(_to_model(self.graph, [
+                _describe(name, value, value.shape) if isinstance(value, np.ndarray)
+                else onnx.ValueInfoProto(name=name) for name, value in fed.items()
+            ]))  # fmt: skip
+        makers = {name: node for node in self.graph.nodes for name in node.outputs}
+        return {name: host_values.as_declared(f"{name!r} of node {makers.get(name)}", value,
+                                              self._types[1].get(name))
+                for name, value in outputs.items()}  # fmt: skip
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build an ONNX model of the chunk; `typed` declares the inputs' dtypes and ranks."""
         return _to_model(self.graph, [
-            _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
+            _describe(name, value, [None] * np.ndim(value)) if typed
+            else onnx.ValueInfoProto(name=name)
             for name, value in fed.items()
         ])  # fmt: skip
 
@@ -206,28 +212,11 @@ def _to_model(graph: Graph, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.Model
     return helper.make_model(proto, opset_imports=ids)
 
 
-def _may_trap(graph: Graph) -> bool:
-    """Tell whether ONNX Runtime might divide integers by zero, which ends the process."""
-    return any(
-        node.op_type in ("Div", "Mod") and not node.domain
-        and any(graph.infos[n].dtype in INTEGERS for n in node.inputs if n in graph.infos)
-        for node in graph.nodes
-    )  # fmt: skip
-
-
-def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
-    """Return the declaration of an input for ONNX Runtime: its dtype and rank."""
+def _describe(name: str, value: Any, shape: Sequence[int | None]) -> onnx.ValueInfoProto:
+    """Return the declaration of an input: its dtype, and a shape or a rank."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is a {type(value).__name__}")  # onnx.reference accepts these
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
-
-
-def _plain(value: Any) -> Any:
-    """Return an output of onnx.reference as an array, a list of arrays, or None."""
-    if value is None or isinstance(value, (np.ndarray, list)):
-        return value
-    return np.asarray(value)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), shape)
 
 
 # Arithmetic on shapes in NumPy: creating an ONNX Runtime session takes a hundred times as long.

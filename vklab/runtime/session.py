@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,7 @@ class Session:
     Attributes:
         roots: the root of each tree of plans: one, or one for each replica.
         states: the devices, with the session's memory on each.
+        at_close: functions to call when the session closes.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Session:
         self._lock = threading.Lock()
         self._owner = forking.owner()
         self._frames, self._last_inputs = None, []  # type: Any, list[Any]
+        self.at_close: list[Callable[[], None]] = []
         self.roots = self._caches(made, progress, saved)
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
@@ -308,6 +310,8 @@ class Session:
                     state.opened.forget(self._frames)
                 state.opened.sessions.discard(self)
             self._opened = None
+        while self.at_close:
+            self.at_close.pop()()
 
     def abandon(self) -> None:
         """Forget all resources in a forked child; another thread may have held the lock."""

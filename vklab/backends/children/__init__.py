@@ -1,1 +1,1 @@
-"""Child processes of backends: the worker, what a child is asked, and times taken in turn."""
+"""Backends in child processes: what a child is asked, and times taken in turn."""

@@ -10,8 +10,8 @@ import onnx
 
 from vklab.backends.backend import Backend, Dtypes, ModelSource
 from vklab.backends.children import tasks
-from vklab.backends.children.process import Failure, Worker
 from vklab.backends.layerwise.layers import Local
+from vklab.worker import Failure, Worker
 
 __all__ = ["Live"]
 

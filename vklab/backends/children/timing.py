@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vklab.backends.children.live import Live
-from vklab.backends.children.process import Failure
+from vklab.worker import Failure
 
 __all__ = ["Times", "by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from vklab.backends.coreml import blob
 from vklab.backends.coreml.emission import Emission, operator
+from vklab.backends.coreml.values import STORED
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
@@ -33,6 +34,7 @@ def _require(op: Emission, condition: bool, what: str) -> None:
 @operator("constexpr_cast")
 def constexpr_cast(op: Emission, source_val: TensorInfo, *, output_dtype: str) -> None:
     """Cast a constant."""
+    _require(op, STORED.get(output_dtype) == op.y.dtype, f"dtype {output_dtype} for {op.y}")
     op.constant(_values(op, source_val).astype(op.y.dtype))
 
 

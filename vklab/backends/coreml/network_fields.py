@@ -66,10 +66,12 @@ ACTIVATIONS = (
     "71 parametricSoftplus Other"
 )
 NETWORK = f"""
-NeuralNetwork: 1 layers Layer*, 2 preprocessing Other*, 5 arrayInputShapeMapping int32
-Layer: 1 name string, 2 input string*, 3 output string*, {LAYERS}
+NeuralNetwork: 1 layers Layer*, 2 preprocessing Other*, 5 arrayInputShapeMapping int32,
+    6 imageInputShapeMapping int32, 10 updateParams Other
+Layer: 1 name string, 2 input string*, 3 output string*, 4 inputTensor Other*,
+    5 outputTensor Other*, 10 isUpdatable bool, {LAYERS}
 Weights: 1 floatValue float*, 2 float16Value bytes, 30 rawValue bytes, 31 int8RawValue bytes,
-    40 quantization Quantization
+    40 quantization Quantization, 50 isUpdatable bool
 Quantization: 1 numberOfBits uint64, 101 linearQuantization LinearQuantization,
     102 lookupTableQuantization TableQuantization
 LinearQuantization: 1 scale float*, 2 bias float*
@@ -77,7 +79,7 @@ TableQuantization: 1 floatValue float*
 Convolution: 1 outputChannels uint64, 2 kernelChannels uint64, 10 nGroups uint64,
     20 kernelSize uint64*, 30 stride uint64*, 40 dilationFactor uint64*, 50 valid ValidPadding,
     51 same SamePadding, 60 isDeconvolution bool, 70 hasBias bool, 90 weights Weights,
-    91 bias Weights
+    91 bias Weights, 100 outputShape uint64*
 ValidPadding: 1 paddingAmounts BorderAmounts
 BorderAmounts: 10 borderAmounts EdgeSizes*
 EdgeSizes: 1 startEdgeSize uint64, 2 endEdgeSize uint64

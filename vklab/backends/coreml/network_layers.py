@@ -217,7 +217,7 @@ def _mvn(op: Emission, inputs: Inputs, layer: Any) -> None:
         raise op.refusal(f"rank {x.rank}, normalizeVariance={layer.normalizeVariance}")
     axis = x.rank - (3 if layer.acrossChannels else 2)
     op.result("LayerNormalization", x, op.filled(1, x.dims[axis:], "float32"), axis=axis,
-              epsilon=layer.epsilon)  # fmt: skip
+              epsilon=layer.epsilon or 1e-6)  # fmt: skip
 
 
 @_layer("layerNormalization")
@@ -288,6 +288,9 @@ def _slice(op: Emission, inputs: Inputs, layer: Any) -> None:
 
 @_layer("splitND")
 def _split(op: Emission, inputs: Inputs, layer: Any) -> None:
+    if layer.numSplits not in (0, len(op.outputs)):
+        raise ModelError(f"{op.title} has {len(op.outputs)} outputs, but numSplits is "
+                         f"{layer.numSplits}")  # fmt: skip
     sizes = np.asarray(layer.splitSizes, np.int64) if layer.splitSizes else None
     number = {} if layer.splitSizes else {"num_outputs": len(op.outputs)}
     op.result("Split", inputs[0], sizes, axis=layer.axis, **number)

@@ -42,6 +42,7 @@ def import_model(path: Path | str) -> Graph:
 
 def import_network(opened: Package) -> Graph:
     """Return the Graph of an opened NeuralNetwork."""
+    opened.warn_unused()
     network = opened.model.neuralNetwork
     if network.arrayInputShapeMapping != EXACT_SHAPES:
         raise UnsupportedOperatorError(f"{opened.path} maps inputs to five axes; vklab runs "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vklab.backends.coreml import blob, protobuf
-from vklab.errors import ModelError
+from vklab.errors import ModelError, UnusedWarning
 
 __all__ = ["Package", "open_package"]
 
@@ -27,6 +27,13 @@ class Package:
     model: Any
     folder: Path | None
     _files: dict[str, blob.WeightFile] = field(default_factory=dict, compare=False, repr=False)
+
+    def warn_unused(self) -> None:
+        """Warn of fields of the file that nothing reads and nothing is known of."""
+        if left := protobuf.unlisted(self.model):
+            UnusedWarning.issue(f"{self.path}: nothing reads the fields {', '.join(left[:6])}"
+                                f"{' and more' if left[6:] else ''}; results may differ from Core "
+                                "ML's")  # fmt: skip
 
     def weights(self, name: str) -> blob.WeightFile:
         """Return a weight file by the name that the program gives it."""

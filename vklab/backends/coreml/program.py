@@ -41,6 +41,7 @@ def import_package(path: Path | str) -> Graph:
 
 def import_program(opened: Package) -> Graph:
     """Return the Graph of an opened package with an ML Program."""
+    opened.warn_unused()
     name, function, block = _main(opened)
     scope: dict[str, TensorInfo] = {}
     inputs = []
@@ -72,8 +73,9 @@ def _main(opened: Package) -> tuple[str, Any, Any]:
         raise ModelError(f"{opened.path}: function {name!r} has no block for its opset "
                          f"{function.opset!r}; blocks: {sorted(blocks)}")  # fmt: skip
     block = blocks[function.opset]
-    if not block.outputs:
-        raise ModelError(f"{opened.path}: function {name!r} has no outputs")
+    if not block.outputs or block.inputs:
+        raise ModelError(f"{opened.path}: the block of function {name!r} has {len(block.inputs)} "
+                         f"inputs and {len(block.outputs)} outputs; the function has the inputs")
     return name, function, block
 
 

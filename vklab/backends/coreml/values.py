@@ -48,6 +48,8 @@ def type_of(kind: Any, owner: str) -> tuple[str, tuple[int | str, ...]]:
     if tensor.rank != len(tensor.dimensions) or tensor.rank > MOST_RANK:
         raise ModelError(f"{owner} declares rank {tensor.rank} and {len(tensor.dimensions)} "
                          f"dimensions; they must agree and be at most {MOST_RANK}")  # fmt: skip
+    if any(dim.unknown.variadic for dim in tensor.dimensions):
+        raise UnsupportedOperatorError(f"{owner} has any number of axes; vklab reads a fixed one")
     shape: tuple[int | str, ...] = tuple(
         dim.constant.size if dim.HasField("constant") else "?" for dim in tensor.dimensions
     )

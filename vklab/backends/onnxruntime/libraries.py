@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vklab.backends.backend import one_line
 from vklab.backends.onnxruntime import providers
+from vklab.endings import one_line
 from vklab.errors import SetupError
 
 __all__ = ["preload_nvidia", "require"]

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import onnx
 
-from vklab.backends.backend import MOST_CHARACTERS, Refused, one_line
+from vklab.backends.backend import Refused
 from vklab.backends.onnxruntime import libraries, models, providers
+from vklab.endings import MOST_CHARACTERS, one_line
 from vklab.errors import SetupError
 from vklab.runtime import host
 

@@ -13,7 +13,6 @@ import onnx
 from vklab.backends.backend import Availability, Backend, Dtypes, ModelSource, Result, Row
 from vklab.backends.children import timing
 from vklab.backends.children.live import Live
-from vklab.backends.children.process import Failure
 from vklab.backends.coreml import part
 from vklab.backends.judging import errors, judge
 from vklab.backends.judging.errors import Repeats
@@ -26,6 +25,7 @@ from vklab.backends.truth import oracle
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
+from vklab.worker import Failure
 
 __all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
            "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",

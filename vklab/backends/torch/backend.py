@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused, one_line
+from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
+from vklab.endings import one_line
 from vklab.errors import SetupError
 
 __all__ = ["Torch", "every", "load_modules"]

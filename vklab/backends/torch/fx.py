@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree
 
-from vklab.backends.backend import one_line
+from vklab.endings import one_line
 from vklab.errors import ModelError
 
 __all__ = ["Watched", "alone", "array_of", "capture", "outputs", "values"]

@@ -19,11 +19,12 @@ import onnx
 import torch
 from torch.utils import _pytree
 
-from vklab.backends.backend import Dtypes, ModelSource, Refused, one_line
+from vklab.backends.backend import Dtypes, ModelSource, Refused
 from vklab.backends.layerwise import cuts, layers
 from vklab.backends.layerwise.layers import Local
 from vklab.backends.onnxruntime import models as onnxruntime_models
 from vklab.backends.torch import fx
+from vklab.endings import one_line
 from vklab.errors import ModelError
 
 __all__ = ["Loaded", "export", "make", "missing", "output_names", "parameter_names"]

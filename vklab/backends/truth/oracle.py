@@ -17,9 +17,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab.backends.backend import one_line
 from vklab.backends.onnxruntime import models as onnxruntime_models
 from vklab.backends.truth import old_operators
+from vklab.endings import one_line
 from vklab.errors import ModelError, SetupError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",

@@ -24,8 +24,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from vklab import store
-from vklab.backends import backend
+from vklab import endings, store
 from vklab.backends.backend import Availability, Refused
 from vklab.bench.runners.runner import Arrays, Case
 from vklab.errors import SetupError
@@ -74,7 +73,7 @@ class Iree:
         except SetupError as error:
             return Availability(str(error).split(" to repair: ")[0], error.repair)
         except Exception as error:  # a driver that cannot be loaded raises anything
-            return Availability(f"IREE cannot use Vulkan: {backend.one_line(error)}", INSTALL)
+            return Availability(f"IREE cannot use Vulkan: {endings.one_line(error)}", INSTALL)
         return Availability()
 
     def load(self, case: Case) -> IreeModel:
@@ -213,6 +212,6 @@ def _compiled(path: Path, target: str) -> bytes:
             made: bytes = tools.compile_file(str(text), target_backends=["vulkan-spirv"],
                                              extra_args=more)  # fmt: skip
         except Exception as error:  # the compiler's errors have a class of their own
-            said = backend.one_line(error, 200)
+            said = endings.one_line(error, 200)
             raise Refused(f"IREE does not compile the model: {said}") from error
     return made

@@ -68,7 +68,8 @@ def planned(root: PlanCache, values: Mapping[str, Any]) -> Entry:
         plan = root.extended(infos, values)
         if plan is None:
             return root.find(values)
-        entry = root.plans[root.key(values)] = Entry(plan, 0, None)
+        rest = PlanCache(plan, root.executor) if plan.rest else None
+        entry = root.plans[root.key(values)] = Entry(plan, 0, None, rest)
     return entry
 
 

@@ -5,14 +5,10 @@ A session warns of them once. `plan.partition` decides which nodes these are.
 
 from __future__ import annotations
 
-import logging
 import re
-import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vklab.errors import HostWarning
@@ -20,13 +16,11 @@ from vklab.graph.graph import Node
 from vklab.runtime import last_run
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["HostNodes", "announce", "of", "of_session", "warn"]
+__all__ = ["HostNodes", "of", "of_session", "warn"]
 
 _SHOWN = 3
-_PACKAGE = str(Path(__file__).resolve().parents[2])
 _NODE = re.compile(r"^node '[^']*'(?: \([^)]*\))?: ")
 _KERNEL = re.compile(r"^kernel \S+ \{.*?\} is not")
-log = logging.getLogger("vklab")
 
 
 @dataclass(frozen=True)
@@ -95,14 +89,5 @@ def of_session(session: Any) -> HostNodes:
 
 def warn(nodes: HostNodes) -> None:
     """Warn of nodes on the host."""
-    announce(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
-             "session.host_reasons has the reason for each")  # fmt: skip
-
-
-def announce(text: str) -> None:
-    """Issue a HostWarning, in the log too, at the first caller's line outside of the package."""
-    log.warning("%s", text)
-    frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, HostWarning, stacklevel=level)
+    HostWarning.issue(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
+                      "session.host_reasons has the reason for each")  # fmt: skip

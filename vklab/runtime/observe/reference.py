@@ -6,32 +6,37 @@ and should stay in float32. Visited by labs 14 and 17.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from vklab import forking, settings
-from vklab.errors import CheckError
+from vklab import settings
+from vklab.errors import CheckError, ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
-from vklab.runtime import host
+from vklab.runtime import cpu_session, host
 from vklab.runtime.observe import compare, given
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.plan_cache import PlanCache
+from vklab.runtime.reference_process import ProcessModel
+from vklab.worker import Failure
 
 __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
            "outputs", "require_equal"]  # fmt: skip
 
 OVERRIDING_IR = 4  # in older models ONNX Runtime takes all initializers as constants
+SHOWN_INPUTS = 4
 LARGEST = float(np.finfo(np.float16).max)
 Outputs = dict[str, np.ndarray]
 _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyDictionary()
-forking.in_child(_references.clear)  # their ONNX Runtime sessions are the parent's
 
 
 def outputs(session: Any, *inputs: Any) -> Outputs:
@@ -84,7 +89,9 @@ def _of(session: Any) -> SessionReference:
         given = (*session.graph.inputs, *session.graph.initializers.values())
         is_half = bool(session.roots[0].plan.options.dtype) or any(
             info.dtype == "float16" for info in given)  # fmt: skip
-        _references[session] = SessionReference(session.model, session.graph, is_half)
+        made = SessionReference(session.model, session.graph, is_half)
+        _references[session] = made
+        session.at_close.append(made.close)
     return _references[session]
 
 
@@ -142,7 +149,7 @@ def all_values(graph: Graph) -> Graph:
 
 
 class SessionReference:
-    """A session's model in ONNX Runtime on the CPU.
+    """A session's model in ONNX Runtime on the CPU, in a process of its own.
 
     Args:
         model: the model as it was loaded; None for a compiled one, which is exported from `graph`.
@@ -154,16 +161,14 @@ class SessionReference:
         self.graph = graph
         self._model: onnx_import.Model | onnx.ModelProto = model or host.to_proto(graph)
         self._is_half = is_half
-        self._runners: dict[bool, host.Reference] = {}  # by whether initializers are overridden
+        self._runners = {  # by whether initializers are overridden
+            overrides: ProcessModel(functools.partial(self._source, overrides), cpu_session.load)
+            for overrides in (False, True)
+        }
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs of the CPU by name."""
-        overrides = self._overrides(inputs)
-        if overrides not in self._runners:
-            proto, folder = onnx_import.load_proto(self._model)
-            newer = _overridable(proto) if overrides else proto
-            self._runners[overrides] = host.Reference(newer, folder)
-        made = _run(self._runners[overrides], inputs)
+        made = _run(self._runners[self._overrides(inputs)], inputs)
         return {name: made[name] for name in self.graph.outputs if name in made}
 
     def _overrides(self, inputs: Mapping[str, Any]) -> bool:
@@ -177,29 +182,75 @@ class SessionReference:
         self, values: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> Comparison:
         """Compare the outputs of every node with the CPU's, up to the first node that differs."""
-        proto, folder = onnx_import.load_proto(self._model)
-        whole = onnx.ModelProto()
-        whole.CopyFrom(onnx_import.prepare(proto))
-        if self._overrides(inputs):
-            whole = _overridable(whole)
-        listed = {value.name for value in whole.graph.output}
-        for name in all_values(self.graph).outputs:
-            if name not in listed:
-                whole.graph.output.append(onnx.ValueInfoProto(name=name))
-        expected = _run(host.Reference(whole, folder), inputs)
+        source = functools.partial(self._source, self._overrides(inputs), nodes=True)
+        with contextlib.closing(ProcessModel(source, cpu_session.load)) as runner:
+            expected = _run(runner, inputs)
         return compare_nodes(self.graph, values, expected, self._is_half)
 
+    def close(self) -> None:
+        """Free the model in the process of references."""
+        for runner in self._runners.values():
+            runner.close()
 
-def _run(runner: host.Reference, inputs: Mapping[str, Any]) -> Outputs:
-    """Run the reference; raise CheckError where ONNX Runtime refuses what it computes.
+    def _source(self, overrides: bool, nodes: bool = False) -> tuple[bytes, Path | None]:
+        """Return the serialized model, and the folder of its external data.
 
-    It refuses, for example, an index outside its axis, which kernels clamp.
+        Args:
+            overrides: True if inputs override initializers.
+            nodes: True to make the outputs of every node outputs of the model.
+        """
+        proto, folder = onnx_import.load_proto(self._model)
+        if nodes:
+            whole = onnx.ModelProto()
+            whole.CopyFrom(onnx_import.prepare(proto))
+            listed = {value.name for value in whole.graph.output}
+            whole.graph.output.extend(onnx.ValueInfoProto(name=name)
+                                      for name in all_values(self.graph).outputs
+                                      if name not in listed)  # fmt: skip
+            proto = whole
+        return host.serialized(_overridable(proto) if overrides else proto), folder
+
+
+def _run(runner: ProcessModel, inputs: Mapping[str, Any]) -> Outputs:
+    """Run the reference; raise CheckError where there is none for these inputs.
+
+    ONNX Runtime refuses, for example, an index outside its axis, which kernels clamp.
     """
     try:
+        runner.load()
+    except Failure as failure:
+        if failure.ended:
+            raise CheckError(f"{_ending(failure)} while it loaded the model") from failure
+        if failure.status == "absent":
+            raise SetupError(failure.reason, failure.install) from failure
+        raise ModelError(failure.reason) from failure
+    try:
         return runner.run(inputs)
-    except Exception as error:  # ONNX Runtime's exceptions share no other base class
-        raise CheckError(f"ONNX Runtime refuses these inputs, so there is no reference for them: "
-                         f"{error}") from error  # fmt: skip
+    except Failure as failure:
+        if failure.ended:
+            raise CheckError(f"{_ending(failure)} on {_described(inputs)}") from failure
+        raise CheckError("ONNX Runtime refuses these inputs, so there is no reference for them: "
+                         f"{failure.reason}") from failure  # fmt: skip
+
+
+def _ending(failure: Failure) -> str:
+    what = "VKLAB_REFERENCE_TIMEOUT sets the limit" if failure.status == "timeout" else (
+        "run the model without a check"
+    )
+    return f"there is no reference ({what}): ONNX Runtime {failure.reason}"
+
+
+def _described(inputs: Mapping[str, Any]) -> str:
+    """Return name, dtype, shape and range of the first inputs."""
+    parts = []
+    for name, value in list(inputs.items())[:SHOWN_INPUTS]:
+        text = f"{name}: a {type(value).__name__}"
+        if isinstance(value, np.ndarray):
+            text = f"{name}: {value.dtype}{list(value.shape)}"
+            if value.size and value.dtype.kind in "biuf":
+                text += f" from {value.min()} to {value.max()}"
+        parts.append(text)
+    return ", ".join([*parts, *["..."] * (len(inputs) > SHOWN_INPUTS)])
 
 
 def _overridable(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,7 +1,7 @@
-"""Processes of backends: each backend works in a child of its own, under a time limit.
+"""Child processes that answer calls, under limits of time and memory.
 
-A crash, a hang or an exception of the child becomes a Failure that the report shows in one row.
-The child serves calls until it is closed, so that backends can be timed in turn.
+A crash, a hang or an exception of the child becomes a Failure: one sentence for a report or for an
+error. Used by references (lab 17), by backends, and by ONNX's suite.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import IO, Any
 from vklab import endings
 from vklab.errors import VklabError
 
-__all__ = ["STARTED", "Failure", "Worker", "once", "packed", "receive", "send"]
+__all__ = ["STARTED", "Failure", "Pool", "Worker", "once", "packed", "receive", "send"]
 
 STARTED = "started"
 _LENGTH = struct.Struct("<Q")
-_ROOT = str(Path(__file__).resolve().parents[3])
+_ROOT = str(Path(__file__).resolve().parents[1])
 START_S = 60.0  # for a child to start and to import what a call names
 CLOSE_S = 5.0  # for a child to end
 SHOWN = 400  # characters of a child's last line
@@ -53,28 +53,34 @@ class Failure(VklabError):
         return self.status in ("crashed", "timeout")
 
 
-def packed(message: Any) -> bytes:
-    """Return the bytes of one message: its length, then its pickle."""
-    data = pickle.dumps(message)
-    return _LENGTH.pack(len(data)) + data
+def packed(message: Any) -> tuple[bytes, bytes]:
+    """Return the parts of one message: the length of its pickle, and the pickle."""
+    data = pickle.dumps(message, 5)  # protocol 4 would copy each array once more
+    return _LENGTH.pack(len(data)), data
 
 
-def send(stream: IO[bytes], message: Any) -> None:
-    """Write one message."""
-    stream.write(packed(message))
-    stream.flush()
+def send(stream: IO[bytes], parts: tuple[bytes, bytes]) -> None:
+    """Write one message, as `packed` returns it, to an unbuffered stream."""
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[stream.write(view) :]
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read one message; raise EOFError where the other side has ended."""
+    """Read one message from an unbuffered stream; raise EOFError where the other side has ended."""
     head = _exactly(stream, _LENGTH.size)
     return pickle.loads(_exactly(stream, _LENGTH.unpack(head)[0]))
 
 
-def _exactly(stream: IO[bytes], count: int) -> bytes:
-    data = stream.read(count)
-    if len(data) < count:
-        raise EOFError
+def _exactly(stream: Any, count: int) -> bytearray:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        got = stream.readinto(view)
+        if not got:
+            raise EOFError
+        view = view[got:]
     return data
 
 
@@ -93,25 +99,34 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         self._problem: Failure | None = None
         self._process = subprocess.Popen(
-            [_python(environment), "-m", "vklab.backends.children.child"], stdin=subprocess.PIPE,
+            [_python(environment), "-m", "vklab.worker_child"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
-            env={**os.environ, "PYTHONPATH": _path(environment), **(variables or {})},
+            env={**os.environ, "PYTHONPATH": _path(environment), **(variables or {})}, bufsize=0,
         )  # fmt: skip
 
-    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the child can answer a call."""
+        return self._problem is None and self._process.poll() is None
+
+    def call(
+        self, function: Callable[..., Any], *arguments: Any, seconds: float, memory_bytes: int = 0
+    ) -> Any:
         """Return function(state, *arguments), computed in the child; `state` is the child's dict.
 
         Args:
             function: a function of a module.
             *arguments: plain data and arrays.
             seconds: time limit from the start of the function; a child that exceeds it is killed.
+            memory_bytes: memory from which on allocations of the child fail, on Linux; 0: all.
 
         Raises Failure.
         """
         if self._problem:
             raise self._problem
         answers: queue.Queue[Any] = queue.Queue()
-        work = (self._process, (function, arguments), answers)
+        limits = seconds + CLOSE_S, memory_bytes  # the child keeps them if this process is killed
+        work = (self._process, (function, arguments, limits), answers)
         threading.Thread(target=_exchange, args=work, daemon=True).start()
         limit = START_S
         try:
@@ -124,7 +139,7 @@ class Worker:
             raise self._end("timeout", f"gave no answer to `{name}` in {limit:g} s and was "
                             "stopped") from None  # fmt: skip
         except BaseException:
-            self.close()  # an interrupt
+            self.kill()  # an interrupt
             raise
         if answer is None:
             raise self._end("crashed", self._ending())
@@ -155,15 +170,27 @@ class Worker:
 
     def close(self) -> None:
         """End the child and what it started; a second call does nothing."""
-        if self._process.poll() is None and self._problem is None:
+        if self._problem is None:
             with contextlib.suppress(OSError, ValueError):
                 assert self._process.stdin
                 self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSE_S)
-        _kill(self._process)
-        self._problem = self._problem or Failure("failed", "the child was closed")
+            self._end("failed", "the child was closed")
         self._log.close()
+
+    def kill(self) -> None:
+        """End the child without waiting for what it does."""
+        if self._problem is None:
+            self._end("failed", "the child was closed")
+        self.close()
+
+    def abandon(self) -> None:
+        """Close the pipes in a forked process, so that the child ends with its own parent."""
+        self._process.returncode = 0  # it is no child of this process
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream:
+                stream.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -184,6 +211,49 @@ def once(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         return worker.call(function, *arguments, seconds=seconds)
 
 
+class Pool:
+    """Child processes that share calls of several threads; one that has ended is replaced.
+
+    Args:
+        count: the most calls at a time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        for _ in range(count):
+            self._idle.put(None)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """Return what `Worker.call` returns in an idle child.
+
+        Args:
+            function: as in `Worker.call`.
+            *arguments: as in `Worker.call`.
+            seconds: as in `Worker.call`.
+
+        Raises Failure.
+        """
+        worker = self._idle.get()
+        try:
+            if worker is None or not worker.is_running:
+                worker = Worker()
+            return worker.call(function, *arguments, seconds=seconds)
+        except BaseException:
+            if worker is not None and not worker.is_running:
+                worker.close()
+                worker = None
+            raise
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End the processes, of which none may be at work."""
+        while not self._idle.empty():
+            worker = self._idle.get()
+            if worker:
+                worker.close()
+
+
 def _exchange(process: Any, request: Any, answers: queue.Queue[Any]) -> None:
     """Send a request, and queue STARTED and the answer; None if the child has ended.
 
@@ -193,7 +263,7 @@ def _exchange(process: Any, request: Any, answers: queue.Queue[Any]) -> None:
         answers: the queue.
     """
     try:
-        send(process.stdin, request)
+        send(process.stdin, packed(request))
         for _ in range(2):  # STARTED, then the answer
             answers.put(receive(process.stdout))
     except (OSError, EOFError, ValueError):  # the child has ended

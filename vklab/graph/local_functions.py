@@ -1,0 +1,80 @@
+"""Replace every call of a model's own functions by the function's body, before nodes are read.
+
+onnx does it; what onnx leaves out without a word, or does not survive, is refused before.
+Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import itertools
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import inliner
+
+from vklab.errors import ModelError
+
+__all__ = ["inlined"]
+
+MOST_NODES = 10_000_000
+
+
+def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with every call of its functions replaced by the function's body.
+
+    Source: ONNX IR specification, section "Functions"
+    """
+    calls = {(f.domain, f.name): list(_calls(f.node)) for f in proto.functions}
+    if len(calls) < len(proto.functions):
+        raise ModelError("two functions of the model have one name")
+    _check_calls(proto)
+    # The inliner would follow a function that calls itself until the stack ends.
+    try:
+        order = list(graphlib.TopologicalSorter(calls).static_order())
+    except graphlib.CycleError as error:
+        names = " -> ".join(name for _, name in error.args[1])
+        raise ModelError(f"the model's functions call each other in a cycle: {names}") from error
+    sizes: dict[tuple[str, str], int] = {}  # nested calls can grow exponentially
+    for name in order:
+        sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
+    if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
+        largest = max(calls, key=lambda name: sizes[name])
+        raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
+                         f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # onnx's C++ exceptions share no base class
+        raise ModelError(f"the model's functions cannot be inlined: {error}") from error
+
+
+def _check_calls(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for attributes that a function is given, or reads, and does not declare."""
+    known = {(f.domain, f.name): {*f.attribute, *(item.name for item in f.attribute_proto)}
+             for f in proto.functions}  # fmt: skip
+    for function in proto.functions:
+        for item in (item for node in _nested(function.node) for item in node.attribute):
+            if item.ref_attr_name not in {"", *known[function.domain, function.name]}:
+                raise ModelError(f"function {function.name!r} reads the attribute "
+                                 f"{item.ref_attr_name!r}, which it does not declare")
+    for node in _nested(proto.graph.node, *(f.node for f in proto.functions)):
+        names = [item.name for item in node.attribute]
+        declared = known.get((node.domain, node.op_type), {*names})
+        wrong = [name for name in names if name not in declared or names.count(name) > 1]
+        if wrong:
+            raise ModelError(f"node {node.name!r} calls the function {node.op_type!r} with the "
+                             f"attribute {wrong[0]!r}; once each it takes "
+                             f"{', '.join(sorted(declared)) or 'none'}")  # fmt: skip
+
+
+def _nested(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, including those in their bodies."""
+    for node in itertools.chain(*lists):
+        yield node
+        for item in node.attribute:
+            yield from _nested(*(body.node for body in (item.g, *item.graphs)))
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
+    """Yield domain and op_type of nodes, including those in their bodies."""
+    return ((node.domain, node.op_type) for node in _nested(nodes))
