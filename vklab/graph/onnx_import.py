@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, version_converter
 
 from vklab import optional
-from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
-from vklab.graph import local_functions, onnx_file, onnx_tensors, schemas
+from vklab.errors import ModelError, UnusedWarning
+from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -87,7 +87,10 @@ def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
     if proto.ir_version > onnx.IR_VERSION:
         UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
                             f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
-    return local_functions.inlined(proto) if proto.functions else proto
+    if not proto.functions:
+        return proto
+    made: onnx.ModelProto = optional.require("graph.local_functions").inlined(proto)
+    return made
 
 
 def from_graph(
@@ -234,21 +237,11 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
     if len(proto.attribute) != 1:
         raise ModelError(f"node {name!r}: a Constant has one attribute, not {len(proto.attribute)}")
     item = proto.attribute[0]
-    types = onnx.AttributeProto
-    kinds = {"value": (types.TENSOR, None), "value_float": (types.FLOAT, np.float32),
-             "value_floats": (types.FLOATS, np.float32), "value_int": (types.INT, np.int64),
-             "value_ints": (types.INTS, np.int64), "value_string": (types.STRING, object),
-             "value_strings": (types.STRINGS, object),
-             "sparse_value": (types.SPARSE_TENSOR, None)}  # fmt: skip
-    if item.name not in kinds:
-        raise UnsupportedOperatorError(f"node {name!r}: Constant.{item.name} is not supported")
-    kind, dtype = kinds[item.name]
-    if item.type != kind:
-        raise ModelError(f"node {name!r}: Constant.{item.name} is of attribute type {item.type}, "
-                         f"not {kind}")  # fmt: skip
-    if kind == types.SPARSE_TENSOR:
+    if item.type == onnx.AttributeProto.SPARSE_TENSOR:
         value = onnx_tensors.sparse(item.sparse_tensor, f"node {name!r}", folder)
     else:
+        dtypes = {"float": np.float32, "int": np.int64, "string": object}
+        dtype = dtypes.get(item.name.removeprefix("value_").removesuffix("s"))
         value = np.asarray(_attribute(item, name, folder), dtype)
     return onnx_tensors.info(proto.output[0], value)
 
