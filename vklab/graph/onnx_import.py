@@ -46,9 +46,7 @@ def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, (bytes, onnx.ModelProto)):
         return _parse(model, f"the given {type(model).__name__}"), None
     if not isinstance(model, (str, os.PathLike)):
-        raise ModelError(
-            f"a model must be a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-        )
+        raise ModelError(f"a model is a path, bytes or a ModelProto, not a {type(model).__name__}")
     path = _file(model)
     return _parse(path.read_bytes(), str(model)), path.parent
 
@@ -87,10 +85,9 @@ def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
     if proto.ir_version > onnx.IR_VERSION:
         UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
                             f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
-    if not proto.functions:
-        return proto
-    made: onnx.ModelProto = optional.require("graph.local_functions").inlined(proto)
-    return made
+    if proto.functions:
+        proto = optional.require("graph.local_functions").inlined(proto)
+    return proto
 
 
 def from_graph(
@@ -109,19 +106,14 @@ def from_graph(
             a main graph.
     """
     initializers: dict[str, TensorInfo] = {}
-    for tensor in graph.initializer:
-        if not isinstance(tensor.name, str):
-            raise ModelError(f"initializer {tensor.name!r}: its name is not text")
-        if tensor.name in initializers:
-            raise ModelError(f"initializer {tensor.name!r} is defined twice")
-        value = onnx_tensors.array(tensor, f"initializer {tensor.name!r}", folder)
-        initializers[tensor.name] = onnx_tensors.info(tensor.name, value)
-    for sparse in graph.sparse_initializer:
-        name = sparse.values.name
+    given: list[Any] = [(each, each.name, onnx_tensors.array) for each in graph.initializer]
+    given += [(each, each.values.name, onnx_tensors.sparse) for each in graph.sparse_initializer]
+    for each, name, read in given:
+        if not isinstance(name, str):
+            raise ModelError(f"initializer {name!r}: its name is not text")
         if name in initializers:
             raise ModelError(f"initializer {name!r} is defined twice")
-        value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
-        initializers[name] = onnx_tensors.info(name, value)
+        initializers[name] = onnx_tensors.info(name, read(each, f"initializer {name!r}", folder))
     for value in (*graph.input, *graph.output):
         if not isinstance(value.name, str):
             raise ModelError(f"graph {graph.name!r}: {value.name!r} is not text")
