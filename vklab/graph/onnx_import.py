@@ -46,7 +46,7 @@ def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, (bytes, onnx.ModelProto)):
         return _parse(model, f"the given {type(model).__name__}"), None
     if not isinstance(model, (str, os.PathLike)):
-        raise ModelError(f"a model is a path, bytes or a ModelProto, not a {type(model).__name__}")
+        raise ModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     path = _file(model)
     return _parse(path.read_bytes(), str(model)), path.parent
 
