@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 from small_models import model, random_array, value
+
+import vklab
 
 ROWS, WIDTH, HEADS, LENGTH, DEPTH = 3, 8, 2, 23, 4
 node = helper.make_node
@@ -19,6 +21,12 @@ def cell(rows: int | str = ROWS, width: int = WIDTH) -> onnx.ModelProto:
              node("Tanh", ["s"], ["h2"]), node("ReduceSum", ["h2"], ["y"], keepdims=0)]  # fmt: skip
     inputs = [value("x", (rows, width)), value("h", (rows, width))]
     return model(nodes, inputs, ["y", "h2"], {"w": random_array((width, width))})
+
+
+def position_dtype() -> str:
+    """Return the dtype of a position: int64, or int32 where a device computes no int64."""
+    every = all("shaderInt64" in info.features for info in vklab.devices())
+    return "int64" if every else "int32"
 
 
 def attention() -> onnx.ModelProto:
@@ -39,10 +47,11 @@ def attention() -> onnx.ModelProto:
         node("Add", ["count", "one"], ["count2"]),
     ]
     cache, wide = (HEADS, LENGTH, DEPTH), (HEADS, LENGTH, 2 * DEPTH)
-    inputs = [value("at", (1,), TensorProto.INT64), value("count", (1,)),
+    at = helper.np_dtype_to_tensor_dtype(np.dtype(position_dtype()))
+    inputs = [value("at", (1,), at), value("count", (1,)),
               value("past_v", wide), value("past_k", cache), value("q", (HEADS, 1, DEPTH)),
               value("k", (HEADS, 1, DEPTH)), value("v", (HEADS, 1, 2 * DEPTH))]  # fmt: skip
-    numbers = np.arange(LENGTH)
+    numbers = np.arange(LENGTH, dtype=position_dtype())
     constants = {"rows": numbers.reshape(1, LENGTH, 1), "places": numbers.reshape(1, 1, LENGTH),
                  "low": np.float32(-1e9), "one": np.ones(1, np.float32)}  # fmt: skip
     return model(nodes, inputs, ["present_k", "y", "count2", "present_v"], constants)
@@ -60,7 +69,7 @@ def step_inputs(name: str, number: int) -> dict[str, np.ndarray]:
         return {"x": random_array((ROWS, WIDTH), number)}
     shapes = {"q": (HEADS, 1, DEPTH), "k": (HEADS, 1, DEPTH), "v": (HEADS, 1, 2 * DEPTH)}
     arrays = {key: random_array(shape, 10 * number + len(key)) for key, shape in shapes.items()}
-    return {"at": np.array([number]), **arrays}
+    return {"at": np.array([number], position_dtype()), **arrays}
 
 
 def zero_states(session: Any, states: dict[str, str]) -> dict[str, np.ndarray]:

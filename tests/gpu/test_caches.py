@@ -153,8 +153,12 @@ def test_pipelines_are_kept_on_disk(device_index, tmp_path, monkeypatch):
         assert path is not None and store.read(path) == cache._data()
         assert path.name.startswith(bytes(info.limits["pipelineCacheUUID"]).hex())
         assert len(cache._data()) >= HEADER_BYTES
+        kept = cache._data()
     with PipelineCache(opened.device) as again:
-        assert again._data() == store.read(path)
+        # SwiftShader keeps no pipelines, and puts its header before what it was given.
+        assert again._data() in (kept, kept[:HEADER_BYTES] + kept)
+        again.save()  # nothing is new
+    assert store.read(path) == kept
 
 
 def test_constants_in_any_order_share_a_pipeline(device_index, tmp_path):

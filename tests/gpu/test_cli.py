@@ -179,7 +179,9 @@ def test_a_planned_table_fits_and_a_kernel_is_shown(capsys, tmp_path, device_ind
     assert "no dispatch has this node or value" in capsys.readouterr().err
     assert cli.main(["plan", str(path), "--passes", *dims]) == 0
     shown = capsys.readouterr().out
-    assert "+2 vklab.Attention" in " ".join(shown.split()) and "-2 Softmax" in shown
+    # Without int64 the host casts the mask, between two parts that share the first attention.
+    fused = 2 if "shaderInt64" in vklab.devices()[device_index].features else 1
+    assert f"+{fused} vklab.Attention" in " ".join(shown.split()) and f"-{fused} Softmax" in shown
 
 
 def test_the_plan_is_the_one_that_runs(capsys, tmp_path, device_index):

@@ -136,7 +136,9 @@ def test_values_in_between_are_rounded_as_if_they_were_stored(device_index, kind
     x = (random_array((37,)) * 90).astype(kind)
     nodes = [node("Mul", ["x", "x"], ["t"]), node("Add", ["t", "x"], ["u"]),
              node("Cast", ["u"], ["y"], to=TensorProto.FLOAT)]  # fmt: skip
-    assert_fused(model(nodes, {"x": x}, {"y": "float32"}), {"x": x}, device_index, 1, 3)
+    has = kind != "int64" or "shaderInt64" in vklab.devices()[device_index].features
+    steps = (1, 3) if has else (0, 0)  # the host computes in int64 for a device that cannot
+    assert_fused(model(nodes, {"x": x}, {"y": "float32"}), {"x": x}, device_index, *steps)
 
 
 def test_conditions_choose_within_a_kernel(device_index):

@@ -12,6 +12,7 @@ from small_models import one_node, random_array
 
 import vklab
 from vklab import settings
+from vklab.plan import storage
 from vklab.plan.tuning import elements, row_registers
 from vklab.types import DeviceInfo
 
@@ -171,7 +172,9 @@ def test_several_elements_of_an_invocation(device, count):
     with vklab.load(proto, device) as session:
         (dispatch,) = session.plan.dispatches
         z = session.run(fed)["z"]
-    assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", 8)
+    is_half = storage.stored_dtype("float16", vklab.devices()[device]) == "float16"
+    each = 8 if is_half else 4  # of 16 bytes
+    assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", each)
     half = x.astype(np.float16)
     np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
 

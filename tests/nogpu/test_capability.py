@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from fake_device import fake_device
-from onnx import helper
+from onnx import TensorProto, helper
 from planned import plan_graph
 from small_models import model, value
 
@@ -45,3 +45,27 @@ def test_a_device_is_asked_for_every_kernel_of_a_node(name):
     assert len(planned) > 1 and refusal() == ""
     assert Counter(asked) == Counter(planned)
     assert all(refusal(variant).endswith("missing") for variant in planned)
+
+
+# Floats by name, and then the numbers of 64 bits by which a node reads them.
+READING = {
+    "RotaryEmbedding": (NODE("RotaryEmbedding", ["x", "cos", "sin", "at"], ["y"]),
+                        {"x": (2, 4, 3, 8), "cos": (50, 4), "sin": (50, 4)}, (2, 3)),
+    "contrib": (NODE("RotaryEmbedding", ["x", "at", "cos", "sin"], ["y"], domain="com.microsoft"),
+                {"x": (2, 4, 3, 8), "cos": (50, 4), "sin": (50, 4)}, (2, 3)),
+    "Attention": (NODE("Attention", [*"qkv", "", "", "", "at"], ["y"]), ROWS, (1,)),
+    "Gather": (NODE("Gather", ["x", "at"], ["y"]), {"x": (9, 2)}, (4,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_positions_of_64_bits_need_no_64_bit_arithmetic(name, kind):
+    node, inputs, shape = READING[name]
+    values = [*(value(each, size) for each, size in inputs.items()),
+              value("at", shape, TensorProto.INT64)]  # fmt: skip
+    proto = model([node], values, ["y"], opset=24)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    graph = shapes.infer(onnx_import.load_graph(proto))
+    without = fake_device(type=kind)
+    assert not capability.refusal(graph, graph.nodes[0], without, tune=tune.adapt)

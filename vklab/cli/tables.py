@@ -79,8 +79,8 @@ def fit(
     widths = least
     while sum(widths) < room and widths != natural:
         # Shares are equal, so a narrow column is whole before a wide one takes more.
-        short = [n for n, wide in enumerate(widths) if wide < natural[n]]
-        widths[min(short, key=widths.__getitem__)] += 1
+        lacking = [n for n, wide in enumerate(widths) if wide < natural[n]]
+        widths[min(lacking, key=lambda n: widths[n])] += 1
     return widths
 
 

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, version_converter
 
 from vklab import optional
-from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
-from vklab.graph import local_functions, onnx_file, onnx_tensors, schemas
+from vklab.errors import ModelError, UnusedWarning
+from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -46,9 +46,7 @@ def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, (bytes, onnx.ModelProto)):
         return _parse(model, f"the given {type(model).__name__}"), None
     if not isinstance(model, (str, os.PathLike)):
-        raise ModelError(
-            f"a model must be a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-        )
+        raise ModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     path = _file(model)
     return _parse(path.read_bytes(), str(model)), path.parent
 
@@ -87,7 +85,9 @@ def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
     if proto.ir_version > onnx.IR_VERSION:
         UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
                             f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
-    return local_functions.inlined(proto) if proto.functions else proto
+    if proto.functions:
+        proto = optional.require("graph.local_functions").inlined(proto)
+    return proto
 
 
 def from_graph(
@@ -106,19 +106,14 @@ def from_graph(
             a main graph.
     """
     initializers: dict[str, TensorInfo] = {}
-    for tensor in graph.initializer:
-        if not isinstance(tensor.name, str):
-            raise ModelError(f"initializer {tensor.name!r}: its name is not text")
-        if tensor.name in initializers:
-            raise ModelError(f"initializer {tensor.name!r} is defined twice")
-        value = onnx_tensors.array(tensor, f"initializer {tensor.name!r}", folder)
-        initializers[tensor.name] = onnx_tensors.info(tensor.name, value)
-    for sparse in graph.sparse_initializer:
-        name = sparse.values.name
+    given: list[Any] = [(each, each.name, onnx_tensors.array) for each in graph.initializer]
+    given += [(each, each.values.name, onnx_tensors.sparse) for each in graph.sparse_initializer]
+    for each, name, read in given:
+        if not isinstance(name, str):
+            raise ModelError(f"initializer {name!r}: its name is not text")
         if name in initializers:
             raise ModelError(f"initializer {name!r} is defined twice")
-        value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
-        initializers[name] = onnx_tensors.info(name, value)
+        initializers[name] = onnx_tensors.info(name, read(each, f"initializer {name!r}", folder))
     for value in (*graph.input, *graph.output):
         if not isinstance(value.name, str):
             raise ModelError(f"graph {graph.name!r}: {value.name!r} is not text")
@@ -234,21 +229,11 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
     if len(proto.attribute) != 1:
         raise ModelError(f"node {name!r}: a Constant has one attribute, not {len(proto.attribute)}")
     item = proto.attribute[0]
-    types = onnx.AttributeProto
-    kinds = {"value": (types.TENSOR, None), "value_float": (types.FLOAT, np.float32),
-             "value_floats": (types.FLOATS, np.float32), "value_int": (types.INT, np.int64),
-             "value_ints": (types.INTS, np.int64), "value_string": (types.STRING, object),
-             "value_strings": (types.STRINGS, object),
-             "sparse_value": (types.SPARSE_TENSOR, None)}  # fmt: skip
-    if item.name not in kinds:
-        raise UnsupportedOperatorError(f"node {name!r}: Constant.{item.name} is not supported")
-    kind, dtype = kinds[item.name]
-    if item.type != kind:
-        raise ModelError(f"node {name!r}: Constant.{item.name} is of attribute type {item.type}, "
-                         f"not {kind}")  # fmt: skip
-    if kind == types.SPARSE_TENSOR:
+    if item.type == onnx.AttributeProto.SPARSE_TENSOR:
         value = onnx_tensors.sparse(item.sparse_tensor, f"node {name!r}", folder)
     else:
+        dtypes = {"float": np.float32, "int": np.int64, "string": object}
+        dtype = dtypes.get(item.name.removeprefix("value_").removesuffix("s"))
         value = np.asarray(_attribute(item, name, folder), dtype)
     return onnx_tensors.info(proto.output[0], value)
 

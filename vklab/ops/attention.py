@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.elementwise import broadcast_strides, dense_strides, move
+from vklab.ops.indexing import index_defines
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import product
 from vklab.ops.registry import Result, operator, output
@@ -156,7 +157,7 @@ class Attending:
                  "CAPPED": cap > 0, "EMPTY": empty, "WIDE": layout.wide}  # fmt: skip
         if lengths is not None:
             reads.append(("lengths_buffer", lengths))
-            defines += type_defines("I", lengths.dtype)[:2]
+            defines += index_defines("I", lengths.dtype)[:2]
         if capture:
             writes.append(("capture_buffer", captured))
         push = (

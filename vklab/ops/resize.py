@@ -1,8 +1,8 @@
 """Dispatch Resize and Upsample from tables of the indices and weights of each output coordinate.
 
 Interpolation is separable: each axis has one small table, and the kernel adds weighted elements.
-ONNX leaves the precision of sizes and coordinates open. What rounding can change, the new size by
-scales, the nearest element and the edge of a crop, is computed in float32, as ONNX Runtime does.
+ONNX leaves the precision open: sizes by scales, nearest elements and the edges of a crop are
+computed in float32, as in ONNX Runtime.
 Visited by lab 09. Source: ONNX Resize-19; Keys, "Cubic Convolution Interpolation", 1981.
 """
 
@@ -26,8 +26,7 @@ __all__ = ["Sampling", "resize", "taps"]
 
 COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",
                "pytorch_half_pixel", "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip
-# A coordinate this near to a half counts as one, as in ONNX Runtime: float32 rounds it.
-TIE = 1e-6
+TIE = 1e-6  # a coordinate this near to a half counts as one, as in ONNX Runtime
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5 - TIE),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5 + TIE),
@@ -67,7 +66,7 @@ class _Axis:
     size: int
     new_size: int
     scale: float
-    length: float  # the new size before it is rounded down
+    length: float  # the new size before it is rounded down: align_corners in ONNX's own cases
     start: float = 0.0
     end: float = 1.0
 
@@ -77,10 +76,7 @@ class _Axis:
 
 
 def _coordinates(axis: _Axis, how: str, real: type[np.floating]) -> np.ndarray:
-    """Return the input coordinate of each output coordinate, computed in the dtype `real`.
-
-    Only align_corners by scales counts a length that is not whole, as ONNX's own cases do.
-    """
+    """Return the input coordinate of each output coordinate, computed in the dtype `real`."""
     affordable(axis.new_size)
     at = np.arange(axis.new_size).astype(real)
     scale, last = real(axis.scale), axis.size - 1
@@ -253,36 +249,27 @@ def resize(
 
 
 def _by_scales(dims: Sequence[int], scales: np.ndarray | Sequence[float]) -> list[_Axis]:
-    """Return the axes of a tensor that change by scales; their new sizes are counted in float32."""
+    """Return the axes of a tensor that change by scales; 1 keeps a size that is no float32."""
     factors = [float(value) for value in np.ravel(scales)]
-    if len(factors) != len(dims):
-        raise ModelError(f"{len(factors)} scales for X of rank {len(dims)}")
-    if not all(0 < factor < math.inf for factor in factors):
-        raise ModelError(f"scales {factors} must all be finite and above zero")
-    axes = []
-    for dim, factor in zip(dims, factors, strict=True):
-        affordable(int(dim * factor))
-        # A scale of 1 keeps a size that is no float32.
-        new_size = dim if factor == 1 else int(np.float32(dim) * np.float32(factor))
-        axes.append(_Axis(dim, new_size, factor, dim * factor))
-    return axes
+    if len(factors) != len(dims) or not all(0 < factor < math.inf for factor in factors):
+        raise ModelError(f"scales {factors} must be {len(dims)} finite numbers above zero")
+    news = [dim if factor == 1 else int(np.float32(min(dim * factor, 2**62)))
+            for dim, factor in zip(dims, factors, strict=True)]  # fmt: skip
+    return [_Axis(d, new, f, d * f) for d, new, f in zip(dims, news, factors, strict=True)]
 
 
 def _to_sizes(dims: Sequence[int], sizes: Sequence[int], policy: str) -> list[_Axis]:
     """Return the axes of a tensor that change to sizes, or near to them to keep their ratio."""
     if any(size < 0 for size in sizes):
         raise ModelError(f"sizes {tuple(sizes)} must all be zero or more")
-    pairs = list(zip(dims, sizes, strict=True))
-    factors = [size / dim if dim else 1.0 for dim, size in pairs]
+    factors = [size / dim if dim else 1.0 for dim, size in zip(dims, sizes, strict=True)]
     if policy == "stretch":
-        return [_Axis(*pair, factor, pair[1]) for pair, factor in zip(pairs, factors, strict=True)]
+        return [_Axis(*axis) for axis in zip(dims, sizes, factors, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise ModelError(f"unknown keep_aspect_ratio_policy={policy!r}; choose one of stretch, "
                          "not_larger, not_smaller")  # fmt: skip
-    factor = min(factors) if policy == "not_larger" else max(factors)
-    lengths = [np.float32(factor) * np.float32(dim) for dim in dims]
-    return [_Axis(dim, math.floor(float(length) + 0.5), factor, dim * factor)
-            for dim, length in zip(dims, lengths, strict=True)]  # fmt: skip
+    ratio = min(factors) if policy == "not_larger" else max(factors)
+    return [_Axis(dim, int(np.float32(ratio * dim) + 0.5), ratio, ratio * dim) for dim in dims]
 
 
 @operator("Resize", since=10)

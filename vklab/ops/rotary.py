@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.attention import Heads
 from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.indexing import index_defines
 from vklab.ops.inputs import require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
@@ -142,7 +143,7 @@ def rotary(
                *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]]  # fmt: skip
     if positions is not None:
         reads.append(("positions_buffer", positions))
-        defines += type_defines("I", positions.dtype)[:2]
+        defines += index_defines("I", positions.dtype)[:2]
     push = (
         ("count", count), ("steps", heads.length), ("heads", heads.count),
         ("places", heads.size), ("turned", turned), ("interleaved", int(bool(interleaved))),

@@ -82,7 +82,7 @@ def _pack(array: np.ndarray) -> bytes:
         return array.tobytes()
     codes = np.ravel(array).view(np.uint8) & (2**bits - 1)
     rows = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)
-    return np.bitwise_or.reduce(rows << np.arange(0, 8, bits, np.uint8), axis=1).tobytes()
+    return np.bitwise_or.reduce(rows << np.arange(0, 8, bits, dtype=np.uint8), axis=1).tobytes()
 
 
 def _array(value: Any) -> np.ndarray:
@@ -91,5 +91,5 @@ def _array(value: Any) -> np.ndarray:
     raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), np.uint8)
     bits = _bits(dtype)
     if bits in (2, 4):
-        raw = (raw[:, None] >> np.arange(0, 8, bits, np.uint8) & (2**bits - 1)).ravel()
+        raw = (raw[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)).ravel()
     return raw.view(dtype)[: math.prod(shape)].reshape(shape)

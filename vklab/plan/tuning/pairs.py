@@ -11,9 +11,9 @@ from typing import Any
 from vklab.ops import linear
 from vklab.plan.tuning import plain_rows, prepack
 from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
-from vklab.types import Dispatch
+from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["as_product", "pairs"]
+__all__ = ["as_product", "fits", "pairs"]
 
 # Invocations of a workgroup: few, so that small products keep all cores busy.
 WORKGROUP = 16
@@ -23,14 +23,18 @@ NAMES = ("m", "n", "k", "batches", "part", "start", "a_row", "b_row", "c_row", "
          "beta", "batch_shape", "a_batch", "b_batch")  # fmt: skip
 
 
+def fits(info: DeviceInfo) -> bool:
+    """Tell whether a device has what the kernel needs: loads of 64 bits, and shuffles."""
+    return "shaderInt64" in info.features and "shuffle" in info.subgroup_operations
+
+
 def pairs(given: ProductTask) -> Chosen | None:
     """Multiply by loads of two floats, where an operand's strides are even."""
     dispatch, sizes, info, pick = given
     product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)
     push: dict[str, Any] = dict(product.push) if product else {}
     if (not push or dict(dispatch.defines)["T"] != "float" or push["a_column"] != 1
-            or push["b_column"] != 1 or "shaderInt64" not in info.features
-            or "shuffle" not in info.subgroup_operations):  # fmt: skip
+            or push["b_column"] != 1 or not fits(info)):  # fmt: skip
         return None
     m, n, _, batch = sizes
     by_a = not any(step % 2 for step in (push["k"], push["a_row"], *push["a_batch"]))
