@@ -89,24 +89,26 @@ def find_manifests(
     if system_name == "Darwin":
         paths = _mac_manifests(environment)
     elif system_name == "Windows":
-        paths = _named(environment, ";") or _registry_manifests()
+        named = _named(environment, ";")
+        paths = _registry_manifests() if named is None else named
     else:
         paths = list(system.all_manifests(environment))
     libraries = _known_libraries() if system_name == "Linux" else []
     return tuple(read_manifest(path, libraries, environment) for path in dict.fromkeys(paths))
 
 
-def _named(environment: Mapping[str, str], separator: str) -> list[Path]:
+def _named(environment: Mapping[str, str], separator: str) -> list[Path] | None:
+    """Return the manifests that a variable names, none for an empty one; None without one."""
     for variable in system.DRIVER_VARIABLES:
-        if environment.get(variable):
+        if variable in environment:
             return [Path(part) for part in environment[variable].split(separator) if part]
-    return []
+    return None
 
 
 def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
     """Return the manifests in the folders of Homebrew, the Vulkan SDK and conda."""
     named = _named(environment, ":")
-    if named:
+    if named is not None:
         return named
     home = Path(environment.get("HOME") or "/nonexistent")
     roots = ["/usr/local/share", "/usr/local/etc", "/opt/homebrew/share", "/opt/homebrew/etc",
@@ -146,6 +148,8 @@ def read_manifest(
     except OSError as error:
         return Manifest(path, problem=f"cannot be read: {error.strerror}")
     except (ValueError, KeyError, TypeError):
+        library = None
+    if not isinstance(library, str):
         return Manifest(path, problem="is not a driver manifest")
     if "/" in library or "\\" in library:
         there = (path.parent / library).exists()
