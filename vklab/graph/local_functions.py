@@ -6,9 +6,11 @@ Visited by lab 09.
 
 from __future__ import annotations
 
+import functools
 import graphlib
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 from onnx import inliner
@@ -43,7 +45,9 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
                          f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
     try:
-        return inliner.inline_local_functions(proto)
+        return inliner.inline_local_functions(_aligned(proto))
+    except ModelError:
+        raise
     except Exception as error:  # onnx's C++ exceptions share no base class
         raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
@@ -65,6 +69,60 @@ def _check_calls(proto: onnx.ModelProto) -> None:
             raise ModelError(f"node {node.name!r} calls the function {node.op_type!r} with the "
                              f"attribute {wrong[0]!r}; once each it takes "
                              f"{', '.join(sorted(declared)) or 'none'}")  # fmt: skip
+
+
+def _aligned(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose functions import the versions of operators that the model imports.
+
+    onnx leaves out the calls of functions that import others. A version that the model does not
+    import is added to it. Raises ModelError for an operator that is not the same in both versions.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    local = {(f.domain, f.name) for f in made.functions}
+    versions = {_domain(entry.domain): entry.version for entry in made.opset_import}
+    for function in made.functions:
+        own = {_domain(entry.domain): entry.version for entry in function.opset_import}
+        for domain in own.keys() - versions.keys():
+            versions[domain] = own[domain]
+            made.opset_import.add(domain=domain, version=own[domain])
+        for node in _nested(function.node):
+            domain = _domain(node.domain)
+            older, newer = own.get(domain, 0), versions.get(domain, 0)
+            if older in (0, newer) or (node.domain, node.op_type) in local:
+                continue
+            if _signature(node.op_type, older, domain) != _signature(node.op_type, newer, domain):
+                raise ModelError(
+                    f"function {function.name!r} imports version {older} of the operators of "
+                    f"{domain or 'ai.onnx'!r}, the model version {newer}, and {node.op_type} is "
+                    "not the same in both; export the model with one version")  # fmt: skip
+        for entry in function.opset_import:
+            entry.version = versions[_domain(entry.domain)]
+    return made
+
+
+@functools.cache
+def _signature(op_type: str, version: int, domain: str) -> Any:
+    """Return what a later version of an operator has to leave alone: all but dtypes and texts.
+
+    Wherever ONNX has changed the meaning of an operator, its attributes, their defaults, or its
+    inputs have changed, too. An operator that ONNX does not know has no versions.
+    """
+    if not domain and version > onnx.defs.onnx_opset_version():
+        return version
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    attributes = {name: (each.type, each.required, each.default_value.SerializeToString())
+                  for name, each in schema.attributes.items()}  # fmt: skip
+    formal = [[(each.name, each.option) for each in side] for side in
+              (schema.inputs, schema.outputs)]  # fmt: skip
+    return schema.deprecated, attributes, formal
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
 
 
 def _nested(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
