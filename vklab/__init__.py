@@ -34,7 +34,9 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF, "settings", "__version__"]  # noqa: PLE0604  (the table above is the list)
 
-if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: off
+if TYPE_CHECKING:
+    # `as`: type checkers take these names as exported.
+    # isort: off
     from vklab import distributed as distributed, llm as llm, settings as settings
     from vklab.errors import CheckError as CheckError
     from vklab.errors import DeviceLostError as DeviceLostError

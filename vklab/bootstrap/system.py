@@ -23,10 +23,12 @@ __all__ = [
     "SystemPackage",
     "all_manifests",
     "driver_manifests",
+    "hidden_manifests",
     "inspect_machine",
     "install_command",
     "installer_line",
     "missing_packages",
+    "unreadable_files",
     "update_command",
 ]
 

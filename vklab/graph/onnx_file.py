@@ -52,16 +52,16 @@ def read(path: Path) -> bytes:
             return bytes(data)
 
 
-def require_parsable(size: int, label: str, start: bytes) -> None:
+def require_parsable(size: int, label: str, data: bytes) -> None:
     """Raise ModelError for more bytes than protobuf can parse.
 
     Args:
         size: the number of bytes.
         label: the file or bytes, for the message.
-        start: the first bytes, which tell other formats.
+        data: the first bytes or all, which tell other formats.
     """
     if size >= MOST_BYTES:
-        raise no_onnx(label, start, f"{size} bytes, but protobuf reads less than {MOST_BYTES}; "
+        raise no_onnx(label, data, f"{size} bytes, but protobuf reads less than {MOST_BYTES}; "
                       "save it with onnx.save(..., save_as_external_data=True)")  # fmt: skip
 
 

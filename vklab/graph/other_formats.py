@@ -5,6 +5,8 @@ Imported only after a failure. Visited by lab 09.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vklab.errors import ModelError
 
 __all__ = ["START_BYTES", "hint", "no_onnx"]
@@ -15,7 +17,7 @@ _FORMATS = (
     (0, b"GGUF", "a GGUF file", "run `vklab generate {0}` or `vklab chat {0}`; in Python "
      "vklab.llm.load(path); `vklab gguf {0} -o NAME.onnx` converts it to ONNX"),
     (0, b"\x93VKLAB", "a model that `vklab compile` wrote", "run `vklab run {0}`"),
-    (0, b"version https://git-lfs", "a pointer of Git LFS, not the file itself", "run git lfs pull"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS, not the file", "run git lfs pull"),
     (0, b"PK\x03\x04", "a zip archive, as PyTorch and Core ML write", "a module of PyTorch becomes "
      "ONNX by torch.onnx.export, or run it with vklab.from_torch"),
     (0, b"\x89HDF", "an HDF5 file, as Keras writes", "convert it with tf2onnx"),
@@ -41,13 +43,14 @@ def hint(name: str, start: bytes, wanted: str = "a GGUF file") -> str:
     return ""
 
 
-def no_onnx(label: str, start: bytes, problem: str) -> ModelError:
+def no_onnx(label: str, model: Any, problem: str) -> ModelError:
     """Return the error for a file or bytes that hold no ONNX model.
 
     Args:
         label: the file or bytes, for the message.
-        start: the first bytes.
+        model: the bytes or the first of them, or a ModelProto.
         problem: what the reader of ONNX has found.
     """
+    start = model[:START_BYTES] if isinstance(model, bytes) else b""
     known = hint(label, start, "an ONNX model, as it seems")
     return ModelError(f"{label}: no ONNX model{known}" if known else f"{label}: {problem}")

@@ -1,4 +1,4 @@
-"""Reasons why the Vulkan loader finds no driver, or gives up: variables that hide drivers, and files.
+"""Reasons why the Vulkan loader finds no driver or gives up: variables that hide them, and files.
 
 Imported only after a failure. Opens no driver. Visited by lab 02.
 """

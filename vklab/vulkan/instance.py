@@ -144,11 +144,10 @@ class Instance(api.VulkanObject):
     def physical_devices(self) -> list[Any]:
         """Return the physical device handles. Vulkan: vkEnumeratePhysicalDevices"""
         try:
-            found = api.enumerate_all("vkEnumeratePhysicalDevices", "VkPhysicalDevice", self.handle)
+            return api.enumerate_all("vkEnumeratePhysicalDevices", "VkPhysicalDevice", self.handle)
         except VulkanError as error:
             _explain(error)
             raise
-        return found
 
     def raise_messages(self) -> None:
         """Raise VulkanError with all validation messages collected so far, and clear them."""
