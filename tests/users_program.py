@@ -65,7 +65,7 @@ def write(path: str) -> str:
         return "".join(answer) + answer.text
 
 def spread(batches: list[np.ndarray]) -> None:
-    reveal_type(vklab.distributed.map)
+    assert_type(next(vklab.distributed.map("m.onnx", batches)), dict[str, np.ndarray])
 
 def strictly(path: str) -> Session:
     with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):

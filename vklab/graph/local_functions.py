@@ -44,10 +44,9 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         largest = max(calls, key=lambda name: sizes[name])
         raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
                          f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
+    proto = _aligned(proto)
     try:
-        return inliner.inline_local_functions(_aligned(proto))
-    except ModelError:
-        raise
+        return inliner.inline_local_functions(proto)
     except Exception as error:  # onnx's C++ exceptions share no base class
         raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
@@ -77,10 +76,14 @@ def _aligned(proto: onnx.ModelProto) -> onnx.ModelProto:
     onnx leaves out the calls of functions that import others. A version that the model does not
     import is added to it. Raises ModelError for an operator that is not the same in both versions.
     """
+    given = {_domain(entry.domain): entry.version for entry in proto.opset_import}
+    imports = [entry for function in proto.functions for entry in function.opset_import]
+    if all(given.get(_domain(entry.domain)) == entry.version for entry in imports):
+        return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     local = {(f.domain, f.name) for f in made.functions}
-    versions = {_domain(entry.domain): entry.version for entry in made.opset_import}
+    versions = dict(given)
     for function in made.functions:
         own = {_domain(entry.domain): entry.version for entry in function.opset_import}
         for domain in own.keys() - versions.keys():

@@ -139,7 +139,8 @@ def parse(data: np.ndarray | bytes, name: str = "the given bytes") -> GgufFile:
     array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     cursor = _Cursor(array, name)
     if array[:4].tobytes() != MAGIC:
-        known = other_formats.hint(name, array[: other_formats.START_BYTES].tobytes())
+        start = array[: other_formats.START_BYTES].tobytes()
+        known = other_formats.hint(start, other_formats.GGUF)
         raise cursor.error(f"begins with {array[:4].tobytes()!r}, not with {MAGIC!r}{known}")
     cursor.at = 4
     version = cursor.number("<u4", "the version")
