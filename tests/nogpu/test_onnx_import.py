@@ -96,6 +96,22 @@ def test_functions_are_put_in_place():
     assert [n.op_type for n in onnx_import.load_graph(proto).nodes] == ["Relu", "Neg"]
 
 
+def test_functions_of_one_name_differ_by_their_overload():
+    opsets = [helper.make_opsetid("", 17)]
+    functions = [helper.make_function("mine", "F", ["a"], ["b"],
+                                      [helper.make_node(op, ["a"], ["b"])],
+                                      opsets, overload=op) for op in ("Neg", "Relu")]  # fmt: skip
+    calls = [helper.make_node("F", [a], [b], domain="mine", overload=op)
+             for a, b, op in (("x", "t", "Relu"), ("t", "y", "Neg"))]  # fmt: skip
+    proto = model(calls, [value("x", (3,))], [value("y", (3,))], functions=functions)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    assert [n.op_type for n in onnx_import.load_graph(proto).nodes] == ["Relu", "Neg"]
+    functions[1].overload = "Neg"
+    twice = model(calls, [value("x", (3,))], [value("y", (3,))], functions=functions)
+    with pytest.raises(ModelError, match="two functions of the model have one name and one overl"):
+        onnx_import.load_graph(twice)
+
+
 def of_function(op_type: str, own: int, given: int = 0, **attributes: int) -> onnx.ModelProto:
     """Return a model of opset `given`, 0 for none, whose function imports opset `own`."""
     body = [helper.make_node(op_type, ["a"], ["b"], **attributes)]
