@@ -17,6 +17,7 @@ from small_models import DATA, ROOT, model, random_array, relu, value
 
 import vklab
 from vklab import SetupError, cli
+from vklab.runtime import host
 from vklab.shader import compiler, processes
 from vklab.types import ANY_SHAPE
 
@@ -135,7 +136,8 @@ def test_a_program_sets_threads_and_the_cache_folder(device_index, tmp_path, mon
     ):
         session.run(np.ones((3, 4), np.float32))
         runners = [entry.runner for entry in session.roots[0].path()]
-        (options,) = [r._fast.session.get_session_options() for r in runners if hasattr(r, "_fast")]
+        (part,) = [part for r in runners if isinstance(r, host.HostChunk) for part in r._parts]
+        options = part._fast.session.get_session_options()
     assert options.intra_op_num_threads == 1
     assert widths and set(widths) == {1} and any(tmp_path.rglob("*.spv"))
     with pytest.raises(KeyError, match="no switch 'FALBACK'; there are CACHE, "):

@@ -112,7 +112,7 @@ def test_a_case_that_needs_a_package_is_skipped_with_the_line_that_installs_it(
 ):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)  # as on a machine without Pillow
     monkeypatch.setattr(reference_process.ProcessModel, "run", lambda model, fed: (
-        onnx_evaluator.Evaluator(model._source()[0]).run(fed)))  # fmt: skip
+        onnx_evaluator.Evaluator(model.source()[0]).run(fed)))  # fmt: skip
     cases = [c for c in suite_cases.node_cases() if c.name.startswith("test_image_decoder")]
     report = conformance.run(cases, f"VULKAN:{device_index}")
     assert {outcome.status for outcome in report.outcomes.values()} == {"skipped"}

@@ -78,6 +78,8 @@ def test_interpolate_takes_sizes_and_elements_of_pytorch(name, device_index):
 @pytest.mark.parametrize("is_written", [False, True])
 def test_interpolate_in_a_compiled_function(name, is_written, device_index):
     """A graph that writes to its input reaches the exporter as other overloads."""
+    from vklab.pytorch import backend  # Dynamo, which takes seconds in each worker
+
     function = resized(name, torch.empty(2, 3, 15, 10), (1 / 3, 0.7, 2))
 
     def changing(x):
@@ -86,7 +88,7 @@ def test_interpolate_in_a_compiled_function(name, is_written, device_index):
     torch._dynamo.reset()
     options = {"device": device_index, "fallback": False}
     with torch.no_grad():
-        compiled = torch.compile(changing, backend="vklab", options=options)
+        compiled = torch.compile(changing, backend=backend.vklab_backend, options=options)
         x = torch.randn(2, 3, 15, 10)
         made = compiled(x.clone())
     agree([tensor.numpy() for tensor in made], changing(x.clone()), name == "nearest")

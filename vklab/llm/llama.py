@@ -129,8 +129,12 @@ def _angles(
     if "rope_freqs.weight" in file.tensors:  # Llama 3.1: a divisor for each pair
         frequencies = frequencies / build.floats(file.tensor("rope_freqs.weight"), (pairs,))
     angles = np.arange(length)[:, None] * frequencies
-    cos, sin = (sizes.magnitude * turned(angles) for turned in (np.cos, np.sin))
-    return cos.astype(np.float32), sin.astype(np.float32)
+    made = []
+    for turned in (np.cos, np.sin):
+        values = turned(angles)
+        values *= sizes.magnitude  # in place: tables of a long context are large
+        made.append(values.astype(np.float32))
+    return made[0], made[1]
 
 
 class _Layers:
