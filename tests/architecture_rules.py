@@ -15,16 +15,16 @@ from pathlib import Path
 
 from package_imports import Import, imports_of, parsed
 
-BASE = {"deferred", "draw", "endings", "errors", "forking", "optional", "settings", "store",
-        "trace", "types", "worker", "worker_child"}  # fmt: skip
+BASE = {"deferred", "draw", "endings", "errors", "forking", "manifests", "optional", "settings",
+        "store", "trace", "types", "worker", "worker_child"}  # fmt: skip
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
-STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}
+STDLIB_ONLY = {"__main__", "bootstrap", "manifests", "run_tests"}
 
 # What a part of vklab may import beside itself.
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
-    "vulkan": BASE | {"bootstrap"},  # where the loader looks for drivers, after a failure
+    "vulkan": BASE,
     "shader": BASE,
     "ops": BASE,
     "graph": BASE | {"ops"},
@@ -39,7 +39,7 @@ ALLOWED = {
     "llm": BASE | {"graph", "ops", "plan", "runtime"},
     "backends": BASE | {"graph", "runtime"},
     "bench": BASE | {"runtime", "backends", "llm"},
-    "bootstrap": set(),
+    "bootstrap": {"manifests"},
     "run_tests": set(),
     "__main__": {"bootstrap", "cli"},
 }

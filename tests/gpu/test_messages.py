@@ -16,8 +16,7 @@ from child import run
 from small_models import DATA, relu
 
 import vklab
-from vklab import ModelError, SetupError
-from vklab.bootstrap import system
+from vklab import ModelError, SetupError, manifests
 
 DIGITS = DATA / "digits_cnn.onnx"
 X = np.ones((2, 3), np.float32)
@@ -37,9 +36,9 @@ def test_a_driver_variable_that_names_nothing_is_repaired_by_its_removal():
     ("VK_LOADER_DRIVERS_SELECT", "*none*"), ("XDG_DATA_DIRS", "/nix"),
 ])  # fmt: skip
 def test_a_variable_that_hides_all_drivers_is_named(monkeypatch, name, value):
-    for each in system.DRIVER_VARIABLES:
+    for each in manifests.DRIVER_VARIABLES:
         monkeypatch.delenv(each, raising=False)
-    if name == "XDG_DATA_DIRS" and not system.driver_manifests({}):
+    if name == "XDG_DATA_DIRS" and not manifests.drivers({}):
         pytest.skip("no driver is in the usual folders")
     done = run("import vklab; vklab.load('data/digits_cnn.onnx')", **{name: value})
     last = done.stderr[done.stderr.index("SetupError") :]
@@ -52,7 +51,7 @@ def test_a_variable_that_hides_all_drivers_is_named(monkeypatch, name, value):
 def test_a_manifest_that_is_no_json_is_named_beside_a_good_driver(tmp_path, variable):
     bad = tmp_path / "bad.json"
     bad.write_bytes(b"{bad")
-    assert bad in system.unreadable_files({variable: str(bad)})
+    assert bad in manifests.unreadable({variable: str(bad)})
     done = run("import vklab; vklab.devices()", **{variable: str(bad)})
     if done.returncode:  # a newer loader passes over the file
         last = done.stderr[done.stderr.index("SetupError") :]

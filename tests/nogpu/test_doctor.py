@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vklab import store
+from vklab import manifests, store
 from vklab.bootstrap import system
 from vklab.doctor import Check, Report, checks, child, detect, devices, examine
 from vklab.shader import stock, toolchain
@@ -235,7 +235,7 @@ def test_manifests_that_are_no_manifests(tmp_path):
     for text in ('{"ICD": []}', '{"ICD": {"library_path": 7}}', "{bad", "[]"):
         path.write_text(text)
         assert "is not a driver manifest" in detect.read_manifest(path, [], {}).problem
-        assert not system.driver_manifests({"VK_DRIVER_FILES": str(path)})
+        assert not manifests.drivers({"VK_DRIVER_FILES": str(path)})
 
 
 def test_a_variable_that_hides_all_drivers():

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vklab import manifests
 from vklab.bootstrap import system
 
 if sys.platform == "win32":
@@ -92,14 +93,14 @@ def find_manifests(
         named = _named(environment, ";")
         paths = _registry_manifests() if named is None else named
     else:
-        paths = list(system.all_manifests(environment))
+        paths = list(manifests.every(environment))
     libraries = _known_libraries() if system_name == "Linux" else []
     return tuple(read_manifest(path, libraries, environment) for path in dict.fromkeys(paths))
 
 
 def _named(environment: Mapping[str, str], separator: str) -> list[Path] | None:
     """Return the manifests that a variable names, none for an empty one; None without one."""
-    for variable in system.DRIVER_VARIABLES:
+    for variable in manifests.DRIVER_VARIABLES:
         if variable in environment:
             return [Path(part) for part in environment[variable].split(separator) if part]
     return None

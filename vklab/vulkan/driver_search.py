@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import NoReturn
 
-from vklab.bootstrap import system
+from vklab import manifests
 from vklab.errors import SetupError, VulkanError
 
 __all__ = ["explain", "no_driver"]
@@ -29,14 +29,14 @@ def explain(error: VulkanError) -> None:
     """
     if (error.command, error.result) in _NO_DRIVER:
         raise no_driver() from error
-    broken = system.unreadable_files() if error.result == "VK_ERROR_OUT_OF_HOST_MEMORY" else {}
+    broken = manifests.unreadable() if error.result == "VK_ERROR_OUT_OF_HOST_MEMORY" else {}
     if broken:
         _raise_for_files(broken, error)
 
 
 def _raise_for_files(broken: dict[Path, str], error: VulkanError) -> NoReturn:
     places = {str(place) for path in broken for place in (path, path.parent)}
-    named = [name for name in system.FILE_VARIABLES
+    named = [name for name in manifests.FILE_VARIABLES
              if places.intersection(os.environ.get(name, "").split(os.pathsep))]  # fmt: skip
     files = "; ".join(f"{path} ({problem})" for path, problem in broken.items())
     repair = f"correct or remove {', '.join(map(str, broken))}"
@@ -48,16 +48,16 @@ def no_driver() -> SetupError:
     """Return the error for a loader that offers no device: variables that hide drivers, or none."""
     causes = {}
     # The loader reads the first that is set, also if it is empty.
-    name = next((name for name in system.DRIVER_VARIABLES if name in os.environ), None)
+    name = next((name for name in manifests.DRIVER_VARIABLES if name in os.environ), None)
     if name:
         causes[name] = f"{name}={shlex.quote(os.environ[name])} names none that works"
     for name in FILTERS:
         if os.environ.get(name):
             causes[name] = f"{name}={shlex.quote(os.environ[name])} hides those that it leaves out"
-    if not causes and system.hidden_manifests():
+    if not causes and manifests.hidden():
         name = "XDG_DATA_DIRS"
         causes[name] = (f"{name}={shlex.quote(os.environ[name])} leaves out "
-                        f"{system.hidden_manifests()[0].parent}")  # fmt: skip
+                        f"{manifests.hidden()[0].parent}")  # fmt: skip
     if causes:
         return SetupError(f"no Vulkan driver answers the loader: {'; '.join(causes.values())}",
                           f"{_unset(causes)}   (`vklab doctor` lists drivers)")  # fmt: skip
