@@ -15,11 +15,11 @@ from pathlib import Path
 
 from package_imports import COURSE, Import, files_of, imports_of, package_files, parsed
 
-BASE = {"deferred", "draw", "endings", "errors", "forking", "optional", "settings", "store",
-        "trace", "types", "worker", "worker_child"}  # fmt: skip
+BASE = {"deferred", "draw", "endings", "errors", "forking", "manifests", "optional", "settings",
+        "store", "trace", "types", "worker", "worker_child"}  # fmt: skip
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
-STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}
+STDLIB_ONLY = {"__main__", "bootstrap", "manifests", "run_tests"}
 
 # What a part of vklab may import beside itself.
 ALLOWED = {
@@ -39,7 +39,7 @@ ALLOWED = {
     "llm": BASE | {"graph", "ops", "plan", "runtime"},
     "backends": BASE | {"graph", "runtime"},
     "bench": BASE | {"runtime", "backends", "llm"},
-    "bootstrap": set(),
+    "bootstrap": {"manifests"},
     "run_tests": set(),
     "__main__": {"bootstrap", "cli"},
 }

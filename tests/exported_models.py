@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,12 @@ SIZES = {
 }
 # The exporter writes the sequence that it has seen into a Reshape: ONNX Runtime fails as well.
 SIZES_OF = {"lstm": [{"batch": 2, "sequence": 6}, {"batch": 5, "sequence": 6}]}
+
+
+def host_reasons(session: Any) -> dict[str, str]:
+    """Return why nodes run on the host, without those of a device that computes no int64."""
+    reasons = session.host_reasons
+    return {node: reasons[node] for node in reasons if "lacks shaderInt64" not in reasons[node]}
 
 
 def sizes_of(name: str) -> list[dict[str, int]]:

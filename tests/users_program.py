@@ -58,6 +58,15 @@ def look(session: Session, first: np.ndarray) -> str:
     assert_type(session.host_nodes, HostNodes)
     return session.check(first).picture() + f"{session.time(first).overhead_ns:.0f}"
 
+def write(path: str) -> str:
+    with vklab.llm.load(path, context=512) as model:
+        assert_type(model, vklab.llm.LanguageModel)
+        answer = model.generate("Once", options=vklab.llm.SamplingOptions(temperature=0.5))
+        return "".join(answer) + answer.text
+
+def spread(batches: list[np.ndarray]) -> None:
+    assert_type(next(vklab.distributed.map("m.onnx", batches)), dict[str, np.ndarray])
+
 def strictly(path: str) -> Session:
     with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):
         threads: str | int | float | bool = vklab.settings.get("THREADS")

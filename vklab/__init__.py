@@ -34,8 +34,10 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF, "settings", "__version__"]  # noqa: PLE0604  (the table above is the list)
 
-if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: off
-    from vklab import settings as settings
+if TYPE_CHECKING:
+    # `as`: type checkers take these names as exported.
+    # isort: off
+    from vklab import distributed as distributed, llm as llm, settings as settings
     from vklab.errors import CheckError as CheckError
     from vklab.errors import DeviceLostError as DeviceLostError
     from vklab.errors import HostWarning as HostWarning

@@ -7,6 +7,8 @@ import os
 import pytest
 from child import python
 
+import vklab
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 # Load and run a model, fork, and tell what the child said and how it ended.
@@ -62,7 +64,12 @@ def in_child(device: int, call: str, before: str = "") -> list[str]:
 
 @pytest.fixture
 def willing_index(device_index):
-    """Return a device whose driver lets a forked child open it; NVIDIA's does not."""
+    """Return a device whose driver lets a forked child use it; NVIDIA's does not.
+
+    SwiftShader opens it, but what the child submits waits for threads that stay in the parent.
+    """
+    if "SwiftShader" in vklab.devices()[device_index].driver:
+        pytest.skip("work of a forked child may never run: SwiftShader's threads are the parent's")
     told = in_child(device_index, "new_session()")
     if told[0].startswith("SetupError"):
         assert "spawn" in told[-2] and told[-1] == "status 7"

@@ -6,6 +6,8 @@ import copy
 import io
 import os
 import pickle
+import shlex
+import sys
 
 import numpy as np
 import onnx
@@ -14,7 +16,7 @@ from child import run
 from small_models import DATA, relu
 
 import vklab
-from vklab import ModelError, SetupError
+from vklab import ModelError, SetupError, manifests
 
 DIGITS = DATA / "digits_cnn.onnx"
 X = np.ones((2, 3), np.float32)
@@ -26,6 +28,34 @@ def test_a_driver_variable_that_names_nothing_is_repaired_by_its_removal():
     last = done.stderr[done.stderr.index("SetupError") :]
     assert "VK_DRIVER_FILES=/nix/driver.json names none" in last and "apt-get" not in last
     assert ("unset" if os.name != "nt" else "set ") in last
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a driver is hidden by variables of Linux")
+@pytest.mark.parametrize(("name", "value"), [
+    ("VK_DRIVER_FILES", ""), ("VK_ICD_FILENAMES", ""), ("VK_LOADER_DRIVERS_DISABLE", "*"),
+    ("VK_LOADER_DRIVERS_SELECT", "*none*"), ("XDG_DATA_DIRS", "/nix"),
+])  # fmt: skip
+def test_a_variable_that_hides_all_drivers_is_named(monkeypatch, name, value):
+    for each in manifests.DRIVER_VARIABLES:
+        monkeypatch.delenv(each, raising=False)
+    if name == "XDG_DATA_DIRS" and not manifests.drivers({}):
+        pytest.skip("no driver is in the usual folders")
+    done = run("import vklab; vklab.load('data/digits_cnn.onnx')", **{name: value})
+    last = done.stderr[done.stderr.index("SetupError") :]
+    assert f"{name}={shlex.quote(value)}" in last and f"repair: unset {name}" in last
+    assert "apt-get" not in last
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folders of manifests are those of Linux")
+@pytest.mark.parametrize("variable", ["VK_ADD_DRIVER_FILES", "VK_LAYER_PATH"])
+def test_a_manifest_that_is_no_json_is_named_beside_a_good_driver(tmp_path, variable):
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(b"{bad")
+    assert bad in manifests.unreadable({variable: str(bad)})
+    done = run("import vklab; vklab.devices()", **{variable: str(bad)})
+    if done.returncode:  # a newer loader passes over the file
+        last = done.stderr[done.stderr.index("SetupError") :]
+        assert f"no JSON: {bad} (Expecting" in last and f"unset {variable}" in last
 
 
 @pytest.mark.parametrize(("given", "words"), [
@@ -82,6 +112,9 @@ def _read(data):
     (lambda: b"", "in the given bytes: 0 bytes$"),
     (onnx.ModelProto, "the given ModelProto: no ONNX model, as it has no IR version"),
     (lambda: bytes(9), "the given bytes: no ONNX model, or one that is cut off"),
+    (lambda: b"GGUF" + bytes(9), "the given bytes: no ONNX model: it is a GGUF file; run `vklab g"),
+    (lambda: b"PK\3\4" + bytes(9), "no ONNX model: it is a zip archive, as PyTorch"),
+    (lambda: b"version https://git-lfs.github.com", "a pointer of Git LFS, not the file; run git"),
 ])  # fmt: skip
 def test_a_source_without_a_model(device_index, make, words):
     with pytest.raises(ModelError, match=words):

@@ -9,6 +9,7 @@ import numpy as np
 import pattern_forms
 import pytest
 import written
+from check_operator import lacks
 from small_models import one_node, random_array
 
 import vklab
@@ -32,7 +33,7 @@ LEFT = frozenset({"Erf", "Tanh", "Softmax", "IsNaN", "Pow", "ReduceMean", "Expan
 
 def run(proto, fed, device, **switches):
     """Return outputs, the reference's, and the graph that was planned."""
-    with settings.settings(FALLBACK=False, **switches), (
+    with settings.settings(**{"FALLBACK": False, **switches}), (
         vklab.load(proto, device)
     ) as session:
         return session.run(fed), session.reference(fed), session.plan.chunks[0].graph
@@ -57,11 +58,13 @@ def test_results_do_not_depend_on_the_passes(device_index, kind):
 def test_patterns_in_exported_models(device_index, name):
     model = exported_models.load(name)
     fed = exported_models.inputs_of(model, SIZES)
-    outputs, expected, graph = run(model, fed, device_index)
+    # Without int64 the host casts BERT's mask, between two parts that share an attention.
+    is_cut = name.startswith("bert") and lacks(device_index, "int64")
+    outputs, expected, graph = run(model, fed, device_index, FALLBACK=is_cut)
     counts = Counter(node.op_type for node in graph.nodes)
-    assert FOUND[name].items() <= counts.items()
+    assert is_cut or FOUND[name].items() <= counts.items()
     left = LEFT - ({"Tanh"} if name.startswith("bert") else set())  # its pooler has one
-    assert not left & counts.keys()
+    assert is_cut or not left & counts.keys()
     for output, truth in expected.items():
         assert np.abs(outputs[output] - truth).max() < 1e-5 * np.abs(truth).max()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_machine import BARE, READY, TOOLS, names, record_commands
 
+from vklab import manifests
 from vklab.bootstrap import choose, steps, system
 
 
@@ -88,7 +89,7 @@ def manifest(path: Path, library: str) -> Path:
 
 def test_manifests_are_found_where_the_loader_looks(tmp_path):
     mine = manifest(tmp_path / "data/vulkan/icd.d/mine_icd.json", "libmine.so.0")
-    found = system.driver_manifests({"HOME": "/none", "XDG_DATA_HOME": str(tmp_path / "data")})
+    found = manifests.drivers({"HOME": "/none", "XDG_DATA_HOME": str(tmp_path / "data")})
     assert mine in found
 
 
@@ -97,8 +98,8 @@ def test_named_manifests_replace_the_search(tmp_path):
     second = manifest(tmp_path / "folder/b.json", "libmine.so")
     for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         named = {variable: f"{first}:{tmp_path / 'folder'}:{tmp_path / 'absent.json'}"}
-        assert system.driver_manifests(named) == (first, second)
-    assert system.driver_manifests({"VK_DRIVER_FILES": "/none.json"}) == ()
+        assert manifests.drivers(named) == (first, second)
+    assert manifests.drivers({"VK_DRIVER_FILES": "/none.json"}) == ()
 
 
 def test_manifests_that_lead_nowhere_do_not_count(tmp_path):
@@ -107,7 +108,7 @@ def test_manifests_that_lead_nowhere_do_not_count(tmp_path):
     (tmp_path / "driver.so").write_text("")
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "empty.json").write_text("[]")
-    found = system.driver_manifests({"VK_DRIVER_FILES": str(tmp_path)})
+    found = manifests.drivers({"VK_DRIVER_FILES": str(tmp_path)})
     assert [path.name for path in found] == ["beside.json"]
 
 

@@ -69,3 +69,11 @@ def test_positions_of_64_bits_need_no_64_bit_arithmetic(name, kind):
     graph = shapes.infer(onnx_import.load_graph(proto))
     without = fake_device(type=kind)
     assert not capability.refusal(graph, graph.nodes[0], without, tune=tune.adapt)
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+def test_long_columns_fit_the_smallest_workgroup(op_type):
+    node, given = NODE(op_type, ["x"], ["y"], axis=1), fake_device()
+    graph = onnx_import.load_graph(model([node], [value("x", (2, 3001, 67))], ["y"], opset=18))
+    graph = shapes.infer(graph)
+    assert not capability.refusal(graph, graph.nodes[0], given, tune=tune.adapt)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vklab import store
+from vklab import manifests, store
 from vklab.bootstrap import system
 from vklab.doctor import Check, Report, checks, child, detect, devices, examine
 from vklab.shader import stock, toolchain
@@ -232,8 +232,10 @@ def test_a_manifest_whose_library_is_there(tmp_path):
 def test_manifests_that_are_no_manifests(tmp_path):
     path = tmp_path / "paper_icd.json"
     assert "cannot be read" in detect.read_manifest(path, [], {}).problem
-    path.write_text('{"ICD": []}')
-    assert "is not a driver manifest" in detect.read_manifest(path, [], {}).problem
+    for text in ('{"ICD": []}', '{"ICD": {"library_path": 7}}', "{bad", "[]"):
+        path.write_text(text)
+        assert "is not a driver manifest" in detect.read_manifest(path, [], {}).problem
+        assert not manifests.drivers({"VK_DRIVER_FILES": str(path)})
 
 
 def test_a_variable_that_hides_all_drivers():

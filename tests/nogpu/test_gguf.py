@@ -109,7 +109,8 @@ DATA = struct.pack("<I", 1)
 FIRST = tensor("a", (8,), 0, 0)
 DAMAGED = [
     (b"", "begins with b''"),
-    (b"GGML" + bytes(40), "begins with b'GGML', not with b'GGUF'"),
+    (b"GGML" + bytes(40), "begins with b'GGML', not with b'GGUF'$"),
+    (b"\x08\x08\x12\x19", "b'GGUF': it is an ONNX model, as it seems; run `vklab run "),
     (gguf_bytes()[:20], "is cut off: the number of entries of metadata at byte 16"),
     (gguf_bytes(version=1), "has GGUF version 1; versions 2 and 3 can be read"),
     (gguf_bytes(version=3 << 24), "version 50331648, in big-endian order"),

@@ -96,6 +96,55 @@ def test_functions_are_put_in_place():
     assert [n.op_type for n in onnx_import.load_graph(proto).nodes] == ["Relu", "Neg"]
 
 
+def test_functions_of_one_name_differ_by_their_overload():
+    opsets = [helper.make_opsetid("", 17)]
+    functions = [helper.make_function("mine", "F", ["a"], ["b"],
+                                      [helper.make_node(op, ["a"], ["b"])],
+                                      opsets, overload=op) for op in ("Neg", "Relu")]  # fmt: skip
+    calls = [helper.make_node("F", [a], [b], domain="mine", overload=op)
+             for a, b, op in (("x", "t", "Relu"), ("t", "y", "Neg"))]  # fmt: skip
+    proto = model(calls, [value("x", (3,))], [value("y", (3,))], functions=functions)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    assert [n.op_type for n in onnx_import.load_graph(proto).nodes] == ["Relu", "Neg"]
+    functions[1].overload = "Neg"
+    twice = model(calls, [value("x", (3,))], [value("y", (3,))], functions=functions)
+    with pytest.raises(ModelError, match="two functions of the model have one name and one overl"):
+        onnx_import.load_graph(twice)
+
+
+def of_function(op_type: str, own: int, given: int = 0, **attributes: int) -> onnx.ModelProto:
+    """Return a model of opset `given`, 0 for none, whose function imports opset `own`."""
+    body = [helper.make_node(op_type, ["a"], ["b"], **attributes)]
+    function = helper.make_function("mine", "F", ["a"], ["b"], body, [helper.make_opsetid("", own)])
+    call = helper.make_node("F", ["x"], ["y"], domain="mine")
+    proto = model([call], [value("x", (3,))], [value("y", (3,))], functions=[function])
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    if given:
+        proto.opset_import.append(helper.make_opsetid("", given))
+    return proto
+
+
+@pytest.mark.parametrize(("op_type", "own", "given"), [
+    ("Neg", 13, 17), ("Softmax", 18, 17), ("Tanh", 21, 17), ("Relu", 6, 17), ("Relu", 21, 12),
+    ("Elu", 22, 17), ("Neg", 17, 0),
+])  # fmt: skip
+def test_a_function_may_import_another_version_of_the_same_operator(op_type, own, given):
+    found = onnx_import.load_graph(of_function(op_type, own, given))
+    assert [n.op_type for n in found.nodes] == [op_type]
+    assert found.opset == (given or own)
+
+
+@pytest.mark.parametrize(("op_type", "own", "attributes"), [
+    ("Softmax", 11, {}), ("Softmax", 11, {"axis": 0}), ("Upsample", 9, {}), ("Neg", 99, {}),
+    ("GroupNormalization", 21, {"num_groups": 1}),
+])  # fmt: skip
+def test_an_operator_of_a_function_that_differs_between_versions_is_named(op_type, own, attributes):
+    with pytest.raises(ModelError, match=f"'F' imports version {own} of .* version 17, and "
+                       f"{op_type} is not the same in both"):  # fmt: skip
+        onnx_import.load_graph(of_function(op_type, own, 17, **attributes))
+
+
 # ------------------------------------------------------------------------------------ bad input
 
 

@@ -8,7 +8,7 @@ from vklab.backends.backend import Steps
 from vklab.backends.judging import errors, steps
 from vklab.backends.onnxruntime import models
 from vklab.backends.truth import oracle
-from vklab.runtime import host
+from vklab.runtime import host, tolerances
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.uniform(-1, 1, (3, 40)).astype(np.float32)
@@ -64,8 +64,16 @@ def test_rounding_stays_inside_and_a_wrong_backend_does_not():
     assert errors.share(eight_bit(factor=1.25), TRUTH["y"], tolerance) > 2
 
 
-def test_no_steps_allow_no_error():
-    assert steps.allowed(steps.deviation(MODEL, {"x": X}, TRUTH, Steps()), TRUTH).atol == 0
+def test_no_steps_allow_the_error_of_float32():
+    found = steps.deviation(MODEL, {"x": X}, TRUTH, Steps())
+    assert found == {"y": 0} and steps.allowed(found, TRUTH) == tolerances.model("float32")
+
+
+def test_tiny_steps_allow_the_error_of_float32_too():
+    given = Steps({"y": 1e-12})
+    tolerance = steps.allowed(steps.deviation(MODEL, {"x": X}, TRUTH, given), TRUTH)
+    made = np.maximum(X @ V, 0) @ W
+    assert 0 < errors.share(made, TRUTH["y"], tolerance) < 1
 
 
 def test_steps_are_read_by_the_names_of_the_float32_model():

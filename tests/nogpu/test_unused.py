@@ -121,6 +121,20 @@ def test_biases_are_read_and_frequencies_of_a_model_without_rotation_refused():
         model_graph(changed(gpt2_models.tiny_gpt2(), **{"__attention.head_count_kv": 2}))
 
 
+@pytest.mark.parametrize("make", [llama_models.tiny_model, gpt2_models.tiny_gpt2])
+def test_a_size_may_be_an_array_of_one_number_for_each_layer(make):
+    file = make()
+    heads = file.metadata[f"{file.text('general.architecture')}.attention.head_count"]
+    kv_heads = file.metadata.get("llama.attention.head_count_kv", heads)
+    layers = int(file.number(f"{file.text('general.architecture')}.block_count"))
+    arrays = {"__attention.head_count": np.full(layers, heads, np.int32),
+              "__attention.head_count_kv": np.full(layers, kv_heads, np.int32)}  # fmt: skip
+    assert [*model_graph(changed(file, **arrays)).nodes] == [*model_graph(file).nodes]
+    for wrong in ([kv_heads, 2 * kv_heads], [kv_heads] * (layers + 1), [], [1.5] * layers):
+        with pytest.raises(ModelError, match="head_count_kv' is .*one size for all|not a number"):
+            model_graph(changed(file, **{"__attention.head_count_kv": np.array(wrong)}))
+
+
 def test_what_is_unknown_is_named_by_one_warning():
     more = {f"__new_{number}": number for number in range(9)}
     file = changed(tensors=["v.patch.weight"], **{**more, "general.license": "mit"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -18,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vklab import manifests
+
 __all__ = [
     "Machine",
     "SystemPackage",
-    "all_manifests",
-    "driver_manifests",
     "inspect_machine",
     "install_command",
     "installer_line",
@@ -40,9 +39,6 @@ LOADER_NAMES = {
     ),
 }
 LINUX_LOADER = ("libvulkan.so.1",)
-
-# Each variable replaces the loader's search for drivers; the first is the newer name.
-DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 
 SWIFTSHADER_FOLDERS = ("/usr/lib/chromium", "/usr/lib/chromium-browser", "/opt/google/chrome")
 
@@ -149,7 +145,7 @@ def installer_line(machine: Machine, packages: tuple[SystemPackage, ...]) -> str
 def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     """Inspect this machine: files and the loader only, no package database, no network."""
     system = platform.system()
-    drivers = driver_manifests(environment) if system == "Linux" else ()
+    drivers = manifests.drivers(environment) if system == "Linux" else ()
     return Machine(
         system=system,
         distribution=_distribution(),
@@ -158,59 +154,10 @@ def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
         has_venv=all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")),
         has_loader=_has_loader(system),
         drivers=tuple(str(path) for path in drivers),
-        drivers_named_by=next((name for name in DRIVER_VARIABLES if environment.get(name)), ""),
+        drivers_named_by=next(filter(environment.__contains__, manifests.DRIVER_VARIABLES), ""),
         has_nvidia=_has_nvidia(drivers),
         tools=_tools(environment),
     )
-
-
-def driver_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the driver manifests on Linux without those whose library is missing."""
-    return tuple(path for path in all_manifests(environment) if _is_usable(path))
-
-
-def all_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the Vulkan driver manifests that the loader reads on Linux, broken ones too.
-
-    Source: LoaderDriverInterface.md of the Vulkan-Loader, "Driver Discovery on Linux".
-    """
-    for variable in DRIVER_VARIABLES:
-        if environment.get(variable):
-            return tuple(_manifests([Path(p) for p in environment[variable].split(":") if p]))
-    added = environment.get("VK_ADD_DRIVER_FILES", "").split(":")
-    folders = [folder / "icd.d" for folder in _vulkan_folders(environment)]
-    return tuple(_manifests([*(Path(part) for part in added if part), *folders]))
-
-
-def _vulkan_folders(environment: Mapping[str, str]) -> list[Path]:
-    home = Path(environment.get("HOME") or "/nonexistent")
-    parts = [
-        environment.get("XDG_CONFIG_HOME") or str(home / ".config"),
-        *(environment.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"),
-        "/etc",
-        environment.get("XDG_DATA_HOME") or str(home / ".local/share"),
-        *(environment.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":"),
-        *("/usr/local/share", "/usr/share", "/usr/local/etc"),
-    ]
-    if environment.get("CONDA_PREFIX"):
-        parts.append(environment["CONDA_PREFIX"] + "/share")
-    return [Path(part) / "vulkan" for part in dict.fromkeys(parts) if part]
-
-
-def _manifests(paths: list[Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in paths:
-        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
-    return [path for path in files if path.is_file()]
-
-
-def _is_usable(manifest: Path) -> bool:
-    """Tell whether a manifest's library exists; the loader looks up names without a folder."""
-    try:
-        library = json.loads(manifest.read_text(encoding="utf-8"))["ICD"]["library_path"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return "/" not in library or (manifest.parent / library).exists()
 
 
 def _has_loader(system: str) -> bool:
@@ -234,7 +181,7 @@ def _has_nvidia(drivers: tuple[Path, ...]) -> bool:
 def _tools(environment: Mapping[str, str]) -> frozenset[str]:
     layers = [
         folder / "explicit_layer.d" / "VkLayer_khronos_validation.json"
-        for folder in _vulkan_folders(environment)
+        for folder in manifests.folders(environment)
     ]
     swiftshader = [Path(folder) / "libvk_swiftshader.so" for folder in SWIFTSHADER_FOLDERS]
     present = {

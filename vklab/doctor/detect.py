@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vklab import manifests
 from vklab.bootstrap import system
 
 if sys.platform == "win32":
@@ -89,24 +90,26 @@ def find_manifests(
     if system_name == "Darwin":
         paths = _mac_manifests(environment)
     elif system_name == "Windows":
-        paths = _named(environment, ";") or _registry_manifests()
+        named = _named(environment, ";")
+        paths = _registry_manifests() if named is None else named
     else:
-        paths = list(system.all_manifests(environment))
+        paths = list(manifests.every(environment))
     libraries = _known_libraries() if system_name == "Linux" else []
     return tuple(read_manifest(path, libraries, environment) for path in dict.fromkeys(paths))
 
 
-def _named(environment: Mapping[str, str], separator: str) -> list[Path]:
-    for variable in system.DRIVER_VARIABLES:
-        if environment.get(variable):
+def _named(environment: Mapping[str, str], separator: str) -> list[Path] | None:
+    """Return the manifests that a variable names, none for an empty one; None without one."""
+    for variable in manifests.DRIVER_VARIABLES:
+        if variable in environment:
             return [Path(part) for part in environment[variable].split(separator) if part]
-    return []
+    return None
 
 
 def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
     """Return the manifests in the folders of Homebrew, the Vulkan SDK and conda."""
     named = _named(environment, ":")
-    if named:
+    if named is not None:
         return named
     home = Path(environment.get("HOME") or "/nonexistent")
     roots = ["/usr/local/share", "/usr/local/etc", "/opt/homebrew/share", "/opt/homebrew/etc",
@@ -146,6 +149,8 @@ def read_manifest(
     except OSError as error:
         return Manifest(path, problem=f"cannot be read: {error.strerror}")
     except (ValueError, KeyError, TypeError):
+        library = None
+    if not isinstance(library, str):
         return Manifest(path, problem="is not a driver manifest")
     if "/" in library or "\\" in library:
         there = (path.parent / library).exists()

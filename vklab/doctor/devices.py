@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from vklab import manifests
 from vklab.bootstrap import system
 from vklab.doctor import child, remedy
 from vklab.doctor.detect import Manifest
@@ -116,4 +117,4 @@ def _is_native(problem: str) -> bool:
 
 
 def _only(path: Path) -> dict[str, str]:
-    return dict.fromkeys(system.DRIVER_VARIABLES, str(path))
+    return dict.fromkeys(manifests.DRIVER_VARIABLES, str(path))

@@ -6,9 +6,11 @@ Visited by lab 09.
 
 from __future__ import annotations
 
+import functools
 import graphlib
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 from onnx import inliner
@@ -18,6 +20,7 @@ from vklab.errors import ModelError
 __all__ = ["inlined"]
 
 MOST_NODES = 10_000_000
+Key = tuple[str, str, str]
 
 
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -25,23 +28,24 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     Source: ONNX IR specification, section "Functions"
     """
-    calls = {(f.domain, f.name): list(_calls(f.node)) for f in proto.functions}
+    calls = {_key(f): list(_calls(f.node)) for f in proto.functions}
     if len(calls) < len(proto.functions):
-        raise ModelError("two functions of the model have one name")
+        raise ModelError("two functions of the model have one name and one overload")
     _check_calls(proto)
     # The inliner would follow a function that calls itself until the stack ends.
     try:
         order = list(graphlib.TopologicalSorter(calls).static_order())
     except graphlib.CycleError as error:
-        names = " -> ".join(name for _, name in error.args[1])
+        names = " -> ".join(name for _, name, _ in error.args[1])
         raise ModelError(f"the model's functions call each other in a cycle: {names}") from error
-    sizes: dict[tuple[str, str], int] = {}  # nested calls can grow exponentially
+    sizes: dict[Key, int] = {}  # nested calls can grow exponentially
     for name in order:
         sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
     if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
         largest = max(calls, key=lambda name: sizes[name])
         raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
                          f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
+    proto = _aligned(proto)
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # onnx's C++ exceptions share no base class
@@ -50,21 +54,79 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _check_calls(proto: onnx.ModelProto) -> None:
     """Raise ModelError for attributes that a function is given, or reads, and does not declare."""
-    known = {(f.domain, f.name): {*f.attribute, *(item.name for item in f.attribute_proto)}
+    known = {_key(f): {*f.attribute, *(item.name for item in f.attribute_proto)}
              for f in proto.functions}  # fmt: skip
     for function in proto.functions:
         for item in (item for node in _nested(function.node) for item in node.attribute):
-            if item.ref_attr_name not in {"", *known[function.domain, function.name]}:
+            if item.ref_attr_name not in {"", *known[_key(function)]}:
                 raise ModelError(f"function {function.name!r} reads the attribute "
                                  f"{item.ref_attr_name!r}, which it does not declare")
     for node in _nested(proto.graph.node, *(f.node for f in proto.functions)):
         names = [item.name for item in node.attribute]
-        declared = known.get((node.domain, node.op_type), {*names})
+        declared = known.get(_key(node), {*names})
         wrong = [name for name in names if name not in declared or names.count(name) > 1]
         if wrong:
             raise ModelError(f"node {node.name!r} calls the function {node.op_type!r} with the "
                              f"attribute {wrong[0]!r}; once each it takes "
                              f"{', '.join(sorted(declared)) or 'none'}")  # fmt: skip
+
+
+def _aligned(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose functions import the versions of operators that the model imports.
+
+    onnx leaves out the calls of functions that import others. A version that the model does not
+    import is added to it. Raises ModelError for an operator that is not the same in both versions.
+    """
+    given = {_domain(entry.domain): entry.version for entry in proto.opset_import}
+    imports = [entry for function in proto.functions for entry in function.opset_import]
+    if all(given.get(_domain(entry.domain)) == entry.version for entry in imports):
+        return proto
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    local = {_key(function) for function in made.functions}
+    versions = dict(given)
+    for function in made.functions:
+        own = {_domain(entry.domain): entry.version for entry in function.opset_import}
+        for domain in own.keys() - versions.keys():
+            versions[domain] = own[domain]
+            made.opset_import.add(domain=domain, version=own[domain])
+        for node in _nested(function.node):
+            domain = _domain(node.domain)
+            older, newer = own.get(domain, 0), versions.get(domain, 0)
+            if older in (0, newer) or _key(node) in local:
+                continue
+            if _signature(node.op_type, older, domain) != _signature(node.op_type, newer, domain):
+                raise ModelError(
+                    f"function {function.name!r} imports version {older} of the operators of "
+                    f"{domain or 'ai.onnx'!r}, the model version {newer}, and {node.op_type} is "
+                    "not the same in both; export the model with one version")  # fmt: skip
+        for entry in function.opset_import:
+            entry.version = versions[_domain(entry.domain)]
+    return made
+
+
+@functools.cache
+def _signature(op_type: str, version: int, domain: str) -> Any:
+    """Return what a later version of an operator has to leave alone: all but dtypes and texts.
+
+    Wherever ONNX has changed the meaning of an operator, its attributes, their defaults, or its
+    inputs have changed, too. An operator that ONNX does not know has no versions.
+    """
+    if not domain and version > onnx.defs.onnx_opset_version():
+        return version
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    attributes = {name: (each.type, each.required, each.default_value.SerializeToString())
+                  for name, each in schema.attributes.items()}  # fmt: skip
+    formal = [[(each.name, each.option) for each in side] for side in
+              (schema.inputs, schema.outputs)]  # fmt: skip
+    return schema.deprecated, attributes, formal
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
 
 
 def _nested(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -75,6 +137,12 @@ def _nested(*lists: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from _nested(*(body.node for body in (item.g, *item.graphs)))
 
 
-def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
-    """Yield domain and op_type of nodes, including those in their bodies."""
-    return ((node.domain, node.op_type) for node in _nested(nodes))
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Key]:
+    """Yield domain, op_type and overload of nodes, including those in their bodies."""
+    return (_key(node) for node in _nested(nodes))
+
+
+def _key(item: onnx.NodeProto | onnx.FunctionProto) -> Key:
+    """Return domain, name and overload of a function, or of the function that a node calls."""
+    name = item.op_type if isinstance(item, onnx.NodeProto) else item.name
+    return item.domain, name, item.overload

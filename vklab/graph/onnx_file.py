@@ -12,9 +12,11 @@ from pathlib import Path
 
 from onnx import StringStringEntryProto, TensorProto
 
-from vklab.errors import ModelError
+from vklab import deferred
 
-__all__ = ["fields", "read", "require_parsable"]
+__all__ = ["fields", "no_onnx", "read", "require_parsable"]
+
+no_onnx = deferred.function(f"{__package__}.other_formats", "no_onnx")  # imported after a failure
 
 # Smaller tensors are read: a mapped model must not be overwritten while it is in use.
 MAPPED_BYTES = 1 << 20
@@ -46,15 +48,21 @@ def read(path: Path) -> bytes:
         try:
             return _model(data, path.name)
         except (IndexError, ValueError):  # damaged: protobuf reports how
-            require_parsable(size, str(path))
+            require_parsable(size, str(path), bytes(data[:64]))
             return bytes(data)
 
 
-def require_parsable(size: int, label: str) -> None:
-    """Raise ModelError for more bytes than protobuf can parse."""
+def require_parsable(size: int, label: str, data: bytes) -> None:
+    """Raise ModelError for more bytes than protobuf can parse.
+
+    Args:
+        size: the number of bytes.
+        label: the file or bytes, for the message.
+        data: the first bytes or all, which tell other formats.
+    """
     if size >= MOST_BYTES:
-        raise ModelError(f"{label}: {size} bytes, but protobuf reads less than {MOST_BYTES}; save "
-                         "it with onnx.save(..., save_as_external_data=True)")  # fmt: skip
+        raise no_onnx(label, data, f"{size} bytes, but protobuf reads less than {MOST_BYTES}; "
+                      "save it with onnx.save(..., save_as_external_data=True)")  # fmt: skip
 
 
 def _model(data: memoryview, location: str) -> bytes:

@@ -63,13 +63,15 @@ def _file(model: str | os.PathLike[str]) -> Path:
 def _parse(model: bytes | onnx.ModelProto, label: str) -> onnx.ModelProto:
     try:
         if isinstance(model, bytes):
-            onnx_file.require_parsable(len(model), label)
+            onnx_file.require_parsable(len(model), label, model)
         proto = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
     except DecodeError as error:
-        raise ModelError(f"{label}: no ONNX model, or one that is cut off: {error}") from error
+        problem = f"no ONNX model, or one that is cut off: {error}"
+        raise onnx_file.no_onnx(label, model, problem) from error
     # Nearly any bytes parse as protobuf; a model also has a version and a graph with outputs.
     if not proto.ir_version or not proto.graph.output:
-        raise ModelError(f"{label}: no ONNX model, as it has no IR version or no graph outputs")
+        problem = "no ONNX model, as it has no IR version or no graph outputs"
+        raise onnx_file.no_onnx(label, model, problem)
     return proto
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.graph import other_formats
 from vklab.llm.noted import Noted
 from vklab.llm.stored import StoredTensor, mapped, require_apart, table_html
 from vklab.ops.blocks import FORMATS
@@ -68,6 +69,27 @@ class GgufFile:
                              f"{'missing' if value is None else f'{value!r:.60}, not a number'}")
         return value
 
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a positive whole number of the architecture's metadata, which all layers share.
+
+        As in llama.cpp it may be an array of one number for each layer. Raises ModelError for
+        layers that differ.
+        """
+        kind = self.text("general.architecture")
+        value = self.metadata.get(f"{kind}.{key}", default)
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
+            layers = self.number(f"{kind}.block_count")
+            if (value != value[0]).any() or len(value) != layers:
+                raise ModelError(f"{self.name}: metadata '{kind}.{key}' is {value.tolist()!s:.60}; "
+                                 f"one size for all of its {layers} layers is supported")
+            return self._checked_size(f"{kind}.{key}", int(value[0]))
+        return self._checked_size(f"{kind}.{key}", self.number(f"{kind}.{key}", default))
+
+    def _checked_size(self, key: str, value: int | float) -> int:
+        if not isinstance(value, int) or value < 1:
+            raise ModelError(f"{self.name}: metadata {key!r} is {value}, no size")
+        return value
+
     def text(self, key: str, default: str | None = None) -> str:
         """Return a string of the metadata; ModelError if it is missing or no string."""
         value = self.metadata.get(key, default)
@@ -117,7 +139,9 @@ def parse(data: np.ndarray | bytes, name: str = "the given bytes") -> GgufFile:
     array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     cursor = _Cursor(array, name)
     if array[:4].tobytes() != MAGIC:
-        raise cursor.error(f"begins with {array[:4].tobytes()!r}, not with {MAGIC!r}")
+        start = array[: other_formats.START_BYTES].tobytes()
+        known = other_formats.hint(start, other_formats.GGUF)
+        raise cursor.error(f"begins with {array[:4].tobytes()!r}, not with {MAGIC!r}{known}")
     cursor.at = 4
     version = cursor.number("<u4", "the version")
     if version not in VERSIONS:

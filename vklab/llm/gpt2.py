@@ -35,7 +35,7 @@ def gpt2_graph(
     if file.text("general.architecture") != "gpt2":
         raise ModelError(f"{file.name} holds no GPT-2 model")
     layers, width, heads, most = (
-        _size(file, key)
+        file.size(key)
         for key in ("block_count", "embedding_length", "attention.head_count", "context_length")
     )
     epsilon = float(file.number("gpt2.attention.layer_norm_epsilon"))
@@ -46,8 +46,8 @@ def gpt2_graph(
         raise ModelError(f"{file.name} is trained for {most} positions, not for {context}")
     for key, plain in (("head_count_kv", heads), ("key_length", width // heads),
                        ("value_length", width // heads)):  # fmt: skip
-        if (given := file.metadata.get(f"gpt2.attention.{key}", plain)) != plain:
-            raise ModelError(f"{file.name}: {key} is {given!r:.40}; GPT-2 has {plain}")
+        if (given := file.size(f"attention.{key}", plain)) != plain:
+            raise ModelError(f"{file.name}: {key} is {given}; GPT-2 has {plain}")
     made = GraphBuild(file, context or most, bounded)
     x = made.add("Add", made.embed("token_embd.weight", None, width, "tokens"),
                  made.embed("position_embd.weight", most, width, made.positions))  # fmt: skip
@@ -67,13 +67,6 @@ def gpt2_graph(
     x = _norm(made, x if every_logit else made.last(x), "output_norm", width, epsilon)
     made.project(x, made.head, file.tensor("token_embd.weight").shape[0], width, to="logits")
     return made.graph()
-
-
-def _size(file: GgufFile, key: str) -> int:
-    value = file.number(f"gpt2.{key}")
-    if not isinstance(value, int) or value < 1:
-        raise ModelError(f"{file.name}: metadata 'gpt2.{key}' is {value}, no size")
-    return value
 
 
 def _norm(made: GraphBuild, x: str, name: str, width: int, epsilon: float) -> str:

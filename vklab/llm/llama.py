@@ -48,13 +48,7 @@ class LlamaSizes:
         if name not in ARCHITECTURES:
             raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
                              f"{', '.join(ARCHITECTURES)}")  # fmt: skip
-
-        def size(key: str, default: int | None = None) -> int:
-            value = file.number(f"{name}.{key}", default)
-            if not isinstance(value, int) or value < 1:
-                raise ModelError(f"{file.name}: metadata '{name}.{key}' is {value}, no size")
-            return value
-
+        size = file.size
         heads, width = size("attention.head_count"), size("embedding_length")
         head = size("attention.key_length", width // heads or 1)
         rope = f"{name}.rope"  # llama.cpp's defaults: linear, and an older name of the factor

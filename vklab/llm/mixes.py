@@ -97,10 +97,10 @@ def of_file(file: GgufFile, mix: str) -> dict[str, str]:
         raise ModelError(f"{file.name} holds a {family!r} model, perhaps with experts; {mix} is "
                          f"known for {', '.join(models.BUILDERS)} without experts")  # fmt: skip
     layers = int(file.number(f"{family}.block_count", 0))
-    heads = file.metadata.get(f"{family}.attention.head_count", 0)
     is_shared = layers == SHARED_LAYERS and (
         family == "qwen2"
-        or (family == "llama" and file.metadata.get(f"{family}.attention.head_count_kv") != heads)
+        or (family == "llama" and (heads := file.size("attention.head_count"))
+            != file.size("attention.head_count_kv", heads))
     )
     columns = {name: tensor.shape[-1] for name, tensor in file.tensors.items()
                if is_matrix(name, tensor.shape)}  # fmt: skip

@@ -62,8 +62,11 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray:
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no model file {file}")
-    if file.is_dir() or not file.stat().st_size:
-        raise ModelError(f"{file} is {'a folder' if file.is_dir() else 'empty'}, not a model file")
+    if file.is_dir():
+        raise ModelError(f"{file} is a folder, not a model file; `vklab gguf FOLDER -o NAME.gguf` "
+                         "converts one of Hugging Face")  # fmt: skip
+    if not file.stat().st_size:
+        raise ModelError(f"{file} is empty, not a model file")
     return np.memmap(file, np.uint8, "r")
 
 

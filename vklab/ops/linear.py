@@ -51,11 +51,11 @@ def row_blocks(
         n: the columns of the result.
         batch: the number of products.
         lanes: rows of a block; with subgroups, the lanes that share loads.
-        blocks: blocks of rows of one invocation.
+        blocks: blocks of rows of one invocation; more for a result of many rows.
         columns: columns of one invocation, a workgroup apart.
     """
     while -(-m // (lanes * blocks)) > MOST_GROUPS:
-        lanes, blocks = max(lanes, 8), 2 * blocks
+        blocks *= 2  # not the lanes: they may share loads, within a subgroup
     workgroups = (-(-n // COLUMN_WORKGROUP), -(-m // (lanes * blocks)), batch)
     sizes = {"LANES": lanes, "BLOCKS": blocks, "COLUMNS": columns}
     return workgroups, (*sizes.items(), ("WORKGROUP", COLUMN_WORKGROUP // columns))

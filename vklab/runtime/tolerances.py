@@ -100,8 +100,13 @@ def quantised(deviation: float) -> Tolerance:
     Args:
         deviation: standard deviation that the steps, as independent noise, give the outputs, as a
             part of the largest element.
+
+    The sums of the model are float32, whatever is rounded: its tolerance is added.
     """
-    return Tolerance(0.0, DEVIATIONS * deviation,
+    wide = model("float32")
+    if not deviation:  # nothing was quantised, as in a model of one pool
+        return wide
+    return Tolerance(wide.rtol, DEVIATIONS * deviation + wide.atol,
                      f"{DEVIATIONS} standard deviations of the noise that rounding to 8 bits gives "
                      f"the outputs of this network; one is {deviation:.2%} of the largest output. "
                      "In reports of five models no error was above 4")  # fmt: skip

@@ -217,25 +217,27 @@ def call(command: str, *arguments: Any, detail: str = "") -> None:
         check(command, result, detail)
 
 
-def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> list[Any]:
+def enumerate_all(command: str | Callable[..., Any], ctype: str, *arguments: Any) -> list[Any]:
     """Call an enumeration command twice, for the count and for the items; return the items.
 
     Args:
-        command: the command; its last two parameters are the count and the array.
+        command: the name of a core command, or another command; its last two parameters are the
+            count and the array.
         ctype: C type of one item.
         arguments: the arguments before the count.
     """
     count = ffi.new("uint32_t *")
+    function = getattr(lib, command) if isinstance(command, str) else command
     for _ in range(8):  # VK_INCOMPLETE: the list has grown between the two calls
-        command(*arguments, count, ffi.NULL)
+        function(*arguments, count, ffi.NULL)
         items = ffi.new(f"{ctype}[]", count[0])
         _stamp(ctype, items)
-        result = command(*arguments, count, items)
+        result = function(*arguments, count, items)
         if result is None or result == 0:
             # Copies: a reference to a struct does not keep its array alive.
             return [ffi.new(f"{ctype} *", items[i])[0] for i in range(count[0])]
         if result_name(result) != "VK_INCOMPLETE":
-            check(getattr(command, "__name__", ctype), result)
+            check(command if isinstance(command, str) else ctype, result)
     raise VulkanError(ctype, "VK_INCOMPLETE", "the list grew in each of 8 attempts")
 
 

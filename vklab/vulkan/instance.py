@@ -6,10 +6,10 @@ whose messages become Python objects. Chooses no device. Visited by labs 02 and 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
+from vklab import deferred
 from vklab.errors import SetupError, VulkanError
 from vklab.vulkan import api
 
@@ -17,6 +17,9 @@ __all__ = ["VALIDATION_LAYER", "Instance", "ValidationMessage", "extensions", "l
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
+# Imported after a failure.
+no_driver = deferred.function(f"{__package__}.driver_search", "no_driver")
+_explain = deferred.function(f"{__package__}.driver_search", "explain")
 _listeners: list[Any] = []  # cffi handles of message lists, kept until the process ends
 
 
@@ -44,7 +47,7 @@ _CALLBACK = api.ffi and api.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT",
 def layers() -> list[str]:
     """Return the names of the instance layers. Vulkan: vkEnumerateInstanceLayerProperties"""
     api.require_loader()
-    listed = api.enumerate_all(api.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
+    listed = api.enumerate_all("vkEnumerateInstanceLayerProperties", "VkLayerProperties")
     return [api.text(item.layerName) for item in listed]
 
 
@@ -52,7 +55,7 @@ def extensions() -> list[str]:
     """Return the instance extensions. Vulkan: vkEnumerateInstanceExtensionProperties"""
     api.require_loader()
     listed = api.enumerate_all(
-        api.lib.vkEnumerateInstanceExtensionProperties, "VkExtensionProperties", api.ffi.NULL
+        "vkEnumerateInstanceExtensionProperties", "VkExtensionProperties", api.ffi.NULL
     )
     return [api.text(item.extensionName) for item in listed]
 
@@ -73,7 +76,11 @@ class Instance(api.VulkanObject):
         if validate:
             _listeners.append(api.ffi.new_handle(self.messages))
             self._listener = _listeners[-1]
-        super().__init__(self._create())
+        try:
+            super().__init__(self._create())
+        except VulkanError as error:
+            _explain(error)
+            raise
         if validate:
             self._listen()
 
@@ -105,12 +112,7 @@ class Instance(api.VulkanObject):
             pNext=self._messenger_info() if self.validate else None,
         )
         out = api.ffi.new("VkInstance *")
-        try:
-            api.call("vkCreateInstance", info, api.ffi.NULL, out)
-        except VulkanError as error:
-            if error.result == "VK_ERROR_INCOMPATIBLE_DRIVER":
-                raise no_driver() from error
-            raise
+        api.call("vkCreateInstance", info, api.ffi.NULL, out)
         return out[0]
 
     def _messenger_info(self) -> Any:
@@ -142,12 +144,9 @@ class Instance(api.VulkanObject):
     def physical_devices(self) -> list[Any]:
         """Return the physical device handles. Vulkan: vkEnumeratePhysicalDevices"""
         try:
-            return api.enumerate_all(
-                api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle
-            )
+            return api.enumerate_all("vkEnumeratePhysicalDevices", "VkPhysicalDevice", self.handle)
         except VulkanError as error:
-            if error.result == "VK_ERROR_INITIALIZATION_FAILED":
-                raise no_driver() from error
+            _explain(error)
             raise
 
     def raise_messages(self) -> None:
@@ -162,18 +161,3 @@ class Instance(api.VulkanObject):
             destroy = self.command("vkDestroyDebugUtilsMessengerEXT")
             destroy(self.handle, self._messenger, api.ffi.NULL)
         api.lib.vkDestroyInstance(self.handle, api.ffi.NULL)
-
-
-def no_driver() -> SetupError:
-    """Return the error for a machine with a loader and no Vulkan driver."""
-    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):  # the loader reads the first that is set
-        if os.environ.get(name):
-            remove = f"set {name}=" if os.name == "nt" else f"unset {name}"
-            return SetupError("no Vulkan driver answers the loader: "
-                              f"{name}={os.environ[name]} names none that works",
-                              f"{remove}   (`vklab doctor` lists drivers)")  # fmt: skip
-    return SetupError(
-        "no Vulkan driver answers the loader",
-        "apt-get install mesa-vulkan-drivers   (Debian, Ubuntu: brings lavapipe, which runs on "
-        "the CPU), or install your GPU vendor's driver; `vklab doctor` lists drivers",
-    )

@@ -39,7 +39,7 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
     extensions = frozenset(
         api.text(item.extensionName)
         for item in api.enumerate_all(
-            api.lib.vkEnumerateDeviceExtensionProperties, "VkExtensionProperties",
+            "vkEnumerateDeviceExtensionProperties", "VkExtensionProperties",
             handle, api.ffi.NULL,
         )
     )  # fmt: skip
@@ -187,7 +187,7 @@ def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozense
 
 
 def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:
-    read = api.lib.vkGetPhysicalDeviceQueueFamilyProperties
+    read = "vkGetPhysicalDeviceQueueFamilyProperties"
     families = api.enumerate_all(read, "VkQueueFamilyProperties", handle)
     return tuple(
         QueueFamily(

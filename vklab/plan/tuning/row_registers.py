@@ -112,9 +112,10 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     width = 4 if fours else 1
     down = 1 << (-(-push["columns"] // KEPT) - 1).bit_length()
     half = fours and _is_half(dispatch)
-    wider = 2 if half and 2 * LINE // width * down <= MOST else 1
+    most = min(MOST, info.limit("maxComputeWorkGroupInvocations"))
+    wider = 2 if half and 2 * LINE // width * down <= most else 1
     across = max(wider * LINE // width, FEWEST // down)
-    down = min(down, MOST // across)
+    down = min(down, most // across)
     each = min(-(-push["columns"] // down), KEPT)
     kept = each * down >= push["columns"]
     tiles_across = -(-push["inner"] // (width * across))
