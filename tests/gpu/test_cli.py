@@ -24,10 +24,10 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab import cli
-from vklab_course.cli import lab
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "data/digits_cnn.onnx")
+NO_LABS = "the extra 'labs' of the course is not installed"
 
 
 def facts(capsys, *arguments: str, code: int = 0) -> dict:
@@ -215,6 +215,7 @@ def test_the_doctor_runs_a_kernel_on_every_device(capsys, device_index):
 
 
 def test_the_digits_are_classified(capsys, device_index, monkeypatch):
+    lab = pytest.importorskip("vklab_course.cli.lab", reason=NO_LABS)
     monkeypatch.setenv("VKLAB_DEVICE", str(device_index))
     assert lab.classify_digits(ROOT / "data") >= 0.97
     said = capsys.readouterr().out
@@ -270,7 +271,7 @@ def answer_of(url: str) -> int:
 @pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="ends the server with a POSIX signal")
 def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
-    pytest.importorskip("jupyterlab", reason="the extra 'labs' is not installed")
+    pytest.importorskip("jupyterlab", reason=NO_LABS)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = subprocess.Popen(
