@@ -13,6 +13,8 @@ from stand_ins import loaded_python
 
 # One line with its end: the lines of the code keep their numbers, but for one.
 HOST_WARNING = re.compile(r"^[^\n]*: HostWarning: [^\n]*\n(?:  [^\n]*\n)?", re.M)
+# The first lines of a script that this Python runs, also from a folder with spaces.
+SCRIPT = f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"'
 CHECKED = "import plan_checks; plan_checks.install_in_child()\n"
 
 

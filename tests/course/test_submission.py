@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import struct
+import sys
 import zipfile
 from pathlib import Path
 
@@ -226,8 +227,9 @@ STRANGE = ["a,b", 'say "hi"', "new\nline", "\u202eesrever", "=1+1", "+1", "-1", 
 
 def test_strange_names_are_names_only(release, tmp_path):
     folder = tmp_path / "in"
+    code = sys.getfilesystemencoding()  # what it cannot write is no file name here
     for name in STRANGE:
-        if name != "..":
+        if name != ".." and name.encode(code, "ignore").decode(code) == name:
             students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
     done = [*planned(release, folder).values()]
     assert len(done) == len(STRANGE) - 2  # é is one name in both forms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import mmap
-import sys
 import time
 
+import child
 import pytest
 
 from vklab import cli
@@ -14,7 +14,7 @@ from vklab.bench import language, language_peer, language_runs, loading_memory
 from vklab.errors import ModelError
 
 # Two turns: of each rate, the median of the faster half counts.
-SAYS = """#!{python}
+SAYS = """{script}
 import json, os, pathlib, sys
 assert {{"-p", "-n", "3", "-d", "0,2", "-ngl"}} <= set(sys.argv), sys.argv
 assert {{"9", "2048,9"}} & set(sys.argv), sys.argv
@@ -27,7 +27,7 @@ print(json.dumps([each for depth in (0, 2) for each in (
     {{"n_prompt": 9, "n_gen": 0, "n_depth": depth, "avg_ts": 7, "samples_ts": [rate, 1]}},
     {{"n_prompt": 0, "n_gen": 3, "n_depth": depth, "avg_ts": depth + 0.5}})]))
 """
-FAILS = "#!{python}\nimport sys\nsys.exit('no such model')\n"
+FAILS = "{script}\nimport sys\nsys.exit('no such model')\n"
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def soon(monkeypatch):
 def program(tmp_path, text):
     """Return a program that takes llama-bench's place."""
     path = tmp_path / "llama-bench"
-    path.write_text(text.format(python=sys.executable), "utf-8")
+    path.write_text(text.format(script=child.SCRIPT))
     path.chmod(0o755)
     return str(path)
 

@@ -63,6 +63,7 @@ def test_a_missing_package_is_a_missing_file(tmp_path):
     (lambda c: item(c).update(path="no.mlmodel"), "'no.mlmodel' is missing"),
     (lambda c: item(c).update(path="../../x"), "leaves the package"),
     (lambda c: item(c).update(path="a\0b"), "NUL byte"),
+    (lambda c: item(c).update(path="\ud800"), "no file name"),
 ])  # fmt: skip
 def test_damaged_manifests(written, change, words):
     edit_manifest(written[1], change)

@@ -135,7 +135,7 @@ def test_cnn_is_small_and_hand_readable(cnn):
 
 def test_cnn_classifies_held_out_digits(digits):
     session = onnxruntime.InferenceSession(
-        DATA / "digits_cnn.onnx", providers=["CPUExecutionProvider"]
+        (DATA / "digits_cnn.onnx").read_bytes(), providers=["CPUExecutionProvider"]
     )
     held_out = digits["held_out"]
     (logits,) = session.run(None, {"image": digits["images"][held_out]})

@@ -12,7 +12,9 @@ import pytest
 from small_models import ROOT
 from stand_ins import loaded_python
 
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "HOME": "/nowhere"}
+LOCALE = ("LANG", "LC_ALL", "LOCPATH")  # which a fork has from the server
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "HOME": "/nowhere",
+               **{name: os.environ[name] for name in LOCALE if name in os.environ}}  # fmt: skip
 SEEN = """
 import atexit, json, os, random, sys
 print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), sys.stdin.read(), __name__]))

@@ -7,6 +7,7 @@ import stat
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from small_models import ROOT, stock_variant
 
@@ -130,7 +131,7 @@ SAID = {
 def fake_compiler(folder: Path, body: str) -> Path:
     """Write a program that behaves as `body` says."""
     path = folder / "slangc"
-    path.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
+    path.write_text(f"{child.SCRIPT}\nimport sys, time\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 

@@ -71,7 +71,9 @@ class CpuReference:
         # Extended fusions change rounding; in quantized models by a whole quantization step.
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         if folder is not None:
-            options.add_session_config_entry(_EXTERNAL_FOLDER, str(folder))
+            # ONNX Runtime reads the bytes of UTF-8 that the system has, whatever the locale.
+            utf8 = os.fsencode(folder).decode("utf-8", "replace")
+            options.add_session_config_entry(_EXTERNAL_FOLDER, utf8)
         try:
             self._session = open_session(model, options)
         except Exception as error:  # ONNX Runtime's exceptions share no other base class

@@ -88,7 +88,10 @@ def _inside(folder: Path, relative: str, owner: str) -> Path:
     """Return the path of an existing file inside a folder."""
     if "\0" in relative:
         raise ModelError(f"{owner}: {relative!r} is no file name (NUL byte)")
-    path = (folder / relative).resolve()
+    try:
+        path = (folder / relative).resolve()
+    except UnicodeEncodeError as error:  # half of a pair of surrogates, or not in the locale
+        raise ModelError(f"{owner}: {relative!r} is no file name ({error.reason})") from error
     if not path.is_relative_to(folder.resolve()):
         raise ModelError(f"{owner}: {relative!r} leaves the package")
     if not path.is_file():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -132,7 +133,8 @@ def open_session(
     row = backend.provider
     options = session_options(runtime, row, backend.optimize, backend.session)
     if folder is not None:
-        options.add_session_config_entry(models.FOLDER, str(folder))
+        options.add_session_config_entry(
+            models.FOLDER, os.fsencode(folder).decode("utf-8", "replace"))  # whatever the locale
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     data = proto.SerializeToString()
