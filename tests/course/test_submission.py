@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import sys
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -228,11 +229,12 @@ STRANGE = ["a,b", 'say "hi"', "new\nline", "\u202eesrever", "=1+1", "+1", "-1", 
 def test_strange_names_are_names_only(release, tmp_path):
     folder = tmp_path / "in"
     code = sys.getfilesystemencoding()  # what it cannot write is no file name here
-    for name in STRANGE:
-        if name != ".." and name.encode(code, "ignore").decode(code) == name:
-            students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
+    names = [name for name in STRANGE
+             if name != ".." and name.encode(code, "ignore").decode(code) == name]  # fmt: skip
+    for name in names:
+        students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
     done = [*planned(release, folder).values()]
-    assert len(done) == len(STRANGE) - 2  # é is one name in both forms
+    assert len(done) == len({unicodedata.normalize("NFC", name) for name in names}) >= 22
     assert all(one.rebuilt for one in done)
     keys = {one.key for one in done}
     assert len(keys) == len(done)
