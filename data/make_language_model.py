@@ -25,13 +25,13 @@ import torch
 from language_text import END, TURN_BEGINS, TURN_ENDS
 from torch.nn import functional
 
-from vklab.backends.models.language import Llama, LlamaShape
-from vklab.llm import pretokenize
-from vklab.llm.gguf import GgufFile, Value
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.stored import StoredTensor
-from vklab.llm.tokenizer import LETTERS, Tokenizer
-from vklab.quantization import blocks
+from vklab.apps.compare.models.language import Llama, LlamaShape
+from vklab.apps.llm import pretokenize
+from vklab.apps.llm.gguf import GgufFile, Value
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
+from vklab.apps.quantization import blocks
 
 MODEL, HELD_OUT = "novels_llama.gguf", "held_out.txt"
 SEED, FAMILY = 0, "smollm"  # the family names the patterns that split words

@@ -1,4 +1,4 @@
-"""Make mini_classifier.onnx: the MiniClassifier of vklab.bench, exported from PyTorch.
+"""Make mini_classifier.onnx: the MiniClassifier of vklab.apps.compare.speed, exported from PyTorch.
 
     python data/make_mini_classifier.py
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import checksums
 
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 
 
 def main() -> None:

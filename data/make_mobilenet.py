@@ -2,7 +2,7 @@
 
     python data/make_mobilenet.py          about ten minutes
 
-The module is that of `vklab/backends/models/networks.py`; the weights are rounded to float16.
+The module is that of `vklab/apps/compare/models/networks.py`; the weights are rounded to float16.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from make_networks import right, save, shift_randomly, train
 
-from vklab.backends import models
-from vklab.backends.models import networks
+from vklab.apps.compare import models
+from vklab.apps.compare.models import networks
 
 SEED, EPOCHS, BATCH, RATE = 0, 24, 32, 3e-3
 

@@ -3,7 +3,7 @@
     python data/make_networks.py           makes all four files, about two minutes
     python data/make_networks.py --judge   only judges the text classifier
 
-The modules are those of `vklab/backends/models/networks.py`.
+The modules are those of `vklab/apps/compare/models/networks.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 from make_digits import npz_bytes
 from torch import nn
 
-from vklab.backends import models
-from vklab.backends.judging import flips
-from vklab.backends.models import networks, texts
+from vklab.apps.compare import models
+from vklab.apps.compare.judging import flips
+from vklab.apps.compare.models import networks, texts
 
 SEED = 0
 WORDS = 4096  # of the vocabulary

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import checksums
 
-from vklab.backends.models import texts
+from vklab.apps.compare.models import texts
 
 PACKAGE_SHA256 = "df6bddf211906d1ff404f8ff662c21b34e6660e7f54a311084e749050c019c95"
 MEMBER = "./usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"

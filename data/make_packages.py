@@ -13,8 +13,8 @@ from pathlib import Path
 
 import checksums
 
-from vklab.backends import models
-from vklab.backends.coreml import convert, options
+from vklab.apps.compare import models
+from vklab.apps.compare.coreml import convert, options
 
 FOLDER = checksums.DATA / "packages"
 # The target decides the operators: from iOS 17 on, `gather` brings comparisons with it.

@@ -19,7 +19,7 @@ import prose_rules
 import reading_path
 import steady_run
 
-from vklab.draw import svg
+from vklab.base.draw import svg
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, MAP = ROOT / "docs" / "architecture.md", ROOT / "docs" / "architecture.svg"
@@ -59,11 +59,10 @@ def drawn_map() -> str:
             parts.append(f'<rect x="{left}" y="{top}" width="{wide}" height="24" rx="3" '
                          f'fill="#fff" stroke="{colour}" stroke-dasharray="4 3"/>')  # fmt: skip
             parts.append(svg.text(left + 6, top + 16, folder))
-    parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through vklab/optional.py "
-                          "when they are used."))  # fmt: skip
-    below = "types, errors, settings, store, forking, draw, trace"
-    parts.append(svg.text(30, 548, "Above these: cli, bench, doctor, distributed, pytorch; "
-                          f"below all: {below}."))  # fmt: skip
+    parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through "
+                          "vklab/base/optional.py when they are used."))  # fmt: skip
+    parts.append(svg.text(30, 548, "Above these: apps/, what people do with the runtime; "
+                          "below all: types, errors, settings, base/."))  # fmt: skip
     title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
     return svg.svg(f"{title} runtime", 760, 570, parts)
 

@@ -10,26 +10,30 @@ import ast
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from package_imports import COURSE, Import, files_of, imports_of, package_files, parsed
 
-BASE = {"deferred", "draw", "endings", "errors", "forking", "manifests", "optional", "settings",
-        "store", "trace", "types", "worker", "worker_child"}  # fmt: skip
+BASE = {"base", "errors", "forward", "manifests", "settings", "types"}
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
+# Files of base that run before anything is installed, and so are parts of their own.
+OF_BASE = {"forward", "manifests"}
 # Run before anything is installed: the standard library and each other.
-STDLIB_ONLY = {"__main__", "bootstrap", "manifests", "run_tests"}
+STDLIB_ONLY = {"__main__", "bootstrap", "run_tests", *OF_BASE}
 
-# What a part of vklab may import beside itself.
+# What a part of vklab may import beside itself. The parts are the folders and files of vklab, and
+# those of vklab/apps; `apps` is its __init__ alone. The core imports none of the applications.
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
+    **dict.fromkeys(OF_BASE, set()),
     "vulkan": BASE,
     "shader": BASE,
     "ops": BASE,
     "graph": BASE | {"ops"},
     "plan": BASE | {"graph", "ops"},
     "runtime": BASE | CORE,
+    "apps": set(),
     "onnx_backend": BASE | CORE,
     "distributed": BASE | CORE,
     "pytorch": BASE | {"graph", "runtime"},
@@ -37,15 +41,14 @@ ALLOWED = {
     "doctor": BASE | CORE | {"bootstrap"},
     "quantization": BASE | {"graph", "ops", "plan", "runtime"},
     "llm": BASE | {"graph", "ops", "plan", "runtime"},
-    "backends": BASE | {"graph", "runtime"},
-    "bench": BASE | {"runtime", "backends", "llm"},
+    "compare": BASE | {"graph", "runtime", "llm"},
     "bootstrap": {"manifests"},
     "run_tests": set(),
     "__main__": {"bootstrap", "cli"},
 }
 ALLOWED["cli"] = ALLOWED["__init__"] = {*ALLOWED}
 ALLOWED["labs"] = {*ALLOWED}
-ALLOWED["course"] = {"labs"}  # forwards its old names; nothing else of vklab imports the course
+ALLOWED["course"] = {"labs", "forward"}  # forwards its old names; no other part imports the course
 # Start-up time is theirs to keep: they may import parts of vklab inside functions.
 LAZY = {"__init__", "__main__", "cli"}
 
@@ -67,11 +70,17 @@ THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
 
 
 def part_of(root: Path, path: Path) -> str:
-    """Return the part that a file belongs to: `labs`, or a folder or file of vklab."""
+    """Return the part that a file belongs to: `labs`, or one of the import table."""
     if not path.is_relative_to(root / "vklab"):
         return "labs"
-    first = path.relative_to(root / "vklab").parts[0]
-    return first.removesuffix(".py")
+    return _part(path.relative_to(root / "vklab").with_suffix("").parts)
+
+
+def _part(steps: Sequence[str]) -> str:
+    """Return the part of a module, by the steps of its name below `vklab`."""
+    first, second = steps[0], [*steps, ""][1]
+    is_part = first == "apps" and second not in ("", "__init__") or second in OF_BASE
+    return second if is_part else first
 
 
 def targets(item: Import) -> set[str]:
@@ -81,7 +90,8 @@ def targets(item: Import) -> set[str]:
         return {"labs"}
     if steps[0] != "vklab":
         return set()
-    return {steps[1]} if len(steps) > 1 else set(item.names)
+    folders = steps[1:] in ([], ["apps"], ["base"])  # of parts: each name is one
+    return {_part([*steps[1:], *names]) for names in zip(item.names if folders else ("",)) if names}
 
 
 def forbidden_imports(root: Path) -> list[str]:
@@ -119,7 +129,7 @@ def names_across_folders(root: Path) -> list[str]:
             steps = item.module.split(".")
             if steps[0] != "vklab" or len(steps) < 2 or part in LAZY:
                 continue
-            if steps[1] == part or steps[1] in BASE or not item.names:
+            if {part, *BASE} >= targets(item) or not item.names:
                 continue
             folder = root.joinpath(*steps)
             for name in item.names:

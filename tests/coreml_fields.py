@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vklab.backends.coreml import protobuf
+from vklab.apps.compare.coreml import protobuf
 
 
 def differences() -> list[str]:

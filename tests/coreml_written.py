@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.backends.coreml import blob, protobuf, values
+from vklab.apps.compare.coreml import blob, protobuf, values
 
 NUMBERS = {name: number for number, name in values.NAMES.items()}
 CODES = {name: code for code, name in blob.DTYPES.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vklab.bootstrap import choose, environment, steps, system
+from vklab.apps.bootstrap import choose, environment, steps, system
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = frozenset({"validation", "glsl", "spirv-val", "swiftshader", "bubblewrap"})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vklab.backends.backend import Availability, Refused
-from vklab.bench.runners.runner import Case
+from vklab.apps.compare.backend import Availability, Refused
+from vklab.apps.compare.speed.runners.runner import Case
 
 ABSENT = Availability("the fake library is not installed", "pip install fake")
 

@@ -13,10 +13,10 @@ import package_imports
 OPTIONAL = (
     "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/templates", "plan/report",
     "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "runtime/cuda",
-    "runtime/polled", "bench", "distributed", "pytorch", "quantization", "llm", "backends",
-    "doctor",
+    "runtime/polled", "apps/compare", "apps/distributed", "apps/pytorch", "apps/quantization",
+    "apps/llm", "apps/doctor",
 )  # fmt: skip
-# The files that may call `vklab.optional`: they load folders, one a rare expansion of training.
+# The files that may call `vklab.base.optional`: they load folders, one an expansion of training.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
          "graph/onnx_import.py"}
 # The door of each folder: a module of the folder must not import it.
@@ -46,7 +46,7 @@ def optional_of(path: str) -> str:
 def optional_folders(root: Path) -> list[str]:
     """Check that optional folders are loaded by doors only, and stand without each other.
 
-    Folders above the runtime (bench, doctor and so on) may import all that the import table allows.
+    Applications may import all that the import table allows.
     A door may import the types of what its methods return, for type checkers alone.
     """
     problems = []

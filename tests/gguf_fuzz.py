@@ -23,12 +23,12 @@ import weight_files
 from fake_device import fake_device
 from fuzz import limit_memory
 
+from vklab.apps.llm.gguf import GgufFile, parse
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.models import model_graph
+from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import VklabError
 from vklab.graph import passes, shapes
-from vklab.llm.gguf import GgufFile, parse
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.models import model_graph
-from vklab.llm.tokenizer import Tokenizer
 
 __all__ = ["damaged", "examine", "fuzz", "hurt", "whole"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vklab.llm.gguf import GgufFile
-from vklab.llm.stored import StoredTensor
-from vklab.quantization import blocks
+from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.quantization import blocks
 
 EPSILON = 1e-5
 HEADS = 4

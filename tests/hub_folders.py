@@ -15,10 +15,10 @@ import llama_models
 import numpy as np
 from vocabularies import MERGES, SPECIAL
 
-from vklab.llm.gguf import GgufFile
-from vklab.llm.hugging_face_steps import SPLITS
-from vklab.llm.tokenizer import LETTERS
-from vklab.quantization import blocks
+from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.hugging_face_steps import SPLITS
+from vklab.apps.llm.tokenizer import LETTERS
+from vklab.apps.quantization import blocks
 
 NAMES = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",

@@ -22,7 +22,7 @@ import exported_models  # noqa: E402
 import light_models  # noqa: E402
 import onnx  # noqa: E402
 
-from vklab import cli  # noqa: E402
+from vklab.apps import cli  # noqa: E402
 
 SIZES = {"batch": 1, "sequence": 32}
 STEPS = ("import", "load", "first run", "second run")

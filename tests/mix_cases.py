@@ -19,10 +19,10 @@ import gpt2_models
 import llama_models
 from small_models import DATA
 
-from vklab.llm.gguf import GgufFile, read_gguf
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.mixes import MIXES
-from vklab.quantization import blocks
+from vklab.apps.llm.gguf import GgufFile, read_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.mixes import MIXES
+from vklab.apps.quantization import blocks
 
 __all__ = ["CASES", "FACTS", "digest", "facts", "small"]
 

@@ -21,8 +21,9 @@ import light_models
 import numpy as np
 
 import vklab
-from vklab import draw, settings
-from vklab.bench import models as bench_models
+from vklab import settings
+from vklab.apps.compare.speed import models as bench_models
+from vklab.base import draw
 from vklab.plan.place import placement
 from vklab.plan.plan import Plan
 from vklab.runtime import open_devices

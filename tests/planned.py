@@ -1,4 +1,4 @@
-"""Plans of the small models of data/ and of vklab.bench, for a device that is not there."""
+"""Plans of the small models of data/ and of the benchmark, for a device that is not there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 from fake_device import fake_device
 from small_models import DATA
 
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import capability, partition

@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends.backend import Dtypes
-from vklab.backends.judging import lengths
-from vklab.backends.layerwise import cuts, layers
-from vklab.backends.layerwise.cuts import LOCAL
-from vklab.backends.truth import oracle
+from vklab.apps.compare.backend import Dtypes
+from vklab.apps.compare.judging import lengths
+from vklab.apps.compare.layerwise import cuts, layers
+from vklab.apps.compare.layerwise.cuts import LOCAL
+from vklab.apps.compare.truth import oracle
 from vklab.runtime import tolerances
 from vklab.runtime.host import Reference
 

@@ -53,7 +53,8 @@ HOMELY = {
 # Class names that two folders of the core share, each with the reason.
 SHARED_CLASS_NAMES: dict[str, str] = {}
 # Lazy imports of optional folders: the doors, which the import rule of DESIGN.md names.
-DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/runtime/loading.py", "vklab/cli/")
+DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/runtime/loading.py",
+         "vklab/apps/cli/")  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef | ast.Module
@@ -135,7 +136,7 @@ def _needs_no_args(source: Source, function: Function) -> bool:
     decorators = " ".join(ast.unparse(d) for d in function.decorator_list)
     if re.search(r"\boperator\(|\boverload\b", decorators):
         return True  # the ONNX page documents an operator
-    if not source.name.startswith(("vklab/cli/", "labs/engine/vklab_course/cli/")):
+    if not source.name.startswith(("vklab/apps/cli/", "labs/engine/vklab_course/cli/")):
         return False
     # A command's options carry their help.
     is_named_like_its_file = function.name == Path(source.name).stem

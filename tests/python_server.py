@@ -34,7 +34,8 @@ LOADED = {
     loaded_python.PLAIN: (
         "cloudpickle", "onnx", "vklab_course.children.kernel_child",
         "vklab_course.children.limited_child",
-        "small_models", "plan_checks", "exported_models", "light_models", "vklab.bench.models",
+        "small_models", "plan_checks", "exported_models", "light_models",
+        "vklab.apps.compare.speed.models",
         "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
         "vklab.plan.fusion",
     ),

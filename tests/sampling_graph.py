@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from vklab.apps.llm import sampling
 from vklab.graph.graph import Graph, Node
-from vklab.llm import sampling
 from vklab.types import TensorInfo
 
 OUTPUTS = ("token", "next_recent", "next_step", "probability")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vocabularies import byte_bpe, file_of
 
-from vklab.llm.chat_template import ChatTemplate
-from vklab.llm.language_model import LanguageModel
-from vklab.llm.memory import Sizes
-from vklab.llm.tokenizer import Tokenizer
+from vklab.apps.llm.chat_template import ChatTemplate
+from vklab.apps.llm.language_model import LanguageModel
+from vklab.apps.llm.memory import Sizes
+from vklab.apps.llm.tokenizer import Tokenizer
 
 
 class ScriptedDecoder:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab.bench import markdown, plots, record
+from vklab.apps.compare.speed import markdown, plots, record
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/speed.md"
 FOLDER = PAGE.parent / "speed"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vklab.backends.backend import Availability, Dtypes, ModelSource, Refused
+from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refused
 from vklab.errors import SetupError
 
 FLOAT32 = Dtypes("float32", "float32", "float32")

@@ -17,8 +17,8 @@ import numpy as np
 import tiers
 from onnx.backend.test.case import base
 
-from vklab import conformance
-from vklab.conformance import Case
+from vklab.apps import conformance
+from vklab.apps.conformance import Case
 
 WAIT_S = 120
 LONG = {f"export_{kind}pool_3d_default" for kind in ("average", "lp", "max")}

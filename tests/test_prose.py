@@ -144,7 +144,7 @@ def test_some_functions_need_no_args(tmp_path):
         '    """Do it.\n\n    Args:\n        a: one.\n        b: two.\n        c: three.\n    """',
         "plan/b": f'class C:\n    """A thing.\n\n    Args:\n        a, b: one, two.\n'
         f'        c: three.\n    """\n\n{THREE}\n    def __exit__(self, a, b, c): ...',
-        "cli/run": "def run(a, b, c): ...\n@shader.command('show')\ndef show(a, b, c): ...\n"
+        "apps/cli/run": "def run(a, b, c): ...\n@shader.command('show')\ndef show(a, b, c): ...\n"
         "def switches(context: typer.Context, a, b): ...",
     }
     assert rules.wrong_args(plant(tmp_path, **texts)) == []

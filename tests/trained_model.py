@@ -7,10 +7,10 @@ import functools
 import numpy as np
 from small_models import DATA
 
-from vklab.llm.gguf import GgufFile, read_gguf
-from vklab.llm.requantize import requantized
-from vklab.llm.tokenizer import Tokenizer
-from vklab.quantization import blocks
+from vklab.apps.llm.gguf import GgufFile, read_gguf
+from vklab.apps.llm.requantize import requantized
+from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.quantization import blocks
 
 __all__ = ["MODEL", "TEXT", "held_out", "in_format", "tokens", "torch_logits"]
 
@@ -45,7 +45,7 @@ def torch_logits(row: np.ndarray, dtype: str = "float64") -> np.ndarray:
     """
     import torch
 
-    from vklab.backends.models.language import Llama, LlamaShape
+    from vklab.apps.compare.models.language import Llama, LlamaShape
 
     file = read_gguf(MODEL)
     weights = {name: blocks.dequantize(tensor.block_type, tensor.data).reshape(tensor.shape)

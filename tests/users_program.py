@@ -16,7 +16,7 @@ import vklab
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.observe.host_nodes import HostNodes
 from vklab.runtime.observe.profile import Profile, Timing
-from vklab.trace import Trace
+from vklab.base.trace import Trace
 from vklab import (DeviceBinding, DeviceInfo, DeviceTensor, HostWarning, ModelError, Session,
                    TensorInfo, VklabError, load)
 

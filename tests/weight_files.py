@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 
-from vklab.llm.stored import StoredTensor
-from vklab.quantization import blocks
+from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.quantization import blocks
 
 METADATA = {
     "general.architecture": "llama", "small": 7, "negative": -3, "large": 1 << 40, "half": 0.5,

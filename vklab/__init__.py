@@ -1,14 +1,16 @@
 """Load and run ONNX models on Vulkan devices, and look inside while they run.
 
 Importing this package touches the standard library only; numpy, onnx and the Vulkan loader
-are imported when a name below is first used.
+are imported when a name below is first used. Type checkers and editors read `__init__.pyi` instead.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from vklab.base import forward
 
 __version__ = "0.1.0"
 
@@ -19,7 +21,7 @@ _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
     "load": "vklab.runtime.loading",
     "measure": "vklab.runtime.observe.calibration",
-    "from_torch": "vklab.pytorch.frontend",
+    "from_torch": "vklab.apps.pytorch.frontend",
     "Session": "vklab.runtime.session",
     **dict.fromkeys(("DeviceBinding", "DeviceTensor"), "vklab.runtime.bound.binding"),
     "TensorInfo": "vklab.types",
@@ -34,32 +36,23 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF, "settings", "__version__"]  # noqa: PLE0604  (the table above is the list)
 
-if TYPE_CHECKING:
-    # `as`: type checkers take these names as exported.
-    # isort: off
-    from vklab import distributed as distributed, llm as llm, settings as settings
-    from vklab.errors import CheckError as CheckError
-    from vklab.errors import DeviceLostError as DeviceLostError
-    from vklab.errors import HostWarning as HostWarning
-    from vklab.errors import ModelError as ModelError
-    from vklab.errors import OutOfMemoryError as OutOfMemoryError
-    from vklab.errors import PlanError as PlanError
-    from vklab.errors import SetupError as SetupError
-    from vklab.errors import ShaderError as ShaderError
-    from vklab.errors import TimeoutError as TimeoutError
-    from vklab.errors import UnsupportedOperatorError as UnsupportedOperatorError
-    from vklab.errors import UnusedWarning as UnusedWarning
-    from vklab.errors import VklabError as VklabError
-    from vklab.errors import VulkanError as VulkanError
-    from vklab.pytorch.frontend import from_torch as from_torch
-    from vklab.runtime.bound.binding import DeviceBinding as DeviceBinding
-    from vklab.runtime.bound.tensors import DeviceTensor as DeviceTensor
-    from vklab.runtime.loading import load as load
-    from vklab.runtime.observe.calibration import measure as measure
-    from vklab.runtime.open_devices import devices as devices
-    from vklab.runtime.session import Session as Session
-    from vklab.types import DeviceInfo as DeviceInfo
-    from vklab.types import TensorInfo as TensorInfo
+# Public names of modules in vklab/apps.
+_PUBLIC = ("conformance", "distributed", "llm", "onnx_backend", "pytorch", "quantization")
+# Names that modules had before they moved, for one release.
+_MOVED = {
+    **{name: f"apps.{name}" for name in (*_PUBLIC, "bootstrap", "cli", "doctor")},
+    **{name: f"base.{name}" for name in ("draw", "forking", "store", "trace")},
+    "backends": "apps.compare", "bench": "apps.compare.speed",
+}  # fmt: skip
+
+
+def _new_name(old: str) -> str:
+    package, _, rest = old.partition(".")
+    first, dot, inner = rest.partition(".")
+    return f"vklab.{_MOVED[first]}{dot}{inner}" if package == "vklab" and first in _MOVED else ""
+
+
+forward.install(_new_name)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Entry point of `python3 -m vklab ...` on any machine, and of the console script `vklab`.
 
 Chooses the Python that has the packages (setting it up for `lab` and `test`), then calls
-vklab.cli. This file and the package's __init__ must parse on old Pythons, to report their version.
+vklab.apps.cli. This file and the package's __init__ must parse on old Pythons, to report their
+version.
 """
 
 import sys
@@ -18,7 +19,7 @@ def main(arguments=None):  # type: ignore[no-untyped-def]
     # Imported here: these modules do not parse on the Pythons that the line above refuses.
     from pathlib import Path
 
-    from vklab.bootstrap import choose, steps
+    from vklab.apps.bootstrap import choose, steps
 
     try:
         python = choose.choose_python(arguments, Path(__file__).resolve().parent.parent)
@@ -31,7 +32,7 @@ def main(arguments=None):  # type: ignore[no-untyped-def]
     except KeyboardInterrupt:
         return _stop("interrupted; run the same command again to complete the set-up", 130)
     # Imported here: it needs the packages whose presence the lines above have checked.
-    from vklab import cli
+    from vklab.apps import cli
 
     return cli.main(arguments)
 

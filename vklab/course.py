@@ -3,9 +3,7 @@
 Notebooks and releases made before the course left this package import it by its old names.
 """
 
-import importlib
 import sys
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +13,15 @@ if find_spec("vklab_course") is None:
                               "`pip install . ./labs` in a clone", name="vklab_course")  # fmt: skip
 import vklab_course
 import vklab_labs
+from vklab.base import forward
 
 __all__ = []
 ROOMS = tuple(f"vklab.course.{room}." for room in ("figures", "labs"))
 
 
 def _new_name(old: str) -> str:
+    if not old.startswith("vklab.course."):
+        return ""
     name = old.removeprefix("vklab.course.")
     if not old.startswith(ROOMS):
         return f"vklab_course.{name}"
@@ -32,18 +33,6 @@ def _new_name(old: str) -> str:
     return ".".join(["vklab_labs", *found[0].with_suffix("").parts[-2:]]) if found else ""
 
 
-class _Forward:
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        new = _new_name(name) if name.startswith("vklab.course.") else ""
-        return ModuleSpec(name, self) if new and find_spec(new) else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(_new_name(module.__name__))
-
-
 class _Course(ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
         # `import vklab.course.check` must not put the module where the function is.
@@ -52,7 +41,7 @@ class _Course(ModuleType):
 
 
 vklab_course.__class__ = _Course
-sys.meta_path.insert(0, _Forward())
+forward.install(_new_name)
 sys.modules[__name__] = vklab_course
 for _room in ROOMS:
     _module = sys.modules[_room[:-1]] = ModuleType(_room[:-1])

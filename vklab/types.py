@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.optional import Door
+from vklab.base.optional import Door
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
            "MemoryType", "Operand", "Pointwise", "QueueFamily", "StridedView", "TensorInfo",

@@ -19,7 +19,7 @@
 # * say what loading, running, batching and fusion mean for a network;
 # * find a bug that raises no error.
 #
-# **Files it opens:** `vklab/doctor/report.py`. The [glossary](GLOSSARY.md) explains new words.
+# **Files it opens:** `vklab/apps/doctor/report.py`. The [glossary](GLOSSARY.md) explains new words.
 #
 # **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. The same command brings you back tomorrow, and your work in `work/` stays. Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
 
@@ -28,7 +28,7 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab import doctor
+from vklab.apps import doctor
 from vklab_course import attempt, banner, check, data, hint, predict, show, swap
 from vklab_labs.lab_00 import batches, digits, runtime
 from vklab_labs.lab_00 import doctor as report_figures

@@ -31,8 +31,8 @@ import vulkan as vk
 from IPython.display import HTML
 
 import vklab
-from vklab import draw
-from vklab.doctor import detect
+from vklab.apps.doctor import detect
+from vklab.base import draw
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
 from vklab_course import attempt, banner, check, hint, predict, show, swap

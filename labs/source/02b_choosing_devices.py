@@ -27,7 +27,7 @@ from IPython.display import HTML
 from onnx import TensorProto, helper  # to make a small model in section 5
 
 import vklab
-from vklab import draw
+from vklab.base import draw
 from vklab.vulkan.instance import Instance
 from vklab_course import attempt, banner, check, hint, predict, show
 from vklab_labs.lab_02 import devices as figures

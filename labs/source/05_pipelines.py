@@ -31,7 +31,8 @@ from IPython.display import HTML
 
 import vklab_labs.lab_05.creation as creation
 import vklab_labs.lab_05.interfaces as interfaces
-from vklab import draw, settings
+from vklab import settings
+from vklab.base import draw
 from vklab.runtime import open_devices
 from vklab.shader import compiler
 from vklab_course import Run, attempt, banner, check, data, hint, predict, run_kernel, show, swap

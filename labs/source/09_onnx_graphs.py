@@ -279,7 +279,7 @@ show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 try:
     import torch
 
-    from vklab.bench import mini_classifier
+    from vklab.apps.compare.speed import mini_classifier
 
     with mini_classifier.quiet():
         exported = torch.onnx.export(

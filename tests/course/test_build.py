@@ -8,7 +8,7 @@ import nbformat
 import pytest
 import tiers
 
-from vklab import cli
+from vklab.apps import cli
 from vklab_course.author import build, gates
 from vklab_course.author.lab import Cell, LabError, all_labs, find_lab, read_lab
 from vklab_course.author.layout import LINK

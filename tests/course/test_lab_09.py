@@ -106,7 +106,7 @@ def test_an_open_size_keeps_the_window_of_the_example():
 def test_pytorch_keeps_the_window_of_the_example_behind_an_open_height():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    from vklab.bench import mini_classifier
+    from vklab.apps.compare.speed import mini_classifier
 
     sizes = {axis: torch.export.Dim(name) for axis, name in ((0, "N"), (2, "H"), (3, "W"))}
     with mini_classifier.quiet():

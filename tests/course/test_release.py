@@ -16,7 +16,7 @@ import nbformat
 import pytest
 
 import vklab_course
-from vklab import cli
+from vklab.apps import cli
 from vklab_course.author import leaks, regions, strip
 from vklab_course.author.lab import LabError, all_labs, find_lab, read_lab
 from vklab_course.check import check

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from vklab import cli
+from vklab.apps import cli
 from vklab_course.definition.verdict import MIME
 from vklab_course.student import copies, merge, work
 

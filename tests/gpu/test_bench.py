@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from vklab import cli
-from vklab.bench import clocks, record, roofs
+from vklab.apps import cli
+from vklab.apps.compare.speed import clocks, record, roofs
 from vklab.runtime import open_devices
 
 KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_error", "load_ms",

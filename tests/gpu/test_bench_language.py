@@ -9,8 +9,8 @@ import time
 import child
 import pytest
 
-from vklab import cli
-from vklab.bench import language, language_peer, language_runs, loading_memory
+from vklab.apps import cli
+from vklab.apps.compare.speed import language, language_peer, language_runs, loading_memory
 from vklab.errors import ModelError
 
 # Two turns: of each rate, the median of the faster half counts.

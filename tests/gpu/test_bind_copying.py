@@ -11,7 +11,8 @@ from state_models import cell, step_inputs
 from two_drivers import both
 
 import vklab
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
 from vklab.errors import ModelError, VklabError
 from vklab.shader import compiler
 

@@ -14,11 +14,11 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
+from vklab.apps.quantization import blocks
 from vklab.graph.graph import Graph, Node
 from vklab.ops.blocks import FORMATS
 from vklab.plan import block_units
 from vklab.plan.tuning import block_sizes
-from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo, TensorInfo
 

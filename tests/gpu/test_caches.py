@@ -15,7 +15,9 @@ from overlay import write_function
 from small_models import DATA, relu
 
 import vklab
-from vklab import conformance, settings, store
+from vklab import settings
+from vklab.apps import conformance
+from vklab.base import store
 from vklab.errors import UnsupportedOperatorError
 from vklab.runtime import kernels, open_devices
 from vklab.shader import compiler, modules, source, stock, stock_builder, toolchain

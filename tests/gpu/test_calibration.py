@@ -9,7 +9,9 @@ import pytest
 from two_drivers import both
 
 import vklab
-from vklab import cli, settings, store
+from vklab import settings
+from vklab.apps import cli
+from vklab.base import store
 from vklab.errors import SetupError
 from vklab.plan.place import costs
 from vklab.runtime import open_devices
@@ -134,7 +136,7 @@ from onnx import helper
 from small_models import model, value
 from split_models import BOTH, LAVAPIPE
 import vklab
-from vklab import store
+from vklab.base import store
 folder = store.folder
 store.folder = lambda kind: Path(sys.argv[1]) if kind == "speeds" else folder(kind)
 nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 from small_models import model, value
 
 import vklab
-from vklab import CheckError, cli, settings
+from vklab import CheckError, settings
+from vklab.apps import cli
 from vklab.runtime.observe import compare
 
 X = np.array([[1, 0, 0], [-1, 0, 0], [2, 1, 1]], np.float32)

@@ -23,7 +23,7 @@ from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "data/digits_cnn.onnx")
@@ -235,7 +235,7 @@ def environment(root: Path = ROOT) -> dict[str, str]:
 @pytest.mark.full
 def test_a_warm_run_compiles_nothing_and_imports_nothing_heavy(device_index):
     code = (
-        "import sys; from vklab import cli; from vklab.shader import compiler, toolchain; "
+        "import sys; from vklab.apps import cli; from vklab.shader import compiler, toolchain; "
         "toolchain.run = lambda *a: sys.exit('a warm run called the compiler'); "
         f"code = cli.main(['run', {DIGITS!r}, '--repeat', '3', *sys.argv[1:]]); "
         "heavy = {'torch', 'onnxruntime', 'matplotlib', 'jupyterlab', 'slangtorch'}; "

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 from small_models import model, random_array, value
 
-from vklab import cli
+from vklab.apps import cli
 
 LONG = "/model/decoder/layers.12/self_attention/projection"
 

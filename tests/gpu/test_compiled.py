@@ -18,7 +18,8 @@ from compiled_models import network
 from small_models import model, random_array, value
 
 import vklab
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
 from vklab.errors import ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.runtime import open_devices

@@ -11,7 +11,7 @@ from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
 from vklab.shader import compiler, stock, toolchain
 
 BOUND = 9

@@ -9,12 +9,12 @@ import signal
 import pytest
 import suite_cases
 
-from vklab import cli, conformance
-from vklab.cli import conformance_variants
+from vklab.apps import cli, conformance
+from vklab.apps.cli import conformance_variants
+from vklab.base.worker import Failure
 from vklab.runtime import open_devices
 from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
-from vklab.worker import Failure
 
 pytestmark = pytest.mark.full
 

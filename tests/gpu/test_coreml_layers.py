@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vklab
-from vklab.backends.coreml import network_layers, neural_network, protobuf
+from vklab.apps.compare.coreml import network_layers, neural_network, protobuf
 
 pytestmark = pytest.mark.slow
 X = mil_cases.IMAGE

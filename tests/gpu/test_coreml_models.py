@@ -7,8 +7,8 @@ import pytest
 
 import vklab
 from vklab import settings
-from vklab.backends import models
-from vklab.backends.coreml import convert, neural_network, options, program
+from vklab.apps.compare import models
+from vklab.apps.compare.coreml import convert, neural_network, options, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("coremltools")

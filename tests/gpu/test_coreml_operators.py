@@ -9,7 +9,7 @@ import pytest
 
 import vklab
 from vklab import settings
-from vklab.backends.coreml import program
+from vklab.apps.compare.coreml import program
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import pytest
 
 import vklab
 from vklab import settings
-from vklab.backends import vulkan
-from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.coreml import inspect, on_vulkan, program
+from vklab.apps.compare import vulkan
+from vklab.apps.compare.backend import ModelSource, Refused
+from vklab.apps.compare.coreml import inspect, on_vulkan, program
 
 
 def test_a_program_runs_and_is_checked_node_by_node(device, tmp_path):

@@ -9,12 +9,12 @@ import pytest
 from tiers import seeds
 
 from vklab import settings
+from vklab.apps.llm import cached_model, memory
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.llama import LlamaSizes
+from vklab.apps.llm.preparation import Preparation
+from vklab.apps.llm.sampling import SamplingOptions, random_word, sample
 from vklab.errors import ModelError, PlanError, VklabError
-from vklab.llm import cached_model, memory
-from vklab.llm.decoder import Decoder
-from vklab.llm.llama import LlamaSizes
-from vklab.llm.preparation import Preparation
-from vklab.llm.sampling import SamplingOptions, random_word, sample
 from vklab.runtime import open_devices
 from vklab.runtime.bound import programs
 

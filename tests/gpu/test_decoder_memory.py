@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from vklab import settings
+from vklab.apps.llm import perplexity
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import PlanError
-from vklab.llm import perplexity
-from vklab.llm.decoder import Decoder
-from vklab.llm.gguf import read_gguf
-from vklab.llm.tokenizer import Tokenizer
 from vklab.runtime import open_devices, upload
 from vklab.runtime.observe import each_variant
 from vklab.vulkan.memory import DEVICE_LOCAL, Allocator, Buffer

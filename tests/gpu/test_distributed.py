@@ -20,8 +20,8 @@ from tqdm import tqdm
 from two_drivers import both
 
 import vklab
-from vklab import cli, distributed
-from vklab.distributed import batches as batches_module
+from vklab.apps import cli, distributed
+from vklab.apps.distributed import batches as batches_module
 from vklab.errors import ModelError, SetupError, VklabError
 
 DIGITS = DATA / "digits_cnn.onnx"

@@ -10,7 +10,7 @@ from quantized_models import Drawn
 
 import vklab
 from vklab import settings
-from vklab.quantization import quantize
+from vklab.apps.quantization import quantize
 
 WORDS = {"conv_words", "depthwise_words", "matvec_words", "words_tiled"}
 

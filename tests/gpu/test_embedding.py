@@ -16,7 +16,8 @@ from onnx import helper
 from small_models import DATA, ROOT, model, random_array, relu, value
 
 import vklab
-from vklab import SetupError, cli
+from vklab import SetupError
+from vklab.apps import cli
 from vklab.runtime import host
 from vklab.shader import compiler, processes
 from vklab.types import ANY_SHAPE

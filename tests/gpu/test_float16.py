@@ -14,7 +14,7 @@ from onnxruntime.transformers import float16
 from small_models import model, random_array, value
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
 from vklab.plan import storage
 from vklab.runtime.observe import compare
 from vklab.settings import settings

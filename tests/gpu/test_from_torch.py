@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils import _pytree
 
 import vklab
-from vklab.pytorch import frontend, tensors
+from vklab.apps.pytorch import frontend, tensors
 
 pytestmark = pytest.mark.full
 

@@ -16,8 +16,9 @@ from state_models import cell
 from two_drivers import both
 
 import vklab
-from vklab import cli, settings
-from vklab.bench import growing
+from vklab import settings
+from vklab.apps import cli
+from vklab.apps.compare.speed import growing
 from vklab.graph import passes
 from vklab.plan.templates import tracing
 from vklab.runtime import open_devices

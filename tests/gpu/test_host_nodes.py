@@ -14,7 +14,8 @@ from onnx import helper
 from small_models import DATA, model, relu, value
 
 import vklab
-from vklab import HostWarning, ModelError, cli, settings
+from vklab import HostWarning, ModelError, settings
+from vklab.apps import cli
 from vklab.runtime import kernels
 
 DIGITS = str(DATA / "digits_cnn.onnx")

@@ -10,10 +10,10 @@ import pytest
 from vocabularies import byte_bpe
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.gguf_writer import write_gguf
 from vklab.errors import ModelError
-from vklab.llm.gguf import GgufFile
-from vklab.llm.gguf_writer import write_gguf
 
 WORDS = byte_bpe(eos_token_id=1)
 COUNT = len(WORDS["tokenizer.ggml.tokens"])

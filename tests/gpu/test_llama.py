@@ -12,11 +12,11 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
-from vklab.llm.decoder import Decoder
-from vklab.llm.gguf import read_gguf
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.models import model_graph
-from vklab.llm.stored import StoredTensor
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.models import model_graph
+from vklab.apps.llm.stored import StoredTensor
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",

@@ -16,7 +16,8 @@ from child import run
 from small_models import DATA, relu
 
 import vklab
-from vklab import ModelError, SetupError, manifests
+from vklab import ModelError, SetupError
+from vklab.base import manifests
 
 DIGITS = DATA / "digits_cnn.onnx"
 X = np.ones((2, 3), np.float32)

@@ -11,7 +11,7 @@ from small_models import DATA
 
 import vklab
 from vklab import settings
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.runtime import upload, weights
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo

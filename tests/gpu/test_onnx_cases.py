@@ -13,8 +13,9 @@ import warnings
 import pytest
 import suite_cases
 
-from vklab import conformance, ops
-from vklab.conformance import Case
+from vklab import ops
+from vklab.apps import conformance
+from vklab.apps.conformance import Case
 from vklab.errors import HostWarning
 from vklab.runtime import onnx_evaluator, reference_process
 

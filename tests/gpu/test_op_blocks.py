@@ -15,11 +15,11 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 from vklab.graph.graph import Node
 from vklab.ops.blocks import FORMATS
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 

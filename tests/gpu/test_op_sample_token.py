@@ -11,8 +11,8 @@ from tiers import seeds
 
 import vklab
 from vklab import settings
+from vklab.apps.llm.sampling import LOG2_E, SamplingOptions, ring, weights
 from vklab.errors import ModelError
-from vklab.llm.sampling import LOG2_E, SamplingOptions, ring, weights
 
 OPTIONS = {
     "default": SamplingOptions(),

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import vklab
-from vklab.cli import conformance
+from vklab.apps.cli import conformance
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
 NAN = float("nan")

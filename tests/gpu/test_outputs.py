@@ -12,7 +12,7 @@ from small_models import model, random_array, value
 from state_models import cell, step_inputs
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
 from vklab.errors import ModelError
 from vklab.runtime.io_binding import IOBinding
 

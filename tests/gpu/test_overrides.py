@@ -13,7 +13,8 @@ from small_models import model, random_array, value
 from two_drivers import both
 
 import vklab
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
 from vklab.errors import ModelError
 
 pytestmark = pytest.mark.full

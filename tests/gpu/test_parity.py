@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab import cli
-from vklab.backends import registry, vulkan
-from vklab.backends.backend import ModelSource, Refused
+from vklab.apps import cli
+from vklab.apps.compare import registry, vulkan
+from vklab.apps.compare.backend import ModelSource, Refused
 from vklab.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_the_report_of_this_machine(capsys, tmp_path):
 @pytest.mark.slow
 def test_a_model_that_is_wrong_for_the_oracle_fails_the_command(capsys, tmp_path):
     """Recorded outputs with a planted error of 10 %: exit code 1, and the row says by how much."""
-    from vklab.backends.report import recorded
+    from vklab.apps.compare.report import recorded
 
     saved = tmp_path / "saved.npz"
     chosen = ("--backends", "onnxruntime-cpu-float32", "--rounds", "0")

@@ -4,9 +4,9 @@ import planted_defects as planted
 import pytest
 
 import vklab
-from vklab.backends.judging import judge
-from vklab.backends.layerwise import cuts, layers, smallest
-from vklab.backends.truth import oracle
+from vklab.apps.compare.judging import judge
+from vklab.apps.compare.layerwise import cuts, layers, smallest
+from vklab.apps.compare.truth import oracle
 from vklab.runtime import tolerances
 
 MODEL, INPUTS = planted.small_model()

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab import cli, worker
-from vklab.backends import forms, parity, vulkan
-from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.coreml import on_vulkan
+from vklab.apps import cli
+from vklab.apps.compare import forms, parity, vulkan
+from vklab.apps.compare.backend import ModelSource, Refused
+from vklab.apps.compare.coreml import on_vulkan
+from vklab.base import worker
 
 coremltools = pytest.importorskip("coremltools", reason="it writes the packages of these tests")
 pytestmark = pytest.mark.slow
@@ -111,7 +112,7 @@ def rows_of(capsys, *arguments):
 @pytest.mark.parametrize("damage", ["weights", "manifest"])
 def test_a_damaged_package_beside_a_factory_is_its_row(packages, tmp_path, capsys, damage):
     broken = damaged(packages["float16"], tmp_path, damage)
-    found = rows_of(capsys, "vklab.backends.models:mini_classifier", "--package", str(broken),
+    found = rows_of(capsys, "vklab.apps.compare.models:mini_classifier", "--package", str(broken),
                     "--backends", "coreml-by-vklab-0", "--backends", "torch-cpu-eager",
                     "--backends", "vklab-0-float32")  # fmt: skip
     for name, row in found.items():
@@ -125,7 +126,7 @@ def test_a_damaged_package_beside_a_factory_is_its_row(packages, tmp_path, capsy
 
 
 def test_a_factory_is_converted_for_the_rows_of_core_ml(capsys):
-    found = rows_of(capsys, "vklab.backends.models:mini_classifier", "--backends",
+    found = rows_of(capsys, "vklab.apps.compare.models:mini_classifier", "--backends",
                     "coreml-by-vklab-0")  # fmt: skip
     errors = {name.removeprefix("coreml-by-vklab-0-"): row["max_abs_error"]
               for name, row in found.items() if row["passed"]}  # fmt: skip
@@ -145,8 +146,8 @@ def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
 
 
 def test_layers_of_a_converted_package_have_local_errors(capsys):
-    assert cli.main(["parity", "vklab.backends.models:mini_classifier", "--layers", "--rounds", "0",
-                     "--json", "--backends", "coreml-by-vklab-0-float16", "--backends",
+    assert cli.main(["parity", "vklab.apps.compare.models:mini_classifier", "--layers", "--rounds",
+                     "0", "--json", "--backends", "coreml-by-vklab-0-float16", "--backends",
                      "coreml-by-vklab-0-network"]) == 0  # fmt: skip
     rows = json.loads(capsys.readouterr().out)["details"]["rows"]
     for row in rows[1:]:

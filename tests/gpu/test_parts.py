@@ -13,7 +13,8 @@ from overlay import write_function
 from small_models import DATA, model, random_array, value
 
 import vklab
-from vklab import onnx_backend, settings
+from vklab import settings
+from vklab.apps import onnx_backend
 from vklab.errors import CheckError, ModelError, UnsupportedOperatorError
 
 DIGITS = DATA / "digits_cnn.onnx"

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from two_drivers import both
 
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
+from vklab.apps.llm import perplexity as measuring
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.judged import Reading
+from vklab.apps.llm.requantize import requantized
+from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm import perplexity as measuring
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.judged import Reading
-from vklab.llm.requantize import requantized
-from vklab.llm.tokenizer import Tokenizer
-from vklab.quantization import blocks
 
 CONTEXT = 14
 TEXT = "hello world, hello worlds: 17 + 4 = 21; hold the low road well, old hero! " * 2
@@ -110,7 +111,8 @@ def test_layers_on_two_devices(steps, tmp_path):
     printed = both("""
 import sys
 from split_models import BOTH
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
 line = ["perplexity", *sys.argv[1:3], "--against", sys.argv[1], "--context", sys.argv[3], "--json",
         "--devices", ",".join(map(str, BOTH)), "--layers", "1", "--cache", "F32", *sys.argv[4:]]
 sys.stderr = sys.stdout  # the sizes on each device

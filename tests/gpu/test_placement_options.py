@@ -120,7 +120,7 @@ def test_all_devices_come_fastest_first_and_a_list_as_it_is(tmp_path):
     said = both(START + """
 import json, sys
 from pathlib import Path
-from vklab import store
+from vklab.base import store
 from vklab.runtime.many import speeds
 folder = store.folder
 store.folder = lambda kind: Path(sys.argv[1]) if kind == "speeds" else folder(kind)

@@ -9,11 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 from two_drivers import both
 
-from vklab import cli
+from vklab.apps import cli
 
 PLAN = """
 import sys
-from vklab import cli
+from vklab.apps import cli
 sys.exit(cli.main(["plan", *sys.argv[1:]]))
 """
 

@@ -9,7 +9,8 @@ from onnx import helper
 from small_models import model, random_array, value
 
 import vklab
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
 from vklab.plan.tuning import prepack
 from vklab.runtime import open_devices
 from vklab.runtime.observe import compare

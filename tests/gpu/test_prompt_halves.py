@@ -10,9 +10,9 @@ from block_graphs import gated_graph
 
 import vklab
 from vklab import settings
-from vklab.llm.decoder import Decoder
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.quantization import blocks
 from vklab.plan import block_units
-from vklab.quantization import blocks
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 

@@ -13,9 +13,10 @@ from onnxruntime import quantization
 from small_models import DATA
 
 import vklab
-from vklab import cli, settings
-from vklab.backends import models
-from vklab.quantization import codes, histogram, quantize
+from vklab import settings
+from vklab.apps import cli
+from vklab.apps.compare import models
+from vklab.apps.quantization import codes, histogram, quantize
 
 DIGITS = np.load(DATA / "digits.npz")
 HELD_OUT, MODEL = DIGITS["images"][DIGITS["held_out"]], DATA / "digits_cnn.onnx"

@@ -12,7 +12,7 @@ from small_models import DATA, ROOT
 from two_drivers import both
 from vocabularies import byte_bpe
 
-from vklab.llm.gguf_writer import write_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
 
 
 def example(word: str) -> str:

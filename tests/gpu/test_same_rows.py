@@ -8,7 +8,7 @@ import pytest
 from tiers import seeds
 
 from vklab import settings
-from vklab.llm.decoder import Decoder
+from vklab.apps.llm.decoder import Decoder
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 

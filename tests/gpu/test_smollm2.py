@@ -11,11 +11,11 @@ import smollm2
 import trained_model
 
 import vklab
-from vklab.llm import perplexity as measuring
-from vklab.llm.gguf import read_gguf
-from vklab.llm.judged import Reading
-from vklab.llm.models import model_graph
-from vklab.llm.tokenizer import Tokenizer
+from vklab.apps.llm import perplexity as measuring
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.judged import Reading
+from vklab.apps.llm.models import model_graph
+from vklab.apps.llm.tokenizer import Tokenizer
 
 pytestmark = [pytest.mark.slow, smollm2.needs_smollm2]
 

@@ -14,8 +14,8 @@ import numpy as np
 import gpt2_models, llama_models
 from split_models import BOTH, LABELS, LAVAPIPE, nothing_left
 from vklab import errors, settings
-from vklab.llm.decoder import Decoder
-from vklab.llm.sampling import SamplingOptions
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.sampling import SamplingOptions
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 OPTIONS = SamplingOptions(temperature=1.5, top_k=20, top_p=0.9, repeat_penalty=1.3, seed=7)
 def near(found, expected):
@@ -99,7 +99,7 @@ def test_nothing_breaks_a_rule_of_vulkan():
 
 
 PLACED = START + """
-from vklab.llm import placing
+from vklab.apps.llm import placing
 from vklab.vulkan.memory import Allocator
 file = llama_models.tiny_model(layers=4, tied=False)
 def parts(**more):
@@ -143,7 +143,7 @@ def test_layers_are_placed_by_room_and_by_number():
 
 
 REFUSED = START + """
-from vklab.llm import placing
+from vklab.apps.llm import placing
 from vklab.runtime import open_devices
 file = llama_models.tiny_model()
 for more, error, message in (

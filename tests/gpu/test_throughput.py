@@ -7,8 +7,8 @@ import json
 import pytest
 from two_drivers import both
 
-from vklab import cli
-from vklab.bench import throughput
+from vklab.apps import cli
+from vklab.apps.compare.speed import throughput
 
 
 def test_one_device_has_two_ways(capsys, monkeypatch, device_index):
@@ -26,7 +26,7 @@ def test_one_device_has_two_ways(capsys, monkeypatch, device_index):
 @pytest.mark.slow
 def test_two_devices_have_five_and_errors_are_told():
     both("""
-from vklab.bench import throughput
+from vklab.apps.compare.speed import throughput
 from vklab.errors import OutOfMemoryError
 from vklab.runtime import loading
 def rows():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from vklab.pytorch import graphs
+from vklab.apps.pytorch import graphs
 from vklab.runtime import open_devices
 
 pytestmark = pytest.mark.full
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 
 def vklab_backend(*given, **options):
     """Call the backend; importing it brings Dynamo, which takes seconds in each worker."""
-    from vklab.pytorch import backend
+    from vklab.apps.pytorch import backend
 
     return backend.vklab_backend(*given, **options)
 

@@ -78,7 +78,7 @@ def test_interpolate_takes_sizes_and_elements_of_pytorch(name, device_index):
 @pytest.mark.parametrize("is_written", [False, True])
 def test_interpolate_in_a_compiled_function(name, is_written, device_index):
     """A graph that writes to its input reaches the exporter as other overloads."""
-    from vklab.pytorch import backend  # Dynamo, which takes seconds in each worker
+    from vklab.apps.pytorch import backend  # Dynamo, which takes seconds in each worker
 
     function = resized(name, torch.empty(2, 3, 15, 10), (1 / 3, 0.7, 2))
 

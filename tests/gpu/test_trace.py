@@ -13,10 +13,11 @@ from trace_checks import by_name, require_order
 from two_drivers import both
 
 import vklab
-from vklab import cli, settings
+from vklab import settings
+from vklab.apps import cli
+from vklab.base.trace import HOST
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import open_devices
-from vklab.trace import HOST
 from vklab.vulkan import api, query
 
 DIGITS = DATA / "digits_cnn.onnx"
@@ -127,7 +128,7 @@ def test_two_devices_are_on_one_clock():
 import itertools
 import numpy as np, vklab
 from small_models import DATA
-from vklab.trace import HOST
+from vklab.base.trace import HOST
 images = np.load(DATA / "digits.npz")["images"][:16]
 model = DATA / "digits_cnn.onnx"
 with vklab.load(model) as one:
@@ -220,7 +221,7 @@ def test_frames_of_replicas_and_of_a_split_model():
     both("""
 import numpy as np, vklab
 from small_models import DATA
-from vklab.trace import HOST
+from vklab.base.trace import HOST
 images = np.load(DATA / "digits.npz")["images"][:4]
 model = DATA / "digits_cnn.onnx"
 for options in ({"replicate": True}, {"place": {"conv2": "Swift", "conv1": "llvm"}}):

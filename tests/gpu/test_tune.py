@@ -11,9 +11,9 @@ from onnx import helper
 from small_models import DATA, model, random_array, value
 
 import vklab
-from vklab import cli
-from vklab.llm import synthetic
-from vklab.llm.decoder import Decoder
+from vklab.apps import cli
+from vklab.apps.llm import synthetic
+from vklab.apps.llm.decoder import Decoder
 from vklab.plan.tuning import candidates
 from vklab.runtime import open_devices
 from vklab.runtime.observe import trials, tuned, tuning

@@ -81,7 +81,7 @@ assert not wrong and not any(thread.is_alive() for thread in threads)
 ])  # fmt: skip
 def test_the_small_device_runs_every_model(name):
     both(IMPORTS + f"""
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 path = DATA / "{name}.onnx"
 model = path if path.exists() else models.build("{name}").SerializeToString()
 with vklab.load(model, swiftshader) as session:
@@ -102,7 +102,7 @@ def test_every_operator_runs_on_the_small_device(step):
     said = both("""
 import sys
 import suite_cases
-from vklab import conformance
+from vklab.apps import conformance
 chosen = suite_cases.case_of_each_operator()[:: int(sys.argv[1])]
 report = conformance.run(chosen, "SwiftShader")
 bad = {c.name: o for c, o in report.outcomes.items() if o.status in ("wrong", "error")}

@@ -9,7 +9,7 @@ import pytest
 from fake_device import fake_device
 
 from vklab import plan, settings
-from vklab.bench import ablations
+from vklab.apps.compare.speed import ablations
 from vklab.graph import passes
 from vklab.ops import registry
 from vklab.plan import fusion

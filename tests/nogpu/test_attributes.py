@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from small_models import model, value
 
 from vklab import ops
-from vklab.backends.coreml import operators as mil
+from vklab.apps.compare.coreml import operators as mil
 from vklab.errors import ModelError, UnusedWarning
 from vklab.graph import onnx_import
 from vklab.ops import registry

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab.backends import models
-from vklab.backends.judging import flips
-from vklab.backends.models import texts
+from vklab.apps.compare import models
+from vklab.apps.compare.judging import flips
+from vklab.apps.compare.models import texts
 from vklab.errors import SetupError
 
 torch = pytest.importorskip("torch")

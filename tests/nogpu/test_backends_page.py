@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
-from vklab.backends import models, registry, vulkan
-from vklab.backends.coreml import backend as apple
-from vklab.backends.coreml import on_vulkan, options
-from vklab.backends.onnxruntime import backend as onnxruntime
-from vklab.cli import app
+from vklab.apps.cli import app
+from vklab.apps.compare import models, registry, vulkan
+from vklab.apps.compare.coreml import backend as apple
+from vklab.apps.compare.coreml import on_vulkan, options
+from vklab.apps.compare.onnxruntime import backend as onnxruntime
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/backends.md").read_text("utf-8")

@@ -11,10 +11,10 @@ import onnx
 import pytest
 from fake_runners import Fake, case_in
 
-from vklab import cli
-from vklab.backends import peers as environments
-from vklab.backends.backend import Refused
-from vklab.bench import (
+from vklab.apps import cli
+from vklab.apps.compare import peers as environments
+from vklab.apps.compare.backend import Refused
+from vklab.apps.compare.speed import (
     cases,
     clocks,
     measure,
@@ -28,9 +28,9 @@ from vklab.bench import (
     turns,
     work,
 )
-from vklab.bench import recorded as recorded_graphs
-from vklab.bench.measure import Row, Samples
-from vklab.bench.runners import ncnn_files, on_torch
+from vklab.apps.compare.speed import recorded as recorded_graphs
+from vklab.apps.compare.speed.measure import Row, Samples
+from vklab.apps.compare.speed.runners import ncnn_files, on_torch
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -212,7 +212,7 @@ def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
 
 
 def test_pytorch_refuses_an_operator_without_a_function():
-    modules = pytest.importorskip("vklab.bench.runners.torch_modules")
+    modules = pytest.importorskip("vklab.apps.compare.speed.runners.torch_modules")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
         modules.OnnxModule(_negation())
 

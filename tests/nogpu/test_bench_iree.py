@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from vklab.backends.backend import Refused
-from vklab.bench import models
-from vklab.bench.runners import iree
+from vklab.apps.compare.backend import Refused
+from vklab.apps.compare.speed import models
+from vklab.apps.compare.speed.runners import iree
 from vklab.errors import SetupError
 
 

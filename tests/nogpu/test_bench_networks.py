@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_bert_gives_its_model_the_term_that_is_added_to_scores(monkeypatch, dtype):
-    from vklab.bench import networks
+    from vklab.apps.compare.speed import networks
 
     given = {}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vklab import cli
-from vklab.bench import markdown, plots, record
-from vklab.bench.measure import Row
+from vklab.apps import cli
+from vklab.apps.compare.speed import markdown, plots, record
+from vklab.apps.compare.speed.measure import Row
 from vklab.errors import ModelError
 
 

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from vklab.apps.quantization.block_picture import MEANINGS, BlockPicture
 from vklab.errors import ModelError
 from vklab.ops.blocks import FORMATS
-from vklab.quantization.block_picture import MEANINGS, BlockPicture
 
 NUMBERS = np.random.default_rng(0).normal(size=512).astype(np.float32)
 

@@ -12,8 +12,8 @@ from llama_models import tiny_model
 from matrix_gpu import GPU, LIMITS
 
 from vklab import settings
+from vklab.apps.llm.llama import llama_graph
 from vklab.graph import passes, shapes
-from vklab.llm.llama import llama_graph
 from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
 from vklab.plan import fusion, lowering

@@ -10,9 +10,9 @@ import pytest
 from block_cases import K_FORMATS, extreme_blocks, random_blocks
 from tiers import is_long
 
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 from vklab.ops.blocks import FORMATS, words
-from vklab.quantization import blocks
 
 CASES = Path(__file__).resolve().parents[2] / "data" / "block_cases.npz"
 TYPES = gguf.GGMLQuantizationType

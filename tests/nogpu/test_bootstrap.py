@@ -14,8 +14,8 @@ import pytest
 from fake_machine import ROOT, make_venv, project, record_commands
 
 from vklab import __main__ as entry
-from vklab import run_tests
-from vklab.bootstrap import choose, environment, steps
+from vklab.apps import run_tests
+from vklab.apps.bootstrap import choose, environment, steps
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_machine import READY, ROOT, make_venv, project, record_commands
 
-from vklab.bootstrap import environment, steps
+from vklab.apps.bootstrap import environment, steps
 
 PIN = f"torch=={environment.torch_pin((ROOT / 'constraints.txt').read_text())}+cpu"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fake_machine import BARE, READY, TOOLS, names, record_commands
 
-from vklab import manifests
-from vklab.bootstrap import choose, steps, system
+from vklab.apps.bootstrap import choose, steps, system
+from vklab.base import manifests
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from cache_graphs import Case
 from fake_device import fake_device
 
 from vklab import settings
+from vklab.apps.llm import memory
 from vklab.errors import ModelError, PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Node
-from vklab.llm import memory
 from vklab.ops import cache, registry
 from vklab.plan import lowering
 from vklab.plan.tuning import cache_groups, in_place, variants

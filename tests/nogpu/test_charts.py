@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from vklab.draw import charts, svg
+from vklab.base.draw import charts, svg
 from vklab.runtime.observe import compare
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.observe.profile import Timing

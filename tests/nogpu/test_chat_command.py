@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from scripted_decoder import scripted
 
-from vklab import cli
-from vklab.cli import chat as chats
-from vklab.cli import console, llm_options
+from vklab.apps import cli
+from vklab.apps.cli import chat as chats
+from vklab.apps.cli import console, llm_options
 
 END = "<|im_end|>"
 

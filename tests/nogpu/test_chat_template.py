@@ -12,11 +12,11 @@ import pytest
 from chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS, rendered
 from vocabularies import byte_bpe, file_of, sentencepiece
 
+from vklab.apps.llm import template_process
+from vklab.apps.llm.chat_template import ChatTemplate
+from vklab.apps.llm.template_process import Limits, TemplateProcess
+from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError, SetupError
-from vklab.llm import template_process
-from vklab.llm.chat_template import ChatTemplate
-from vklab.llm.template_process import Limits, TemplateProcess
-from vklab.llm.tokenizer import LETTERS, Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from jinja2 import UndefinedError, sandbox
 from jinja2.exceptions import SecurityError
 from vocabularies import byte_bpe, file_of, sentencepiece
 
+from vklab.apps.llm.chat_template import ChatTemplate
+from vklab.apps.llm.template_process import Limits, TemplateProcess
+from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError
-from vklab.llm.chat_template import ChatTemplate
-from vklab.llm.template_process import Limits, TemplateProcess
-from vklab.llm.tokenizer import LETTERS, Tokenizer
 
 NAME = re.compile(r"<[|｜/]?\w+[|｜]?>|\[/?[A-Z_]+\]")
 COMPOSED = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")  # '<|' + role + '|>'

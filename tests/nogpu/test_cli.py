@@ -15,9 +15,10 @@ import typer
 from small_models import DATA, ROOT, stock_variant
 
 import vklab
-from vklab import cli, settings
-from vklab.cli import app, entry_points, inputs
-from vklab.cli.run import save
+from vklab import settings
+from vklab.apps import cli
+from vklab.apps.cli import app, entry_points, inputs
+from vklab.apps.cli.run import save
 from vklab.errors import SetupError
 from vklab.types import TensorInfo
 
@@ -203,7 +204,7 @@ def test_other_distributions_are_not_looked_at_for_a_command_of_ours(capsys, mon
 
 def test_test_passes_everything_on(monkeypatch):
     seen = []
-    monkeypatch.setattr("vklab.run_tests.main", lambda arguments: seen.append(arguments) or 1)
+    monkeypatch.setattr("vklab.apps.run_tests.main", lambda arguments: seen.append(arguments) or 1)
     assert cli.main(["test", "--quick", "-k", "softmax", "--debug", "-x"]) == 1
     assert seen == [["--quick", "-k", "softmax", "--debug", "-x"]]
 

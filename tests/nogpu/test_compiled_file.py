@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vklab import settings
-from vklab.cli import devices
+from vklab.apps.cli import devices
 from vklab.errors import ModelError, SetupError
 from vklab.ops import dtypes
 from vklab.runtime.compiled import codec, container, profile, restore

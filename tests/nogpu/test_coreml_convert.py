@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vklab.backends import models
-from vklab.backends.coreml import convert, inspect, options
+from vklab.apps.compare import models
+from vklab.apps.compare.coreml import convert, inspect, options
 from vklab.errors import ModelError
 
 pytestmark = pytest.mark.slow  # importing coremltools takes seconds
@@ -79,7 +79,7 @@ def test_small_weights(tmp_path, weights, operator, share):
 def test_the_pooling_override_computes_torchs_means(size):
     from coremltools.converters.mil import Builder
 
-    from vklab.backends.coreml import overrides
+    from vklab.apps.compare.coreml import overrides
 
     image = np.random.default_rng(0).standard_normal((2, 3, *size)).astype(np.float32)
     found = []
@@ -98,7 +98,7 @@ def test_the_pooling_override_computes_torchs_means(size):
 def test_overrides_are_gone_after_a_conversion(tmp_path):
     from coremltools.converters.mil.frontend.torch import torch_op_registry
 
-    from vklab.backends.coreml import overrides
+    from vklab.apps.compare.coreml import overrides
 
     table = torch_op_registry._TORCH_OPS_REGISTRY.name_to_func_mapping
     before = dict(table)

@@ -8,9 +8,14 @@ import warnings
 import numpy as np
 import pytest
 
-from vklab.backends.coreml import network_fields, network_layers, network_weights, neural_network
-from vklab.backends.coreml import protobuf as messages
-from vklab.backends.coreml.emission import Emission
+from vklab.apps.compare.coreml import (
+    network_fields,
+    network_layers,
+    network_weights,
+    neural_network,
+)
+from vklab.apps.compare.coreml import protobuf as messages
+from vklab.apps.compare.coreml.emission import Emission
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 from vklab.types import TensorInfo
 

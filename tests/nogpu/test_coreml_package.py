@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiers
 
-from vklab.backends.coreml import blob, package, program
+from vklab.apps.compare.coreml import blob, package, program
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 
 DATA = "Data/com.apple.CoreML"
@@ -270,7 +270,7 @@ def test_random_damage_gives_errors_of_ours(tmp_path):
 @pytest.mark.slow
 def test_an_import_needs_neither_coremltools_nor_torch(written):
     code = ("import sys; sys.modules['coremltools'] = sys.modules['torch'] = None; "
-            "from vklab.backends.coreml import program; "
+            "from vklab.apps.compare.coreml import program; "
             "print(program.import_package(sys.argv[1]))")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(written[1])], capture_output=True,
                           text=True, check=True)  # fmt: skip

@@ -7,10 +7,10 @@ import numpy as np
 import planted_defects
 import pytest
 
-from vklab.backends.backend import Row
-from vklab.backends.coreml import inspect, part, program
-from vklab.backends.report import rows
-from vklab.backends.truth import oracle
+from vklab.apps.compare.backend import Row
+from vklab.apps.compare.coreml import inspect, part, program
+from vklab.apps.compare.report import rows
+from vklab.apps.compare.truth import oracle
 from vklab.errors import ModelError
 from vklab.runtime import host
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.coreml import backend, convert, inspect, options, units
-from vklab.cli import coreml
+from vklab.apps.cli import coreml
+from vklab.apps.compare.backend import ModelSource, Refused
+from vklab.apps.compare.coreml import backend, convert, inspect, options, units
 from vklab.errors import ModelError, SetupError
 
 PACKAGES = Path(__file__).resolve().parents[2] / "data/packages"

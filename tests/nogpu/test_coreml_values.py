@@ -9,7 +9,7 @@ import mil_cases
 import numpy as np
 import pytest
 
-from vklab.backends.coreml import emission, operators
+from vklab.apps.compare.coreml import emission, operators
 from vklab.types import TensorInfo
 
 pytestmark = pytest.mark.slow

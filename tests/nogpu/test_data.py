@@ -13,8 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from vklab.backends.report import recorded
-from vklab.llm import gguf
+from vklab.apps.compare.report import recorded
+from vklab.apps.llm import gguf
 from vklab_labs.shared import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vklab import deferred
+from vklab.base import deferred
 from vklab.graph import passes
 from vklab.plan import fusion
 from vklab.plan.tuning import single_rules, variants

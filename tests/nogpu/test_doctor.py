@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from vklab import manifests, store
-from vklab.bootstrap import system
-from vklab.doctor import Check, Report, checks, child, detect, devices, examine
+from vklab.apps.bootstrap import system
+from vklab.apps.doctor import Check, Report, checks, child, detect, devices, examine
+from vklab.base import manifests, store
 from vklab.shader import stock, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,8 +185,8 @@ def test_the_doctor_works_where_the_bindings_do_not(tmp_path, error, name):
     (package / "_vulkan.py").write_text(f"raise {error}\n")
     # The machine is told to be a Debian one, so that the line is the same everywhere.
     script = (
-        "import json; from vklab import doctor; from vklab.bootstrap import system\n"
-        "from vklab.doctor import child\n"
+        "import json; from vklab.apps import doctor; from vklab.apps.bootstrap import system\n"
+        "from vklab.apps.doctor import child\n"
         "system.inspect_machine = lambda: system.Machine(installers=frozenset({'apt-get'}))\n"
         "print(json.dumps(doctor.examine().summary()))"
     )

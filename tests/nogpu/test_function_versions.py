@@ -15,7 +15,7 @@ import suite_cases
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab import conformance
+from vklab.apps import conformance
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 

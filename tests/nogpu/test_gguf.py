@@ -12,11 +12,11 @@ import weight_files
 from tiers import is_long
 from weight_files import METADATA, entry, gguf_bytes, tensor
 
+from vklab.apps.llm.gguf import parse, read_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm.gguf import parse, read_gguf
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.stored import StoredTensor
-from vklab.quantization import blocks
 
 TYPES = gguf.GGMLQuantizationType
 UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9

@@ -13,13 +13,13 @@ import pytest
 from tiers import seeds
 from vocabularies import byte_bpe, file_of, sentencepiece
 
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.hugging_face import convert
+from vklab.apps.llm.models import model_graph
+from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm.gguf import read_gguf
-from vklab.llm.hugging_face import convert
-from vklab.llm.models import model_graph
-from vklab.llm.tokenizer import Tokenizer
-from vklab.quantization import blocks
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 TEXTS = ["hello world", "  a\tb\n\n c", "don't 12345 WE'LL", "Größe 日本語 🦙", "<tool><|im_end|>"]

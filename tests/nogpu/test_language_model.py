@@ -7,7 +7,7 @@ from scripted_decoder import scripted
 from vocabularies import byte_bpe, sentencepiece
 
 import vklab
-from vklab import llm
+from vklab.apps import llm
 from vklab.errors import ModelError
 
 END = "<|im_end|>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vklab.bench import language, language_runs
+from vklab.apps.compare.speed import language, language_runs
 
 RECORDS_S, COLD_S, WARM_S = 1.5, 0.06, 0.0125
 TOKEN_S = 0.001

@@ -13,11 +13,11 @@ import pytest
 import weight_files
 from tiers import is_long
 
+from vklab.apps.llm.gguf import parse
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.llama import LlamaSizes, llama_graph
+from vklab.apps.llm.models import model_graph
 from vklab.errors import ModelError
-from vklab.llm.gguf import parse
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.llama import LlamaSizes, llama_graph
-from vklab.llm.models import model_graph
 
 FILE = llama_models.tiny_model()
 

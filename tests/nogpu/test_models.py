@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.errors import ModelError, SetupError
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -13,11 +13,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.llm import onnx_export
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm import onnx_export
-from vklab.llm.gguf_writer import write_gguf
-from vklab.quantization import blocks
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 MODELS = {

@@ -14,11 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from vklab import worker_child
-from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.onnxruntime import backend as backends
-from vklab.backends.onnxruntime import libraries, models, nodes, providers, sessions
-from vklab.cli import parity_providers
+from vklab.apps.cli import parity_providers
+from vklab.apps.compare.backend import ModelSource, Refused
+from vklab.apps.compare.onnxruntime import backend as backends
+from vklab.apps.compare.onnxruntime import libraries, models, nodes, providers, sessions
+from vklab.base import worker_child
 from vklab.errors import SetupError
 from vklab.runtime import host, tolerances
 

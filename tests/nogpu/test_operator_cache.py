@@ -14,10 +14,10 @@ from onnx import helper
 from planned import next_chunk, plan_graph
 from small_models import model, random_array, value
 
+from vklab.apps.llm.build import BoundedCache
+from vklab.apps.llm.llama import llama_graph
 from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
-from vklab.llm.build import BoundedCache
-from vklab.llm.llama import llama_graph
 from vklab.plan import capability
 from vklab.runtime import host
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vklab import worker
-from vklab.backends import packages, vulkan
-from vklab.backends.backend import ModelSource
-from vklab.backends.coreml import backend as apple
-from vklab.backends.coreml import inspect, on_vulkan
-from vklab.backends.report import rows
+from vklab.apps.compare import packages, vulkan
+from vklab.apps.compare.backend import ModelSource
+from vklab.apps.compare.coreml import backend as apple
+from vklab.apps.compare.coreml import inspect, on_vulkan
+from vklab.apps.compare.report import rows
+from vklab.base import worker
 
 MINI = Path(__file__).resolve().parents[2] / "data/packages/mini_classifier.mlpackage"
 FACTORY = ModelSource("net", factory="some_module:net")

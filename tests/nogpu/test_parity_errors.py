@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from vklab.backends.judging import errors, judge
+from vklab.apps.compare.judging import errors, judge
 from vklab.runtime import tolerances
 from vklab.runtime.observe import compare
 

@@ -10,10 +10,10 @@ import planted_defects as planted
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends.backend import Dtypes
-from vklab.backends.judging import lengths
-from vklab.backends.layerwise import cuts, layers
-from vklab.backends.truth import oracle
+from vklab.apps.compare.backend import Dtypes
+from vklab.apps.compare.judging import lengths
+from vklab.apps.compare.layerwise import cuts, layers
+from vklab.apps.compare.truth import oracle
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 
@@ -99,7 +99,7 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
     import torch
     from torch import nn
 
-    from vklab.pytorch import exporter
+    from vklab.apps.pytorch import exporter
 
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(),

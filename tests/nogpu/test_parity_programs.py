@@ -5,9 +5,9 @@ import planted_defects as planted
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends.backend import Dtypes
-from vklab.backends.layerwise import layers, programs
-from vklab.backends.truth import oracle
+from vklab.apps.compare.backend import Dtypes
+from vklab.apps.compare.layerwise import layers, programs
+from vklab.apps.compare.truth import oracle
 from vklab.errors import ModelError
 
 RANDOM = np.random.default_rng(3)

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vklab.backends import parity
-from vklab.backends.backend import Dtypes, ModelSource, Row
-from vklab.backends.judging import judge
-from vklab.backends.judging.errors import Repeats
-from vklab.backends.layerwise.layers import Layer, Taps
-from vklab.backends.report import page, rows, summary
-from vklab.draw import parity as pictures
+from vklab.apps.compare import parity
+from vklab.apps.compare.backend import Dtypes, ModelSource, Row
+from vklab.apps.compare.judging import judge
+from vklab.apps.compare.judging.errors import Repeats
+from vklab.apps.compare.layerwise.layers import Layer, Taps
+from vklab.apps.compare.report import page, rows, summary
+from vklab.base.draw import parity as pictures
 from vklab.runtime import tolerances
 
 KEYS = ["backend", "device", "dtypes", "status", "reason", "install", "nodes", "max_abs_error",

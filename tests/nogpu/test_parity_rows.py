@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from strange_backends import WEIGHT, Strange
 
-from vklab import worker
-from vklab.backends import parity, registry
-from vklab.backends.backend import ModelSource
-from vklab.backends.report import recorded
-from vklab.backends.report import summary as summaries
+from vklab.apps.compare import parity, registry
+from vklab.apps.compare.backend import ModelSource
+from vklab.apps.compare.report import recorded
+from vklab.apps.compare.report import summary as summaries
+from vklab.base import worker
 from vklab.errors import ModelError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="children crash by signals")

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import planted_defects as planted
 
-from vklab.backends.layerwise import layers, smallest
-from vklab.backends.truth import oracle
+from vklab.apps.compare.layerwise import layers, smallest
+from vklab.apps.compare.truth import oracle
 
 MODEL, INPUTS = planted.small_model()
 TRUTH = oracle.of_graph(MODEL, INPUTS)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.backends.backend import Steps
-from vklab.backends.judging import errors, steps
-from vklab.backends.onnxruntime import models
-from vklab.backends.truth import oracle
+from vklab.apps.compare.backend import Steps
+from vklab.apps.compare.judging import errors, steps
+from vklab.apps.compare.onnxruntime import models
+from vklab.apps.compare.truth import oracle
 from vklab.runtime import host, tolerances
 
 RANDOM = np.random.default_rng(4)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vklab import cli
-from vklab.backends.children import timing
-from vklab.worker import Failure
+from vklab.apps import cli
+from vklab.apps.compare.children import timing
+from vklab.base.worker import Failure
 
 
 @dataclass

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vklab import settings, worker
-from vklab.backends import peers
-from vklab.backends.onnxruntime import backend as onnxruntime
-from vklab.backends.onnxruntime import providers
+from vklab import settings
+from vklab.apps.compare import peers
+from vklab.apps.compare.onnxruntime import backend as onnxruntime
+from vklab.apps.compare.onnxruntime import providers
+from vklab.base import worker
 from vklab.errors import SetupError
 
 NAME = "onnxruntime-openvino"

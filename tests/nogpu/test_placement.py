@@ -29,7 +29,7 @@ from placed_graphs import (
 from spread_checks import chunk_problems
 
 from vklab import settings
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph

@@ -9,11 +9,11 @@ from llama_models import tiny_model
 from matrix_gpu import GPU, NVIDIA
 
 from vklab import settings
+from vklab.apps.llm import products
+from vklab.apps.llm.build import BoundedCache
+from vklab.apps.llm.generation import generation_graph
+from vklab.apps.llm.llama import llama_graph
 from vklab.graph import shapes
-from vklab.llm import products
-from vklab.llm.build import BoundedCache
-from vklab.llm.generation import generation_graph
-from vklab.llm.llama import llama_graph
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.tuning import ahead

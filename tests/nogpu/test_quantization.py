@@ -9,12 +9,12 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from small_models import DATA, model, random_array, value
 
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.quantization import calibrate, codes, histogram, nbits, quantize
+from vklab.apps.quantization.histogram import Histogram
+from vklab.apps.quantization.model import Model
+from vklab.apps.quantization.quantize import Choice
 from vklab.errors import ModelError
-from vklab.quantization import calibrate, codes, histogram, nbits, quantize
-from vklab.quantization.histogram import Histogram
-from vklab.quantization.model import Model
-from vklab.quantization.quantize import Choice
 
 DIGITS = np.load(DATA / "digits.npz")["images"][::60]
 

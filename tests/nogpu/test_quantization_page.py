@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vklab.llm import requantize
-from vklab.quantization import histogram
+from vklab.apps.llm import requantize
+from vklab.apps.quantization import histogram
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORDED = json.loads((DOCS / "quantization.json").read_text("utf-8"))

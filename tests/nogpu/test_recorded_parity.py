@@ -8,12 +8,12 @@ import re
 import numpy as np
 import pytest
 
-from vklab.backends import models
-from vklab.backends.backend import Dtypes, ModelSource
-from vklab.backends.report import recorded
+from vklab.apps.compare import models
+from vklab.apps.compare.backend import Dtypes, ModelSource
+from vklab.apps.compare.report import recorded
 from vklab.errors import ModelError
 
-FACTORY = "vklab.backends.models:encoder"
+FACTORY = "vklab.apps.compare.models:encoder"
 
 
 @pytest.mark.parametrize("path", recorded.shipped(), ids=lambda path: path.stem)

@@ -11,14 +11,14 @@ import mix_cases
 import numpy as np
 import pytest
 
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.llm import mixes, synthetic
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.requantize import requantized
+from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm import mixes, synthetic
-from vklab.llm.gguf import read_gguf
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.requantize import requantized
-from vklab.llm.stored import StoredTensor
-from vklab.quantization import blocks
 
 
 def converted(file, kind):

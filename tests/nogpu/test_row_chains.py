@@ -8,7 +8,7 @@ import pytest
 from matrix_gpu import GPU, NVIDIA
 from onnx import helper
 
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.graph import onnx_import
 from vklab.plan.tuning import row_chains
 from vklab.runtime.compiled import build

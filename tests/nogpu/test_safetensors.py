@@ -10,8 +10,8 @@ import weight_files
 from tiers import is_long
 from weight_files import safetensors_bytes
 
+from vklab.apps.llm.safetensors import parse_safetensors, read_safetensors
 from vklab.errors import ModelError
-from vklab.llm.safetensors import parse_safetensors, read_safetensors
 
 FILES = 10_000 if is_long() else 200
 

@@ -8,9 +8,9 @@ from llama_models import tiny_model
 from small_models import ROOT
 
 from vklab import settings
+from vklab.apps.llm.build import BoundedCache
+from vklab.apps.llm.llama import llama_graph
 from vklab.graph import passes, shapes
-from vklab.llm.build import BoundedCache
-from vklab.llm.llama import llama_graph
 from vklab.ops import blocks, registry
 from vklab.plan import block_units, fusion, lowering
 from vklab.plan.fusion import same_rows

@@ -9,8 +9,7 @@ import pytest
 from sampling_graph import random_logits
 from tiers import examples
 
-from vklab.errors import ModelError
-from vklab.llm.sampling import (
+from vklab.apps.llm.sampling import (
     LOG2_E,
     SamplingOptions,
     philox,
@@ -19,6 +18,7 @@ from vklab.llm.sampling import (
     sample,
     weights,
 )  # fmt: skip
+from vklab.errors import ModelError
 
 OPEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
 

@@ -15,11 +15,11 @@ import hub_folders
 import numpy as np
 import pytest
 
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.hugging_face import convert
+from vklab.apps.llm.sentencepiece import read_pieces
+from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import ModelError
-from vklab.llm.gguf import read_gguf
-from vklab.llm.hugging_face import convert
-from vklab.llm.sentencepiece import read_pieces
-from vklab.llm.tokenizer import Tokenizer
 
 MODEL = Path(__file__).parents[1] / "models" / "sentencepiece.model"
 KNOWN = json.loads(MODEL.with_suffix(".json").read_text("utf-8"))

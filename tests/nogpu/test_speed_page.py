@@ -10,8 +10,8 @@ import pytest
 import speed_page
 import typer.main
 
-from vklab.bench import record, suites
-from vklab.cli import app
+from vklab.apps.cli import app
+from vklab.apps.compare.speed import record, suites
 
 TEXT = speed_page.PAGE.read_text("utf-8")
 FILES = sorted(speed_page.FOLDER.glob("*.json"))

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from vklab import settings, store
+from vklab import settings
+from vklab.base import store
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -87,7 +88,7 @@ def test_the_folder_follows_the_switches(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from vklab import store
+from vklab.base import store
 path, letter = Path(sys.argv[1]), sys.argv[2].encode()
 for _ in range(300):
     store.write(path, letter * 50000)

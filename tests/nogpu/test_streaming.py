@@ -7,9 +7,9 @@ import random
 import pytest
 from vocabularies import byte_bpe, file_of, sentencepiece
 
+from vklab.apps.llm.streaming import TextStream
+from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError
-from vklab.llm.streaming import TextStream
-from vklab.llm.tokenizer import LETTERS, Tokenizer
 
 
 @pytest.fixture(scope="module")

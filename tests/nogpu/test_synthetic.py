@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vklab.apps.llm import mixes, synthetic
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.llama import LlamaSizes
+from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
-from vklab.llm import mixes, synthetic
-from vklab.llm.gguf import read_gguf
-from vklab.llm.llama import LlamaSizes
-from vklab.quantization import blocks
 
 
 @pytest.mark.parametrize("kind", synthetic.TYPES)

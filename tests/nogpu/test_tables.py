@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vklab.bench import measure, throughput
-from vklab.cli import bench, bench_rows, console, plan, tables
+from vklab.apps.cli import bench, bench_rows, console, plan, tables
+from vklab.apps.compare.speed import measure, throughput
 
 NAME = "/model/decoder/layers.12/self_attention/projection_of_queries/MatMul_output_0"
 ROWS = measure.Row(NAME, "onnxruntime-cuda-graph-tf32", median_us=123456.7, p05_us=98765.4,

@@ -17,7 +17,7 @@ from onnx import helper
 from small_models import DATA, model, random_array, value
 
 from vklab import settings
-from vklab.bench import growing
+from vklab.apps.compare.speed import growing
 from vklab.errors import ModelError
 from vklab.graph import bounds, onnx_import
 from vklab.plan import memory, templates

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from vocabularies import byte_bpe, file_of, sentencepiece
 
+from vklab.apps.llm import merging, pretokenize
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import ModelError
-from vklab.llm import merging, pretokenize
-from vklab.llm.gguf import read_gguf
-from vklab.llm.tokenizer import Tokenizer
 
 TEXTS = ["hello world", "  a\tb\n\n c", "don't 1234", "Größe 日本語 🦙", "\x00\x7f", "", " "]
 # A folder with llama.cpp's models/ggml-vocab-*.gguf and their .inp and .out files.

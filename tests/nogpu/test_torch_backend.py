@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from vklab.backends import forms, parity, reference
-from vklab.backends.backend import ModelSource, Refused
-from vklab.backends.onnxruntime import backend as onnxruntime
-from vklab.backends.torch import backend as backends
+from vklab.apps.compare import forms, parity, reference
+from vklab.apps.compare.backend import ModelSource, Refused
+from vklab.apps.compare.onnxruntime import backend as onnxruntime
+from vklab.apps.compare.torch import backend as backends
 from vklab.errors import ModelError
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from onnx.reference import ReferenceEvaluator
 from small_models import ROOT
 from torch import nn
 
+from vklab.apps.pytorch import exporter, graphs, tensors
 from vklab.errors import ModelError
-from vklab.pytorch import exporter, graphs, tensors
 
 pytestmark = pytest.mark.full  # the exporter alone takes a second to import
 

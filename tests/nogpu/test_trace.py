@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vklab.base.trace import HOST, KINDS, Recorder, Span, Trace
 from vklab.errors import SetupError
 from vklab.runtime.observe import timestamps
 from vklab.runtime.observe.timestamps import DeviceClock, Sample
-from vklab.trace import HOST, KINDS, Recorder, Span, Trace
 
 GPU, OTHER = "0: a GPU", "1: another"
 

@@ -15,7 +15,8 @@ import planned
 import pytest
 from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
 
-from vklab import settings, store
+from vklab import settings
+from vklab.base import store
 from vklab.plan.options import Facts
 from vklab.plan.tuning import candidates, problems, tiles, variants
 from vklab.runtime.observe import tuned

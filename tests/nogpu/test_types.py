@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from fake_device import DISCRETE, fake_device
 
-from vklab import draw, errors, types
-from vklab.draw import svg
+from vklab import errors, types
+from vklab.base import draw
+from vklab.base.draw import svg
 from vklab.types import Dispatch, TensorInfo
 
 

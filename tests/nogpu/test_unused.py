@@ -14,12 +14,12 @@ import trained_model
 from vocabularies import byte_bpe, sentencepiece
 
 import vklab
-from vklab import cli
+from vklab.apps import cli
+from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.models import model_graph, unused_entries
+from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import ModelError, UnusedWarning
-from vklab.llm.gguf import read_gguf
-from vklab.llm.gguf_writer import write_gguf
-from vklab.llm.models import model_graph, unused_entries
-from vklab.llm.tokenizer import Tokenizer
 
 FILE = llama_models.tiny_model()
 SHIPPED = str(trained_model.MODEL)

@@ -12,8 +12,8 @@ from pathlib import Path
 import child as processes
 import pytest
 
-from vklab import worker
-from vklab.backends.backend import Refused
+from vklab.apps.compare.backend import Refused
+from vklab.base import worker
 from vklab.errors import SetupError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent to children")
@@ -118,7 +118,7 @@ PARENT = """
 import os, sys
 sys.path.append({!r})
 import test_worker
-from vklab import worker
+from vklab.base import worker
 worker.CLOSE_S = 0.1
 child = worker.Worker()
 print(child.call(test_worker.process_id, seconds=30), flush=True)

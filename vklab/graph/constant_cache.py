@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from vklab import forking
+from vklab.base import forking
 
 __all__ = ["derive"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
 
-from vklab import draw
+from vklab.base import draw
 from vklab.errors import ModelError
 from vklab.ops import registry
 from vklab.types import TensorInfo

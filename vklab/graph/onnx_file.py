@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onnx import StringStringEntryProto, TensorProto
 
-from vklab import deferred
+from vklab.base import deferred
 
 __all__ = ["fields", "no_onnx", "read", "require_parsable"]
 

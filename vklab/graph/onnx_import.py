@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import helper, version_converter
 
-from vklab import optional
+from vklab.base import optional
 from vklab.errors import ModelError, UnusedWarning
 from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs

@@ -71,7 +71,7 @@ def softmax_attention(
 def sample_token(
     logits: TensorInfo, recent: TensorInfo, step: TensorInfo, options: TensorInfo
 ) -> Result:
-    """Choose a token of each sequence; `vklab/llm/sampling.py` has the steps. Source: own.
+    """Choose a token of each sequence; `vklab/apps/llm/sampling.py` has the steps. Source: own.
 
     Results are tokens [batch, 1], the next `recent` and `step`, and the tokens' probabilities.
     """

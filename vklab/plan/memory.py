@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vklab import draw
+from vklab.base import draw
+from vklab.base.optional import Door
 from vklab.errors import PlanError
-from vklab.optional import Door
 
 __all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",
            "MemoryPlan", "OUTPUTS", "Slot", "WEIGHTS", "assign_offsets", "check_offsets",

@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vklab import optional, settings
+from vklab import settings
+from vklab.base import optional
+from vklab.base.optional import Door
 from vklab.errors import PlanError, SetupError, UnsupportedOperatorError
 from vklab.graph import operator_cache
 from vklab.graph.graph import Graph
-from vklab.optional import Door
 from vklab.plan import capability, device_chunk, partition
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import CONTROL, HOST, Chunk, Transfer

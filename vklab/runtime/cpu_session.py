@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab import forking
+from vklab.base import forking
 from vklab.errors import ModelError, SetupError
 from vklab.runtime.typed_session import TypedSession
 

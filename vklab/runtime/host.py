@@ -15,7 +15,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
+from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions, operator_cache
 from vklab.graph.graph import Graph, Node
@@ -25,7 +27,6 @@ from vklab.runtime.cpu_session import load_onnxruntime
 from vklab.runtime.reference_process import ProcessModel
 from vklab.runtime.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
-from vklab.worker import Failure
 
 __all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "serialized", "to_proto"]
 

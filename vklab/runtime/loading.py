@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from vklab import optional, settings
+from vklab import settings
+from vklab.base import optional
 from vklab.runtime import kernels, open_devices
 from vklab.runtime.session import Session
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
-from vklab.worker import Failure
+from vklab.base.worker import Failure
 
 __all__ = ["Evaluator", "load"]
 

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vklab import draw, forking, settings
+from vklab import settings
+from vklab.base import draw, forking
 from vklab.errors import SetupError, VulkanError
 from vklab.runtime.kernels import Kernels
 from vklab.types import DeviceInfo

@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
+from vklab.base.worker import Worker
 from vklab.errors import SetupError
-from vklab.worker import Worker
 
 __all__ = ["ProcessModel"]
 

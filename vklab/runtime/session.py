@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vklab import forking, optional, settings
+from vklab import settings
+from vklab.base import forking, optional
+from vklab.base.optional import Door, PropertyDoor
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
-from vklab.optional import Door, PropertyDoor
 from vklab.plan.options import Options
 from vklab.plan.plan import Plan
 from vklab.runtime import feeds, kernels, open_devices
@@ -31,12 +32,12 @@ from vklab.runtime.plan_cache import PlanCache
 from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
+    from vklab.base.trace import Trace
     from vklab.graph import onnx_import
     from vklab.runtime.bound.binding import DeviceBinding
     from vklab.runtime.observe.compare import Comparison
     from vklab.runtime.observe.host_nodes import HostNodes
     from vklab.runtime.observe.profile import Profile, Timing
-    from vklab.trace import Trace
 
 __all__ = ["Outputs", "Session"]
 

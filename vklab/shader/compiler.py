@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vklab import forking, settings, store
+from vklab import settings
+from vklab.base import forking, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, processes, reflection, source, stock, toolchain
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from vklab import forking, store
+from vklab.base import forking, store
 from vklab.shader import processes, source
 from vklab.shader.toolchain import Toolchain
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vklab import forking
+from vklab.base import forking
 from vklab.errors import DeviceLostError, OutOfMemoryError, SetupError, TimeoutError, VulkanError
 
 try:

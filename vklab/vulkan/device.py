@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from vklab import forking
+from vklab.base import forking
 from vklab.errors import SetupError, VulkanError
 from vklab.types import DeviceInfo, QueueFamily
 from vklab.vulkan import api, physical_device

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import NoReturn
 
-from vklab import manifests
+from vklab.base import manifests
 from vklab.errors import SetupError, VulkanError
 
 __all__ = ["explain", "no_driver"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vklab import deferred
+from vklab.base import deferred
 from vklab.errors import SetupError, VulkanError
 from vklab.vulkan import api
 

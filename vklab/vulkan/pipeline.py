@@ -10,7 +10,7 @@ import struct as packing
 from collections.abc import Sequence
 from typing import Any
 
-from vklab import store
+from vklab.base import store
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import DescriptorSetLayout
 from vklab.vulkan.device import Device, DeviceObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from vklab import draw
+from vklab.base import draw
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 

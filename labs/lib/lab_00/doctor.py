@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab.doctor import Check, Report
+from vklab.apps.doctor import Check, Report
 from vklab.types import DeviceInfo
 from vklab_course.check import check
 from vklab_course.definition.exercise import exercises_of

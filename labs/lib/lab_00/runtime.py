@@ -10,8 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from vklab.draw import bytes_text
-from vklab.draw.svg import memory_map, svg, text
+from vklab.base.draw import bytes_text
+from vklab.base.draw.svg import memory_map, svg, text
 from vklab.plan import memory
 from vklab.plan.memory import MemoryPlan
 from vklab.runtime.session import Session

@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vklab import draw, settings, store
+from vklab import settings
+from vklab.base import draw, store
 from vklab.errors import ShaderError, VklabError
 from vklab.runtime import kernels, open_devices
 from vklab.shader import compiler, reflection, source, toolchain

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.draw.svg import svg, text
+from vklab.base.draw.svg import svg, text
 from vklab_course.picture import Picture, picture
 from vklab_labs.lab_07 import banks
 from vklab_labs.shared.diagram import COLOURS

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.draw.svg import svg, text
+from vklab.base.draw.svg import svg, text
 from vklab.errors import ShaderError
 from vklab_course.children.kernel_answers import named
 from vklab_course.children.run_kernel import Run

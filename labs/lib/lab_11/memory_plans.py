@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
-from vklab.draw import bytes_text, svg
+from vklab.base.draw import bytes_text, svg
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime
 from vklab_course.picture import Picture, picture

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import vklab
-from vklab.bootstrap import system
+from vklab.apps.bootstrap import system
 
 __all__ = ["second_device"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.bench import models
+from vklab.apps.compare.speed import models
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vklab.draw.svg import PALETTE, svg, text
+from vklab.base.draw.svg import PALETTE, svg, text
 from vklab_course.picture import Picture, picture
 
 __all__ = ["COLOURS", "Diagram"]

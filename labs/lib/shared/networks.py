@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vklab.draw import layers, svg
-from vklab.draw.layers import LEFT, Box
+from vklab.base.draw import layers, svg
+from vklab.base.draw.layers import LEFT, Box
 from vklab_course.picture import Picture, picture
 from vklab_labs.shared.diagram import COLOURS
 

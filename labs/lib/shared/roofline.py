@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vklab.draw.svg import svg, text
+from vklab.base.draw.svg import svg, text
 from vklab_course.picture import Picture, picture
 from vklab_labs.shared.diagram import COLOURS
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.types import DeviceInfo

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan.fusion import chains, codegen, epilogues, native_halves, prologues, siblings

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab import draw
+from vklab.base import draw
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
 from vklab.plan import capability

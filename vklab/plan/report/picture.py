@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from vklab import draw
-from vklab.draw import layers, svg
-from vklab.draw.layers import LEFT, LETTERS, Box
+from vklab.base import draw
+from vklab.base.draw import layers, svg
+from vklab.base.draw.layers import LEFT, LETTERS, Box
 from vklab.plan.barriers import Copy, Step
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import ACTIVATIONS, MemoryPlan, Slot

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from vklab import draw
+from vklab.base import draw
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.report import picture as pictures

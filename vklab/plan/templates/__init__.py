@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.errors import VklabError
 from vklab.graph import bounds
 from vklab.plan.options import Facts

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "Rule", "name", "of"]

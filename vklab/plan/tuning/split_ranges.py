@@ -5,7 +5,7 @@ Visited by lab 08.
 
 from __future__ import annotations
 
-from vklab import deferred
+from vklab.base import deferred
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
 from vklab.plan.tuning import prepack, tiles

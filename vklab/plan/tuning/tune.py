@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd

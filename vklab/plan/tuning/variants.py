@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vklab import deferred, settings
+from vklab import settings
+from vklab.base import deferred
 from vklab.plan.tuning import (
     forced,
     pairs,

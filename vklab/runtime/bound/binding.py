@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
 from vklab.errors import ModelError, VklabError
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.copying import CopiedRun

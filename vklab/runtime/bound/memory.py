@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.plan.memory import ARRIVING, LEAVING
 from vklab.runtime.buffers import BufferPool

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from vklab import forking
+from vklab.base import forking
 from vklab.errors import SetupError, VklabError
 
 __all__ = ["BufferDesc", "CudaDevice", "Driver", "Imported", "MemoryDesc", "SemaphoreDesc",

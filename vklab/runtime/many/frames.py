@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
 from vklab.errors import VklabError
 from vklab.runtime.executor import Executor
 from vklab.runtime.many.scheduler import DeviceWorker, on_lane

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from vklab import forking, settings
+from vklab import settings
+from vklab.base import forking
 from vklab.runtime import plan_cache
 from vklab.runtime.many import scheduler
 from vklab.runtime.plan_cache import Entry, PlanCache

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vklab
-from vklab import settings, store
+from vklab import settings
+from vklab.base import store
 from vklab.plan.place import costs
 from vklab.plan.place.costs import DeviceCosts
 from vklab.types import DeviceInfo

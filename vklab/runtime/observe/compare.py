@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.draw import charts
+from vklab.base.draw import charts
 from vklab.runtime import tolerances
 
 __all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]

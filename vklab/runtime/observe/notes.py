@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from vklab.base.trace import HOST, Recorder, Span, Trace
 from vklab.runtime.observe import profile
 from vklab.runtime.observe.timestamps import DeviceClock, Sample
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
-from vklab.trace import HOST, Recorder, Span, Trace
 
 __all__ = ["RUN", "Names", "Notes"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from vklab import draw
-from vklab.draw import charts
+from vklab.base import draw
+from vklab.base.draw import charts
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk
 from vklab.runtime.observe import timestamps

@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vklab.base.trace import Recorder
 from vklab.plan.chunk import Chunk
 from vklab.runtime.observe import timestamps
 from vklab.runtime.observe.notes import RUN, Names, Notes
 from vklab.runtime.plan_cache import Entry
 from vklab.runtime.program import Program
-from vklab.trace import Recorder
 
 __all__ = ["RecordedProgram", "RecordedRunner", "RunOrder"]
 

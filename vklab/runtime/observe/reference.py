@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from vklab import settings
+from vklab.base.worker import Failure
 from vklab.errors import CheckError, ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
@@ -27,7 +28,6 @@ from vklab.runtime.observe import compare, given
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.plan_cache import PlanCache
 from vklab.runtime.reference_process import ProcessModel
-from vklab.worker import Failure
 
 __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
            "outputs", "require_equal"]  # fmt: skip

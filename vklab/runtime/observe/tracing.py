@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from vklab import settings
+from vklab.base.trace import Trace
 from vklab.runtime.observe import profile
 from vklab.runtime.observe.notes import RUN, Notes
 from vklab.runtime.observe.recorded import RecordedRunner, RunOrder
 from vklab.runtime.plan_cache import PlanCache
-from vklab.trace import Trace
 
 __all__ = ["trace_session"]
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import vklab
-from vklab import settings, store
+from vklab import settings
+from vklab.base import store
 from vklab.errors import VklabError
 from vklab.shader import compiler
 from vklab.types import DeviceInfo

@@ -1,1 +1,1 @@
-"""Commands of the course: `vklab lab` and `vklab course ...`, entry points that vklab.cli reads."""
+"""Commands of the course: `vklab lab` and `vklab course ...`, entry points of `vklab.apps.cli`."""

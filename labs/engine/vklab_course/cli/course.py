@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vklab.cli import console
+from vklab.apps.cli import console
 from vklab.errors import VklabError
 from vklab_course.cli.course_parts import part
 from vklab_course.cli.grading import grading

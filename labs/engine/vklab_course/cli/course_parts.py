@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from vklab.cli import console
+from vklab.apps.cli import console
 from vklab.errors import SetupError
 
 __all__ = ["part", "show_results"]

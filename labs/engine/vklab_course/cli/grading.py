@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vklab.cli import console
+from vklab.apps.cli import console
 from vklab_course.cli.course_parts import part, show_results
 
 __all__ = ["expire", "feedback", "grade", "grading", "judge", "marks", "regrade", "replay",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vklab.cli import console
+from vklab.apps.cli import console
 from vklab_course.cli.course_parts import part, show_results
 
 __all__ = ["handing", "release", "submit"]

@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from vklab.cli import console
+from vklab.apps.cli import console
 from vklab.errors import SetupError
 
 __all__ = ["command", "serve"]

@@ -13,9 +13,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from vklab import doctor, draw
-from vklab.cli import console, run
-from vklab.cli import doctor as reports
+from vklab.apps import doctor
+from vklab.apps.cli import console, run
+from vklab.apps.cli import doctor as reports
+from vklab.base import draw
 from vklab.errors import SetupError
 from vklab.runtime import loading
 from vklab_course import places

@@ -33,8 +33,8 @@ TUPLE, SET, BIG, ARRAY, SCALAR, RECORD, OPAQUE, COMPLEX, RAISED = range(1, 10)
 
 # Records of the runtime and the doctor, with their modules: a graded kernel imports no definition
 # that could register them.
-KNOWN = {"Check": "vklab.doctor.report", "Lifetime": "vklab.plan.memory",
-         "Report": "vklab.doctor.report"}  # fmt: skip
+KNOWN = {"Check": "vklab.apps.doctor.report", "Lifetime": "vklab.plan.memory",
+         "Report": "vklab.apps.doctor.report"}  # fmt: skip
 _records: dict[str, type] = {}
 Record = TypeVar("Record", bound=type)
 

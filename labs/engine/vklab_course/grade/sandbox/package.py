@@ -17,7 +17,7 @@ from pathlib import Path
 import platformdirs
 
 import vklab_labs
-from vklab import store
+from vklab.base import store
 from vklab_course.places import IMPORTED_FROM, PROJECT
 
 __all__ = ["copy_packages", "in_source_tree", "installed_copy", "sources"]

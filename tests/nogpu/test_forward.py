@@ -1,0 +1,89 @@
+"""Names of modules that moved into vklab/apps and vklab/base, and public names that stay."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pickle
+
+import pytest
+from child import python
+
+import vklab
+from vklab.apps.compare.backend import Availability
+from vklab.base import forward
+
+ROOMS = {**vklab._MOVED}
+INNER = {"llm": "gguf", "distributed": "batches", "pytorch": "frontend", "quantization": "blocks",
+         "backends": "judging.flips", "bench": "runners.runner", "draw": "svg", "trace": "gantt",
+         "doctor": "checks", "cli": "console", "bootstrap": "steps"}  # fmt: skip
+
+
+@pytest.mark.parametrize("old", ROOMS)
+def test_an_old_name_is_the_same_module(old):
+    new = importlib.import_module(f"vklab.{ROOMS[old]}")
+    before = new.__spec__
+    assert importlib.import_module(f"vklab.{old}") is new is getattr(vklab, old)
+    assert new.__spec__ is before and new.__name__ == f"vklab.{ROOMS[old]}"
+
+
+@pytest.mark.parametrize("old", INNER)
+def test_a_module_inside_a_folder_that_moved_is_the_same_module(old):
+    new = importlib.import_module(f"vklab.{ROOMS[old]}.{INNER[old]}")
+    assert importlib.import_module(f"vklab.{old}.{INNER[old]}") is new
+
+
+FORMS = """
+import sys
+{first}
+import vklab.llm
+import vklab.llm.gguf as gguf
+from vklab import distributed, draw, llm
+from vklab.llm import load, gguf as again
+from vklab.backends.judging import flips
+import vklab.apps.llm.gguf, vklab.apps.compare.judging.flips
+assert vklab.llm is llm is vklab.apps.llm and gguf is again is vklab.apps.llm.gguf
+assert flips is vklab.apps.compare.judging.flips and callable(load) and callable(distributed.map)
+for module in (gguf, flips, draw):
+    assert len({{id(m) for m in sys.modules.values() if m.__name__ == module.__name__}}) == 1
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import vklab.apps.llm.gguf", "from vklab import draw"])
+def test_every_form_of_import_gives_the_same_objects(first):
+    assert python(FORMS.format(first=first)) == "fine\n"
+
+
+@pytest.mark.parametrize("name", ["nix", "llm.nix", "backends.coreml.nix", "bench.models.nix"])
+def test_a_name_that_never_was_is_not_found(name):
+    with pytest.raises(ModuleNotFoundError, match=rf"vklab\.(apps\.\w+\.)*.*{name.split('.')[-1]}"):
+        importlib.import_module(f"vklab.{name}")
+
+
+def test_a_folder_that_a_pull_left_behind_hides_nothing(tmp_path):
+    # git removes the files of vklab/llm, and leaves the folder with its bytecode.
+    left = f"import vklab; vklab.__path__.insert(0, {str(tmp_path)!r})\n"
+    (tmp_path / "llm/__pycache__").mkdir(parents=True)
+    assert python(left + "from vklab.llm import load\nprint(load.__name__)") == "load\n"
+
+
+def test_what_was_pickled_by_an_old_name_is_read():
+    text = pickle.dumps(Availability, protocol=0).replace(b"vklab.apps.compare", b"vklab.backends")
+    assert b"vklab.backends.backend" in text and pickle.loads(text) is Availability
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("vklab.backends.models:encoder", "vklab.apps.compare.models:encoder"),
+     ("vklab.llm", "vklab.apps.llm"), ("vklab.runtime.session", "vklab.runtime.session"),
+     ("mine.models:net", "mine.models:net"), ("vklab", "vklab")],
+)  # fmt: skip
+def test_the_name_that_something_has_now(old, new):
+    assert forward.current(old) == new
+
+
+def test_the_entry_point_of_pytorch_stays():
+    [entry] = [each for each in importlib.metadata.entry_points(group="torch_dynamo_backends")
+               if each.name == "vklab"]  # fmt: skip
+    assert entry.load() is importlib.import_module("vklab.apps.pytorch.backend").vklab_backend

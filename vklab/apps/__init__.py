@@ -1,0 +1,1 @@
+"""Applications of the runtime: commands, language models, quantization, comparisons and more."""

@@ -1,0 +1,150 @@
+"""Command `vklab chat`: talk with a language model, in a terminal or through pipes."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import typer
+
+from vklab.apps.cli import console, llm_options
+from vklab.apps.cli.llm_options import USUAL
+from vklab.apps.llm.answer import Answer
+from vklab.apps.llm.chat import Chat
+from vklab.apps.llm.language_model import LanguageModel
+from vklab.apps.llm.preparation import Preparation
+from vklab.apps.llm.sampling import SamplingOptions
+from vklab.errors import ModelError
+
+__all__ = ["chat"]
+
+COMMAND = re.compile(r"/\w*")
+HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
+        "an answer")  # fmt: skip
+MARK = "> "
+
+
+def chat(
+    model: llm_options.Model,
+    system: Annotated[
+        str, typer.Option(metavar="TEXT", help="Message that tells the model how to answer.")
+    ] = "",
+    max_tokens: llm_options.MaxTokens = None,
+    temperature: llm_options.Temperature = USUAL.temperature,
+    top_k: llm_options.TopK = USUAL.top_k,
+    top_p: llm_options.TopP = USUAL.top_p,
+    min_p: llm_options.MinP = USUAL.min_p,
+    repeat_penalty: llm_options.RepeatPenalty = USUAL.repeat_penalty,
+    seed: llm_options.Seed = USUAL.seed,
+    stop: llm_options.Stop = None,
+    context: llm_options.Context = None,
+    cache: llm_options.Cache = "F16",
+    device: llm_options.Device = None,
+    devices: llm_options.Devices = None,
+    layers: llm_options.Layers = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help=f"{console.JSON_HELP} It has all messages.")
+    ] = False,
+) -> None:
+    """Chat with a language model in GGUF; /help lists what a chat understands.
+
+    Every line of stdin is a message, so questions may come from a file or a pipe.
+    """
+    options = SamplingOptions(temperature, top_k, top_p, min_p, repeat_penalty, seed=seed)
+    with llm_options.load(model, (device, devices, layers), context, cache, as_json) as loaded:
+        made = loaded.chat(system, options, stop or (), max_tokens)
+        if not as_json:
+            _greet(loaded)
+        lines = _prepared(loaded) if sys.stdin.isatty() else _lines()
+        found = [answer.statistics.facts() for answer in _answers(made, lines, as_json)]
+        facts = {**llm_options.as_facts(loaded), "messages": made.messages, "answers": found}
+    if as_json:
+        console.emit(facts)
+
+
+def _greet(loaded: LanguageModel) -> None:
+    loaded.template.start()
+    console.warn(f"{loaded.name}, context {loaded.context:,}")
+    if loaded.template.is_default:
+        console.warn("the file has no chat template; ChatML is used, which may be wrong for it")
+    if sys.stdin.isatty():
+        console.warn(HELP)
+
+
+def _prepared(loaded: LanguageModel) -> Iterator[str]:
+    """Yield the lines of a terminal; while a person types, the model is prepared for prompts."""
+    preparation = Preparation(loaded.decoder.prepare)
+    try:
+        for line in _lines():
+            preparation.end()
+            yield line
+    finally:
+        preparation.end()
+
+
+def _answers(made: Chat, lines: Iterable[str], is_quiet: bool) -> Iterator[Answer]:
+    """Yield the answer to each message, after it has been written."""
+    for line in lines:
+        if COMMAND.fullmatch(line):
+            if line == "/exit":
+                return
+            if line == "/clear":
+                made.clear()
+            console.warn({"/clear": "the chat is forgotten", "/help": HELP}.get(
+                line, f"unknown command {line}; {HELP}"))  # fmt: skip
+        elif line:
+            try:
+                yield from _answered(made, line, is_quiet)
+            except ModelError as error:
+                if not sys.stdin.isatty():
+                    raise
+                console.warn(f"vklab: {error}; /clear forgets the chat")
+
+
+def _answered(made: Chat, line: str, is_quiet: bool) -> Iterator[Answer]:
+    """Write the answer to one message; Ctrl-C ends the answer only."""
+    answer = None
+    try:
+        with console.spinner("reading"):
+            answer = made.ask(line)
+            first = next(answer, "")
+        for piece in itertools.chain((first,), answer):
+            if not is_quiet:
+                console.write(piece)
+    except KeyboardInterrupt:
+        if answer is None:
+            console.warn("\nstopped before the first token; the message is forgotten")
+            return
+        answer.close()
+    if not is_quiet:
+        console.write("" if answer.text.endswith("\n") else "\n")
+        llm_options.say_end(answer)
+    yield answer
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of stdin without white space at their ends; a terminal gets a prompt."""
+    if not sys.stdin.isatty():
+        yield from (line.strip() for line in llm_options.stdin_lines())
+        return
+    _edit_lines()
+    while True:
+        try:
+            yield input(MARK).strip()
+        except EOFError:
+            console.warn("")
+            return
+        except KeyboardInterrupt:
+            console.warn("\n/exit or Ctrl-D leaves the chat")
+
+
+def _edit_lines() -> None:
+    """Let a terminal's line be edited and recalled, where Python has readline."""
+    try:
+        importlib.import_module("readline")
+    except ImportError:
+        return

@@ -1,0 +1,190 @@
+"""Output of the commands: facts on stdout, everything else on stderr, JSON with --json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
+from rich.text import Text
+from tqdm import tqdm
+
+from vklab.apps.cli import tables
+
+__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "loading", "say",
+           "say_wrapped", "spinner", "table", "warn", "width", "write"]  # fmt: skip
+
+JSON_HELP = "Print one JSON object on stdout."
+# A progress bar that ends sooner than this would only flicker.
+BAR_DELAY_S = 0.4
+# Width of a bar beside a name and bytes.
+BAR_COLUMNS = 20
+# Control characters but tab and line feed, by their pictures in Unicode; 0x80 to 0x9F have none.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
+_out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
+
+
+def width() -> int:
+    """Return the number of columns of the terminal, or COLUMNS if set; 80 without one.
+
+    rich takes every terminal without cursor movement (TERM=dumb) for one of 80 columns.
+    """
+    return shutil.get_terminal_size().columns
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print text on stdout without wrapping, so that lines can be copied."""
+    _out.print(Text(text, style), soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print text on stderr."""
+    _err.print(Text(text), soft_wrap=True)
+
+
+def write(text: str) -> None:
+    """Write a piece of text on stdout at once, as it is.
+
+    On a terminal, control characters become pictures: text of a stranger must not steer it.
+    """
+    if sys.stdout.isatty():
+        text = text.translate(_PICTURES)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def as_text(data: Mapping[str, Any]) -> str:
+    """Return one JSON object as text."""
+    return json.dumps(_plain(data), indent=1, allow_nan=False) + "\n"
+
+
+def emit(data: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(as_text(data))
+
+
+def flush() -> None:
+    """Write out what was printed; raise OSError, and print no more, if this is impossible."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try again when the process ends, and print a traceback.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold: NaN and infinity become text, sets sorted lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def table(
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[object]],
+    right: str = "", whole: str = "",
+) -> None:  # fmt: skip
+    """Print a table on stdout.
+
+    Args:
+        title: line above the table; none if empty.
+        headers: one text for each column.
+        rows: one cell for each header; rich Text keeps its style.
+        right: headers, separated by spaces, of columns of numbers: right-aligned, never wrapped.
+        whole: headers of other columns that are never wrapped.
+    """
+    if title:
+        say(title, "bold")
+    words = {*right.split()}
+    numbers = frozenset(header for header in headers if header and {*header.split()} <= words)
+    cells = [list(row) for row in rows]
+    styled = {cell.plain: str(cell.style) for row in cells for cell in row
+              if isinstance(cell, Text)}  # fmt: skip
+    texts = [[" ".join(str(cell).split()) for cell in row] for row in cells]
+    laid = tables.lines(headers, texts, width(), numbers, frozenset(whole.split()))
+    for number, padded in enumerate(laid):
+        line = Text("  ").join(
+            Text(text, "dim" if not number else styled.get(text.strip(), "")) for text in padded
+        )
+        line.rstrip()
+        if line.plain:
+            _out.print(line, soft_wrap=True)
+
+
+def say_wrapped(text: str, style: str = "", indent: int = 5) -> None:
+    """Print text on stdout in lines of the terminal's width.
+
+    Args:
+        text: one line of text.
+        style: a style of rich.
+        indent: columns of space before the later lines.
+    """
+    for line in tables.hang(text, width(), indent):
+        say(line, style)
+
+
+def compiling() -> contextlib.AbstractContextManager[Callable[[int, int, str], None]]:
+    """Show a bar on stderr while kernels compile; yield the `progress` argument of `load`."""
+    return bar("compiling", " kernels")
+
+
+@contextlib.contextmanager
+def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on stderr; yield a function of (done, of, name) that moves it.
+
+    `what` stands before the bar, `unit` after the counts.
+    """
+    with tqdm(unit=unit, desc=what, file=sys.stderr, leave=False, disable=None,
+              delay=BAR_DELAY_S) as shown:  # fmt: skip
+
+        def progress(done: int, of: int, name: str) -> None:
+            shown.total = of
+            shown.set_postfix_str(name, refresh=False)
+            shown.update(done - shown.n)
+            if done >= of:
+                shown.clear()  # the command's next output starts on an empty line
+
+        yield progress
+
+
+@contextlib.contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show on a terminal's stderr that work goes on."""
+    with _err.status(Text(what)):
+        yield
+
+
+@contextlib.contextmanager
+def loading(what: str) -> Iterator[dict[str, Callable[..., None]]]:
+    """Show a bar of bytes on a terminal's stderr, and before it the kernels that compile.
+
+    Yields the arguments `progress` and `loaded` of `llm.load`.
+    """
+    fits = Column(no_wrap=True, overflow="ellipsis")
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False, table_column=fits),
+               BarColumn(BAR_COLUMNS), DownloadColumn(True, table_column=Column(no_wrap=True)))
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+        yield {
+            "progress": lambda done, of, name: shown.update(
+                task, description=f"{what}: kernel {done} of {of}, {name}"),
+            "loaded": lambda done, of: shown.update(
+                task, description=what, completed=done, total=of),
+        }  # fmt: skip

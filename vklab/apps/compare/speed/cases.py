@@ -1,0 +1,150 @@
+"""Cases of the benchmark: each model is built in a child, and written once for all runners.
+
+The expected outputs are those of ONNX Runtime on the CPU in float32. Visited by lab 18.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from vklab.apps.compare.speed import memory, models, products, recorded, suites, work
+from vklab.apps.compare.speed.runners.runner import Case
+from vklab.base import worker
+from vklab.base.worker import Failure
+from vklab.errors import ModelError, SetupError
+from vklab.runtime import host
+
+__all__ = ["build", "load_networks", "make", "make_all", "named",
+           "require_known"]  # fmt: skip
+
+AT_ONCE = 6  # models that are built at the same time
+
+
+def load_networks() -> ModuleType:
+    """Import `vklab.apps.compare.speed.networks`, or raise SetupError if torch is not installed."""
+    try:
+        return importlib.import_module("vklab.apps.compare.speed.networks")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise SetupError("the real models are defined in PyTorch, which is not installed",
+                         "pip install torch torchvision transformers onnxscript"
+                         ) from error  # fmt: skip
+
+
+def build(name: str) -> onnx.ModelProto:
+    """Build a model in this process; of the real ones, those whose graph is recorded."""
+    return products.build(name) or memory.build(name) or recorded.build(name) or models.build(name)
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Raise ModelError for a name of no model, FileNotFoundError for an .onnx file not there."""
+    for name in names:
+        if name.endswith(".onnx"):
+            if not Path(name).is_file():
+                raise FileNotFoundError(f"there is no model file {name}")
+        elif not (name in suites.REAL or name in models.MODELS or products.is_one(name)
+                  or memory.is_one(name)
+                  or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
+            known = ", ".join(dict.fromkeys([*itertools.chain(*suites.SUITES.values()),
+                                             *models.MODELS]))  # fmt: skip
+            raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
+
+
+def named(name: str) -> tuple[str, onnx.ModelProto]:
+    """Return the name and the model of a suite's model, or of an .onnx file."""
+    if name.endswith(".onnx"):
+        return Path(name).stem, onnx.load(name)
+    return name, build(name)
+
+
+def make_all(
+    names: Sequence[str], folder: Path, seconds: float
+) -> Iterator[tuple[str, Case | Failure]]:
+    """Yield each model's name with its case, or with the reason why there is none.
+
+    All are built before the first is yielded, so that no building disturbs a measurement.
+
+    Args:
+        names: names of models, or paths of .onnx files.
+        folder: folder for the files.
+        seconds: time limit of each.
+    """
+    def made(name: str) -> Case | Failure:
+        own = folder / f"{len(name)}-{Path(name).name}"
+        own.mkdir(parents=True, exist_ok=True)
+        try:
+            return make(name, own, seconds)
+        except Failure as failure:
+            return failure
+
+    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
+        yield from zip(names, list(pool.map(made, names)), strict=True)
+
+
+def make(name: str, folder: Path, seconds: float) -> Case:
+    """Write the files of one model, in a child.
+
+    Args:
+        name: name of the model, or path of an .onnx file.
+        folder: folder for the files.
+        seconds: time limit.
+
+    Raises Failure.
+    """
+    flops, size = worker.once(_write, name, folder, seconds=seconds)
+    given = Path(name) if name.endswith(".onnx") else None
+    module = folder / "module.pt"
+    return Case(
+        given.stem if given else name, given.absolute() if given else folder / "model.onnx",
+        folder / "inputs.npz", folder / "expected.npz", module if module.exists() else None,
+        flops, size, products.is_one(name) or memory.is_one(name),
+    )  # fmt: skip
+
+
+def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
+    """Write model, inputs and expected outputs; return operations and bytes.
+
+    Args:
+        state: the child's dict.
+        name: as in `make`.
+        folder: folder for the files.
+    """
+    if name not in suites.REAL or not _export(name, folder):
+        _, model = named(name)
+        _save(folder / "inputs.npz", models.sample_inputs(model))
+        if not name.endswith(".onnx"):
+            onnx.save(model, folder / "model.onnx")
+    else:
+        model = onnx.load(folder / "model.onnx")
+    with np.load(folder / "inputs.npz") as stored:
+        inputs = {key: stored[key] for key in stored.files}
+    expected = host.Reference(model).run(inputs)
+    _save(folder / "expected.npz", expected)
+    return work.counted(model)
+
+
+def _export(name: str, folder: Path) -> bool:
+    """Export a real model from PyTorch; return False if only its recorded graph is here."""
+    try:
+        load_networks().write(name, folder)
+    except SetupError:
+        if name not in recorded.NAMES:
+            raise
+        return False
+    return True
+
+
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    np.savez(path, **arrays)

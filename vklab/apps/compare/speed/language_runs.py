@@ -1,0 +1,194 @@
+"""vklab's turns on a language model: prompts, generated tokens, time of loading and of first use.
+
+Visited by lab 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from vklab.apps.compare.speed.language_peer import Rates
+from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.generating import Loop
+from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.sampling import SamplingOptions
+from vklab.runtime.observe import timestamps
+
+__all__ = ["SAMPLERS", "Runs", "first_use"]
+
+# Ways to choose a token, by what they ask of the device. The first one is that of the rates.
+SAMPLERS = {
+    "greedy": SamplingOptions(temperature=0),
+    "usual": SamplingOptions(),
+    "penalties": SamplingOptions(repeat_penalty=1.1, presence_penalty=0.1, frequency_penalty=0.1),
+    "top_k 1000": SamplingOptions(top_k=1000, top_p=1, min_p=0),
+    "top_p alone": SamplingOptions(top_k=0, min_p=0),
+}
+# Clocks of an idle GPU are slow, and it is idle while the host records: runs of this time together
+# come before those that are timed.
+SETTLE_S = 0.4
+# A turn has this many repetitions, and fewer where one takes seconds.
+REPEATS, SLOW_S = 3, 4.0
+GREEDY = "greedy"
+
+
+def first_use(
+    file: GgufFile, device: int | str | None, context: int, prompt: int, cache: str
+) -> dict[str, Any]:
+    """Load a model and ask for a token; return the times of both.
+
+    The first load compiles the kernels that the cache folder lacks.
+
+    Args:
+        file: the model.
+        device: index or part of a name.
+        context: positions of the cache.
+        prompt: tokens of the first prompt.
+        cache: format of the cache.
+    """
+    tokens = [int(i) for i in np.random.default_rng(1).integers(0, 256, prompt)]
+    begun = time.perf_counter()
+    with Decoder(file, device, context, cache=cache) as decoder:
+        loaded = time.perf_counter()
+        decoder.prompt(tokens)
+        next(decoder.generate(limit=1))
+        return {"load_s": loaded - begun, "first_token_s": time.perf_counter() - loaded}
+
+
+class Runs:
+    """A loaded model, and the samples of its turns so far.
+
+    Attributes:
+        rates: tokens a second of prompts and of generated tokens, by depth.
+
+    Args:
+        decoder: the model on a device.
+        prompt: tokens of a prompt.
+        generate: tokens to generate.
+        depths: tokens in the cache before them.
+        settles: whether the device has clocks that rise with work.
+    """
+
+    def __init__(
+        self, decoder: Decoder, prompt: int, generate: int, depths: Sequence[int], settles: bool
+    ) -> None:
+        self._decoder, self._depths = decoder, depths
+        self._prompt, self._generate = prompt, generate
+        self.rates: Rates = {}
+        self._random = np.random.default_rng(0)
+        self._settles = settles
+        self._recorded: set[str] = set()
+
+    def _tokens(self, count: int) -> list[int]:
+        return [int(token) for token in self._random.integers(0, self._decoder.vocabulary, count)]
+
+    def _begin(self, depth: int) -> None:
+        """Keep `depth` tokens of the cache, or fill it with so many."""
+        if self._decoder.lengths[0] < depth:
+            self._decoder.rewind(0)
+            self._decoder.prompt(self._tokens(depth))
+        self._decoder.rewind(depth)
+
+    def turn(self) -> None:
+        """Measure prompts and generated tokens at each depth."""
+        for depth in self._depths:
+            self._begin(depth)
+            self._prompts(self.rates.setdefault(("prompt", depth), []), depth)
+            self._generated(self.rates.setdefault(("decode", depth), []), depth, GREEDY)
+
+    def samplers(self) -> dict[str, dict[str, float]]:
+        """Return for each sampler the time of a token, in us: the device's, and the host's rest."""
+        found, depth = {}, self._depths[0]
+        for name in SAMPLERS:
+            samples = list[float]()
+            self._generated(samples, depth, name)
+            device_us = self.step(depth, name)[0] / 1e3
+            found[name] = {"device_us": device_us, "host_us": 1e6 / max(samples) - device_us}
+        return found
+
+    def _prompts(self, samples: list[float], depth: int) -> None:
+        """Add the rates of prompts.
+
+        Args:
+            samples: receives tokens a second.
+            depth: tokens in the cache before them.
+        """
+        tokens = self._tokens(self._prompt)
+        self._sample(samples, self._prompt, "prompt", lambda: self._begin(depth),
+                     lambda: self._decoder.prompt(tokens))  # fmt: skip
+
+    def _generated(self, samples: list[float], depth: int, sampler: str) -> None:
+        """Add the rates of tokens that a sampler chooses.
+
+        Args:
+            samples: receives tokens a second.
+            depth: tokens in the cache before them.
+            sampler: a key of SAMPLERS.
+        """
+
+        def begin() -> None:
+            self._begin(depth)
+            self._decoder.prompt(self._tokens(1))
+
+        def run() -> None:
+            for _ in self._decoder.generate(SAMPLERS[sampler], limit=self._generate):
+                pass
+
+        self._sample(samples, self._generate, sampler, begin, run)
+
+    def _sample(
+        self, samples: list[float], count: int, kind: str, begin: Callable[[], None],
+        run: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Add the rates of some runs, after the clocks have settled.
+
+        The first run of a kind is not timed, nor part of the time to settle: it waits for the host,
+        which records what the others submit.
+
+        Args:
+            samples: receives tokens a second.
+            count: tokens of a run.
+            kind: runs of one kind submit the same recordings.
+            begin: called before each run.
+            run: what is timed.
+        """
+        settled, taken = 0.0, list[float]()
+        while len(taken) < REPEATS and sum(taken) < SLOW_S:
+            begin()
+            start = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - start
+            if kind not in self._recorded:
+                self._recorded.add(kind)
+            elif self._settles and settled < SETTLE_S:
+                settled += seconds
+            else:
+                taken.append(seconds)
+        samples += [count / seconds for seconds in taken]
+
+    def step(self, depth: int, sampler: str = GREEDY) -> tuple[float, int]:
+        """Return the device's time of one more token, in ns, and its dispatches.
+
+        Args:
+            depth: tokens in the cache.
+            sampler: a key of SAMPLERS.
+        """
+        self._begin(depth)
+        self._decoder.prompt(self._tokens(1))
+        loop = Loop(self._decoder.model, self._decoder.tokens, SAMPLERS[sampler])
+        program: Any = loop.binding.program
+        samples = list[float]()
+        with timestamps.timed(program, whole=True) as work:
+            begun = time.perf_counter()
+            while len(samples) < REPEATS or self._settles and time.perf_counter() < begun + (
+                SETTLE_S
+            ):
+                program.submit(work.submission)
+                program.wait()
+                samples.append(work.sample().step_ns[0])
+        return median(samples[len(samples) // 2 :]), len(program.chunk.dispatches)

@@ -1,0 +1,87 @@
+"""MiniClassifier with random weights, and its export from PyTorch to ONNX.
+
+Imports torch at the top, so import this module through `models.load_mini_classifier` only.
+Visited by labs 09 and 15.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+import torch
+
+from vklab.apps.compare.models.networks import MiniClassifier
+
+__all__ = ["MiniClassifier", "build_module", "export", "quiet", "strip_metadata"]
+
+
+def build_module() -> MiniClassifier:
+    """Return MiniClassifier in eval mode, with fixed random weights by He's rule.
+
+    NumPy draws the weights, so that they are the same with every version of torch.
+
+    Source: He, Zhang, Ren, Sun, "Delving Deep into Rectifiers", 2015, equation 10
+    """
+    with torch.random.fork_rng():  # leave the state of the caller's generator unchanged
+        module = MiniClassifier()
+    random = np.random.default_rng(0)
+    for tensor in module.state_dict().values():
+        variance = 2 / tensor[0].numel() if tensor.ndim > 1 else 0.01
+        values = random.standard_normal(tuple(tensor.shape), np.float32)
+        tensor.copy_(torch.from_numpy(values * np.float32(variance**0.5)))
+    return module.eval()
+
+
+def export() -> onnx.ModelProto:
+    """Return MiniClassifier for one image as an ONNX model, exported by torch.
+
+    With onnxscript installed, the exporter on torch.export does so, otherwise the older one.
+    """
+    dynamo = importlib.util.find_spec("onnxscript") is not None
+    file = io.BytesIO()
+    with quiet():
+        program = torch.onnx.export(
+            build_module(),
+            (torch.zeros(1, 3, 32, 32),),
+            None if dynamo else file,
+            input_names=["image"],
+            output_names=["logits"],
+            opset_version=18,
+            dynamo=dynamo,
+            verbose=False,
+        )
+    model = onnx.load_model_from_string(file.getvalue()) if program is None else program.model_proto
+    strip_metadata(model)
+    return model
+
+
+def strip_metadata(model: onnx.ModelProto) -> None:
+    """Remove what the exporter says of its own code, in place."""
+    # The exporter adds a stack trace to every node: local paths that take half of the file.
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.initializer, *graph.value_info,
+                 *graph.input, *graph.output):  # fmt: skip
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warnings of the exporter."""
+    # The exporter warns of its own deprecations and of torchvision; a caller cannot act on these.
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

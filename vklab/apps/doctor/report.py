@@ -1,0 +1,88 @@
+"""Report of the doctor: its checks in order, and the facts of the devices.
+
+Decides nothing; draws itself as text and as a table. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vklab.base import draw
+
+__all__ = ["Check", "Report"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its outcome, the details, and a line to repair a failure.
+
+    `ok` with a `repair` is a note: an optional part is missing, and the line installs it. A check
+    that is not `essential` may fail on a usable machine: one broken driver beside a good one.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    repair: str = ""
+    essential: bool = True
+
+    @property
+    def mark(self) -> str:
+        """Return `ok`, `note` or `FAILED`."""
+        if not self.ok:
+            return "FAILED"
+        return "note" if self.repair else "ok"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the check ready for JSON."""
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "detail": self.detail,
+            "repair": self.repair,
+            "essential": self.essential,
+        }
+
+    def __str__(self) -> str:
+        line = f"{self.mark:<6}  {self.name}: {self.detail}"
+        return f"{line}\n        to repair: {self.repair}" if self.repair else line
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks, from Python up to the devices, and the facts of the devices."""
+
+    checks: tuple[Check, ...]
+    devices: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether vklab can work on this machine: every essential check passes."""
+        return all(check.ok for check in self.checks if check.essential)
+
+    @property
+    def verdict(self) -> str:
+        """Return the outcome in one line."""
+        marks = [check.mark for check in self.checks]
+        notes = marks.count("note")
+        counts = (f"{len(marks)} checks, {marks.count('FAILED')} failed, "
+                  f"{notes} note{'s' * (notes != 1)}")  # fmt: skip
+        return f"{'vklab can work here' if self.ok else 'vklab can NOT work here'}: {counts}"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the report ready for JSON."""
+        return {
+            "ok": self.ok,
+            "checks": [check.summary() for check in self.checks],
+            "devices": list(self.devices),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([*(str(check) for check in self.checks), self.verdict])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [(check.mark, check.name, check.detail, check.repair) for check in self.checks]
+        return draw.table_html(self.verdict, ("", "check", "found", "to repair"), rows)

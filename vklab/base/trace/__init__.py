@@ -1,0 +1,10 @@
+"""Traces: the times of all work on host and devices, as numbers and as pictures.
+
+Visited by labs 12 and 18.
+"""
+
+from vklab.base.trace.recorder import Recorder
+from vklab.base.trace.spans import HOST, KINDS, Span
+from vklab.base.trace.trace import Trace
+
+__all__ = ["HOST", "KINDS", "Recorder", "Span", "Trace"]

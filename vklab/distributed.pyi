@@ -1,0 +1,1 @@
+from vklab.apps.distributed import *

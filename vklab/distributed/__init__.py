@@ -1,8 +1,0 @@
-"""One model on many workers: send batches to a Dask cluster, return the results in order.
-
-Visited by lab 13.
-"""
-
-from vklab.distributed.batches import map
-
-__all__ = ["map"]

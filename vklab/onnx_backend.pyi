@@ -1,0 +1,1 @@
+from vklab.apps.onnx_backend import *
