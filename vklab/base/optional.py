@@ -1,8 +1,10 @@
-"""Optional folders of the package: loaded when they are used, and missed only then.
+"""Modules that are imported by their first use: optional folders, and functions few models need.
 
 Only `plan/plan.py`, `plan/memory.py`, `runtime/session.py`, `runtime/loading.py` and
-`graph/onnx_import.py` load them. A `Door` is a method whose body is in another module, mostly of an
-optional folder; `types.py` has some, too. Visited by lab 12.
+`graph/onnx_import.py` load optional folders. A `Door` is a method whose body is in another module,
+mostly of an optional folder; `types.py` has some, too. What `function` returns is an entry of a
+catalogue, such as the graph passes, of which one model on one device needs only some. Visited by
+labs 10 and 12.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from vklab.errors import SetupError
 
-__all__ = ["Door", "PropertyDoor", "load", "require"]
+__all__ = ["Door", "PropertyDoor", "function", "load", "require"]
 
 Value = TypeVar("Value")
 
@@ -44,6 +46,21 @@ def require(name: str) -> Any:
         folder = f"vklab.{name}".rpartition(".")[0].replace(".", "/")
         raise SetupError(f"this needs the folder {folder}, which is not there")
     return module
+
+
+def function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports a module, and calls its function of that name.
+
+    Args:
+        module: the module's full name.
+        name: the function's name, which the returned function bears, too.
+    """
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    call.__name__, call.__module__ = name, module
+    return call
 
 
 class Door(Generic[Value]):

@@ -114,11 +114,6 @@ class OpenDevice:
         queue = self.device.transfer_queue if transfer else self.device.compute_queue
         return CommandPool(self.device, queue)
 
-    def require_clock(self) -> None:
-        """Raise SetupError if the compute queue of this device has no timestamps."""
-        if not self.device.compute_queue.family.timestamp_valid_bits:
-            raise SetupError(f"{self.info.name} has no timestamps on its compute queue")
-
     def forget(self, *parts: Closable) -> None:
         """Queue the resources of a session that was collected without `close`.
 

@@ -88,15 +88,10 @@ class Program:
         self._parts.append(part)
         return part
 
-    def disown(self, count: int) -> None:
-        """Close owned objects, last first, until `count` are left; do nothing during a run."""
-        while self._pending is None and len(self._parts) > count:
+    def disown(self, first: Closable) -> None:
+        """Close an owned object and those owned after it, last first; do nothing during a run."""
+        while self._pending is None and first in self._parts:
             self._parts.pop().close()
-
-    @property
-    def owned_count(self) -> int:
-        """Return the number of objects that the program owns."""
-        return len(self._parts)
 
     def _record_and_map(self) -> None:
         """Record the command buffer for the pool's present buffers, and map inputs and outputs."""

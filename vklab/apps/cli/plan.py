@@ -29,6 +29,7 @@ from vklab.apps.cli.inputs import (
     written_file,
 )
 from vklab.base import draw
+from vklab.base.draw import svg
 from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
@@ -242,7 +243,7 @@ def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[st
         titles = ("#".rjust(NUMBER), *headers[1:])
         yield "  ".join(h.ljust(n) for h, n in zip(titles, widths, strict=True)).rstrip()
     for row, reason in zip(table, reasons, strict=True):
-        cells = [[row[0]], [draw.shorten(row[1], widths[1])],
+        cells = [[row[0]], [svg.shorten(row[1], widths[1])],
                  tables.wrapped(row[2], widths[2]), [row[3]],
                  tables.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
         for line in zip_longest(*cells, fillvalue=""):
@@ -259,7 +260,7 @@ def _written(text: str) -> str:
     values = []
     for value in text.split(", "):
         name, colon, shape = value.rpartition(": ")
-        values.append(draw.shorten(name, WRITES - 2) + colon + shape)
+        values.append(svg.shorten(name, WRITES - 2) + colon + shape)
     return ", ".join(values)
 
 

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from vklab.base import draw
+from vklab.base.draw import svg
 
 __all__ = ["block", "fit", "hang", "lines", "wrapped"]
 
@@ -41,7 +41,7 @@ def lines(
     for row in (headers, *rows):
         cells = [
             [cell] if header in numbers
-            else [draw.shorten(cell, wide)] if header in whole or row is headers
+            else [svg.shorten(cell, wide)] if header in whole or row is headers
             else wrapped(cell, wide)
             for header, cell, wide in zip(headers, row, widths, strict=True)
         ]  # fmt: skip

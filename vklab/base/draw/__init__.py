@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bytes_text", "shorten", "table_html", "time_text"]
+__all__ = ["bytes_text", "table_html", "time_text"]
 
 
 def bytes_text(count: int) -> str:
@@ -47,11 +47,3 @@ def table_html(title: str, headers: Sequence[str], rows: Iterable[Sequence[objec
     )
     caption = f'<caption style="text-align:left;font-weight:bold">{escape(title)}</caption>'
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def shorten(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; a longer text loses its middle."""
-    if len(text) <= width:
-        return text
-    kept = max(width - 3, 1)
-    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"[:width]

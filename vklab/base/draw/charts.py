@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from vklab.base.draw import shorten
-from vklab.base.draw.svg import PALETTE, svg, text
+from vklab.base.draw.svg import PALETTE, shorten, svg, text
 
 __all__ = ["histograms", "log_marks", "percentile"]
 

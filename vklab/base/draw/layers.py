@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from vklab.base.draw import shorten, svg
+from vklab.base.draw import svg
 
 __all__ = ["LEFT", "LETTERS", "Box", "chart", "legend", "width_of"]
 
@@ -123,7 +123,7 @@ def _note_far(boxes: Mapping[int, Box]) -> None:
 
 def _labels(word: str, labels: Sequence[str]) -> str:
     more = f" +{len(labels) - NUMBERS}" if len(labels) > NUMBERS else ""
-    return shorten(f"{word} {', '.join(labels[:NUMBERS])}{more}", LETTERS)
+    return svg.shorten(f"{word} {', '.join(labels[:NUMBERS])}{more}", LETTERS)
 
 
 def _pairs(boxes: Mapping[int, Box]) -> Iterator[tuple[Box, Box]]:
@@ -166,7 +166,7 @@ def _drawn(box: Box) -> Iterator[str]:
     yield (f'<g><title>{escape(box.about)}</title><rect x="{box.x:.0f}" y="{box.y:.0f}" '
            f'width="{WIDE}" height="{box.height}" rx="4" fill="#{light}" stroke="{box.colour}" '
            f'stroke-width="{3 if box.thick else 1}"/>')  # fmt: skip
-    heading = shorten(box.heading, LETTERS - 2)
+    heading = svg.shorten(box.heading, LETTERS - 2)
     yield svg.text(box.x + 6, box.y + 14, heading, 'font-weight="bold"')
     for number, line in enumerate(box.lines, 1):
         yield svg.text(box.x + 6, box.y + 14 + LINE * number, line, 'font-size="10"')

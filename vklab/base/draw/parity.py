@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from vklab.base.draw import shorten
-from vklab.base.draw.svg import PALETTE, svg, text
+from vklab.base.draw.svg import PALETTE, shorten, svg, text
 
 __all__ = ["STEPS", "bars", "heat_map", "histogram_rows"]
 

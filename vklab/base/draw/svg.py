@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from vklab.base.draw import bytes_text, shorten
+from vklab.base.draw import bytes_text
 
-__all__ = ["PALETTE", "memory_map", "memory_map_svg", "svg", "text"]
+__all__ = ["PALETTE", "memory_map", "memory_map_svg", "shorten", "svg", "text"]
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; a longer text loses its middle."""
+    if len(text) <= width:
+        return text
+    kept = max(width - 3, 1)
+    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"[:width]
 
 
 def svg(

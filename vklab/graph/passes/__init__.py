@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.types import DeviceInfo
@@ -27,7 +27,7 @@ def _step(name: str, *operators: str) -> Callable[..., Graph]:
         name: the name.
         *operators: the pass changes no graph without any of them; none for a pass of all graphs.
     """
-    call = deferred.function(f"{__name__}.{name}", name)
+    call = optional.function(f"{__name__}.{name}", name)
 
     def step(graph: Graph, *more: Any) -> Graph:
         if operators and not any(node.op_type in operators for node in graph.nodes):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan.fusion import chains, codegen, epilogues, native_halves, prologues, siblings
@@ -36,7 +36,7 @@ def _step(
         *kernels: plans without any of them keep all dispatches.
         on_gpus: whether plans for CPU devices do so, too.
     """
-    call = deferred.function(f"{__name__}.{module}", name)
+    call = optional.function(f"{__name__}.{module}", name)
 
     def step(flow: Flow) -> None:
         is_met = any(dispatch.kernel in kernels for _, dispatch in flow.alive())
@@ -126,7 +126,7 @@ def write(lowered: Lowered) -> Lowered:
     ))  # fmt: skip
 
 
-_emit_fours = deferred.function(f"{__name__}.fours", "emit")
+_emit_fours = optional.function(f"{__name__}.fours", "emit")
 
 
 def _is_wide(dispatch: Dispatch) -> bool:

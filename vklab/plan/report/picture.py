@@ -95,7 +95,7 @@ def chunk_svg(title: str, chunk: Chunk) -> str:
     used = {box.colour for box in boxes.values()}
     entries = {purpose: colour for purpose, colour, _ in KINDS if colour in used}
     parts = [
-        svg.text(LEFT, 18, draw.shorten(title, int(width / 7.2)), 'font-size="14"'),
+        svg.text(LEFT, 18, svg.shorten(title, int(width / 7.2)), 'font-size="14"'),
         *layers.legend(entries, 32),
         svg.text(LEFT, 60, "dispatches, row by row: those of one column may run in parallel; "
                  "dashed line: barrier; thick frame: generated Slang; from, to: other rows"),
@@ -153,7 +153,7 @@ def _boxes(
 
 def _step_box(node: str, step: Step, number: str) -> Box:
     if isinstance(step, Copy):
-        name = draw.shorten(step.name, LETTERS)
+        name = svg.shorten(step.name, LETTERS)
         return Box("copy", f"copy {step.name}", [name], str(step), _colour("copy"))
     label = kernel_label(step)
     lines = textwrap.wrap(label[len(step.kernel) :].removeprefix(":").strip(), LETTERS)
@@ -162,7 +162,7 @@ def _step_box(node: str, step: Step, number: str) -> Box:
     written = step.writes[0][1]
     shape = "x".join(map(str, written.shape)) or "scalar"
     dtype = "" if written.dtype == "float32" else f" {written.dtype}"
-    lines.append(draw.shorten(shape + dtype, LETTERS))
+    lines.append(svg.shorten(shape + dtype, LETTERS))
     about = f"dispatch {number}, {node}: {label}; {step}; writes {written}"
     return Box(f"{number} {step.kernel}", number, lines, about, _colour(step.kernel),
                thick=bool(step.fragment))  # fmt: skip

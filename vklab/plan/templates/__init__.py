@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.errors import VklabError
 from vklab.graph import bounds
 from vklab.plan.options import Facts
@@ -30,7 +30,7 @@ Make = Callable[[Infos, Facts], Any]
 Axes = tuple[tuple[tuple[str, int], ...], ...]
 _UNSUITABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, VklabError)
 log = logging.getLogger(__name__)
-_trace = deferred.function(f"{__name__}.tracing", "trace")
+_trace = optional.function(f"{__name__}.tracing", "trace")
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["RULES", "Rule", "name", "of"]
@@ -17,12 +17,12 @@ Rule = Callable[[Dispatch, DeviceInfo], tuple[Dispatch, ...]]
 
 
 def _of_every_device(module: str) -> Rule:
-    return deferred.function(f"{__package__}.{module}", "choose")
+    return optional.function(f"{__package__}.{module}", "choose")
 
 
 def _of_gpus(module: str, function: str = "choose") -> Rule:
     """Return a rule that leaves the dispatches of CPU devices as they are."""
-    call = deferred.function(f"{__package__}.{module}", function)
+    call = optional.function(f"{__package__}.{module}", function)
 
     def rule(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         made: tuple[Dispatch, ...] = (dispatch,) if info.is_cpu else call(dispatch, info)

@@ -5,7 +5,7 @@ Visited by lab 08.
 
 from __future__ import annotations
 
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
@@ -13,7 +13,7 @@ __all__ = ["apply"]
 
 # Largest factor by which elements grow if a device stores them in a wider type.
 WIDENED = 4
-_cut = deferred.function(f"{__package__}.range_cutter", "cut")
+_cut = optional.function(f"{__package__}.range_cutter", "cut")
 
 
 def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
 from vklab.plan.tuning import prepack, tiles
@@ -20,7 +20,7 @@ __all__ = ["split"]
 
 # Invocations of a workgroup that adds four neighbours each.
 FOUR_LANES = 64
-_wide = deferred.function(f"{__package__}.matrix_products", "wide")
+_wide = optional.function(f"{__package__}.matrix_products", "wide")
 
 
 def split(

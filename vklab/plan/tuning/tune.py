@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
@@ -16,9 +16,9 @@ from vklab.types import DeviceInfo, Dispatch
 __all__ = ["adapt", "tune"]
 
 # Joins of dispatches, and the kernels without which a plan has nothing to join.
-_join_chains = deferred.function(f"{__package__}.row_chains", "join")  # for GPUs
-_join_norms = deferred.function(f"{__package__}.inner_norms", "join")
-_join_gates = deferred.function(f"{__package__}.gated", "join")
+_join_chains = optional.function(f"{__package__}.row_chains", "join")  # for GPUs
+_join_norms = optional.function(f"{__package__}.inner_norms", "join")
+_join_gates = optional.function(f"{__package__}.gated", "join")
 NORMS, GATED = {"normalize_registers"}, {"conv_last_tiled", "matmul_registers"}
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.plan.tuning import (
     forced,
     pairs,
@@ -36,7 +36,7 @@ WORDS = frozenset({"conv_words", "depthwise_words"})
 
 def _rule(module: str, name: str) -> Callable[..., Any]:
     """Return a function of another file of this folder, which is loaded by its first call."""
-    return deferred.function(f"{__package__}.{module}", name)
+    return optional.function(f"{__package__}.{module}", name)
 
 
 _in_blocks = _rule("block_choices", "choose")

@@ -15,6 +15,7 @@ from typing import Any
 
 from vklab.base import draw
 from vklab.base.draw import charts
+from vklab.errors import SetupError
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk
 from vklab.runtime.observe import timestamps
@@ -184,7 +185,9 @@ def timed_arrays(session: Any, inputs: tuple[Any, ...]) -> Iterator[Values]:
     """
     with session.exclusive():
         for state in session.states:
-            state.opened.require_clock()
+            if not state.opened.device.compute_queue.family.timestamp_valid_bits:
+                name = state.opened.info.name
+                raise SetupError(f"{name} has no timestamps on its compute queue")
         yield session.arrays(inputs)
 
 

@@ -97,13 +97,13 @@ class Timed:
 def timed(program: Program, whole: bool = False) -> Iterator[Timed]:
     """Record a program a second time, with timestamps, for the `with` block."""
     program.prepare()
-    kept, count = program.swap_descriptors(None), program.owned_count
+    work = program.own(Timed(program, whole))
+    kept = program.swap_descriptors(None)
     try:
-        work = program.own(Timed(program, whole))
         program.record(work.commands, work.queries)
         yield work
     finally:
-        program.disown(count)
+        program.disown(work)
         program.swap_descriptors(kept)
 
 

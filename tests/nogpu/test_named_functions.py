@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vklab.base import deferred
+from vklab.base import optional
 from vklab.graph import passes
 from vklab.plan import fusion
 from vklab.plan.tuning import single_rules, variants
@@ -23,7 +23,7 @@ TABLES = {
 def test_a_module_is_loaded_by_the_first_call(tmp_path, monkeypatch):
     (tmp_path / "a_catalogue_entry.py").write_text("def twice(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(tmp_path)
-    twice = deferred.function("a_catalogue_entry", "twice")
+    twice = optional.function("a_catalogue_entry", "twice")
     assert "a_catalogue_entry" not in sys.modules
     assert (twice(21), twice.__name__, twice.__module__) == (42, "twice", "a_catalogue_entry")
     monkeypatch.delitem(sys.modules, "a_catalogue_entry")
