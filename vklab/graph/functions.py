@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
@@ -79,7 +80,11 @@ def expand(
     if not {name for body in bodies for name in body.captures} <= set(node.inputs):
         return None  # values inside these bodies would keep their old names
     outer = {*node.inputs, *node.outputs, ""}
-    return _copy(node, imported, lambda name: name if name in outer else f"{node.name}/{name}")
+
+    def rename(name: str) -> str:
+        return name if name in outer else internal(node.name, f"/{name}")
+
+    return _copy(node, imported, rename)
 
 
 def _model(graph: Graph, node: Node, infos: Mapping[str, TensorInfo]) -> onnx.ModelProto:
@@ -114,12 +119,12 @@ def inline(
     copies = []
     for local, name in zip(body.outputs, node.outputs, strict=False):
         if local not in made or local in body.initializers or names[local] != name:
-            inner = f"{node.name}/{local}" if local in made else local
-            copies.append(Node(f"{node.name}/{name}", "Identity", (inner,), (name,)))
+            inner = internal(node.name, f"/{local}") if local in made else local
+            copies.append(Node(internal(node.name, f"/{name}"), "Identity", (inner,), (name,)))
             names.pop(local, None)
 
     def rename(name: str) -> str:
-        return names.get(name) or (f"{node.name}/{name}" if name in made else name)
+        return names.get(name) or (internal(node.name, f"/{name}") if name in made else name)
 
     nodes, constants = _copy(node, body, rename)
     return (*nodes, *copies), constants
@@ -131,7 +136,7 @@ def _copy(
     """Return a body's nodes and constants with names that are unique in the graph."""
     versions = body.opsets
     nodes = tuple(
-        Node(f"{node.name}/{part.name}", part.op_type, tuple(map(rename, part.inputs)),
+        Node(internal(node.name, f"/{part.name}"), part.op_type, tuple(map(rename, part.inputs)),
              tuple(map(rename, part.outputs)), part.attributes, part.domain,
              part.opset or versions.get(part.domain, versions.get("", 0)), part.bodies)
         for part in body.nodes
