@@ -225,7 +225,7 @@ def test_products_of_one_input_share_its_halves():
     with settings.settings(DISABLE_PASSES="round_rows"):
         chunk = plans.lower_chunk(Chunk(0, graph), GPU)
     written = [info.name for d in chunk.dispatches for _, info in d.writes]
-    halves = [name for name in written if name.endswith(":halves")]
+    halves = [name for name in written if name.endswith(internal("", "halves"))]
     assert len(halves) == len(set(halves)) == 4  # of norms, attention and the gated values
 
 

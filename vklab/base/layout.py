@@ -1,4 +1,4 @@
-"""How weights are stored in another order than the model's: the protocol of `TensorInfo.layout`."""
+"""Protocol of `TensorInfo.layout`: weights that are stored in another order than in the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Layout"]
 
 
 class Layout(Protocol):
-    """The order in which the values of a weight are stored in a tensor that is made from it."""
+    """Order in which the values of a weight are stored in a tensor that is made from it."""
 
     @property
     def weight(self) -> str:
