@@ -79,7 +79,7 @@ def test_open_dimensions_are_listed_and_bound():
 
 @pytest.mark.parametrize(("node", "error", "words"), [
     (("Foo", ["x"], {}), UnsupportedOperatorError, r"node 'n' \(Foo\(x: float32\[2,3\]\)\).*Foo"),
-    (("Relu", ["x"], {"alpha": 1.0}), UnsupportedOperatorError, "attribute alpha=1.0"),
+    (("Relu", ["x"], {"alpha": 1.0}), ModelError, "attribute alpha, which the operator lacks"),
     (("Relu", ["x"], {"domain": "mine"}), UnsupportedOperatorError, "domain 'mine'"),
     (("LeakyRelu", ["x"], {"alpha": 1}), ModelError, "attribute alpha should be of type FLOAT"),
     (("LeakyRelu", ["x"], {"alpha": "a"}), ModelError, "alpha should be of type FLOAT, not STRING"),
