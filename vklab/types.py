@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.layout import Layout
 from vklab.base.optional import Door
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
@@ -43,6 +44,7 @@ class TensorInfo:
     dtype: str
     shape: Shape
     constant: np.ndarray | None = None
+    layout: Layout | None = field(default=None, compare=False)  # not saved
 
     @property
     def rank(self) -> int:

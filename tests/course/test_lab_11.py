@@ -12,6 +12,7 @@ from fake_device import UNIFIED, fake_device
 from scored import drawn_cases
 
 import vklab
+from vklab.base.names import internal
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime
 from vklab_course.author import trials
@@ -117,7 +118,7 @@ def test_scratch_of_nine_quarters_makes_by_size_miss_the_bound(monkeypatch):
     monkeypatch.setattr("vklab.devices", lambda: [first])
     plan = packing.planned_memory("unet", DISABLE_PASSES="")
     sizes = {life.name: life.size_bytes for life in plan.lifetimes}
-    assert 4 * sizes["conv2d_1:tiles"] == 9 * sizes["relu"]
+    assert 4 * sizes[internal("conv2d_1", "tiles")] == 9 * sizes["relu"]
     assert round(packing.overhead(plan.lifetimes, "by size")) == 11
     assert packing.overhead(plan.lifetimes, "by crowd") == 0
     assert plan.arena_bytes == plan.lower_bound_bytes

@@ -15,6 +15,7 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab.apps import cli
+from vklab.base.names import internal
 from vklab.plan import storage
 from vklab.runtime.observe import compare
 from vklab.settings import settings
@@ -214,7 +215,7 @@ def test_a_second_shape_has_the_same_weights(device_index):
         kept = []
         for n in (2, 3):
             assert session.check({"x": random_array((n, 16))}).passed
-            kept.append(session.plan.chunks[0].constants["w:float16"].constant)
+            kept.append(session.plan.chunks[0].constants[internal("w", "float16")].constant)
     assert kept[0] is kept[1] or kept[0].dtype == np.float32  # where there is no float16
 
 

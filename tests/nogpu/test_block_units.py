@@ -13,13 +13,14 @@ from matrix_gpu import GPU, LIMITS
 
 from vklab import settings
 from vklab.apps.llm.llama import llama_graph
+from vklab.base.names import internal
 from vklab.graph import passes, shapes
 from vklab.ops import blocks, registry
 from vklab.ops.blocks import words
 from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
-from vklab.plan.tuning import split_blocks, variants
+from vklab.plan.tuning import prepack, split_blocks, variants
 from vklab.types import TensorInfo
 
 FLOATS = ("F16", "BF16", "F32")
@@ -185,15 +186,15 @@ def test_heads_of_blocks_are_read_apart_without_a_copy(name):
     (unpacked, *_) = variants.choose(product(64, name, 256, 64), GPU)[1:]
     assert dict(made.defines)["SPLIT"] == "1" and dict(unpacked.defines)["SPLIT"] == "0"
     reads, constants = dict(made.reads), {"b": TensorInfo("b", "uint32", held.shape, held)}
-    parts = [split_blocks.fill(reads[key], constants) for key in ("b_buffer", "b_heads_buffer")]
+    parts = [prepack.fill(reads[key], constants) for key in ("b_buffer", "b_heads_buffer")]
     arrays = [part.constant for part in parts]
     assert all(np.may_share_memory(array, held) for array in arrays)
     assert [part.dims for part in parts] == [array.shape for array in arrays]
     whole = arrays[::-1] if name != "Q6_K" else arrays
     size = blocks.FORMATS[name].fields.itemsize
     assert np.array_equal(np.concatenate(whole, axis=1).view(np.uint8), data.reshape(-1, size))
-    assert split_blocks.fill(parts[0], constants) is None, "it has its value"
-    assert split_blocks.fill(TensorInfo("other", "uint16", (1,)), constants) is None
+    assert prepack.fill(parts[0], constants) is None, "it has its value"
+    assert prepack.fill(TensorInfo("other", "uint16", (1,)), constants) is None
 
 
 @pytest.mark.parametrize(("name", "resident", "changes", "switch"), [
@@ -214,8 +215,9 @@ def test_a_weight_with_another_reader_is_held_once():
     graph, _ = decoding(tiny_model(width=256, hidden=512, layers=1, tied=True))
     chunk = plans.lower_chunk(Chunk(0, graph), GPU)
     readers = {info.name for d in chunk.dispatches for _, info in d.reads}
-    assert "token_embd.weight" in readers and "token_embd.weight:codesQ8_0" not in readers
-    assert "blk.0.attn_q.weight:headsQ8_0" in readers and "blk.0.attn_q.weight" not in readers
+    table, query = "token_embd.weight", "blk.0.attn_q.weight"
+    assert table in readers and internal(table, "block codes of Q8_0") not in readers
+    assert internal(query, "block heads of Q8_0") in readers and query not in readers
 
 
 def test_products_of_one_input_share_its_halves():
@@ -223,7 +225,7 @@ def test_products_of_one_input_share_its_halves():
     with settings.settings(DISABLE_PASSES="round_rows"):
         chunk = plans.lower_chunk(Chunk(0, graph), GPU)
     written = [info.name for d in chunk.dispatches for _, info in d.writes]
-    halves = [name for name in written if name.endswith(":halves")]
+    halves = [name for name in written if name.endswith(internal("", "halves"))]
     assert len(halves) == len(set(halves)) == 4  # of norms, attention and the gated values
 
 

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from planned import next_chunk, plan_graph
 from small_models import model, value
 
+from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import to_float16
@@ -66,7 +67,7 @@ def test_values_and_weights_become_float16_and_the_ends_stay():
                           "Cast float32", "Neg float16", "Cast float32"]  # fmt: skip
     assert {i.dtype for i in made.initializers.values()} == {"float16"}
     np.testing.assert_array_equal(
-        made.initializers["b:float16"].constant, np.float16([0.1, 0.2, 0.3, 0.4])
+        made.initializers[internal("b", "float16")].constant, np.float16([0.1, 0.2, 0.3, 0.4])
     )
 
 
@@ -75,7 +76,8 @@ def test_weights_are_converted_once_for_all_shapes():
     proto = model(parts[0], parts[1], ["y"], {"w": np.ones((3, 4), np.float32)})
     graph = onnx_import.from_proto(proto)
     one, two = (narrow(shapes.infer(shapes.bind(graph, {"n": n}))) for n in (1, 2))
-    assert one.initializers["w:float16"].constant is two.initializers["w:float16"].constant
+    name = internal("w", "float16")
+    assert one.initializers[name].constant is two.initializers[name].constant
 
 
 @pytest.mark.parametrize(("kind", "source"), [(HALF, "h"), (INT64, "i"), (11, "d")])
@@ -169,7 +171,8 @@ def test_masks_of_infinity_and_of_what_fits_are_float16():
                      "y", far=[0, -np.inf, -10000, 60000])  # fmt: skip
     made = narrow(graph)
     assert told(made) == ["Cast float16", "Add float16", "Softmax float16", "Cast float32"]
-    assert made.initializers["far:float16"].constant.tolist() == [0, -np.inf, -10000, 60000]
+    far = made.initializers[internal("far", "float16")].constant
+    assert far.tolist() == [0, -np.inf, -10000, 60000]
 
 
 def test_the_mask_of_an_attention_stays_wide_beside_float16():
@@ -186,8 +189,8 @@ def test_bounds_beyond_float16_are_none():
                      high=7e4)  # fmt: skip
     made = narrow(graph)
     assert told(made) == ["Cast float16", "Clip float16", "Cast float32"]
-    assert made.initializers["low:float16"].constant == -np.inf
-    assert made.initializers["high:float16"].constant == np.inf
+    assert made.initializers[internal("low", "float16")].constant == -np.inf
+    assert made.initializers[internal("high", "float16")].constant == np.inf
 
 
 @pytest.mark.parametrize("op_type", ["Mul", "Div", "Less"])

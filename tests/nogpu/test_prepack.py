@@ -13,6 +13,7 @@ from planned import plan_graph
 from small_models import model, random_array, value
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.graph import constant_cache, onnx_import, passes, shapes
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
@@ -116,7 +117,7 @@ def test_what_is_not_known_or_not_wanted_is_left_as_it_is():
     with settings.settings(DISABLE_PREPACK=True):
         assert prepack.turned(given, (1, 64, 100, 1)) is None
     assert prepack.fill(given, {"w": given}) is None
-    assert prepack.fill(TensorInfo("w:turned", "float32", (1,)), {"w": given}) is None
+    assert prepack.fill(TensorInfo(internal("w", "turned"), "float32", (1,)), {"w": given}) is None
 
 
 @pytest.mark.parametrize(("info", "sizes", "turns"), [
@@ -204,7 +205,7 @@ def test_a_weight_that_somebody_reads_as_it_is_lies_there_once():
     inputs = [value("x", (9, shape[0])), value("i", (2,), 7)]
     proto = model(nodes, inputs, ["y", "v", "z"], {"w": random_array(shape)})
     plan = plan_of(proto, CPU)
-    assert sum(name.startswith("w:turned") for name in reads(plan)) == 0
+    assert sum(name.startswith(internal("w", "turned")) for name in reads(plan)) == 0
     for users in (1, 3):
         nodes = [helper.make_node("MatMul", ["x", "w"], [f"y{i}"]) for i in range(users)]
         proto = model(nodes, inputs[:1], [f"y{i}" for i in range(users)],

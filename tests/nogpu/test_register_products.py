@@ -9,6 +9,7 @@ import pytest
 from fake_device import fake_device
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.ops import registry
 from vklab.plan import fusion
 from vklab.plan.fusion import fours
@@ -56,7 +57,7 @@ def test_short_products_with_weights_are_taken(sizes, turned):
     assert constants["WORKGROUP"] == 32 * blocks * constants["SLICES"]
     assert defines["WHOLE"] == str(int(sizes[1] % 32 == 0)) and defines["WIDE_Y"] == "1"
     assert rest == [] or dict(first.push)["part"] % 32 == 0
-    assert dict(first.reads)["b_buffer"].name.startswith("b:by lane ")
+    assert dict(first.reads)["b_buffer"].name.startswith(internal("b", "by lane "))
 
 
 def test_other_devices_operands_and_the_switch_leave_the_kernel_alone():

@@ -7,6 +7,7 @@ import pytest
 from matrix_gpu import NVIDIA
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.ops import registry
 from vklab.plan.tuning import winograd
 from vklab.types import TensorInfo
@@ -43,6 +44,6 @@ def test_a_forced_tile_is_taken_everywhere(side, points):
     with settings.settings(VARIANT=f"winograd {side}x{side}x3"):
         before, product, _ = parts(16, 16, 8)
     assert before.writes[0][1].dims == (points, (8 // side) ** 2, 16)
-    assert product.reads[1][1].name == f"w:winograd{side} last"
+    assert product.reads[1][1].name == internal("w", f"winograd{side} last")
     with settings.settings(VARIANT="winograd 3x3x3"):
         assert len(parts(16, 16, 8)) == 1

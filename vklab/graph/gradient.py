@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Node
 
@@ -133,12 +134,12 @@ class _Backward:
         return gradients
 
     def _emit(self, op_type: str, *inputs: str, domain: str = "", **attributes: int) -> str:
-        name = f"{self.node.name}/gradient_{len(self.nodes)}"
+        name = internal(self.node.name, f"gradient {len(self.nodes)}")
         self._add(op_type, inputs, name, domain, **attributes)
         return name
 
     def _add(
         self, op_type: str, inputs: tuple[str, ...], output: str, domain: str, **attributes: int
     ) -> None:
-        name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
+        name = internal(self.node.name, f"gradient {op_type} {len(self.nodes)}")
         self.nodes.append(Node(name, op_type, inputs, (output,), attributes, domain, _OPSET))

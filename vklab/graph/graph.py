@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import graphlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
@@ -87,6 +87,14 @@ class Graph:
         used = {name for node in kept for name in node.reads} | set(changed.outputs)
         initializers = {k: v for k, v in changed.initializers.items() if k in used}
         return replace(changed, initializers=initializers)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all nodes and values, those of bodies included."""
+        yield from (*self.initializers, *(info.name for info in self.inputs), *self.outputs)
+        for node in self.nodes:
+            yield from (node.name, *node.inputs, *node.outputs)
+            for body in node.bodies.values():
+                yield from body.names()
 
     def opset_of(self, node: Node) -> int:
         """Return the opset version of a node's domain; 1 for a domain that is not imported."""

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, version_converter
 
 from vklab.base import optional
+from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError, UnusedWarning
 from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
@@ -78,7 +79,11 @@ def _parse(model: bytes | onnx.ModelProto, label: str) -> onnx.ModelProto:
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     """Return the Graph of a parsed model; external data is read from files in `folder`."""
     proto = prepare(proto)
-    return from_graph(proto.graph, _opsets(proto), folder)
+    made = from_graph(proto.graph, _opsets(proto), folder)
+    if any(SEPARATOR in name for name in made.names()):
+        escaped = optional.require("graph.escaping").escaped(proto.graph, made)
+        made = from_graph(escaped, _opsets(proto), folder)
+    return made
 
 
 def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -202,7 +207,7 @@ def _nodes(
     visible |= {name for proto in graph.node for name in proto.output}
     for number, proto in enumerate(graph.node):
         name = str(proto.name) or f"{proto.op_type}_{number}"
-        if name in names:  # ONNX requires unique names, but not every exporter writes them
+        while name in names:  # ONNX requires unique names, but not every exporter writes them
             name = f"{name}#{number}"
         names.add(name)
         domain = "" if proto.domain == "ai.onnx" else proto.domain

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import bounds, operator_cache
 from vklab.graph.graph import Graph, Node
@@ -113,15 +114,17 @@ def expand(
     names = dict(zip(expansion.outputs, node.outputs, strict=False))
 
     def rename(local: str) -> str:
-        return names.get(local) or (f"{node.name}{local}" if local.startswith("%") else local)
+        inner = internal(node.name, f"{local}") if local.startswith("%") else local
+        return names.get(local) or inner
 
     constants = {
         rename(local): TensorInfo(rename(local), str(array.dtype), array.shape, np.asarray(array))
         for local, array in expansion.constants.items()
     }
     nodes = tuple(
-        Node(f"{node.name}/{step.op_type}_{number}", step.op_type, tuple(map(rename, step.inputs)),
-             tuple(map(rename, step.outputs)), step.attributes, step.domain, expansion.opset)
+        Node(internal(node.name, f"{step.op_type}_{number}"), step.op_type,
+             tuple(map(rename, step.inputs)), tuple(map(rename, step.outputs)), step.attributes,
+             step.domain, expansion.opset)
         for number, step in enumerate(expansion.steps)
     )  # fmt: skip
     return nodes, constants

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from vklab.base.names import internal
 from vklab.errors import ModelError, PlanError
 from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
@@ -55,7 +56,8 @@ def require(
     dispatches = lowering.needed(result, used)
     # As in a plan, every tensor has a name: tuning tells values apart by their names.
     tensors = [old for each in dispatches for _, old in (*each.reads, *each.writes)]
-    named = {id(old): replace(old, name=old.name or used.get(id(old), f"{node.name}:{number}"))
+    named = {id(old): replace(old, name=old.name or used.get(id(old)) or
+                              internal(node.name, f"tensor{number}"))
              for number, old in enumerate(tensors)}  # fmt: skip
     lowered = Lowered(tuple(lowering.rename(dispatch, named) for dispatch in dispatches),
                       (node.name,) * len(dispatches),

@@ -6,6 +6,7 @@ Shape arithmetic is folded here; so is an If whose condition is known. Visited b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from vklab.ops import quantize, registry
 from vklab.ops.dtypes import MOVABLE
 from vklab.types import TensorInfo
 
-__all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "ConstantFolder"]
+__all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "ConstantFolder", "onnx_functions"]
 
 # (node, its graph, values of its inputs) -> values of its outputs, computed on the host.
 Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
@@ -27,6 +28,15 @@ ASKED_ELEMENTS = 64
 # Known outputs stay with a device that can compute them if they have more bytes than this and more
 # than four times the bytes of the inputs.
 FOLDED_BYTES = 32 << 20
+
+
+def onnx_functions() -> Any:
+    """Return `graph.onnx_functions`, which imports onnx; None where that is not installed."""
+    if find_spec("onnx") is None:
+        return None
+    from vklab.graph import onnx_functions as loaded
+
+    return loaded
 
 
 class ConstantFolder:
@@ -165,7 +175,8 @@ class ConstantFolder:
         entries = registry.OPERATORS.get((node.domain, node.op_type), [])
         if any(entry.since <= opset for entry in entries):
             return None  # it has kernels, which have refused for a reason
-        return self._take(functions.expand(self.graph, node, self.infos))
+        loaded = onnx_functions()
+        return self._take(loaded.expand(self.graph, node, self.infos) if loaded else None)
 
     def _take(
         self, body: tuple[tuple[Node, ...], dict[str, TensorInfo]] | None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
@@ -72,13 +73,13 @@ def lower(graph: Graph) -> Lowered:
         renamed = dict(used)
         for number, extra in enumerate(result.outputs):
             if id(extra) not in used:
-                renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
+                renamed[id(extra)] = replace(extra, name=internal(node.name, f"unused{number}"))
         for number, scratch in enumerate(result.scratch):
-            renamed[id(scratch)] = replace(scratch, name=f"{node.name}:scratch{number}")
+            renamed[id(scratch)] = replace(scratch, name=internal(node.name, f"scratch{number}"))
         # Tables are numbers that a kernel reads from a buffer, such as the strides of many axes.
         tables = {id(i): i for d in result.dispatches for _, i in d.reads if not i.name}
         for number, info in enumerate(tables.values()):
-            renamed.setdefault(id(info), replace(info, name=f"{node.name}:table{number}"))
+            renamed.setdefault(id(info), replace(info, name=internal(node.name, f"table{number}")))
         for info in renamed.values():
             infos[info.name] = info
             roots[info.name] = info.name

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, ValueNeededError
-from vklab.graph import functions, shapes
+from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE, OTHER_TYPES
+from vklab.plan import constant_folding
 from vklab.plan.chunk import CONTROL, HOST, Chunk, Place
 from vklab.plan.constant_folding import ConstantFolder, Evaluate
 from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
@@ -268,10 +269,10 @@ class _Traversal:
     def _belongs_on_host(self, node: Node) -> bool:
         if node.name in self.host or node.name in self.placed or self._kept(node):
             return True
-        return (node.domain, node.op_type) not in registry.OPERATORS and (
-            node.op_type not in CONTROL_NODES
-            and not functions.has_body(node, self.graph.opset_of(node))
-        )
+        if (node.domain, node.op_type) in registry.OPERATORS or node.op_type in CONTROL_NODES:
+            return False
+        loaded = constant_folding.onnx_functions()
+        return not (loaded and loaded.has_body(node, self.graph.opset_of(node)))
 
     def _chunk(self, place: Place, nodes: Sequence[Node], left: Sequence[Node]) -> Chunk:
         made = dict.fromkeys(name for node in nodes for name in node.outputs if name)

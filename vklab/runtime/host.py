@@ -19,7 +19,7 @@ from vklab import settings
 from vklab.base import forking
 from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
-from vklab.graph import functions, operator_cache
+from vklab.graph import onnx_functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.runtime import cpu_session, declared, host_rules, host_values, onnx_evaluator
@@ -203,7 +203,7 @@ def _to_model(graph: Graph, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.Model
         for name, info in graph.initializers.items() if info.constant is not None
     ]  # fmt: skip
     proto = helper.make_graph(
-        [functions.to_proto(node) for node in graph.nodes], "host part", inputs,
+        [onnx_functions.to_proto(node) for node in graph.nodes], "host part", inputs,
         [onnx.ValueInfoProto(name=name) for name in graph.outputs], constants,
     )  # fmt: skip
     opsets = dict(graph.opsets) or {"": graph.opset}

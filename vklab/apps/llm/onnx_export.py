@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from vklab.apps.llm import models
 from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError
-from vklab.graph import functions
+from vklab.graph import onnx_functions
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES
 
@@ -61,9 +61,10 @@ def to_onnx(
     widened = [Node(f"{name}:floats", "Cast", (name,), (f"{name}:floats",), {"to": 1})
                for name in sorted(matrices)] if kind != "F32" else []  # fmt: skip
     ending = ":floats" if widened else ""
-    nodes = [functions.to_proto(made) for node in graph.nodes for made in _standard(node, ending)]
+    nodes = [onnx_functions.to_proto(made)
+             for node in graph.nodes for made in _standard(node, ending)]  # fmt: skip
     proto = helper.make_graph(
-        [*map(functions.to_proto, widened), *nodes], graph.name or "language model",
+        [*map(onnx_functions.to_proto, widened), *nodes], graph.name or "language model",
         [helper.make_tensor_value_info(info.name, ELEMENT_TYPES[info.dtype], info.shape)
          for info in graph.inputs],
         _outputs(graph), constants,

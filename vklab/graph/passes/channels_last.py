@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import (
@@ -113,7 +114,7 @@ class _Rewriter:
         if photo:
             dims = batch, height, line // photo.joined, photo.width * photo.joined
             operator = "PadLast", {"width": photo.width, "joined": photo.joined}
-        name = self._value(f"{made}:in", dims, source.dtype)
+        name = self._value(internal(made, "in"), dims, source.dtype)
         self.nodes.append(Node(name, operator[0], (source.name,), (name,), operator[1],
                                domain="vklab" if photo else ""))  # fmt: skip
         return name
@@ -122,12 +123,12 @@ class _Rewriter:
         """Return the name of a node's channels-last result; `_close` transposes it."""
         made = self.infos[node.outputs[0]]
         dims = tuple(made.dims[axis] for axis in LAST)
-        return self._value(f"{made.name}:last", dims, made.dtype)
+        return self._value(internal(made.name, "last"), dims, made.dtype)
 
     def _close(self, node: Node) -> bool:
         made = node.outputs[0]
-        self.nodes.append(Node(f"{made}:out", "Transpose", (f"{made}:last",), (made,),
-                               {"perm": FIRST}))  # fmt: skip
+        self.nodes.append(Node(internal(made, "out"), "Transpose", (internal(made, "last"),),
+                               (made,), {"perm": FIRST}))  # fmt: skip
         return True
 
     def _view(self, node: Node) -> window.Window:
@@ -153,7 +154,7 @@ class _Rewriter:
             return np.ascontiguousarray(array.transpose(2, 3, 1, 0))
 
         array = constant_cache.derive(("channels last", photo), laid_out, weight.constant)
-        self.new.append(rewriting.constant(f"{weight.name}:last", array))
+        self.new.append(rewriting.constant(internal(weight.name, "last"), array))
         inputs = (self._begin(node, photo), self.new[-2].name, *node.inputs[2:])
         attributes = {"dilations": view.dilations, "group": group, "strides": view.strides,
                       "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
@@ -170,7 +171,7 @@ class _Rewriter:
         source, last = self._begin(node), self._end(node)
         before, after = (info.dims for info in self.new[-2:])
         dtype = self.infos[node.outputs[0]].dtype
-        volume, pooled = f"{last}:volume", f"{last}:pooled"
+        volume, pooled = internal(last, "volume"), internal(last, "pooled")
         for name, dims in ((volume, before), (pooled, after)):
             self._value(name, (batch, 1, *dims[1:]), dtype)
         attributes = {name: value for name, value in node.attributes.items() if name != "auto_pad"}

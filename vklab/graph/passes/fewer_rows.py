@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import layouts, rewriting
 from vklab.types import TensorInfo
@@ -138,7 +139,7 @@ class _Mover:
         cuts: set[str] = set()
 
         def fewer(name: str) -> str:
-            return names.setdefault(name, f"{name}:fewer")
+            return names.setdefault(name, internal(name, "fewer"))
 
         for node in self.graph.nodes:
             made = node.outputs[0]
@@ -151,7 +152,8 @@ class _Mover:
             for name, axis in axes.items():
                 if name not in self.chosen and name not in cuts:
                     cuts.add(name)
-                    along = rewriting.constant(f"{name}:fewer:axis", np.array([axis], np.int64))
+                    along = rewriting.constant(internal(name, "fewer axis"),
+                                               np.array([axis], np.int64))  # fmt: skip
                     new += [along, self._info(name, fewer(name), axis)]
                     nodes.append(replace(self.cut, name=fewer(name), outputs=(fewer(name),),
                                          inputs=(name, *ends.values(), along.name)))  # fmt: skip

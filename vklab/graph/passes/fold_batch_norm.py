@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
@@ -115,12 +116,12 @@ def _weights(graph: Graph, node: Node, chain: _Chain) -> tuple[TensorInfo, ...]:
         key = ("scale", node.op_type, *_layout(node), chain.scale.tobytes())
         function = partial(_scaled, op_type=node.op_type, layout=_layout(node), scale=chain.scale)
         array = constant_cache.derive(key, function, weight.constant)
-        scaled = rewriting.constant(f"{name}:weights", array)
+        scaled = rewriting.constant(internal(name, "normalized weights"), array)
     key = ("shift", chain.scale.tobytes(), chain.shift.tobytes(), weight.dtype)
     function = partial(_shifted, chain=chain, dtype=weight.dtype)
     source = weight.constant if given is None else given
     array = constant_cache.derive((*key, given is None), function, source)
-    return scaled, rewriting.constant(f"{name}:bias", array)
+    return scaled, rewriting.constant(internal(name, "normalized bias"), array)
 
 
 def _layout(node: Node) -> tuple[int, ...]:

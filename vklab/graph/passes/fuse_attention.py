@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import matching, rewriting
 from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Match, Pattern, PatternStep
@@ -114,15 +115,15 @@ def _attention(search: matching.PatternSearch, match: Match, root: Node) -> matc
     if nodes:
         k = nodes[-1].outputs[0]
     if turn == (0, 2, 3, 1) and "many k" not in match.named:
-        k = f"{root.name}/k"
-        nodes.append(Node(f"{root.name}/turn", "Transpose", (values["k"],), (k,),
+        k = internal(root.name, "k")
+        nodes.append(Node(internal(root.name, "turn"), "Transpose", (values["k"],), (k,),
                           {"perm": (0, 2, 1, 3)}))  # fmt: skip
     elif turn != (0, 1, 3, 2):
         return (), {}
     mask = values.get("mask") or values.get("open") or ""
     if "closed" in values:
-        mask = f"{root.name}/open"
-        nodes.append(Node(f"{root.name}/not", "Not", (values["closed"],), (mask,)))
+        mask = internal(root.name, "attention mask")
+        nodes.append(Node(internal(root.name, "not"), "Not", (values["closed"],), (mask,)))
     scale = math.prod(n for name, n in match.numbers.items() if name.startswith("times "))
     parts = math.prod(n for name, n in match.numbers.items() if name.startswith("over "))
     scale = scale / parts if parts else math.inf
@@ -148,12 +149,14 @@ def _separated(
         return [], {}
     nodes = []
     if match.named["turn"].attributes.get("perm") == ROWS_FIRST:
-        nodes.append(Node(f"{root.name}/heads", "Transpose", (k,), (f"{root.name}/heads",),
-                          {"perm": (1, 0, 2)}))  # fmt: skip
+        heads = internal(root.name, "heads")
+        nodes.append(Node(heads, "Transpose", (k,), (heads,), {"perm": (1, 0, 2)}))
         k = nodes[-1].outputs[0]
     *outer, columns, rows = search.dims(match.named["flat"].outputs[0])
-    shape = rewriting.constant(f"{root.name}/shape", np.array((*outer, rows, columns), np.int64))
-    nodes.append(Node(f"{root.name}/apart", "Reshape", (k, shape.name), (f"{root.name}/apart",)))
+    shape = rewriting.constant(internal(root.name, "attention shape"),
+                               np.array((*outer, rows, columns), np.int64))  # fmt: skip
+    apart = internal(root.name, "attention apart")
+    nodes.append(Node(apart, "Reshape", (k, shape.name), (apart,)))
     return nodes, {shape.name: shape}
 
 

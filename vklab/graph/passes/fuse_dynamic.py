@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import fuse_quantized, quantized, rewriting
@@ -81,16 +82,18 @@ def _product(work: Rewrite, x: str, scale: str, product: Node) -> None:
     if made is None:
         return
     table = words_product.filter_table(wide, 1, end.scales, end.bias)
-    constants = (made[0], rewriting.constant(f"{name}:table", table))
-    packed = Node(f"{name}:quantize", "DynamicWords", (form.source,),
-                  (f"{name}:packed", f"{name}:scaling"), {"axis": form.axis}, domain="vklab",
-                  opset=1)  # fmt: skip
+    constants = (made[0], rewriting.constant(internal(name, "dynamic table"), table))
+    packed = Node(internal(name, "dynamic quantize"), "DynamicWords", (form.source,),
+                  (internal(name, "dynamic packed"), internal(name, "dynamic scaling")),
+                  {"axis": form.axis}, domain="vklab", opset=1)  # fmt: skip
     read = (packed.outputs[0], *(info.name for info in constants), packed.outputs[1])
-    steps = [packed, quantized.own(f"{name}:product", form.op_type, read, name, **made[1],
-                                   limits=(-128, 127), zeros=(0, 0), codes=0)]  # fmt: skip
+    steps = [packed, quantized.own(internal(name, "dynamic product"), form.op_type, read, name,
+                                   **made[1], limits=(-128, 127), zeros=(0, 0),
+                                   codes=0)]  # fmt: skip
     if form.op_type == "ConvWords" and not is_conv:
-        steps[1] = replace(steps[1], outputs=(f"{name}:image",))
-        steps.append(Node(f"{name}:flatten", "Flatten", steps[1].outputs, (name,), {}, opset=13))
+        steps[1] = replace(steps[1], outputs=(internal(name, "dynamic image"),))
+        steps.append(Node(internal(name, "dynamic flatten"), "Flatten", steps[1].outputs, (name,),
+                          {}, opset=13))  # fmt: skip
     work.put(end.node, steps, constants)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import quantized, quantized_weights, rewriting
@@ -70,20 +71,23 @@ def _replace(work: Rewrite, node: Node) -> None:
         return
     table = words_product.filter_table(wide, x.byte_zero, x.scale * weights.scales / step,
                                        bias / step)  # fmt: skip
-    constants = (made[0], rewriting.constant(f"{name}:table", table))
+    constants = (made[0], rewriting.constant(internal(name, "quantized table"), table))
     attributes = {**made[1], "limits": limits, "codes": int(y is not None),
                   "zeros": (x.byte_zero, y.byte_zero if y else 0)}  # fmt: skip
-    packed = quantized.own(f"{name}:pack", "PackWords", (form.source,), f"{name}:packed",
-                           axis=form.axis)  # fmt: skip
-    read = (f"{name}:packed", *(info.name for info in constants))
-    product = quantized.own(f"{name}:product", form.op_type, read, f"{name}:sums", **attributes)
+    packed = quantized.own(internal(name, "quantized pack"), "PackWords", (form.source,),
+                           internal(name, "quantized packed"), axis=form.axis)  # fmt: skip
+    read = (packed.outputs[0], *(info.name for info in constants))
+    product = quantized.own(internal(name, "quantized product"), form.op_type, read,
+                            internal(name, "quantized sums"), **attributes)  # fmt: skip
     steps = [packed, product]
     if form.op_type == "ConvWords" and node.op_type != "Conv":
-        flat = Node(f"{name}:flatten", "Flatten", product.outputs, (f"{name}:flat",), {}, opset=13)
+        flat = Node(internal(name, "quantized flatten"), "Flatten", product.outputs,
+                    (internal(name, "quantized flat"),), {}, opset=13)  # fmt: skip
         steps.append(flat)
     if y is not None:
-        steps.append(quantized.own(f"{name}:unpack", "UnpackWords", steps[-1].outputs, name,
-                                   axis=form.axis, size=form.shape[0], dtype=y.dtype))  # fmt: skip
+        steps.append(quantized.own(internal(name, "quantized unpack"), "UnpackWords",
+                                   steps[-1].outputs, name, axis=form.axis, size=form.shape[0],
+                                   dtype=y.dtype))  # fmt: skip
     else:
         steps[-1] = replace(steps[-1], outputs=(name,))
     work.put(last, steps, constants)
@@ -108,7 +112,7 @@ def in_words(
     if too_large or not _is_bounded(work, form, name):
         return None
     lay_out = partial(words_product.lay_out, group=group)
-    weights = rewriting.constant(f"{name}:words", _derived(group, lay_out, wide))
+    weights = rewriting.constant(internal(name, "quantized words"), _derived(group, lay_out, wide))
     return weights, {**form.attributes, "filters": form.shape[0], "depth": form.shape[1],
                      "long": int(largest >= words_product.LONGEST)}  # fmt: skip
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
@@ -109,15 +110,15 @@ def _join(
     first = branches[0]
     source, made = graph.infos[first.product.inputs[0]], graph.infos[first.made]
     rows, columns = source.dims[:-1], made.dims[-1]
-    name = f"{first.made}:joined"
+    name = internal(first.made, "heads joined")
     parts = zip(*(branch.constants for branch in branches), strict=True)
-    new = [rewriting.constant(f"{name}:{number}", constant_cache.derive(
+    new = [rewriting.constant(internal(name, f"heads constant{number}"), constant_cache.derive(
                "joined", _side_by_side, *map(rewriting.value, each)))
            for number, each in enumerate(parts)]  # fmt: skip
     wide = replace(made, name=name, shape=(*rows, PARTS * columns))
-    product = replace(wide, name=f"{name}:product") if first.added else wide
-    apart = replace(made, name=f"{name}:apart", shape=(*rows, PARTS, columns))
-    turned = replace(made, name=f"{name}:turned", shape=(PARTS, *rows, columns))
+    product = replace(wide, name=internal(name, "heads product")) if first.added else wide
+    apart = replace(made, name=internal(name, "heads apart"), shape=(*rows, PARTS, columns))
+    turned = replace(made, name=internal(name, "heads turned"), shape=(PARTS, *rows, columns))
     view, shape = rewriting.reshape(graph, wide.name, apart)
     order = (len(rows), *range(len(rows)), len(rows) + 1)
     nodes = [Node(product.name, "MatMul", (source.name, new[0].name), (product.name,))]
@@ -131,8 +132,8 @@ def _join(
     replaced |= {node.outputs[0]: () for b in branches for node in (b.product, b.added) if node}
     replaced[places[0]] = tuple(nodes)
     for number, branch in enumerate(branches):
-        cut = replace(turned, name=f"{branch.made}:cut", shape=(1, *rows, columns))
-        ends = [rewriting.constant(f"{cut.name}:{what}", np.array([value], np.int64))
+        cut = replace(turned, name=internal(branch.made, "heads cut"), shape=(1, *rows, columns))
+        ends = [rewriting.constant(internal(cut.name, f"cut {what}"), np.array([value], np.int64))
                 for what, value in (("start", number), ("end", number + 1), ("axis", 0))]
         view, shape = rewriting.reshape(graph, cut.name, graph.infos[branch.made])
         new += [cut, *ends, shape]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
@@ -124,12 +125,12 @@ def _join(
     parts = list(zip(*(branch.constants for branch in branches), strict=True))
     if sum(info.size_bytes for info in parts[0]) > MOST_BYTES:
         return []
-    name, info = f"{one.made}:joined", graph.infos[one.made]
+    name, info = internal(one.made, "products joined"), graph.infos[one.made]
     arrays = ([part.constant for part in each if part.constant is not None] for each in parts)
-    new = [rewriting.constant(f"{name}:{number}",
+    new = [rewriting.constant(internal(name, f"joined constant{number}"),
                               constant_cache.derive("joined", _side_by_side, *each))
            for number, each in enumerate(arrays)]  # fmt: skip
-    made = [f"{name}:product", name][-len(new) :]
+    made = [internal(name, "joined product"), name][-len(new) :]
     new += [replace(info, name=each, shape=(*info.dims[:2], new[0].dims[1])) for each in made]
     product = Node(name, "MatMul", (one.kind[0], new[0].name), (made[0],))
     bias = Node(name, "Add", (made[0], new[1].name), (name,))
@@ -149,7 +150,7 @@ def _join(
     for branch in values:
         end = start + branch.constants[0].dims[1]
         given = (start, end, 2)
-        names = [f"{branch.made}:{what}" for what in ("start", "end", "axis")]
+        names = [internal(branch.made, f"branch {what}") for what in ("start", "end", "axis")]
         new += [rewriting.constant(n, np.array([v], np.int64))
                 for n, v in zip(names, given, strict=True)]  # fmt: skip
         cut = Node(branch.made, "Slice", (name, *names), (branch.made,), opset=SLICE_OPSET)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import quantized
 from vklab.graph.passes.matching import PatternSearch
@@ -48,8 +49,8 @@ def _pack(work: Rewrite, node: Node) -> None:
             work.put(node, [quantized.own(node.name, "QuantizeWords", maker.inputs[:1], made,
                                           axis=axis, scale=codes.scale, zero=codes.byte_zero)])
     elif _pools_planes(work, maker) and axis == 1:
-        inner = replace(node, name=f"{made}:inner", inputs=maker.inputs,
-                        outputs=(f"{made}:before",))  # fmt: skip
+        inner = replace(node, name=internal(made, "inner"), inputs=maker.inputs,
+                        outputs=(internal(made, "before"),))  # fmt: skip
         work.put(node, [inner, quantized.own(node.name, "MaxPoolWords", inner.outputs, made,
                                              **maker.attributes)])  # fmt: skip
 
@@ -91,17 +92,19 @@ def _add(work: Rewrite, node: Node) -> None:
     if info.dims != work.infos[b.name].dims:
         return
     (name,) = node.outputs
-    packs = [quantized.own(f"{name}:pack{i}", "PackWords", (codes.name,), f"{name}:packed{i}",
-                           axis=axis) for i, codes in enumerate((a, b))]  # fmt: skip
+    packs = [quantized.own(internal(name, f"added pack{i}"), "PackWords", (codes.name,),
+                           internal(name, f"added packed{i}"), axis=axis)
+             for i, codes in enumerate((a, b))]  # fmt: skip
     added = quantized.own(
-        f"{name}:sum", "AddWords", (packs[0].outputs[0], packs[1].outputs[0]), f"{name}:sums",
+        internal(name, "added"), "AddWords", (packs[0].outputs[0], packs[1].outputs[0]),
+        internal(name, "added sums"),
         scales=(a.scale / y.scale, b.scale / y.scale),
         zeros=(a.byte_zero, b.byte_zero, y.byte_zero),
         limits=(max(-128, y.byte_zero) if is_relu else -128, 127),
     )  # fmt: skip
     work.put(node, [*packs, added, quantized.own(
-        f"{name}:unpack", "UnpackWords", added.outputs, name, axis=axis, size=info.dims[axis],
-        dtype=y.dtype)])  # fmt: skip
+        internal(name, "added unpack"), "UnpackWords", added.outputs, name, axis=axis,
+        size=info.dims[axis], dtype=y.dtype)])  # fmt: skip
 
 
 def _is_unpacked(search: PatternSearch, name: str) -> bool:

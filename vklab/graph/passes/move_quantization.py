@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import quantized
 from vklab.graph.passes.quantized import Rewrite
@@ -39,11 +40,11 @@ def _moved(graph: Graph) -> Graph:
             continue
         if node.op_type in MOVES and not node.domain and not any(node.outputs[1:]):
             scaling = work.search.makers[node.inputs[0]]
-            codes = f"{node.outputs[0]}:moved"
+            codes = internal(node.outputs[0], "moved codes")
             moved = replace(node, inputs=(x.name, *node.inputs[1:]), outputs=(codes,))
             work.put(node, [moved, replace(
-                scaling, name=f"{node.name}:scaling", inputs=(codes, *scaling.inputs[1:]),
-                outputs=node.outputs,
+                scaling, name=internal(node.name, "moved scaling"),
+                inputs=(codes, *scaling.inputs[1:]), outputs=node.outputs,
             )])  # fmt: skip
         elif (y := quantized.codes_written(work.search, node)) and (
             replace(x, name="") == replace(y, name="")

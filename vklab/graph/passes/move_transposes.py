@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import drop_dead_nodes, layouts, rewriting
@@ -68,7 +69,7 @@ class _Mover:
 
     def _transpose(self, source: str, made: str, order: layouts.Permutation) -> None:
         """Add a Transpose and record its output's origin."""
-        self.nodes.append(Node(f"{made}:transpose", "Transpose", (source,), (made,),
+        self.nodes.append(Node(internal(made, "transpose"), "Transpose", (source,), (made,),
                                {"perm": order}))  # fmt: skip
         self.origin[made] = source, order
 
@@ -106,7 +107,8 @@ class _Mover:
         whole = tuple(before[axis] for axis in moved)
         if whole != tuple(range(len(whole))):
             dims = self.infos[base].dims
-            inner = self._value(f"{made.name}:moved", [dims[axis] for axis in whole], made.dtype)
+            inner = self._value(internal(made.name, "moved"), [dims[axis] for axis in whole],
+                                made.dtype)  # fmt: skip
             self._transpose(base, inner, whole)
             base = inner
         reshape, shape = rewriting.reshape(self.graph, base, made)
@@ -130,7 +132,7 @@ class _Mover:
         if change.axes is None:
             inputs = [self._moved(name, order, change) for name in node.inputs]
         else:
-            self.new.append(rewriting.constant(f"{made}:axes", change.axes))
+            self.new.append(rewriting.constant(internal(made, "axes"), change.axes))
             inputs = [self.origin[node.inputs[0]][0], self.new[-1].name]
         changed = replace(node, inputs=tuple(inputs), attributes=change.attributes)
         self.changed = True
@@ -141,7 +143,7 @@ class _Mover:
         dims = [0] * info.rank
         for axis, dim in zip(change.order, info.dims, strict=True):
             dims[axis] = dim
-        inner = self._value(f"{made}:moved", dims, info.dtype)
+        inner = self._value(internal(made, "moved"), dims, info.dtype)
         self.nodes.append(replace(changed, outputs=(inner,)))
         self._transpose(inner, made, change.order)
         return True
@@ -165,6 +167,7 @@ class _Mover:
             return np.ascontiguousarray(whole.transpose(back))
 
         array = constant_cache.derive(("turned", back), turned, info.constant)
-        self.new.append(rewriting.constant(f"{name}:{''.join(map(str, back))}", array))
+        axes = "".join(map(str, back))
+        self.new.append(rewriting.constant(internal(name, f"turned by {axes}"), array))
         self.infos[self.new[-1].name] = self.new[-1]
         return self.new[-1].name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.graph.passes.quantized import Rewrite
@@ -57,14 +58,14 @@ def _open(work: Rewrite, node: Node) -> None:
     (name,) = node.outputs
     is_conv = node.op_type == "QLinearConv"
     axis = {"axis": 0 if is_conv else 1}
-    real = [f"{name}:open{i}" for i in range(3)]
-    bias, constants = _bias(work, node, f"{name}:open_bias")
+    real = [internal(name, f"open{i}") for i in range(3)]
+    bias, constants = _bias(work, node, internal(name, "open_bias"))
     nodes = [
-        Node(f"{name}:open_x", "DequantizeLinear", x, (real[0],), opset=OPSET),
-        Node(f"{name}:open_w", "DequantizeLinear", weights, (real[1],), axis, opset=OPSET),
+        Node(internal(name, "open_x"), "DequantizeLinear", x, (real[0],), opset=OPSET),
+        Node(internal(name, "open_w"), "DequantizeLinear", weights, (real[1],), axis, opset=OPSET),
         Node(node.name, KINDS[node.op_type], (real[0], real[1], *bias), (real[2],),
              node.attributes, opset=OPSET),
-        Node(f"{name}:open_y", "QuantizeLinear", (real[2], *y), (name,), opset=OPSET),
+        Node(internal(name, "open_y"), "QuantizeLinear", (real[2], *y), (name,), opset=OPSET),
     ]  # fmt: skip
     work.put(node, nodes, constants)
 

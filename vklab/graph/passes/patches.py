@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import layouts, rewriting
@@ -100,12 +101,13 @@ def _product(
     rows = [size // side for size, side in zip(image.dims[2:], kernel, strict=True)]
     apart = (batch, channels, rows[0], kernel[0], rows[1], kernel[1])
     depth = channels * math.prod(kernel)
-    names = [f"{conv.outputs[0]}:{part}" for part in ("apart", "turned", "rows", "product")]
+    names = [internal(conv.outputs[0], f"patches {part}")
+             for part in ("apart", "turned", "rows", "product")]  # fmt: skip
     shapes = (apart, tuple(apart[axis] for axis in APART), (batch, made.dims[1], depth), made.dims)
     infos = [TensorInfo(name, image.dtype, shape)
              for name, shape in zip(names, shapes, strict=True)]  # fmt: skip
     array = constant_cache.derive("filters in columns", _columns, rewriting.value(weight))
-    columns = rewriting.constant(f"{weight.name}:columns", array)
+    columns = rewriting.constant(internal(weight.name, "patches columns"), array)
     biased = len(conv.inputs) > 2 and bool(conv.inputs[2])
     result = names[3] if biased else made.name
     views = [rewriting.reshape(graph, source, info)

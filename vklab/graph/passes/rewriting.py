@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import dtypes, registry
@@ -79,11 +80,11 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
         made: the node's output, with a static shape.
     """
     dims = dtypes.integer_array(made.dims)
-    shape = constant(f"{made.name}:shape", dims)
+    shape = constant(internal(made.name, "shape"), dims)
     attributes = {} if dims.all() else {"allowzero": 1}
     opset = 0 if graph.opset >= RESHAPE_OPSET else RESHAPE_OPSET
-    return Node(f"{made.name}:reshape", "Reshape", (source, shape.name), (made.name,), attributes,
-                opset=opset), shape  # fmt: skip
+    return Node(internal(made.name, "reshape"), "Reshape", (source, shape.name), (made.name,),
+                attributes, opset=opset), shape  # fmt: skip
 
 
 def handed_on(graph: Graph, node: Node) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
@@ -66,11 +67,11 @@ def _sliced(
     """
     made, data = graph.infos[node.outputs[0]], graph.infos[node.inputs[0]]
     axis = int(node.attributes.get("axis", 0)) % data.rank
-    numbers = [rewriting.constant(f"{made.name}:{what}", np.array([value], np.int64))
+    numbers = [rewriting.constant(internal(made.name, f"slice {what}"), np.array([value], np.int64))
                for what, value in (("start", start), ("end", end), ("axis", axis))]  # fmt: skip
     new += numbers
     is_scalar = made.rank < data.rank
-    inner = f"{made.name}:slice" if is_scalar else made.name
+    inner = internal(made.name, "slice") if is_scalar else made.name
     opset = 0 if graph.opset >= SLICE_OPSET else SLICE_OPSET
     yield Node(node.name, "Slice", (data.name, *(n.name for n in numbers)), (inner,), opset=opset)
     if is_scalar:

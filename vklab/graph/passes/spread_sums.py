@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
@@ -79,8 +80,8 @@ def _spread(
         cut = functools.partial(np.take, indices=range(start, stop), axis=axis)
         array = constant_cache.derive(("part", axis, start, stop), cut,
                                       rewriting.value(whole))
-        piece = rewriting.constant(f"{whole.name}:part{number}", array)
-        made = replace(part, name=f"{add.outputs[0]}:part{number}", constant=None)
+        piece = rewriting.constant(internal(whole.name, f"part{number}"), array)
+        made = replace(part, name=internal(add.outputs[0], f"part{number}"), constant=None)
         nodes.append(Node(made.name, "Add", (name, piece.name), (made.name,), {}))
         infos += [piece, made]
         names.append(made.name)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from vklab import settings
+from vklab.base.names import internal, origin
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, ValueNeededError
 from vklab.graph import constant_cache, shapes
 from vklab.graph.graph import Graph, Node
@@ -152,7 +153,7 @@ class _Conversion:
 
     def _is_named(self, node: Node) -> bool:
         """Tell whether KEEP_FLOAT32 names a node, or the node whose expansion it is part of."""
-        names = (node.op_type, node.name, node.name.rpartition("/")[0])
+        names = (node.op_type, node.name, origin(node.name))
         return any(fnmatch.fnmatchcase(name, p) for p in self.patterns for name in names)
 
     def _floats(self, node: Node) -> list[str]:
@@ -215,7 +216,7 @@ class _Conversion:
             return name
         info = self.infos[name]
         if info.constant is not None:
-            half = replace(_narrowed(info), name=f"{name}:float16")
+            half = replace(_narrowed(info), name=internal(name, "float16"))
             self.constants[half.name] = self.infos.setdefault(half.name, half)
             return half.name
         if name not in self.halves:
@@ -233,14 +234,14 @@ class _Conversion:
         return self.wides[name]
 
     def _clone(self, name: str, dtype: str, clones: dict[str, str]) -> str:
-        clone = f"{name}:{dtype}"
+        clone = internal(name, f"as {dtype}")
         self.infos[clone] = replace(self.graph.infos[name], name=clone, dtype=dtype)
         clones[name] = clone
         return clone
 
 
 def _cast(source: str, made: str, dtype: str) -> Node:
-    return Node(f"{made}:cast", "Cast", (source,), (made,), {"to": CODES[dtype]})
+    return Node(internal(made, "cast"), "Cast", (source,), (made,), {"to": CODES[dtype]})
 
 
 def _without_unread_casts(nodes: Iterable[Node], outputs: Iterable[str]) -> tuple[Node, ...]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import drop_dead_nodes, layouts, rewriting
@@ -111,15 +112,15 @@ def _flat(
     shape = graph.infos[read].shape
     for each in between:
         info = graph.infos[each.outputs[0]]
-        new.append(replace(info, name=f"{info.name}:unturned", shape=shape))
+        new.append(replace(info, name=internal(info.name, "unturned"), shape=shape))
         made.append(replace(each, inputs=(read, *each.inputs[1:]), outputs=(new[-1].name,)))
         read = new[-1].name
     row, weight = graph.infos[reshape.outputs[0]], graph.infos[node.inputs[1]]
-    view, dims = rewriting.reshape(graph, read, replace(row, name=f"{row.name}:unturned"))
+    view, dims = rewriting.reshape(graph, read, replace(row, name=internal(row.name, "unturned")))
     along = node.attributes.get("transB", 0)
     array = constant_cache.derive(("rows", axes, along), lambda w: _turned(w, axes, along),
                                   rewriting.value(weight))  # fmt: skip
-    rows = rewriting.constant(f"{weight.name}:{row.name}:rows", array)
+    rows = rewriting.constant(internal(weight.name, f"rows for {row.name}"), array)
     product = replace(node, inputs=(view.outputs[0], rows.name, *node.inputs[2:]))
     infos = [*new, replace(row, name=view.outputs[0]), dims, rows]
     return [*made, view, product], infos

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from vklab.base import draw
+from vklab.base.names import origin
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
 from vklab.plan import capability
@@ -228,7 +229,8 @@ def check_pins(graph: Graph, devices: Sequence[DeviceInfo], pins: Mapping[str, i
 
 def _matches(node: Node, pattern: str) -> bool:
     # "block1" matches its contents as well: an expanded node, or a module of PyTorch.
-    names = ((node.name, pattern), (node.name, f"{pattern}/*"), (node.op_type, pattern))
+    names = ((node.name, pattern), (node.name, f"{pattern}/*"), (node.op_type, pattern),
+             (origin(node.name), pattern))  # fmt: skip
     return any(fnmatch.fnmatchcase(name, wanted) for name, wanted in names)
 
 

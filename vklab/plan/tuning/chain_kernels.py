@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from vklab.base.names import internal
 from vklab.ops import dtypes, registry
 from vklab.plan import block_units
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -109,8 +110,8 @@ def _long(made: Dispatch, product: Product, info: DeviceInfo) -> tuple[Dispatch,
     part = whole * -(-product.k // (whole * MOST_PARTS))
     parts = -(-product.k // part)
     _, result = made.writes[0]
-    counters = TensorInfo(f"{result.name}:counters", "uint32", (1,))
-    sums = TensorInfo(f"{result.name}:parts", "float32", (parts, product.n))
+    counters = TensorInfo(internal(result.name, "counters"), "uint32", (1,))
+    sums = TensorInfo(internal(result.name, "parts"), "float32", (parts, product.n))
     constants = (("SUBGROUP", info.subgroup_size), ("WORKGROUP", LONG_LANES), ("N", product.n),
                  ("PARTS", parts))  # fmt: skip
     return _clear(counters), replace(
@@ -133,12 +134,12 @@ def _tickets(
     Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016
     """
     columns = CHAIN_LANES // info.subgroup_size
-    counters = TensorInfo(f"{result.name}:counters", "uint32", (len(part) + 1,))
+    counters = TensorInfo(internal(result.name, "counters"), "uint32", (len(part) + 1,))
     kind = part[0].dispatch.reads[0][1].dtype
-    between = TensorInfo(f"{result.name}:rows", kind, (sum(e.n for e in part[:-1]),))
+    between = TensorInfo(internal(result.name, "rows"), kind, (sum(e.n for e in part[:-1]),))
     writes = [("y_buffer", between), ("counters_buffer", counters), *made.writes]
     if dict(made.defines)["SOFTMAX"] == "1":
-        row = TensorInfo(f"{result.name}:row", kind, (part[-1].n,))
+        row = TensorInfo(internal(result.name, "row"), kind, (part[-1].n,))
         writes.insert(2, ("last_buffer", row))
     constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
                  "MOST": max(each.k for each in part)}  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from vklab.base.names import internal
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan.tuning import wide_blocks
@@ -45,7 +46,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     made: tuple[Dispatch, ...] = ()
     weights = TensorInfo(given.name, "float32", (n, k))  # F32 lies in the file as it is read
     if name != "F32":
-        weights = replace(weights, name=f"{result.name}:weights")
+        weights = replace(weights, name=internal(result.name, "block floats"))
         found = registry.apply("DequantizeBlocks", (given,), {
             "block_type": name, "N": n, "K": k, "to": ELEMENT_TYPES["float32"]}, 1, "vklab")
         assert isinstance(found, registry.Result), "DequantizeBlocks is not expanded"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
@@ -105,7 +106,7 @@ class _Work:
             return None
         if ("MOMENTS", "1") in product.defines:
             return product
-        moments = TensorInfo(f"{made.name}:moments", "float32", (rows, columns // width, 2))
+        moments = TensorInfo(internal(made.name, "moments"), "float32", (rows, columns // width, 2))
         return self._bound(replace(
             product, writes=(*product.writes, ("moments_buffer", moments)), in_place=(),
             defines=(*product.defines, ("MOMENTS", "1")))
@@ -183,30 +184,31 @@ class _Work:
         factors = [self.constants.get(self.root(i)) for name, i in norm.reads if name != "x_buffer"]
         values = [each.constant for each in factors
                   if each is not None and each.constant is not None]  # fmt: skip
-        found = prepack.of_lanes(packed, self.constants)
-        if found is None or len(values) < len(factors) or not all(
-            np.isfinite(each).all() for each in values
+        lanes = packed.layout if isinstance(packed.layout, prepack.ByLane) else None
+        source = self.constants.get(lanes.weight) if lanes else None
+        if lanes is None or source is None or source.constant is None or (
+            len(values) < len(factors) or not all(np.isfinite(each).all() for each in values)
         ):
             return None
-        (source, as_matrix), (scale, *biases) = found, values
+        scale, *biases = values
         power = float(2.0 ** np.ceil(np.log2(float(np.abs(scale).max()) or 1.0)))
-        key = packed.name.removeprefix(source.name)
 
         def scaled(given: np.ndarray, factor: np.ndarray) -> np.ndarray:
-            matrix = as_matrix(given) * (factor.astype(np.float32) / power)[:, None]
+            matrix = lanes.matrix(given) * (factor.astype(np.float32) / power)[:, None]
             return prepack.in_lanes(matrix.astype(given.dtype))
 
         def rows(given: np.ndarray, made: np.ndarray, *added: np.ndarray) -> np.ndarray:
-            matrix = as_matrix(given).astype(np.float64)
+            matrix = lanes.matrix(given).astype(np.float64)
             sums = made.sum(axis=(0, 3, 4), dtype=np.float64).ravel()[: matrix.shape[1]]
             moved = sum((each @ matrix for each in added), np.zeros_like(sums))
             return np.stack([sums, moved]).astype(np.float32)
 
-        array = constant_cache.derive(("scaled", key), scaled, source.constant, scale)
-        beside = constant_cache.derive(("norm", key), rows, source.constant, array, *biases)
+        array = constant_cache.derive(("scaled", lanes), scaled, source.constant, scale)
+        beside = constant_cache.derive(("norm", lanes), rows, source.constant, array, *biases)
         names = ", ".join(each.name for each in factors if each is not None)
-        return (replace(packed, name=f"{packed.name} scaled by {names}", constant=array),
-                TensorInfo(f"{packed.name} sums for {names}", "float32", beside.shape, beside),
+        return (replace(packed, name=internal(packed.name, f"scaled by {names}"), constant=array),
+                TensorInfo(internal(packed.name, f"sums for {names}"), "float32", beside.shape,
+                           beside),
                 power)  # fmt: skip
 
 

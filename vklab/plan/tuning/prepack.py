@@ -1,24 +1,24 @@
 """Prepack weights: matrices transposed, filters in the order in which a kernel reads them.
 
-Rules of `variants` ask for a layout with `turned`, which encodes it in the name of a tensor without
+Rules of `variants` ask for a layout with `turned`, which returns a tensor of that layout without
 value; `fill` computes the values that a finished plan reads, once for all plans. Visited by lab 08.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["along_k", "as_given", "by_filter", "by_fours", "by_lane", "chunk", "fill",
-           "in_chunks", "in_lanes", "in_wide_rows", "of_lanes", "turned"]  # fmt: skip
+__all__ = ["ByFilter", "ByLane", "Turned", "along_k", "as_given", "by_filter", "by_fours",
+           "by_lane", "chunk", "fill", "in_chunks", "in_lanes", "in_wide_rows", "turned"]
 
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
@@ -41,9 +41,71 @@ LEAST_RANGE_BYTES = 1 << 27
 # Padding channels that a convolution may read for whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
-_NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
-_BY_LANE = re.compile(r"(.*):by lane (\d+)x(\d+)([kn])", re.S)
-_BY_FILTER = re.compile(r"(.*):by filter", re.S)
+
+@dataclass(frozen=True)
+class Turned:
+    """Weights [groups, rows, depth, taps] as [groups, depth / chunk, taps, chunk, rows].
+
+    Depth is padded with zeros to a multiple of `chunk`, rows to one of `width`. Without padding the
+    value is a view of the weight, so that the host stores no second copy.
+    """
+
+    weight: str
+    sizes: tuple[int, int, int, int]
+    chunk: int = 1
+    width: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the tensor."""
+        groups, rows, depth, taps = self.sizes
+        wide = -(-rows // self.width) * self.width
+        return (groups, -(-depth // self.chunk), taps, self.chunk, wide)
+
+    def lay_out(self, values: np.ndarray) -> np.ndarray:
+        """Return the values in this order. Source: Goto and van de Geijn 2008, packing."""
+        groups, rows, depth, taps = self.sizes
+        given = values.reshape(self.sizes)
+        deep, wide = self.shape[1] * self.chunk, self.shape[-1]
+        if (wide, deep) != (rows, depth):
+            padded = np.zeros((groups, wide, deep, taps), values.dtype)
+            padded[:, :rows, :depth] = given
+            given = padded
+        return given.reshape(groups, wide, -1, self.chunk, taps).transpose(0, 2, 4, 3, 1)
+
+
+@dataclass(frozen=True)
+class ByLane:
+    """A matrix [k, n], dense along n or along k, in the order of `in_lanes`."""
+
+    weight: str
+    k: int
+    n: int
+    along_n: bool
+
+    def matrix(self, values: np.ndarray) -> np.ndarray:
+        """Return the values as a matrix [k, n]."""
+        return (values.reshape(self.k, self.n) if self.along_n
+                else values.reshape(self.n, self.k).T)  # fmt: skip
+
+    def lay_out(self, values: np.ndarray) -> np.ndarray:
+        """Return the values in this order."""
+        return in_lanes(self.matrix(values))
+
+
+@dataclass(frozen=True)
+class ByFilter:
+    """Weights in words [rows, taps, span, 4] as [pieces, filters, 4]: four words a filter."""
+
+    weight: str
+
+    def lay_out(self, values: np.ndarray) -> np.ndarray:
+        """Return the values in this order; the last piece is padded with zeros."""
+        rows, taps, span, each = values.shape
+        words = values.reshape(rows, taps * span, each)
+        padded = np.pad(words, ((0, 0), (0, -words.shape[1] % 4), (0, 0)))
+        pieces = padded.reshape(rows, -1, 4, each).transpose(1, 0, 3, 2)
+        return np.ascontiguousarray(pieces.reshape(-1, rows * each, 4))
 
 
 def turned(
@@ -58,51 +120,30 @@ def turned(
         width: rows are padded with zeros to a multiple of it.
 
     Returns a tensor without value; None for a weight unknown before the run, or DISABLE_PREPACK.
-    Source: Goto and van de Geijn 2008, packing.
     """
     groups, rows, depth, taps = sizes
     if weight.constant is None or settings.get("DISABLE_PREPACK"):
         return None
     if not weight.count or weight.count != groups * rows * depth * taps:
         return None
-    name = f"{weight.name}:turned{groups}x{rows}x{depth}x{taps}/{chunk}x{width}"
-    shape = (groups, -(-depth // chunk), taps, chunk, -(-rows // width) * width)
-    return TensorInfo(name, weight.dtype, shape)
+    layout = Turned(weight.name, sizes, chunk, width)
+    name = internal(weight.name, f"turned{groups}x{rows}x{depth}x{taps}/{chunk}x{width}")
+    return TensorInfo(name, weight.dtype, layout.shape, layout=layout)
 
 
 def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
-    """Return a tensor that `turned` named, with its value; None for any other tensor.
+    """Return a tensor that has a layout with its value; None for any other tensor.
 
-    Without padding the value is a view of the weight, so that the host stores no second copy.
+    Args:
+        read: a tensor without value, of any layout.
+        constants: the weights by name.
     """
-    words = _BY_FILTER.fullmatch(read.name)
-    if words and read.constant is None and words[1] in constants:
-        source = constants[words[1]].constant
-        assert source is not None
-        return replace(read, constant=constant_cache.derive("by filter", _pieces, source))
-    found = of_lanes(read, constants)
-    if found and read.constant is None:
-        (weight, as_matrix), key = found, (read.name.removeprefix(found[0].name),)
-        array = constant_cache.derive(key, lambda given: in_lanes(as_matrix(given)),
-                                      weight.constant)  # fmt: skip
-        return replace(read, constant=array)
-    match = _NAME.fullmatch(read.name)
-    source = constants[match[1]].constant if match and match[1] in constants else None
-    if match is None or source is None or read.constant is not None:
+    layout = read.layout
+    if layout is None or read.constant is not None or layout.weight not in constants:
         return None
-    groups, rows, depth, taps, chunk, _ = sizes = tuple(map(int, match.groups()[1:]))
-    deep, wide = read.dims[1] * chunk, read.dims[-1]
-
-    def laid_out(array: np.ndarray) -> np.ndarray:
-        given = array.reshape(groups, rows, depth, taps)
-        if (wide, deep) != (rows, depth):
-            padded = np.zeros((groups, wide, deep, taps), array.dtype)
-            padded[:, :rows, :depth] = given
-            given = padded
-        return given.reshape(groups, wide, -1, chunk, taps).transpose(0, 2, 4, 3, 1)
-
-    array = constant_cache.derive(("turned", sizes), laid_out, source)
-    return TensorInfo(read.name, read.dtype, read.shape, array)
+    source = constants[layout.weight].constant
+    assert source is not None, f"{layout.weight} is a weight"
+    return replace(read, constant=constant_cache.derive(layout, layout.lay_out, source))
 
 
 def by_filter(weight: TensorInfo) -> TensorInfo | None:
@@ -115,15 +156,8 @@ def by_filter(weight: TensorInfo) -> TensorInfo | None:
         return None
     rows, taps, span, each = weight.dims
     shape = (-(-taps * span // 4), rows * each, 4)
-    return TensorInfo(f"{weight.name}:by filter", weight.dtype, shape)
-
-
-def _pieces(weights: np.ndarray) -> np.ndarray:
-    rows, taps, span, each = weights.shape
-    words = weights.reshape(rows, taps * span, each)
-    padded = np.pad(words, ((0, 0), (0, -words.shape[1] % 4), (0, 0)))
-    pieces = padded.reshape(rows, -1, 4, each).transpose(1, 0, 3, 2)
-    return np.ascontiguousarray(pieces.reshape(-1, rows * each, 4))
+    return TensorInfo(internal(weight.name, "by filter"), weight.dtype, shape,
+                      layout=ByFilter(weight.name))  # fmt: skip
 
 
 def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> TensorInfo | None:
@@ -138,27 +172,14 @@ def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> Tensor
     before the run, or DISABLE_PREPACK.
     """
     k, n = sizes
-    wide = _NAME.fullmatch(weight.name)
-    is_padded = wide is not None and wide.groups()[1:] == (str(k), str(n), "1", "1", "1", "8")
+    wide = weight.layout if isinstance(weight.layout, Turned) else None
+    is_padded = wide is not None and wide == Turned(wide.weight, (k, n, 1, 1), 1, 8)
     is_known = weight.constant is not None and weight.count == k * n
     if settings.get("DISABLE_PREPACK") or not (is_known or is_padded):
         return None
-    name = wide[1] if wide and is_padded else weight.name
-    name += f":by lane {k}x{n}{'n' if along_n else 'k'}"
-    return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8))
-
-
-def of_lanes(
-    read: TensorInfo, constants: Mapping[str, TensorInfo]
-) -> tuple[Any, Callable[[np.ndarray], np.ndarray]] | None:
-    """Return the weight that `by_lane` has named, and what makes a matrix [k, n] of its value."""
-    lanes = _BY_LANE.fullmatch(read.name)
-    source = constants.get(lanes[1]) if lanes else None
-    if lanes is None or source is None or source.constant is None:
-        return None
-    rows, columns, along = int(lanes[2]), int(lanes[3]), lanes[4] == "n"
-    return source, lambda given: (
-        given.reshape(rows, columns) if along else given.reshape(columns, rows).T)
+    layout = ByLane(wide.weight if wide and is_padded else weight.name, k, n, along_n)
+    name = internal(layout.weight, f"by lane {k}x{n}{'n' if along_n else 'k'}")
+    return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8), layout=layout)
 
 
 def in_lanes(matrix: np.ndarray) -> np.ndarray:

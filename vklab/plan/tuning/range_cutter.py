@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.names import internal
 from vklab.ops import blocks, elementwise, linear, registry
 from vklab.plan import storage
 from vklab.plan.lowering import Lowered
@@ -87,7 +88,7 @@ class _Cutter:
         first = self.slices.get(info.name, 0)
         whole = self.wholes.get(info.name, info)
         start, stop = first + start, first + min(stop, info.count)
-        name = f"{whole.name or id(whole)}[{start}:{stop}]"
+        name = internal(whole.name or str(id(whole)), f"elements {start}:{stop}")
         self.roots[name] = self.roots.get(whole.name, whole.name)
         self.slices[name], self.wholes[name] = start, whole
         return TensorInfo(name, whole.dtype, (stop - start,))
@@ -194,7 +195,8 @@ class _Cutter:
                 reads = (*piece.reads[:2], ("c_buffer", before))
                 piece = replace(piece, reads=reads, defines=defines)
             before = result if number == len(pieces) - 1 else self._between(
-                f"{result.name}:sum{number}", result, (push["m"], push["n"]))  # fmt: skip
+                internal(result.name, f"partial sum{number}"), result,
+                (push["m"], push["n"]))  # fmt: skip
             piece = replace(piece, writes=(("y_buffer", before),))
             made.append(_resized(piece, changed, {}))
         return made
@@ -221,7 +223,7 @@ class _Cutter:
     def _into_columns(self, piece: Dispatch, sizes: tuple[int, int], start: int) -> Pieces:
         """Return a product with a result of its own, and its move into columns of the whole."""
         (m, n), width, result = sizes, _numbers(piece)["n"], piece.writes[0][1]
-        part = self._between(f"{result.name}:columns{start}", result, (m, width))
+        part = self._between(internal(result.name, f"columns{start}"), result, (m, width))
         moved = elementwise.move(part, (width, 1), result, place=((m, width), (n, 1), start))
         return [replace(piece, writes=(("y_buffer", part),)), *moved]
 

@@ -6,25 +6,39 @@ no second copy, and uploads them in pieces. DISABLE_PREPACK keeps whole blocks. 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from vklab import settings
-from vklab.graph import constant_cache
+from vklab.base.names import internal
 from vklab.ops.blocks import FORMATS
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["apply", "fill"]
+__all__ = ["Part", "apply"]
 
 # Pairs of bytes of a block's head, which comes first but in Q6_K. Others begin at 16 bytes.
 HEADS = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q5_1": 4, "Q6_K": 9}
 KERNELS = frozenset({"matvec_units", "unpack_units"})
 WEIGHTS = frozenset({"b_buffer", "g_buffer", "b1_buffer", "b2_buffer"})
-_NAME = re.compile(r"(.*):(codes|heads)(Q\w+)", re.S)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Codes or heads of a weight in blocks of a format, as [blocks, pairs of bytes]."""
+
+    weight: str
+    part: str
+    format: str
+    blocks: int
+
+    def lay_out(self, values: np.ndarray) -> np.ndarray:
+        """Return the values of this part, a view of the weight."""
+        size = _pairs(self.format)
+        blocks = values.view(np.uint16)[: self.blocks * size].reshape(-1, size)
+        return blocks[:, _columns(self.format, self.part)]
 
 
 def apply(dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()) -> Dispatch:
@@ -49,23 +63,6 @@ def apply(dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()) 
     return replace(dispatch, reads=tuple(reads), defines=tuple(defines))
 
 
-def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
-    """Return codes or heads that `apply` named, with their value; None for any other tensor."""
-    match = _NAME.fullmatch(read.name)
-    source = constants[match[1]].constant if match and match[1] in constants else None
-    if match is None or source is None or read.constant is not None:
-        return None
-    part, name = match[2], match[3]
-
-    def cut(words: np.ndarray) -> np.ndarray:
-        size = _pairs(name)
-        blocks = words.view(np.uint16)[: read.dims[0] * size].reshape(-1, size)
-        return blocks[:, _columns(name, part)]
-
-    array = constant_cache.derive((part, name), cut, source)
-    return TensorInfo(read.name, read.dtype, read.shape, array)
-
-
 def _columns(name: str, part: str) -> slice:
     """Return the pairs of bytes of a block that belong to its codes, or to its head."""
     size, head = _pairs(name), HEADS[name]
@@ -78,8 +75,11 @@ def _parts(weight: TensorInfo, name: str) -> tuple[TensorInfo, TensorInfo]:
     """Return codes and heads of a weight, [blocks, pairs of bytes], without values."""
     size, head = _pairs(name), HEADS[name]
     blocks = weight.size_bytes // (2 * size)  # the last word may end with bytes of no block
-    return (TensorInfo(f"{weight.name}:codes{name}", "uint16", (blocks, size - head)),
-            TensorInfo(f"{weight.name}:heads{name}", "uint16", (blocks, head)))  # fmt: skip
+    codes, heads = (
+        TensorInfo(internal(weight.name, f"block {part} of {name}"), "uint16", (blocks, width),
+                   layout=Part(weight.name, part, name, blocks))
+        for part, width in (("codes", size - head), ("heads", head)))  # fmt: skip
+    return codes, heads
 
 
 def _pairs(name: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.base import optional
+from vklab.base.names import internal
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
 from vklab.plan.tuning import prepack, tiles
@@ -56,7 +57,7 @@ def split(
     pitch = -(-n // 4) * 4 if is_tiled else n
     in_fours = result.dtype in dtypes.FLOATS and original.epilogue is not None and not n % 4
     dims = result.dims if pitch == n else (result.count // n, pitch)
-    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *dims))
+    partial = TensorInfo(internal(result.name, "splits"), wide, (splits, *dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
     changed |= {"WIDE_Y": "1"} if is_tiled or in_fours else {}
     # Scaling and C apply to the whole sum, not to a part.

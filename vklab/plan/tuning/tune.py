@@ -9,7 +9,7 @@ from vklab import settings
 from vklab.base import optional
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_blocks, split_ranges, variants, winograd
+from vklab.plan.tuning import prepack, split_ranges, variants, winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
@@ -66,11 +66,9 @@ def tune(
         for _, written in chosen.writes:
             roots.setdefault(written.name, written.name)
         for _, read in chosen.reads:
-            fills = (module.fill for module in (prepack, split_blocks, winograd))
-            made = None if read.name in roots else next(
-                filter(None, (fill(read, constants) for fill in fills)), None)
-            if made is not None:
-                roots[made.name], constants[made.name] = made.name, made
+            filled = None if read.name in roots else prepack.fill(read, constants)
+            if filled is not None:
+                roots[filled.name], constants[filled.name] = filled.name, filled
     named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
                    for dispatch in chosen), lowered.roots)  # fmt: skip
     made = replace(

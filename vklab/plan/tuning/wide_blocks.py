@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from vklab.base.names import internal
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan import block_units
@@ -41,7 +42,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     dtype = "float32" if name == "F32" else HALF
     gate = reads.get("g_buffer")
     made = [*_rows(reads["a_buffer"], dtype),
-            *_weights(reads["b_buffer"], f"{result.name}:weights", name, n, k, gate)]  # fmt: skip
+            *_weights(reads["b_buffer"], internal(result.name, "unpacked weights"), name, n, k,
+                      gate)]  # fmt: skip
     if gate is not None:
         n, kept = 2 * n, kept | {"GATED": "1"}
     written = {each.reads[0][1].name: each.writes[0][1] for each in made}
@@ -62,7 +64,7 @@ def _rows(a: TensorInfo, dtype: str) -> tuple[Dispatch, ...]:
 
     The name of the result is that of A, so that products of one A share it.
     """
-    name = f"{a.name}:halves" if dtype == HALF else f"{a.name}:{dtype}"
+    name = internal(a.name, "halves") if dtype == HALF else internal(a.name, f"rounded to {dtype}")
     return () if a.dtype == dtype else _applied("Cast", a, name, {}, 13, "", dtype)
 
 

@@ -7,20 +7,18 @@ than it should (docs/tuning.md, NaN and infinities). Visited by lab 08.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.graph import constant_cache
+from vklab.base.names import internal
 from vklab.ops import dtypes, linear, registry
 from vklab.plan.tuning import forced, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["fill", "parts"]
+__all__ = ["Filters", "parts"]
 
 WORKGROUP = 64
 # Channels and filters from which on a CPU gains more by the products than it loses by transforms.
@@ -45,7 +43,6 @@ FILTERS = {
     4: np.array([[1, 0, 0], [-2 / 3, -ROOT / 3, -1 / 3], [-2 / 3, ROOT / 3, -1 / 3],
                  [1 / 6, ROOT / 6, 1 / 3], [1 / 6, -ROOT / 6, 1 / 3], [0, 0, 1]]),
 }  # fmt: skip
-_NAME = re.compile(r"(.*):winograd(\d)( last)?", re.S)
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,23 @@ class _Image:
         return (side + 2) ** 2, down, across, self.batch * down * across
 
 
+@dataclass(frozen=True)
+class Filters:
+    """Filters [filters, depth, 3, 3], or [3, 3, depth, filters] if `last`, for tiles of a side."""
+
+    weight: str
+    side: int
+    last: bool
+
+    def lay_out(self, values: np.ndarray) -> np.ndarray:
+        """Return the filters as [(side + 2)^2, depth, filters], transformed in float64."""
+        taps = values if self.last else values.transpose(2, 3, 1, 0)
+        depth, filters = taps.shape[2:]
+        both = np.kron(FILTERS[self.side], FILTERS[self.side])
+        made = both @ taps.reshape(9, -1).astype(np.float64)
+        return made.astype(np.float32).reshape(-1, depth, filters)
+
+
 def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return a convolution as transform, product and transform; as it is where that is slower.
 
@@ -91,10 +105,11 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     # The value before an epilogue: several convolutions may write parts of one tensor.
     own = dispatch.epilogue.operands[0] if dispatch.epilogue else None
     name, layout = (own.info if own else dispatch.writes[0][1]).name, " last" * image.last
-    seen = TensorInfo(f"{name}:tiles", "float32", (points, count, depth))
-    turned = TensorInfo(f"{weight.name}:winograd{side}{layout}", "float32",
-                        (points, depth, filters))  # fmt: skip
-    made = TensorInfo(f"{name}:products", "float32", (points, count, filters))
+    seen = TensorInfo(internal(name, "tiles"), "float32", (points, count, depth))
+    turned = TensorInfo(internal(weight.name, f"winograd{side}{layout}"), "float32",
+                        (points, depth, filters),
+                        layout=Filters(weight.name, side, image.last))  # fmt: skip
+    made = TensorInfo(internal(name, "products"), "float32", (points, count, filters))
     grid = (("down", down), ("across", across))
     kinds = ("SIDE", str(side)), ("LAST", str(int(image.last)))
     before = Dispatch(
@@ -205,29 +220,3 @@ def _whole_ns(image: _Image, pixels: int) -> float:
     sliced, own = (tiles.expected_ns(*tiles.soonest(table, sizes), sizes)
                    for table in (tiles.SLICED, tiles.LAST_FLOAT))  # fmt: skip
     return LAUNCH_NS + (SLOWER * sliced if sliced < own else own)
-
-
-def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
-    """Return a tensor that `parts` named, with its value; None for any other tensor."""
-    match = _NAME.fullmatch(read.name)
-    source = constants[match[1]].constant if match and match[1] in constants else None
-    if match is None or source is None or read.constant is not None:
-        return None
-    side, last = int(match[2]), bool(match[3])
-    array = constant_cache.derive(("winograd", side, last), lambda w: _transformed(w, side, last),
-                                  source)  # fmt: skip
-    return TensorInfo(read.name, read.dtype, read.shape, array)
-
-
-def _transformed(weight: np.ndarray, side: int, last: bool) -> np.ndarray:
-    """Return filters as [(side + 2)^2, depth, filters].
-
-    Args:
-        weight: the filters: [filters, depth, 3, 3], or [3, 3, depth, filters] if `last`.
-        side: the side of a tile.
-        last: the layout of the filters.
-    """
-    taps = weight if last else weight.transpose(2, 3, 1, 0)
-    depth, filters = taps.shape[2:]
-    made = np.kron(FILTERS[side], FILTERS[side]) @ taps.reshape(9, -1).astype(np.float64)
-    return made.astype(np.float32).reshape(-1, depth, filters)
