@@ -11,7 +11,12 @@ from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["copied", "inline"]
+__all__ = ["copied", "inline", "inside"]
+
+
+def inside(node: Node, name: str) -> str:
+    """Return the name in the graph of a value or a node that is in the body of a node."""
+    return internal(node.name, f"/{name}")
 
 
 def inline(
@@ -28,12 +33,12 @@ def inline(
     copies = []
     for local, name in zip(body.outputs, node.outputs, strict=False):
         if local not in made or local in body.initializers or names[local] != name:
-            inner = internal(node.name, f"/{local}") if local in made else local
-            copies.append(Node(internal(node.name, f"/{name}"), "Identity", (inner,), (name,)))
+            inner = inside(node, local) if local in made else local
+            copies.append(Node(inside(node, name), "Identity", (inner,), (name,)))
             names.pop(local, None)
 
     def rename(name: str) -> str:
-        return names.get(name) or (internal(node.name, f"/{name}") if name in made else name)
+        return names.get(name) or (inside(node, name) if name in made else name)
 
     nodes, constants = copied(node, body, rename)
     return (*nodes, *copies), constants
@@ -51,7 +56,7 @@ def copied(
     """
     versions = body.opsets
     nodes = tuple(
-        Node(internal(node.name, f"/{part.name}"), part.op_type, tuple(map(rename, part.inputs)),
+        Node(inside(node, part.name), part.op_type, tuple(map(rename, part.inputs)),
              tuple(map(rename, part.outputs)), part.attributes, part.domain,
              part.opset or versions.get(part.domain, versions.get("", 0)), part.bodies)
         for part in body.nodes

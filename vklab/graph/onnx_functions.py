@@ -14,7 +14,6 @@ import onnx
 import onnx.inliner
 from onnx import defs, helper
 
-from vklab.base.names import internal
 from vklab.graph import functions, onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
@@ -66,7 +65,7 @@ def expand(
     outer = {*node.inputs, *node.outputs, ""}
 
     def rename(name: str) -> str:
-        return name if name in outer else internal(node.name, f"/{name}")
+        return name if name in outer else functions.inside(node, name)
 
     return functions.copied(node, imported, rename)
 
