@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab.base.layout import Layout
 from vklab.base.optional import Door
+from vklab.base.protocols import Layout
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
            "MemoryType", "Operand", "Pointwise", "QueueFamily", "StridedView", "TensorInfo",

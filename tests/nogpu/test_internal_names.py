@@ -16,8 +16,8 @@ PARSERS = {"plan/fusion/codegen.py", "plan/templates/writer.py", "plan/tuning/fo
 NAMED = {"TensorInfo": 0, "Node": 0, "constant": 0, "replace": None}  # the argument with the name
 
 
-def files() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
+def files(*more: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in (*FOLDERS, *more):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT / "vklab")), ast.parse(path.read_text("utf-8"))
 
@@ -73,3 +73,13 @@ def test_nothing_takes_a_name_apart():
     using = {name for name, tree in files() for node in ast.walk(tree)
              if isinstance(node, ast.Import) and any(each.name == "re" for each in node.names)}
     assert {name for name in using if name.startswith(("plan/", "graph/passes/"))} == PARSERS
+
+
+def test_kinds_of_objects_are_told_by_their_types():
+    # Of the system, and of named tuples in general.
+    allowed = {"graph/shapes.py: hasattr(os, 'sysconf')",
+               "plan/templates/writer.py: hasattr(value, '_fields')"}  # fmt: skip
+    asked = {f"{name}: {ast.unparse(node)}" for name, tree in files("vklab/ops")
+             for node in ast.walk(tree)
+             if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr"}  # fmt: skip
+    assert asked == allowed

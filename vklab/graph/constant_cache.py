@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from vklab.base import forking
+from vklab.base.protocols import Values
 
 __all__ = ["derive"]
 
@@ -35,7 +36,7 @@ def derive(
         function: computes the array.
         sources: arrays it is computed from, compared by identity.
     """
-    if hasattr(sources[0], "most"):  # an array of `plan.templates`
+    if isinstance(sources[0], Values):  # an array of `plan.templates`
         return function(*sources)
     key = (operation, tuple(map(id, sources)))
     with _lock:

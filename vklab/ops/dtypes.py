@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit floats with NumPy)
 import numpy as np
 
+from vklab.base.protocols import Size
 from vklab.types import TensorInfo
 
 __all__ = [
@@ -110,8 +111,8 @@ def raw_defines(name: str, dtype: str) -> Defines:
 
 def integer_array(values: Any, dtype: str = "int64") -> Any:
     """Return sizes as an array; those of `plan.templates` make one of their own kind."""
-    make = next((value.array for value in values if hasattr(value, "array")), None)
-    return make(values, dtype) if make else np.asarray(values).astype(dtype)
+    size = next((value for value in values if isinstance(value, Size)), None)
+    return size.array(values, dtype) if size is not None else np.asarray(values).astype(dtype)
 
 
 def table(values: object, dtype: str = "int32") -> TensorInfo:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vklab.base.protocols import Size
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Expansion
 from vklab.types import Dispatch, TensorInfo
@@ -191,9 +192,9 @@ def _is_of_type(value: Any, wanted: str) -> bool:
     if wanted.startswith("Sequence["):
         item = wanted[len("Sequence[") : -1]
         # Of types, not of values: an ensemble of trees has lists of a million numbers.
-        known = {item, "Symbol"}  # a size of `plan.templates`
-        return isinstance(value, tuple) and {t.__name__ for t in set(map(type, value))} <= known
-    return type(value).__name__ in (wanted, "Symbol")
+        kinds = {kind for kind in set(map(type, value)) if not issubclass(kind, Size)}
+        return isinstance(value, tuple) and {kind.__name__ for kind in kinds} <= {item}
+    return isinstance(value, Size) or type(value).__name__ == wanted
 
 
 def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from vklab.base.protocols import Values
 from vklab.graph.graph import Graph, Node
 
 __all__ = ["TracedArray", "evaluate"]
@@ -21,7 +22,7 @@ __all__ = ["TracedArray", "evaluate"]
 MOST_ELEMENTS = 64
 
 
-class TracedArray(NDArrayOperatorsMixin):
+class TracedArray(NDArrayOperatorsMixin, Values):
     """An array that the trace computes.
 
     Attributes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.base.protocols import Size
 from vklab.plan.templates.arrays import TracedArray
 
 __all__ = ["Symbol", "Trace", "UntraceableError"]
@@ -226,7 +227,7 @@ def _fixed(convert: Callable[..., Any]) -> Any:
     return fix
 
 
-class Symbol:
+class Symbol(Size):
     """A number in a trace; not hashable, as a set of sizes cannot record its comparisons.
 
     Attributes:

@@ -121,12 +121,12 @@ def turned(
 
     Returns a tensor without value; None for a weight unknown before the run, or DISABLE_PREPACK.
     """
-    groups, rows, depth, taps = sizes
     if weight.constant is None or settings.get("DISABLE_PREPACK"):
         return None
+    groups, rows, depth, taps = map(int, sizes)  # a layout is of numbers
     if not weight.count or weight.count != groups * rows * depth * taps:
         return None
-    layout = Turned(weight.name, sizes, chunk, width)
+    layout = Turned(weight.name, (groups, rows, depth, taps), chunk, width)
     name = internal(weight.name, f"turned{groups}x{rows}x{depth}x{taps}/{chunk}x{width}")
     return TensorInfo(name, weight.dtype, layout.shape, layout=layout)
 
@@ -177,6 +177,7 @@ def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> Tensor
     is_known = weight.constant is not None and weight.count == k * n
     if settings.get("DISABLE_PREPACK") or not (is_known or is_padded):
         return None
+    k, n = int(k), int(n)  # a layout is of numbers
     layout = ByLane(wide.weight if wide and is_padded else weight.name, k, n, along_n)
     name = internal(layout.weight, f"by lane {k}x{n}{'n' if along_n else 'k'}")
     return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8), layout=layout)
