@@ -346,5 +346,5 @@ class DeviceInfo:
         return f"{self.label} ({self.type}, {self.driver}, Vulkan {version})"
 
     # Functions of `draw/device.py`, whose first parameter is the description.
-    rows = Door[list[tuple[str, str]]]("draw.device", "rows")
-    _repr_html_ = Door[str]("draw.device", "html")
+    rows = Door[list[tuple[str, str]]]("base.draw.device", "rows")
+    _repr_html_ = Door[str]("base.draw.device", "html")

@@ -12,12 +12,12 @@ import numpy as np
 
 from vklab.graph.graph import Graph
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import storage
+from vklab.plan import lowering, storage
 from vklab.plan.fusion import codegen, combine
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Flow", "inputs"]
+__all__ = ["Flow"]
 
 # Descriptors are cheap, but some devices bind only a few to one kernel.
 MOST_BUFFERS = 16
@@ -161,13 +161,13 @@ class Flow:
         return self._widths[value.dtype]
 
     def _enter(self, number: int, dispatch: Dispatch) -> None:
-        for value in inputs(dispatch):
+        for value in lowering.tensors_read(dispatch):
             self.readers.setdefault(self.roots[value.name], set()).add(number)
         for _, value in dispatch.writes:
             self.writers.setdefault(self.roots[value.name], set()).add(number)
 
     def _leave(self, number: int) -> None:
-        for value in inputs(self.at(number)):
+        for value in lowering.tensors_read(self.at(number)):
             self.readers[self.roots[value.name]].discard(number)
         for _, value in self.at(number).writes:
             self.writers[self.roots[value.name]].discard(number)
@@ -181,18 +181,6 @@ class Flow:
             nodes=tuple(_label(self.nodes[number]) for number in left),
             roots=self.roots, slices=self.slices, kept=frozenset(self.kept),
         )  # fmt: skip
-
-
-def inputs(dispatch: Dispatch) -> list[TensorInfo]:
-    """Return all tensors that a dispatch reads, including those of work fused into it."""
-    if dispatch.kernel == "pointwise" and dispatch.pointwise:
-        return [operand.info for operand in dispatch.pointwise.operands]
-    if dispatch.siblings:
-        return [operand.info for work in dispatch.siblings for operand in work.operands]
-    tensors = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
-    tensors += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
-    tensors += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
-    return tensors
 
 
 def _prepared(dispatch: Dispatch) -> Dispatch:

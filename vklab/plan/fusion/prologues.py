@@ -9,7 +9,8 @@ import functools
 from dataclasses import replace
 
 from vklab.ops import fusable
-from vklab.plan.fusion.flow import Flow, inputs
+from vklab.plan import lowering
+from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
 __all__ = ["fuse_prologues"]
@@ -41,7 +42,7 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
     if not flow.computes(read.dtype):
         return None
     root = flow.roots[read.name]  # the core may read it a second time, as a residual
-    if sum(flow.roots[value.name] == root for value in inputs(core)) > 1:
+    if sum(flow.roots[value.name] == root for value in lowering.tensors_read(core)) > 1:
         return None
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vklab.plan import lowering
 from vklab.plan.fusion import codegen
-from vklab.plan.fusion.flow import Flow, inputs
+from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, Operands, Pointwise
 
 __all__ = ["join_siblings"]
@@ -45,7 +46,7 @@ def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None
         return None
     writes = (*before.writes, *dispatch.writes)
     written = {flow.roots[info.name] for _, info in before.writes}
-    if written & {flow.roots[info.name] for info in inputs(dispatch)} or (
+    if written & {flow.roots[info.name] for info in lowering.tensors_read(dispatch)} or (
         len({info.dtype for _, info in writes}) > 1 or not _are_apart(flow, works, writes)
     ):
         return None

@@ -10,7 +10,8 @@ from typing import Any
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import FLOATS
-from vklab.plan.fusion.flow import Flow, inputs
+from vklab.plan import lowering
+from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
 __all__ = ["fuse_squeezes", "one_dispatch"]
@@ -46,7 +47,8 @@ def _is_plain(dispatch: Dispatch) -> bool:
 
 def _joined(flow: Flow, last: Dispatch, first: Dispatch) -> Dispatch | None:
     hidden = dict(last.reads)["a_buffer"]
-    uses = [value for value in inputs(last) if flow.roots[value.name] == flow.roots[hidden.name]]
+    root = flow.roots[hidden.name]
+    uses = [value for value in lowering.tensors_read(last) if flow.roots[value.name] == root]
     if len(uses) > 1 or flow.slices.get(hidden.name, 0):  # such as a product with itself
         return None
     return one_dispatch(last, first, flow.info.limit("maxComputeWorkGroupInvocations"))

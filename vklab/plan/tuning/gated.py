@@ -6,13 +6,13 @@ as they read. Visited by lab 08.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Operand, Pointwise, TensorInfo
 
@@ -42,7 +42,8 @@ def join(
               for _, info in dispatch.writes}  # fmt: skip
     read_once, written_once = (
         {root for root, count in Counter(roots[name] for name in names).items() if count == 1}
-        for names in (itertools.chain.from_iterable(map(_names, lowered.dispatches)),
+        for names in ((name for each in lowered.dispatches
+                       for name in {info.name for info in lowering.tensors_read(each)}),
                       (info.name for each in lowered.dispatches for _, info in each.writes))
     )  # fmt: skip
     single = (read_once & written_once) - {roots[name] for name in kept}
@@ -54,7 +55,8 @@ def join(
         if info is None or maker is None or roots[info.name] not in single:
             continue
         others = tuple(pair for pair in dispatch.reads if pair[0] != read)
-        if roots[info.name] in {roots[name] for name in _names(replace(dispatch, reads=others))}:
+        beside = lowering.tensors_read(replace(dispatch, reads=others))
+        if roots[info.name] in {roots[each.name] for each in beside}:
             continue  # such as an image that is added to its own product
         made = _joined(dispatch, lowered.dispatches[maker], read)
         if made and not lowered.slices.get(info.name, 0) and not refused(made):
@@ -62,16 +64,6 @@ def join(
             nodes[number] = f"{nodes[maker]} + {nodes[number]}"
     left = [(d, node) for d, node in zip(dispatches, nodes, strict=True) if d is not None]
     return replace(lowered, dispatches=tuple(d for d, _ in left), nodes=tuple(n for _, n in left))
-
-
-def _names(dispatch: Dispatch) -> set[str]:
-    """Return the names of what a dispatch reads, fused work included."""
-    works = (dispatch.pointwise, dispatch.prologue, *dispatch.siblings)
-    operands = [operand for work in works if work for operand in work.operands]
-    operands += dispatch.epilogue.operands[1:] if dispatch.epilogue else ()
-    reads = (info for name, info in dispatch.reads
-             if not (dispatch.prologue and name == "x_buffer"))  # fmt: skip
-    return {info.name for info in (*(operand.info for operand in operands), *reads)}
 
 
 def _joined(product: Dispatch, maker: Dispatch, read: str) -> Dispatch | None:

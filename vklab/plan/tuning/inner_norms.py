@@ -16,6 +16,7 @@ import numpy as np
 from vklab import settings
 from vklab.base.names import internal
 from vklab.graph import constant_cache
+from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -61,7 +62,7 @@ class _Work:
         self.readers: dict[str, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
         for number, pieces in enumerate(chosen):
-            for known, used in ((self.readers, _read), (self.writers, _written)):
+            for known, used in ((self.readers, lowering.tensors_read), (self.writers, _written)):
                 for root in {self.root(i) for each in pieces for i in used(each)}:
                     known.setdefault(root, []).append(number)
 
@@ -238,10 +239,6 @@ def _fused(dispatch: Dispatch) -> list[TensorInfo]:
     work = (dispatch.prologue, dispatch.pointwise, *dispatch.siblings)
     others = [o.info for each in work if each for o in each.operands]
     return others + [o.info for o in (dispatch.epilogue.operands[1:] if dispatch.epilogue else ())]
-
-
-def _read(dispatch: Dispatch) -> Sequence[TensorInfo]:
-    return [*(i for _, i in dispatch.reads), *_fused(dispatch)]
 
 
 def _written(dispatch: Dispatch) -> Sequence[TensorInfo]:
