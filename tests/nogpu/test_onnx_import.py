@@ -208,6 +208,24 @@ def change(edit: str) -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.parametrize("edit", [
+    "dim.Clear()", "dim.dim_param = ''", "dim.dim_value = -1", "dim.dim_param = '?'",
+    "dim.dim_param = 'None'", "dim.dim_param = 'unk__7'", "dim.dim_param = 'unknown'",
+    "dim.dim_param = '*'", "dim.dim_param = '-1'",
+])  # fmt: skip
+def test_a_dimension_that_the_exporter_does_not_know_is_open_and_like_no_other(edit):
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("n", 2, "n"))], "y")
+    for axis in (0, 2):
+        exec(edit, {"dim": proto.graph.input[0].type.tensor_type.shape.dim[axis]})
+    assert onnx_import.load_graph(proto).inputs[0].shape == ("x.0", 2, "x.2")
+
+
+@pytest.mark.parametrize("name", ["batch", "N", "unknown_length", "None_0", "s0"])
+def test_a_dimension_that_has_a_name_keeps_it(name):
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", (name, 2, name))], "y")
+    assert onnx_import.load_graph(proto).inputs[0].shape == (name, 2, name)
+
+
 BAD = {
     "opset too old": (
         "proto.opset_import[0].version = 5; graph.node[0].op_type = 'Nonsense'",
@@ -231,7 +249,6 @@ BAD = {
     "input of undefined dtype": (
         "graph.input[0].type.tensor_type.elem_type = 0", "unknown element type 0",
     ),
-    "negative input dimension": ("shape.dim[0].dim_value = -1", "dimension -1 < 0"),
     "too few bytes": ("tensor.raw_data = b'1234'", r"'c' of shape \(3,\) needs 12 bytes.*4"),
     "too many bytes": ("tensor.raw_data = bytes(16)", "needs 12 bytes.*16"),
     "no data": ("tensor.ClearField('raw_data')", "'c'"),
@@ -266,12 +283,12 @@ BAD = {
         "attribute value_float should be",
     ),
     "attribute without type": (
-        "graph.node[0].attribute.append(onnx.AttributeProto(name='a'))", "attribute 'a'",
+        "graph.node[0].attribute.append(onnx.AttributeProto(name='__a'))", "attribute '__a'",
     ),
     "attribute tensor damaged": (
-        "graph.node[0].attribute.append(helper.make_attribute('a', TensorProto("
+        "graph.node[0].attribute.append(helper.make_attribute('__a', TensorProto("
         "data_type=1, dims=[5], raw_data=b'1')))",
-        "'add', attribute 'a'.*needs 20 bytes",
+        "'add', attribute '__a'.*needs 20 bytes",
     ),
 }
 

@@ -6,6 +6,7 @@ Computes nothing and infers no shapes (`shapes`). Visited by lab 09.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from vklab.types import ANY_SHAPE, TensorInfo
 __all__ = ["from_graph", "from_proto", "load_graph", "load_proto", "prepare", "value_info"]
 
 OLDEST_OPSET = 7
+# What exporters write for a dimension that they do not know: two of them may differ.
+_UNNAMED = re.compile(r"|\?|\*|-1|[Nn]one|unk(nown)?(__\d+)?")
 _ABOUT = {"name", "type", "doc_string", "ref_attr_name"}  # fields that hold no value
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 
@@ -276,12 +279,12 @@ def value_info(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
     dtype = onnx_tensors.dtype_name(tensor.elem_type, f"graph input {value.name!r}")
     if not tensor.HasField("shape"):
         return TensorInfo(value.name, dtype, ANY_SHAPE)
-    shape: list[int | str] = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if dim.HasField("dim_value"):
-            if dim.dim_value < 0:
-                raise ModelError(f"graph input {value.name!r}: dimension {dim.dim_value} < 0")
-            shape.append(dim.dim_value)
-        else:
-            shape.append(str(dim.dim_param) or f"{value.name}.{axis}")
-    return TensorInfo(value.name, dtype, tuple(shape))
+    dims = enumerate(tensor.shape.dim)
+    return TensorInfo(value.name, dtype, tuple(_size(dim, f"{value.name}.{n}") for n, dim in dims))
+
+
+def _size(dim: Any, label: str) -> int | str:
+    """Return a dimension's number or name; `label` where the file tells neither."""
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return label if _UNNAMED.fullmatch(str(dim.dim_param)) else str(dim.dim_param)
