@@ -97,3 +97,10 @@ def test_the_summary_is_json():
         "passed": False, "max_abs_error": 1.0, "max_rel_error": pytest.approx(1 / 3),
         "worst": [{"output": "y", "index": [1], "got": 2.0, "expected": 3.0}],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("truth", [floats(np.nan, np.nan), floats(np.inf, np.nan)])
+def test_values_that_are_all_lost_are_no_measured_agreement(truth):
+    comparison = compared(np.array(truth), np.array(truth))
+    assert "no element is finite: no error was measured" in str(comparison)
+    assert "no element" not in str(compared(SPECIAL, SPECIAL))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -308,11 +309,14 @@ def test_outputs_are_saved_inside_the_folder(tmp_path):
     assert all(np.array_equal(np.load(saved[name]), outputs[name]) for name in outputs)
 
 
-@pytest.mark.parametrize("command", ["plan", "compile"])
+@pytest.mark.parametrize("command", ["plan", "compile", "run", "profile", "trace"])
 def test_help_names_only_options_of_the_command(command, capsys):
+    options = {name for each in typer.main.get_command(app.build(command)).commands[command].params
+               for name in (*each.opts, *each.secondary_opts)}  # fmt: skip
     assert cli.main([command, "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "--dim" in shown and "--input" not in shown and "or 1." in shown
+    shown = " ".join(capsys.readouterr().out.replace("\u2502", " ").split())
+    assert set(re.findall(r"--[a-z][a-z-]*[a-z]", shown)) <= {*options, "--help"}
+    assert "--input" in shown and "or 1." in shown
 
 
 def test_compile_overwrites_compiled_models_only(capsys, tmp_path):

@@ -44,8 +44,10 @@ def arrays(
     else:
         given = inputs
     if len(given) != len(infos):
+        is_order = len(inputs) == 2 and isinstance(inputs[1], Mapping)  # that of ONNX Runtime
+        hint = "; outputs are chosen by name: run(feeds, outputs=[...])" if is_order else ""
         raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
-                         + ", ".join(str(info) for info in infos))  # fmt: skip
+                         + ", ".join(str(info) for info in infos) + hint)  # fmt: skip
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
     _check_sizes(infos, checked, bounds or {})
     if 0 not in seen and [*map(id, checked)] == [*map(id, fed.values())]:

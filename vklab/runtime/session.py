@@ -204,6 +204,7 @@ class Session:
     host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
     step_count = PropertyDoor[int]("runtime.last_run", "step_count")
     host_nodes: PropertyDoor[HostNodes] = PropertyDoor("runtime.observe.host_nodes", "of_session")
+    metadata = PropertyDoor[dict[str, Any]]("runtime.observe.outputs", "metadata")
     output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:

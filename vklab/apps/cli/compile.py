@@ -11,10 +11,12 @@ from vklab.apps.cli import console
 from vklab.apps.cli.inputs import (
     Device,
     DType,
+    Files,
     Model,
     Size,
     UpperBounds,
     feed,
+    given_arrays,
     open_sizes,
     parse_dims,  # fmt: skip
     written_file,
@@ -36,6 +38,7 @@ def compile(  # noqa: A001  (the command's name)
         Path | None, written_file("--output", "-o", help="File to write. Default: MODEL.vklab, "
                                   "beside the model.")
     ] = None,
+    files: Files = None,
     dims: Size = None,
     upper: UpperBounds = None,
     dtype: DType = None,
@@ -64,14 +67,15 @@ def compile(  # noqa: A001  (the command's name)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
-    sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
+    given = given_arrays((*graph.inputs, *graph.defaults), files)
+    sizes = open_sizes(graph.inputs, given, parse_dims(dims))
     info = profile.read(device_profile) if device_profile else open_devices.select(device)
     each = [sizes] if not most or sizes == {**sizes, **most} else [{**sizes, **most}, sizes]
     with console.compiling() as progress:
         saved, complete = build.compile_graph(graph, info, each, dtype or "", most, progress,
                                               tuned.kept(info))  # fmt: skip
         if not complete and not device_profile:
-            arrays = feed(graph.inputs, (), dims).arrays
+            arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
             opened = open_devices.open_device(device)
             saved, complete = build.compile_by_run(
                 graph, opened, arrays, dtype or "", most, progress

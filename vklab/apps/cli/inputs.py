@@ -5,7 +5,9 @@ Decides the input arrays of a run; the session checks them.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,11 @@ from vklab.graph import shapes
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "Size", "UpperBounds", "feed",
-           "open_sizes", "parse_dims", "require_parent", "written_file"]  # fmt: skip
+           "given_arrays", "open_sizes", "parse_dims", "require_parent",
+           "written_file"]
 
 SEED = 0
+_LITERAL = re.compile(r"[-\d\[]|true$|false$")  # how a value begins; a file's name may, too
 
 
 def written_file(*names: str, help: str, metavar: str = "FILE") -> Any:
@@ -53,10 +57,10 @@ def _require_folder(path: Path | None) -> Path | None:
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Files = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy",
-                 help="Read an input from a file, or inputs by name from FILE.npz; repeatable. "
-                 "Other inputs are random, the same numbers every time; a default keeps its "
-                 "initializer."),
+    typer.Option("--input", metavar="NAME=FILE.npy|VALUE",
+                 help="Read an input from a file, or inputs by name from FILE.npz, or give its "
+                 "value, as in steps=3 or sizes=[2,4]; repeatable. Other inputs are random, the "
+                 "same numbers every time; a default keeps its initializer."),
 ]  # fmt: skip
 Dims = Annotated[
     list[str] | None,
@@ -66,7 +70,8 @@ Dims = Annotated[
 Size = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE",
-                 help="Size of an open dimension; repeatable. Default: its upper bound, or 1."),
+                 help="Size of an open dimension; repeatable. Default: that of --input, its upper "
+                 "bound, or 1."),
 ]  # fmt: skip
 UpperBounds = Annotated[
     list[str] | None,
@@ -119,8 +124,7 @@ def feed(
         dims: values of --dim.
         defaults: the model's initializers that a file may override.
     """
-    given = _read_files(files or ())
-    _require_known("--input", given, [info.name for info in (*infos, *defaults)])
+    given = given_arrays((*infos, *defaults), files)
     infos = (*infos, *(info for info in defaults if info.name in given))
     sizes = open_sizes(infos, given, parse_dims(dims))
     arrays, origins = {}, []
@@ -169,6 +173,24 @@ def open_sizes(
     return {**defaults, **sizes}
 
 
+def given_arrays(
+    infos: Sequence[TensorInfo], files: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    """Return the arrays of --input by name; a value has the dtype of its input.
+
+    Raises typer.BadParameter for options that do not fit the model, and FileNotFoundError.
+    """
+    given = _read_files(files or ())
+    _require_known("--input", given, [info.name for info in infos])
+    for info in (info for info in infos if isinstance(given.get(info.name), _Value)):
+        try:
+            given[info.name] = np.asarray(given[info.name].value, info.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise typer.BadParameter(f"--input {info.name}={given[info.name].value}: no "
+                                     f"{info.dtype}: {error}") from None  # fmt: skip
+    return given
+
+
 def _require_known(option: str, given: dict, names: Sequence[str]) -> None:
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -176,11 +198,25 @@ def _require_known(option: str, given: dict, names: Sequence[str]) -> None:
         raise typer.BadParameter(f"{option} {unknown[0]}=...: the model has {known}")
 
 
-def _read_files(options: Sequence[str]) -> dict[str, np.ndarray]:
-    given: dict[str, np.ndarray] = {}
+@dataclass(frozen=True)
+class _Value:
+    """A value that an option spells, before its input's dtype is known."""
+
+    value: Any
+
+
+def _read_files(options: Sequence[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
     for option in options:
         name, equals, file = option.partition("=")
         path = Path(file if equals else option)
+        if equals and not path.exists() and _LITERAL.match(file):
+            try:
+                given[name] = _Value(json.loads(file))
+            except ValueError as error:
+                raise typer.BadParameter(f"--input {option}: neither a file nor a value: "
+                                         f"{error}") from None  # fmt: skip
+            continue
         try:
             loaded = np.load(path, allow_pickle=False)
         except FileNotFoundError:

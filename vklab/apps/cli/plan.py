@@ -20,10 +20,12 @@ from vklab.apps.cli import console, placement, tables
 from vklab.apps.cli.inputs import (
     Device,
     DType,
+    Files,
     Model,
     Size,
     UpperBounds,
     feed,
+    given_arrays,
     open_sizes,
     parse_dims,  # fmt: skip
     written_file,
@@ -67,6 +69,7 @@ class _Planned:
 
 def plan(
     model: Model,
+    files: Files = None,
     dims: Size = None,
     upper: UpperBounds = None,
     device: Device = None,
@@ -101,13 +104,14 @@ def plan(
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
-    sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
+    given = given_arrays((*graph.inputs, *graph.defaults), files)
+    sizes = open_sizes(graph.inputs, given, parse_dims(dims))
     flags = placement.PlacementFlags.of(devices, pins, caps, policy)
     if flags:
         placement.show(model, graph, sizes, dims, flags, as_json)
         return
     info = open_devices.select(device)
-    planned = _plan(model, graph, sizes, dims, info, dtype or "")
+    planned = _plan(model, graph, sizes, files, dims, info, dtype or "")
     if show is not None:
         _show(planned.plan, show, libraries)
         return
@@ -135,12 +139,12 @@ def plan(
 
 
 def _plan(
-    model: Path, graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], info: DeviceInfo,
-    dtype: str,
+    model: Path, graph: Graph, sizes: Mapping[str, int], files: Sequence[str] | None,
+    dims: Sequence[str], info: DeviceInfo, dtype: str,
 ) -> _Planned:  # fmt: skip
     """Plan without a driver if the device can run the whole model, else by a run."""
     if not container.is_compiled(model):
-        arrays = feed(graph.inputs, (), dims).arrays
+        arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
         made = build.plan_whole(graph, info, sizes, arrays, dtype, tuned.kept(info))
         if made:
             return _Planned(made, "")
@@ -148,7 +152,7 @@ def _plan(
         console.compiling() as progress,
         loading.load(model, info.index, progress, dtype=dtype or None) as loaded,
     ):
-        loaded.run(feed(loaded.inputs, (), dims).arrays)
+        loaded.run(feed(loaded.inputs, files, dims, loaded.defaults).arrays)
         return _Planned(loaded.plan, loaded.plan_reason)
 
 

@@ -142,7 +142,11 @@ def compare(
              "expected": np.asarray(truth[tuple(index)]).tolist()}
             for index in bad[:SHOWN].tolist()
         ]  # fmt: skip
-    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]), shares=(*shares.items(),))
+    lost = [name for name, truth in expected.items() if truth.size and truth.dtype.kind in "fcV"
+            and not np.isfinite(truth.astype(np.float64)).any()]  # fmt: skip
+    note = f"of {', '.join(lost)} no element is finite: no error was measured there" if lost else ""
+    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]), note=note,
+                      shares=(*shares.items(),))  # fmt: skip
 
 
 def _errors(

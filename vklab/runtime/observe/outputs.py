@@ -1,4 +1,4 @@
-"""Dtype and shape of a session's outputs, by ONNX's shape inference; open dimensions are names.
+"""What a session's file tells of it: dtype and shape of the outputs, and its metadata.
 
 Visited by lab 09.
 """
@@ -14,7 +14,7 @@ from vklab.graph import onnx_import
 from vklab.runtime import host
 from vklab.types import TensorInfo
 
-__all__ = ["infos"]
+__all__ = ["infos", "metadata"]
 
 
 def infos(session: Any) -> tuple[TensorInfo, ...]:
@@ -34,6 +34,26 @@ def infos(session: Any) -> tuple[TensorInfo, ...]:
         _info(inferred_outputs.get(name) or declared.get(name) or onnx.ValueInfoProto(name=name))
         for name in session.outputs
     )
+
+
+def metadata(session: Any) -> dict[str, Any]:
+    """Return who made a model and what they wrote into it; {} for a compiled model, which has none.
+
+    The keys are "producer_name", "producer_version", "domain", "model_version", "ir_version",
+    "opsets", "doc_string", "graph_name", "graph_doc_string", and "properties": the pairs of
+    `metadata_props`. Source: ONNX IR specification, section "Models"
+    """
+    if session.model is None:
+        return {}
+    proto = onnx_import.load_proto(session.model)[0]
+    own = ("producer_name", "producer_version", "domain", "model_version", "ir_version",
+           "doc_string")  # fmt: skip
+    return {name: getattr(proto, name) for name in own} | {
+        "opsets": {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
+        "graph_name": proto.graph.name,
+        "graph_doc_string": proto.graph.doc_string,
+        "properties": {entry.key: entry.value for entry in proto.metadata_props},
+    }
 
 
 def _info(value: onnx.ValueInfoProto) -> TensorInfo:
