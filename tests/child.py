@@ -11,6 +11,9 @@ import time
 from small_models import ROOT
 from stand_ins import loaded_python
 
+# For whatever takes a moment on an idle machine, and ends by itself. A test of a limit has its own.
+LIMIT_S = 240
+
 # One line with its end: the lines of the code keep their numbers, but for one.
 HOST_WARNING = re.compile(r"^[^\n]*: HostWarning: [^\n]*\n(?:  [^\n]*\n)?", re.M)
 # The first lines of a script that this Python runs, also from a folder with spaces.
@@ -42,7 +45,8 @@ def run(code: str, *arguments: object, **environment: str) -> subprocess.Complet
     is_fork = environment.get(loaded_python.PLAIN) != ""
     return subprocess.run(
         loaded_python.command(words) if is_fork else [sys.executable, *words],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env(**environment),
+        capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=ROOT,
+        env=env(**environment),
     )  # fmt: skip
 
 

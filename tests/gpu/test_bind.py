@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import model, random_array, value
 from state_models import ROWS, STATES, WIDTH, cell, step_inputs, zero_states
@@ -213,7 +214,7 @@ def test_bindings_of_one_session_run_beside_each_other_and_its_runs(device):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(LIMIT_S)
         assert not failures and not any(thread.is_alive() for thread in threads)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import suite_cases
-from child import env, python
+from child import LIMIT_S, env, python
 from overlay import write_function
 from small_models import DATA, relu
 
@@ -111,7 +111,7 @@ def test_two_processes_share_a_cache_from_the_start(device_index, tmp_path):
     folder = env(VKLAB_CACHE=str(tmp_path))
     running = [subprocess.Popen(command, env=folder, text=True, stdout=subprocess.PIPE)
                for _ in range(3)]  # fmt: skip
-    said = [process.communicate(timeout=120)[0].strip() for process in running]
+    said = [process.communicate(timeout=LIMIT_S)[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     assert set(" ".join(said).split()) <= {"compiler", "cache"}
     assert python(CODE, device_index, VKLAB_CACHE=str(tmp_path)) == "cache\n"

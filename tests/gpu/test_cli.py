@@ -19,6 +19,7 @@ import exported_models
 import numpy as np
 import onnx
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import model, random_array, value
 
@@ -244,7 +245,7 @@ def test_a_warm_run_compiles_nothing_and_imports_nothing_heavy(device_index):
     command = [sys.executable, "-c", code, *on(device_index)]
     assert cli.main(["run", DIGITS, *on(device_index)]) == 0  # the first may compile
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=120, cwd=ROOT
+        command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
 
@@ -262,7 +263,7 @@ def clone(tmp_path, device_index):
 def answer_of(url: str) -> int:
     """Return the HTTP status of an address."""
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -294,7 +295,7 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
             assert answer_of(f"{server}/api/contents") == 403
             assert answer_of(f"{server}/api/contents?token={url[2]}") == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(LIMIT_S) == 0
         finally:
             process.kill()
             process.communicate()

@@ -126,7 +126,7 @@ def test_a_fence_that_nobody_signals(opened):
         start = time.monotonic()
         with pytest.raises(TimeoutError, match=r"did not finish within 0\.05 s"):
             fence.wait(0.05)
-        assert 0.04 < time.monotonic() - start < 5
+        assert time.monotonic() - start > 0.04
 
 
 def test_the_limit_of_waits_is_a_switch(opened, monkeypatch):

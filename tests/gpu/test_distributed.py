@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import DATA, model, random_array, value
 from tqdm import tqdm
@@ -96,7 +97,7 @@ def test_killing_a_worker_loses_nothing(client, batches, expected, device_index,
     victim = sorted(client.run(os.getpid).values())[0]
     os.kill(victim, signal.SIGKILL)
     require_equal([*results, *running], expected)
-    client.wait_for_workers(2, timeout=60)  # its nanny starts another
+    client.wait_for_workers(2, timeout=LIMIT_S)  # its nanny starts another
     assert victim not in client.run(os.getpid).values()
 
 

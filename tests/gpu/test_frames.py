@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from child import LIMIT_S
 from small_models import random_array, relu
 from two_drivers import both
 
@@ -43,7 +44,7 @@ def test_a_warm_frame_is_submitted_by_its_caller_and_copied_once(session, monkey
 
     monkeypatch.setattr(Program, "submit", submit)
     for x in numbered(5):
-        assert is_right(session.submit(x).result(60), x)
+        assert is_right(session.submit(x).result(LIMIT_S), x)
     assert set(started) == {threading.main_thread()}
 
 
@@ -56,9 +57,9 @@ def test_a_frame_that_cannot_be_started_fails_by_its_future(session, monkeypatch
         futures = [session.submit(x) for x in numbered(5)]
         for future in futures:
             with pytest.raises(VulkanError, match="none left"):
-                future.result(60)
+                future.result(LIMIT_S)
     x = random_array((1, 8), 9)
-    assert is_right(session.submit(x).result(60), x)
+    assert is_right(session.submit(x).result(LIMIT_S), x)
 
 
 def test_an_interrupt_on_the_way_loses_no_place(session, monkeypatch):
@@ -83,7 +84,7 @@ def test_callbacks_may_wait_for_other_frames_and_for_runs(session, is_late, monk
     finish = FrameSlot.finish
 
     def finished(slot, *given):
-        assert not is_late or added.wait(60)
+        assert not is_late or added.wait(LIMIT_S)
         return finish(slot, *given)
 
     monkeypatch.setattr(FrameSlot, "finish", finished)
@@ -93,15 +94,15 @@ def test_callbacks_may_wait_for_other_frames_and_for_runs(session, is_late, monk
         done.set()
 
     def inner(future):
-        found.append(session.submit(x).result(60))
+        found.append(session.submit(x).result(LIMIT_S))
         session.submit(x).add_done_callback(innermost)
 
     # Of four frames some are started and wait for the thread that brings the first home.
     futures = [session.submit(x) for _ in range(4)]
     futures[0].add_done_callback(inner)
     added.set()
-    assert all(is_right(future.result(60), x) for future in futures)
-    assert done.wait(60) and len(found) == 2 and all(is_right(y, x) for y in found)
+    assert all(is_right(future.result(LIMIT_S), x) for future in futures)
+    assert done.wait(LIMIT_S) and len(found) == 2 and all(is_right(y, x) for y in found)
 
 
 def test_a_callback_may_close_while_others_wait_for_its_own_thread(device_index):
@@ -111,7 +112,7 @@ def test_a_callback_may_close_while_others_wait_for_its_own_thread(device_index)
     closed = threading.Event()
     futures = [session.submit(x) for _ in range(2)]
     futures[0].add_done_callback(lambda _: (session.close(), closed.set()))
-    assert closed.wait(20) and is_right(futures[1].result(20), x)
+    assert closed.wait(LIMIT_S) and is_right(futures[1].result(LIMIT_S), x)
 
 
 def test_frames_of_a_forgotten_session_come_home(device_index):
@@ -121,7 +122,8 @@ def test_frames_of_a_forgotten_session_come_home(device_index):
     futures = [session.submit(x) for x in items]
     del session
     gc.collect()
-    assert all(is_right(future.result(60), x) for future, x in zip(futures, items, strict=True))
+    assert all(is_right(future.result(LIMIT_S), x)
+               for future, x in zip(futures, items, strict=True))  # fmt: skip
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -135,7 +137,7 @@ def test_an_output_that_is_an_input_is_the_frame_s_own(device_index):
         for x in (random_array((1, 8)), random_array((1, 8), 1)):
             kept, future = x.copy(), session.submit(x)
             x[:] = 7
-            assert np.array_equal(future.result(60)["x"], kept)
+            assert np.array_equal(future.result(LIMIT_S)["x"], kept)
 
 
 TWO = """
@@ -169,7 +171,7 @@ with vklab.load(source, devices=BOTH, replicate=True) as session:
     Program.submit, Program.wait = noted_submit, noted_wait
     # A queue that has always more than enough: no device has a reason to stand still.
     for future in [session.submit(fed) for _ in range(80)]:
-        assert differs(one, future.result(60)) < 1e-6
+        assert differs(one, future.result(240)) < 1e-6
     assert set(met.values()) == {15} and set(most.values()) == {2}, (met, most)
 """
 
@@ -187,7 +189,7 @@ def noted_wait(program):
     if used[BOTH[0]] >= AHEAD:
         enough.set()
     if index == slow:
-        assert enough.wait(60), used  # the other goes on meanwhile, in order or not
+        assert enough.wait(240), used  # the other goes on meanwhile, in order or not
 for AHEAD, frames in ((8, "submit"), (5, "map")):
     with vklab.load(source, devices=BOTH, replicate=True) as session:
         list(session.map([fed] * 16))
@@ -196,7 +198,7 @@ for AHEAD, frames in ((8, "submit"), (5, "map")):
         if frames == "map":
             found = list(session.map([fed] * 20))
         else:
-            found = [future.result(60) for future in [session.submit(fed) for _ in range(20)]]
+            found = [future.result(240) for future in [session.submit(fed) for _ in range(20)]]
         Program.wait = wait
         assert len(found) == 20 and all(differs(one, y) < 1e-6 for y in found)
 """
@@ -209,7 +211,7 @@ def test_a_slow_device_holds_up_no_other():
 def test_frames_are_checked_and_profiled_as_runs_are(session, monkeypatch, capsys):
     x = random_array((1, 8))
     with vklab.settings.settings(DEBUG=2):
-        assert is_right(session.submit(x).result(60), x)
+        assert is_right(session.submit(x).result(LIMIT_S), x)
     assert "1 steps" in capsys.readouterr().err
     real = Program.finish
 
@@ -218,14 +220,14 @@ def test_frames_are_checked_and_profiled_as_runs_are(session, monkeypatch, capsy
 
     for wanted in ("outputs", "nodes"):
         with vklab.settings.settings(CHECK=wanted):
-            assert is_right(session.submit(x).result(60), x)
+            assert is_right(session.submit(x).result(LIMIT_S), x)
     with vklab.settings.settings(CHECK="all"), pytest.raises(SetupError, match="CHECK='all'"):
-        session.submit(x).result(60)
+        session.submit(x).result(LIMIT_S)
     monkeypatch.setattr(Program, "finish", finish)
     with vklab.settings.settings(CHECK="outputs"):
         for found in (session.submit(x), session.submit({"x": x})):
             with pytest.raises(CheckError, match=f"^{re.escape(session.device.name)} DIFFERS"):
-                found.result(60)
+                found.result(LIMIT_S)
 
 
 CHECKED = """

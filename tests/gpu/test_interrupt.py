@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from child import env, python
+from child import LIMIT_S, env, python
 
 from vklab.shader import toolchain
 
@@ -71,7 +71,7 @@ def test_an_interrupt_ends_the_compilers(device_index, tmp_path, text):
     wait_for(tmp_path / "pids", started)
     started.send_signal(signal.SIGINT)
     try:
-        _, problem = started.communicate(timeout=60)  # a compiler would end after 300 s
+        _, problem = started.communicate(timeout=LIMIT_S)  # a compiler would end after 300 s
     finally:
         started.kill()
     assert "KeyboardInterrupt" in problem

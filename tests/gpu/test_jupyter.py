@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from child import env
+from child import LIMIT_S, env
 from small_models import ROOT
 
 pytestmark = [
@@ -49,7 +49,7 @@ def server(tmp_path):
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
         log.close()
@@ -57,7 +57,7 @@ def server(tmp_path):
 
 def ask(url: str, token: str = TOKEN) -> bytes:
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         return bytes(answer.read())
 
 
@@ -97,6 +97,6 @@ def test_a_notebook_cell_runs_a_model(device_index, tmp_path):
         f"session = vklab.load(DATA / 'mini_classifier.onnx', {device_index})\nsession"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    nbclient.NotebookClient(notebook, timeout=120).execute(cwd=str(tmp_path))
+    nbclient.NotebookClient(notebook, timeout=LIMIT_S).execute(cwd=str(tmp_path))
     shown = notebook.cells[0].outputs[-1].data
     assert "Session of graph" in shown["text/plain"] and "<table>" in shown["text/html"]

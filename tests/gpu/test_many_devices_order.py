@@ -59,7 +59,7 @@ for disabled in (False, True):
                 if chain <= submitted: ready.set()
                 return value
             def waits(program):
-                assert ready.wait(20), submitted
+                assert ready.wait(240), submitted
                 wait(program)
             Program.submit, Program.wait = submit, waits
             assert differs(one, session.run(fed)) < 1e-6

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import DATA, model, random_array, relu, value
 
@@ -220,7 +221,7 @@ def test_threads_share_a_session(device_index):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(LIMIT_S)
         assert not wrong and not any(thread.is_alive() for thread in threads)
 
 
@@ -239,7 +240,7 @@ def test_threads_load_and_close_sessions_of_their_own(device_index):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert not failures and not any(thread.is_alive() for thread in threads)
 
 

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import model, random_array, value
 
@@ -125,6 +126,6 @@ def test_sessions_come_and_go_on_several_threads(opened):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert not failed, failed

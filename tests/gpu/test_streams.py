@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from child import LIMIT_S
 from onnx import helper
 from small_models import model, random_array, relu, value
 from two_drivers import both
@@ -75,7 +76,8 @@ def test_results_come_in_order_and_weights_are_shared(session):
         assert all(is_right(y, x) for y, x in zip(found, items, strict=True))
     assert session.states[0].weights.uploaded_bytes == WEIGHTS.nbytes
     futures = [session.submit({"x": x}) for x in items]
-    assert all(is_right(future.result(60), x) for future, x in zip(futures, items, strict=True))
+    assert all(is_right(future.result(LIMIT_S), x)
+               for future, x in zip(futures, items, strict=True))  # fmt: skip
     assert is_right(session.run(items[0]), items[0]) and session.plan.dispatches
 
 
@@ -88,7 +90,7 @@ def test_a_session_has_no_more_slots_and_threads_than_items(session):
 
 
 def test_frames_do_not_share_memory(session, monkeypatch):
-    meet, real, seen = threading.Barrier(3, timeout=30), Program.wait, set()
+    meet, real, seen = threading.Barrier(3, timeout=LIMIT_S), Program.wait, set()
 
     def wait(program):
         seen.add(id(program))
@@ -109,7 +111,7 @@ def test_inputs_are_copied_when_they_are_submitted(session):
     for _ in range(8):
         futures.append(session.submit(x))
     x[:] = 0
-    assert all(is_right(future.result(60), kept) for future in futures)
+    assert all(is_right(future.result(LIMIT_S), kept) for future in futures)
 
 
 def test_errors_are_raised_at_their_element_and_later_ones_are_not_run(session):
@@ -136,10 +138,10 @@ def test_errors_are_raised_at_their_element_and_later_ones_are_not_run(session):
 
 
 def test_a_frame_is_submitted_while_a_run_is_under_way(session):
-    session.submit(rows(1)).result(60)
+    session.submit(rows(1)).result(LIMIT_S)
     with ThreadPoolExecutor(1) as pool, session.exclusive():  # as during a run
-        future = pool.submit(session.submit, rows(2)).result(20)
-        assert is_right(future.result(20), rows(2))
+        future = pool.submit(session.submit, rows(2)).result(LIMIT_S)
+        assert is_right(future.result(LIMIT_S), rows(2))
 
 
 def test_a_frame_that_fails_fails_alone(session, monkeypatch):
@@ -153,8 +155,8 @@ def test_a_frame_that_fails_fails_alone(session, monkeypatch):
     monkeypatch.setattr(Program, "wait", wait)
     futures = {count: session.submit(rows(count)) for count in (1, 7, 2)}
     with pytest.raises(OutOfMemoryError, match="none left"):
-        futures[7].result(60)
-    assert is_right(futures[1].result(60), rows(1)) and is_right(futures[2].result(60), rows(2))
+        futures[7].result(LIMIT_S)
+    assert all(is_right(futures[n].result(LIMIT_S), rows(n)) for n in (1, 2))
 
 
 def test_run_async_waits_without_blocking(session):
@@ -184,7 +186,7 @@ class HeldFrames:
 
         def run(executor, *given):
             self.begun.set()
-            assert self.go.wait(60)
+            assert self.go.wait(LIMIT_S)
             return real(executor, *given)
 
         monkeypatch.setattr(Executor, "run", run)
@@ -193,10 +195,10 @@ class HeldFrames:
 def test_a_queued_future_can_be_cancelled_and_others_go_on(session, monkeypatch):
     held = HeldFrames(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(6)]
-    assert held.begun.wait(60)
+    assert held.begun.wait(LIMIT_S)
     assert futures[4].cancel() and not futures[0].cancel()
     held.go.set()
-    assert all(is_right(futures[n].result(60), rows(1, n)) for n in (0, 1, 2, 3, 5))
+    assert all(is_right(futures[n].result(LIMIT_S), rows(1, n)) for n in (0, 1, 2, 3, 5))
     with pytest.raises(CancelledError):
         futures[4].result()
 
@@ -206,7 +208,7 @@ def test_closing_waits_for_frames_in_flight_and_fails_the_others(device, monkeyp
     held = HeldFrames(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(streams.IN_FLIGHT + 3)]
     results = session.map([rows(1)], in_flight=1)
-    assert held.begun.wait(60)
+    assert held.begun.wait(LIMIT_S)
     threading.Timer(0.05, held.go.set).start()
     session.close()
     done = [future.exception(0) is None for future in futures]
@@ -229,9 +231,9 @@ def test_a_callback_may_raise_or_close_the_session(device, caplog):
 
     first = session.submit(rows(1))
     first.add_done_callback(fail)
-    assert is_right(first.result(60), rows(1))
+    assert is_right(first.result(LIMIT_S), rows(1))
     session.submit(rows(2)).add_done_callback(lambda _: (session.close(), closed.set()))
-    assert closed.wait(60)
+    assert closed.wait(LIMIT_S)
     with pytest.raises(VklabError, match="closed"):
         session.run(rows(1))
 

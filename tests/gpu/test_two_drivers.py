@@ -68,7 +68,7 @@ def work(device):
                 wrong.append(device)
 threads = [threading.Thread(target=work, args=(i,)) for i in (llvmpipe, swiftshader) * 2]
 for thread in threads: thread.start()
-for thread in threads: thread.join(120)
+for thread in threads: thread.join(240)
 assert not wrong and not any(thread.is_alive() for thread in threads)
 """)  # fmt: skip
 

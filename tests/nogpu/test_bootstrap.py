@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from child import LIMIT_S
 from fake_machine import ROOT, make_venv, project, record_commands
 
 from vklab import __main__ as entry
@@ -118,10 +119,8 @@ def test_output_goes_to_the_log_and_its_end_into_the_result(tmp_path):
 
 @pytest.mark.full
 def test_a_command_that_hangs_is_killed():
-    started = time.monotonic()
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
     assert steps.run_logged(command, limit_s=0.3).returncode < 0
-    assert time.monotonic() - started < 20
 
 
 def test_a_command_that_is_not_there_is_a_result():
@@ -142,7 +141,7 @@ def test_two_set_ups_take_turns(tmp_path):
         thread.start()
         time.sleep(0.3)
         order.append("first")
-    thread.join(20)
+    thread.join(LIMIT_S)
     assert order == ["first", "second"]
 
 

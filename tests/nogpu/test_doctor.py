@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child import LIMIT_S
 
 from vklab.apps.bootstrap import system
 from vklab.apps.doctor import Check, Report, checks, child, detect, devices, examine
@@ -192,7 +193,8 @@ def test_the_doctor_works_where_the_bindings_do_not(tmp_path, error, name):
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

@@ -207,6 +207,6 @@ def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
 def test_thousands_of_steps_take_seconds():
     work = [Access("compute_shader", (Slot("a", 256 * (i % 3), 256),),
                  (Slot("a", 256 * ((i + 1) % 3), 256),)) for i in range(10_000)]  # fmt: skip
-    start = time.perf_counter()
+    start = time.process_time()
     assert plan_checks.order_problems(work, barriers.find_barriers(work)) == []
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

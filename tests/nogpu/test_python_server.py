@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from child import LIMIT_S
 from small_models import ROOT
 from stand_ins import loaded_python
 
@@ -89,11 +90,11 @@ def test_a_signal_to_the_client_is_one_to_the_fork(forked):
     fork = forked("-c", code)
     assert fork.stdout.readline() == "1\n"
     fork.send_signal(signal.SIGINT)
-    assert fork.communicate(timeout=10)[0] == "2\n" and fork.returncode == 0
+    assert fork.communicate(timeout=LIMIT_S)[0] == "2\n" and fork.returncode == 0
     fork = forked("-c", code)
     assert fork.stdout.readline() == "1\n"
     fork.terminate()
-    fork.communicate(timeout=10)
+    fork.communicate(timeout=LIMIT_S)
     assert fork.returncode == -signal.SIGTERM
 
 

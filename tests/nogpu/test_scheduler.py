@@ -7,6 +7,7 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
+from child import LIMIT_S
 from hypothesis import HealthCheck, given, settings
 from scheduler_cost import scheduler_rows
 from simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
@@ -174,7 +175,7 @@ def test_many_runs_share_lanes_from_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert not wrong and not any(thread.is_alive() for thread in threads)
     for used in lanes:
         used.close()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from child import LIMIT_S
 
 from vklab import settings
 from vklab.base import store
@@ -102,5 +103,5 @@ for _ in range(300):
 def test_two_processes_may_write_at_once(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path / "f")]
     running = [subprocess.Popen([*command, letter]) for letter in "ab"]
-    assert [process.wait(timeout=60) for process in running] == [0, 0]
+    assert [process.wait(timeout=LIMIT_S) for process in running] == [0, 0]
     assert [p.name for p in tmp_path.iterdir()] == ["f"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import child
 import planned
 import pytest
+from child import LIMIT_S
 from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
 
 from vklab import settings
@@ -170,7 +171,7 @@ def test_two_processes_that_write_lose_nothing(cache):
                                 env={**os.environ, "PYTHONPATH": path}, text=True)
                for size in ("64", "128")]  # fmt: skip
     for writer in writers:
-        assert writer.communicate(timeout=120)[1] == "" and writer.returncode == 0
+        assert writer.communicate(timeout=LIMIT_S)[1] == "" and writer.returncode == 0
     names = {ENTRY.problem, "matmul float 8x8x64x1 kn8", "matmul float 8x8x128x1 kn8"}
     assert {*tuned.kept(GPU)} == names
     assert len(list(tuned.folder(GPU).iterdir())) == 3  # no half of a file is left
