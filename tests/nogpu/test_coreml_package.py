@@ -16,8 +16,10 @@ import pytest
 import tiers
 
 from vklab.apps.compare.coreml import blob, package, program
+from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 
+INTERNAL = internal("y", "scratch0")
 DATA = "Data/com.apple.CoreML"
 
 
@@ -167,11 +169,13 @@ def _operation(made, number=-1):
     (lambda m: setattr(_operation(m).outputs[0].type.tensorType, "rank", 9), "rank 9 and 2"),
     (lambda m: setattr(_operation(m).outputs[0], "name", "y"), "value 'y' is already defined"),
     (lambda m: setattr(_operation(m).outputs[0], "name", ""), "has no name"),
+    (lambda m: (setattr(_operation(m).outputs[0], "name", INTERNAL), m.outputs(INTERNAL)),
+     f"the name '{INTERNAL}' has the character"),
     (lambda m: _operation(m).outputs.pop(), r"operation 3 \(relu\) has no outputs"),
     (lambda m: _operation(m).blocks.add(), "control flow"),
     (lambda m: _operation(m, 0).attributes.pop("val"), r"'weight' \(const\) has no value"),
     (lambda m: m.outputs("nothing"), "output 'nothing' is made by no operation"),
-    (lambda m: m.block.ClearField("outputs"), "has no outputs"),
+    (lambda m: m.block.ClearField("outputs"), "has 0 inputs and 0 outputs; the function has the"),
     (lambda m: setattr(m.function, "opset", "CoreML99"), "no block for its opset 'CoreML99'"),
     (lambda m: setattr(m.model.description, "defaultFunctionName", "f"), "has no function 'f'"),
     (lambda m: m.model.ClearField("mlProgram"), "is a model of type unknown"),

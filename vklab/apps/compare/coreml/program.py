@@ -15,6 +15,7 @@ import numpy as np
 from vklab.apps.compare.coreml import emission, neural_network, package, values
 from vklab.apps.compare.coreml.operators import OPERATORS
 from vklab.apps.compare.coreml.package import Package
+from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import graph as graphs
 from vklab.graph.graph import Graph, Node
@@ -31,12 +32,15 @@ def import_package(path: Path | str) -> Graph:
     """
     opened = package.open_package(path)
     kind = opened.model.WhichOneof("kind")
-    if kind == "mlProgram":
-        return import_program(opened)
-    if kind == "neuralNetwork":
-        return neural_network.import_network(opened)
-    raise UnsupportedOperatorError(f"{path} is a model of type {kind or 'unknown'}; vklab runs "
-                                   "mlProgram and neuralNetwork")  # fmt: skip
+    if kind not in ("mlProgram", "neuralNetwork"):
+        raise UnsupportedOperatorError(f"{path} is a model of type {kind or 'unknown'}; vklab runs "
+                                       "mlProgram and neuralNetwork")  # fmt: skip
+    is_program = kind == "mlProgram"
+    graph = import_program(opened) if is_program else neural_network.import_network(opened)
+    for name in (name for name in graph.names() if SEPARATOR in name):
+        raise ModelError(f"{path}: the name {name!r} has the character {SEPARATOR!r}, which stands "
+                         "in the names of what vklab makes; convert the model with another name")
+    return graph
 
 
 def import_program(opened: Package) -> Graph:
