@@ -14,21 +14,19 @@ from fake_runners import Fake, case_in
 from vklab.apps import cli
 from vklab.apps.compare import peers as environments
 from vklab.apps.compare.backend import Refused
+from vklab.apps.compare.models import graphs, memory, products
+from vklab.apps.compare.models import recorded as recorded_graphs
 from vklab.apps.compare.speed import (
     cases,
     clocks,
     measure,
-    memory,
-    models,
     peers,
-    products,
     roofs,
     suites,
     tasks,
     turns,
     work,
 )
-from vklab.apps.compare.speed import recorded as recorded_graphs
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
 from vklab.errors import ModelError, SetupError
@@ -134,7 +132,7 @@ def test_a_floor_is_the_larger_of_bytes_and_operations():
     ("chain_add_10", 0, 12),
 ])  # fmt: skip
 def test_work_is_counted_on_the_graph(name, flops, size):
-    model = products.build(name) or models.build(name)
+    model = products.build(name) or graphs.build(name)
     counted = work.counted(model)
     assert counted[0] == flops and size in (None, counted[1])
 
@@ -143,7 +141,7 @@ def test_suites_name_models_that_exist():
     for suite, names in suites.SUITES.items():
         for name in names:
             one = products.is_one(name) or memory.is_one(name)
-            assert name in models.MODELS or one or suite == "real", name
+            assert name in graphs.MODELS or one or suite == "real", name
     assert suites.chosen((), ()) == list(suites.DEFAULT)
     assert suites.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
     with pytest.raises(ModelError, match="unknown suite 'x'; choose among vkml"):
@@ -219,12 +217,12 @@ def test_pytorch_refuses_an_operator_without_a_function():
 
 def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
     param, weights = tmp_path / "param", tmp_path / "bin"
-    assert ncnn_files.write(models.build("chain_add_3"), param, weights)
+    assert ncnn_files.write(graphs.build("chain_add_3"), param, weights)
     lines = param.read_text().splitlines()
     assert lines[:3] == ["7767517", "4 4", "Input in0 0 1 x"] and not weights.stat().st_size
     assert lines[-1] == "BinaryOp add3 1 1 add2 out0 0=0 1=1 2=1.000000e-03" and len(lines) == 6
     # A bias and a ReLU belong to the layer before; weights have four bytes in front.
-    assert ncnn_files.write(models.build("mlp"), param, weights)
+    assert ncnn_files.write(graphs.build("mlp"), param, weights)
     kinds = [line.split()[0] for line in param.read_text().splitlines()[2:]]
     assert kinds == ["Input", "Flatten", *["InnerProduct"] * 3, "Softmax"]
     sizes = [(784, 256), (256, 128), (128, 10)]

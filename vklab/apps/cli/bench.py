@@ -12,13 +12,13 @@ import typer
 
 from vklab.apps.cli import bench_language, bench_rows, console
 from vklab.apps.cli.inputs import Device, DType, Precision, written_file
+from vklab.apps.compare.models import graphs
 from vklab.apps.compare.speed import (
     ablations,
     cases,
     growing,
     language,
     markdown,
-    models,
     peers,
     plots,
     record,
@@ -41,7 +41,7 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help="ONNX files, or names: models of the suites, "
-                       f"{', '.join(name for name in models.MODELS if 'chain' not in name)}, "
+                       f"{', '.join(name for name in graphs.MODELS if 'chain' not in name)}, "
                        "chain_add_N, matmul_MxKxN, conv8_CxHxW. Default: "
                        f"{' '.join(suites.DEFAULT)}; with --throughput "
                        f"{' '.join(throughput.ON_GPUS)} on GPUs, "

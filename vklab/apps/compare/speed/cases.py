@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare.speed import memory, models, products, recorded, suites, work
+from vklab.apps.compare.models import graphs, memory, products, recorded
+from vklab.apps.compare.speed import suites, work
 from vklab.apps.compare.speed.runners.runner import Case
 from vklab.base import worker
 from vklab.base.worker import Failure
@@ -32,9 +33,9 @@ AT_ONCE = 6  # models that are built at the same time
 
 
 def load_networks() -> ModuleType:
-    """Import `vklab.apps.compare.speed.networks`, or raise SetupError if torch is not installed."""
+    """Import `vklab.apps.compare.models.real`, or raise SetupError if torch is not installed."""
     try:
-        return importlib.import_module("vklab.apps.compare.speed.networks")
+        return importlib.import_module("vklab.apps.compare.models.real")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -45,7 +46,7 @@ def load_networks() -> ModuleType:
 
 def build(name: str) -> onnx.ModelProto:
     """Build a model in this process; of the real ones, those whose graph is recorded."""
-    return products.build(name) or memory.build(name) or recorded.build(name) or models.build(name)
+    return products.build(name) or memory.build(name) or recorded.build(name) or graphs.build(name)
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -54,11 +55,11 @@ def require_known(names: Sequence[str]) -> None:
         if name.endswith(".onnx"):
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no model file {name}")
-        elif not (name in suites.REAL or name in models.MODELS or products.is_one(name)
+        elif not (name in suites.REAL or name in graphs.MODELS or products.is_one(name)
                   or memory.is_one(name)
                   or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
             known = ", ".join(dict.fromkeys([*itertools.chain(*suites.SUITES.values()),
-                                             *models.MODELS]))  # fmt: skip
+                                             *graphs.MODELS]))  # fmt: skip
             raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
 
 
@@ -123,7 +124,7 @@ def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
     """
     if name not in suites.REAL or not _export(name, folder):
         _, model = named(name)
-        _save(folder / "inputs.npz", models.sample_inputs(model))
+        _save(folder / "inputs.npz", graphs.sample_inputs(model))
         if not name.endswith(".onnx"):
             onnx.save(model, folder / "model.onnx")
     else:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vklab import settings
-from vklab.apps.compare.speed import models, products
+from vklab.apps.compare.models import graphs, products
 from vklab.runtime import loading, open_devices
 
 __all__ = ["Roofs", "bytes_per_s", "floor_us", "measure", "warm"]
@@ -81,7 +81,7 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
     for dtype in ("float32", "float16"):
         half = dtype if dtype == "float16" else None
         with loading.load(model, device, dtype=half) as session:
-            values = models.sample_inputs(model)
+            values = graphs.sample_inputs(model)
             rates[dtype] = 2 * size**3 / _kernel_s(session, values, repeats, heat)
     moved = bytes_per_s(device, state)
     return Roofs(moved, rates, _submission_us(device), _dispatch_us(device, heat))
@@ -101,7 +101,7 @@ def bytes_per_s(device: int | str | None, state: dict[str, Any] | None = None) -
     # Such a product reads its weight once, and little else.
     model = products.product(1, side, side)
     with loading.load(model, device) as session:
-        moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats, heat)
+        moved = 4 * side**2 / _kernel_s(session, graphs.sample_inputs(model), repeats, heat)
     if state is None and heat:
         kept["warm"][0].close()
     return moved
@@ -128,8 +128,8 @@ def _kernel_s(
 
 
 def _submission_us(device: int | str | None) -> float:
-    model = models.chain_add(1)
-    values = models.sample_inputs(model)
+    model = graphs.chain_add(1)
+    values = graphs.sample_inputs(model)
     with loading.load(model, device) as session:
         timing = session.time(values, repeats=RUNS)
     rest = np.subtract(timing.host_ns, timing.device_ns)
@@ -143,8 +143,8 @@ def _dispatch_us(device: int | str | None, heat: Callable[[], object] | None) ->
         device: index or part of a name.
         heat: occupies the device before; None for nothing.
     """
-    model = models.chain_add(CHAIN)
-    values = models.sample_inputs(model)
+    model = graphs.chain_add(CHAIN)
+    values = graphs.sample_inputs(model)
     with settings.settings(DISABLE_FUSION=True), loading.load(model, device) as session:
         if heat:
             heat()
@@ -164,7 +164,7 @@ def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> Non
         # Eight equal layers on a small image: much arithmetic, nearly no copies.
         model = products.convolutions(256, 28, 28)
         session = loading.load(model, device)
-        state["warm"] = session, models.sample_inputs(model)
+        state["warm"] = session, graphs.sample_inputs(model)
     session, values = state["warm"]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vklab.apps.compare.speed import memory, products
+from vklab.apps.compare.models import memory, products
 from vklab.errors import ModelError
 
 __all__ = ["DEFAULT", "REAL", "SUITES", "chosen"]

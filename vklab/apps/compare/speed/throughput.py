@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare.speed import cases, models
+from vklab.apps.compare.models import graphs
+from vklab.apps.compare.speed import cases
 from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
@@ -118,7 +119,7 @@ def measure_all(
     """Measure models in all modes; yield the rows model by model.
 
     Args:
-        names: keys of `models.MODELS`, or paths of .onnx files.
+        names: keys of `graphs.MODELS`, or paths of .onnx files.
         devices: "all", or indices and parts of names; several add replicas and a split model.
         seconds: time of each mode in each round; default SECONDS.
     """
@@ -130,7 +131,7 @@ def measure_all(
 def _measure(
     name: str, model: onnx.ModelProto, devices: Sequence[DeviceInfo], seconds: float
 ) -> Iterator[Row]:
-    inputs = models.sample_inputs(model)
+    inputs = graphs.sample_inputs(model)
     ways = _ways(model, devices)
     with contextlib.ExitStack() as stack:
         sessions: dict[str, session.Session] = {}

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from vklab.apps.compare.models import networks
-from vklab.apps.compare.speed.mini_classifier import quiet, strip_metadata
+from vklab.apps.compare.models.exporting import quiet, strip_metadata
 from vklab.errors import SetupError
 
 __all__ = ["NETWORKS", "Bert", "load_torchvision", "load_transformers", "write"]

@@ -49,7 +49,7 @@ class _Network:
 
     def __init__(self, name: str, shape: tuple[int, ...], output: str, opset: int = 17) -> None:
         # Tensors are filled in place: make_graph and make_model would each copy 1 GiB of weights.
-        self.model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.speed.models")
+        self.model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.models.graphs")
         self.model.opset_import.add(domain="", version=opset)
         self.graph = self.model.graph
         self.graph.name = name
@@ -240,12 +240,12 @@ def matmul_16layers() -> onnx.ModelProto:
 
 
 def load_mini_classifier() -> ModuleType:
-    """Import `mini_classifier`, the only module of this folder that needs PyTorch.
+    """Import `exporting`, which exports MiniClassifier and needs PyTorch.
 
     Raises SetupError when torch is not installed.
     """
     try:
-        return importlib.import_module("vklab.apps.compare.speed.mini_classifier")
+        return importlib.import_module("vklab.apps.compare.models.exporting")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -1,6 +1,6 @@
 """MiniClassifier with random weights, and its export from PyTorch to ONNX.
 
-Imports torch at the top, so import this module through `models.load_mini_classifier` only.
+Imports torch at the top, so import this module through `graphs.load_mini_classifier` only.
 Visited by labs 09 and 15.
 """
 

@@ -95,7 +95,7 @@ def _model(
         made: shape of y.
         weights: initializers by name.
     """
-    model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.speed.products")
+    model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.models.products")
     model.opset_import.add(domain="", version=17)
     model.graph.name = name
     model.graph.node.extend(nodes)
