@@ -14,7 +14,7 @@ from fake_runners import Fake, case_in
 from vklab.apps import cli
 from vklab.apps.compare import peers as environments
 from vklab.apps.compare.backend import Refused
-from vklab.apps.compare.models import graphs, memory, products
+from vklab.apps.compare.models import catalogue, graphs, memory, products
 from vklab.apps.compare.models import recorded as recorded_graphs
 from vklab.apps.compare.speed import (
     cases,
@@ -22,7 +22,6 @@ from vklab.apps.compare.speed import (
     measure,
     peers,
     roofs,
-    suites,
     tasks,
     turns,
     work,
@@ -138,14 +137,14 @@ def test_work_is_counted_on_the_graph(name, flops, size):
 
 
 def test_suites_name_models_that_exist():
-    for suite, names in suites.SUITES.items():
+    for suite, names in catalogue.SUITES.items():
         for name in names:
             one = products.is_one(name) or memory.is_one(name)
             assert name in graphs.MODELS or one or suite == "real", name
-    assert suites.chosen((), ()) == list(suites.DEFAULT)
-    assert suites.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
+    assert catalogue.chosen((), ()) == list(catalogue.DEFAULT)
+    assert catalogue.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
     with pytest.raises(ModelError, match="unknown suite 'x'; choose among vkml"):
-        suites.chosen(["x"], ())
+        catalogue.chosen(["x"], ())
 
 
 def _negation() -> onnx.ModelProto:
@@ -179,21 +178,21 @@ def test_a_product_is_what_its_name_says():
 
 
 def test_a_recorded_graph_stands_in_for_torchvision():
-    model = cases.build("resnet50")
+    model = catalogue.build("resnet50")
     onnx.checker.check_model(model)
     assert [value.name for value in model.graph.input] == ["image"]
     assert work.counted(model)[0] == pytest.approx(8.18e9, rel=0.01)
     assert recorded_graphs.build("bert_base") is None
     with pytest.raises(ModelError, match="unknown benchmark model 'vit_b_16'"):
-        cases.build("vit_b_16")
+        catalogue.build("vit_b_16")
 
 
 def test_names_are_checked_before_anything_is_measured():
-    cases.require_known(["mlp", "chain_add_7", "vit_b_16", "matmul_1x2x3"])
+    catalogue.require_known(["mlp", "chain_add_7", "vit_b_16", "matmul_1x2x3"])
     with pytest.raises(ModelError, match="unknown benchmark model 'x'; choose among chain_add_1"):
-        cases.require_known(["mlp", "x"])
+        catalogue.require_known(["mlp", "x"])
     with pytest.raises(FileNotFoundError, match="no model file a.onnx"):
-        cases.require_known(["a.onnx"])
+        catalogue.require_known(["a.onnx"])
 
 
 @pytest.mark.parametrize("name", ["mnist12", "mlp", "chain_add_10", "conv8_4x6x6"])

@@ -8,7 +8,7 @@ import pytest
 from matrix_gpu import GPU, NVIDIA
 from onnx import helper
 
-from vklab.apps.compare.models import graphs
+from vklab.apps.compare.models import builder, graphs
 from vklab.graph import onnx_import
 from vklab.plan.tuning import row_chains
 from vklab.runtime.compiled import build
@@ -28,7 +28,7 @@ def kernels(proto, info=NVIDIA, dtype=""):
 
 def deep(widths):
     """Return a model of products of one row without anything between, and Softmax."""
-    network = graphs._Network("deep", (1, widths[0]), "y")
+    network = builder.Builder("deep", (1, widths[0]), "y")
     for number, (rows, columns) in enumerate(zip(widths, widths[1:], strict=False)):
         network.matmul(f"matmul{number}", rows, columns)
     network.add("Softmax", "softmax", axis=1)
@@ -106,7 +106,7 @@ def test_what_is_done_to_a_result():
         ([("Sigmoid", "a", "y")], False), ([("Relu", "a", "b"), ("Add", "br", "y")], False),
         ([("Mul", "ar", "y")], False),
     ):  # fmt: skip
-        network = graphs._Network("one", (1, 64), "y")
+        network = builder.Builder("one", (1, 64), "y")
         network.matmul("a", 64, 16)
         network.weight("r", (1, 16), 1, 1.0)
         proto = network.finish((1, 16))

@@ -12,17 +12,15 @@ import typer
 
 from vklab.apps.cli import bench_language, bench_rows, console
 from vklab.apps.cli.inputs import Device, DType, Precision, written_file
-from vklab.apps.compare.models import graphs
+from vklab.apps.compare.models import catalogue, graphs
 from vklab.apps.compare.speed import (
     ablations,
-    cases,
     growing,
     language,
     markdown,
     peers,
     plots,
     record,
-    suites,
     throughput,
     turns,
 )
@@ -43,13 +41,13 @@ def bench(
         typer.Argument(metavar="[MODEL]...", help="ONNX files, or names: models of the suites, "
                        f"{', '.join(name for name in graphs.MODELS if 'chain' not in name)}, "
                        "chain_add_N, matmul_MxKxN, conv8_CxHxW. Default: "
-                       f"{' '.join(suites.DEFAULT)}; with --throughput "
+                       f"{' '.join(catalogue.DEFAULT)}; with --throughput "
                        f"{' '.join(throughput.ON_GPUS)} on GPUs, "
                        f"{' '.join(throughput.ON_CPUS)} on CPUs.", show_default=False),
     ] = None,
     suite: Annotated[
         list[str] | None,
-        typer.Option(help=f"Models of a suite: {', '.join(suites.SUITES)}; repeatable.",
+        typer.Option(help=f"Models of a suite: {', '.join(catalogue.SUITES)}; repeatable.",
                      show_default=False),
     ] = None,
     runner: Annotated[
@@ -165,7 +163,7 @@ def bench(
         if ablated:  # some thirty runners, which differ in one switch
             pace = replace(pace, warm_seconds=0.05, profiled=False,
                            together=max(1, (os.cpu_count() or 1) // 2))  # fmt: skip
-        data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
+        data = _measured(catalogue.chosen(suite or (), names or ()), runner or (), device, dtype,
                          precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
     if as_json:
@@ -196,7 +194,7 @@ def _measured(
     if precision not in (None, *peers.PRECISIONS):
         raise typer.BadParameter(f"unknown precision {precision!r}; choose "
                                  f"{' or '.join(peers.PRECISIONS)}")  # fmt: skip
-    cases.require_known(names)
+    catalogue.require_known(names)
     info = open_devices.select(device)
     if ablated:
         runners: Sequence[Any] = ablations.runners(info, dtype or "float32")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from vklab.apps.compare.models import texts
 from vklab.errors import SetupError
 
-__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load_networks",
+__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load", "load_networks",
            "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays",
            "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
 
@@ -28,20 +28,25 @@ IMAGE = (3, 64, 64)
 Made = tuple[Any, tuple[Any, ...]]
 
 
-def load_networks() -> ModuleType:
-    """Import `vklab.apps.compare.models.networks`, the classes, which needs PyTorch.
+def load(module: str, what: str, install: str = "pip install torch") -> ModuleType:
+    """Import a module of this folder that needs PyTorch; SetupError where it is not installed.
 
-    Raises SetupError when torch is not installed.
+    Args:
+        module: its name.
+        what: which models it has, and how: the beginning of the error's sentence.
+        install: the command that repairs it.
     """
     try:
-        return importlib.import_module("vklab.apps.compare.models.networks")
+        return importlib.import_module(f"{__name__}.{module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise SetupError(
-            "the models of the parity reports are written in PyTorch, which is not installed",
-            "pip install torch",
-        ) from error
+        raise SetupError(f"{what} in PyTorch, which is not installed", install) from error
+
+
+def load_networks() -> ModuleType:
+    """Import `vklab.apps.compare.models.networks`, the classes, which needs PyTorch."""
+    return load("networks", "the models of the parity reports are written")
 
 
 def read_arrays(name: str) -> dict[str, NDArray[Any]]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
+from vklab.apps.compare.models.builder import Builder
 from vklab.errors import ModelError
 
 __all__ = ["CONVOLUTIONS", "PRODUCTS", "build", "convolutions", "is_one",
@@ -22,8 +21,6 @@ PRODUCTS = ("matmul_2048x2048x2048", "matmul_4096x4096x4096", "matmul_8192x8192x
             "matmul_16x8192x8192")  # fmt: skip
 CONVOLUTIONS = ("conv8_64x56x56", "conv8_256x28x28", "conv8_512x14x14")
 LAYERS = 8
-
-
 NAME = re.compile(r"(matmul|conv8)_(\d+)x(\d+)x(\d+)")
 
 
@@ -51,11 +48,9 @@ def product(rows: int, terms: int, columns: int) -> onnx.ModelProto:
         terms: terms of each sum.
         columns: columns of the weight.
     """
-    random = np.random.default_rng(0)
-    weight = random.standard_normal((terms, columns), np.float32) * np.float32(terms**-0.5)
-    node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
-    return _model(f"matmul_{rows}x{terms}x{columns}", [node], (rows, terms), (rows, columns),
-                  {"w": weight})  # fmt: skip
+    made = Builder(f"matmul_{rows}x{terms}x{columns}", (rows, terms), "y")
+    made.matmul("product", terms, columns)
+    return made.finish((rows, columns))
 
 
 def convolutions(channels: int, height: int, width: int) -> onnx.ModelProto:
@@ -66,42 +61,9 @@ def convolutions(channels: int, height: int, width: int) -> onnx.ModelProto:
         height: height of the image.
         width: width of the image.
     """
-    random = np.random.default_rng(0)
-    nodes, weights, value = [], {}, "x"
-    for layer in range(LAYERS):
-        shape = (channels, channels, 3, 3)
-        scale = np.float32((2 / (9 * channels)) ** 0.5)
-        weights[f"w{layer}"] = random.standard_normal(shape, np.float32) * scale
-        weights[f"b{layer}"] = random.standard_normal(channels, np.float32) * np.float32(0.1)
-        made = "y" if layer == LAYERS - 1 else f"relu{layer}"
-        nodes.append(helper.make_node("Conv", [value, f"w{layer}", f"b{layer}"], [f"conv{layer}"],
-                                      f"conv{layer}", kernel_shape=[3, 3], pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [f"conv{layer}"], [made], f"relu{layer}"))
-        value = made
     shape = (1, channels, height, width)
-    return _model(f"conv8_{channels}x{height}x{width}", nodes, shape, shape, weights)
-
-
-def _model(
-    name: str, nodes: list[onnx.NodeProto], given: tuple[int, ...], made: tuple[int, ...],
-    weights: dict[str, np.ndarray],
-) -> onnx.ModelProto:  # fmt: skip
-    """Return a model from x to y.
-
-    Args:
-        name: name of the graph.
-        nodes: the nodes.
-        given: shape of x.
-        made: shape of y.
-        weights: initializers by name.
-    """
-    model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.models.products")
-    model.opset_import.add(domain="", version=17)
-    model.graph.name = name
-    model.graph.node.extend(nodes)
-    model.graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, given))
-    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, made))
-    for key, array in weights.items():  # filled in place: make_tensor would copy 256 MiB
-        tensor = model.graph.initializer.add(name=key, dims=array.shape)
-        tensor.data_type, tensor.raw_data = TensorProto.FLOAT, array.tobytes()
-    return model
+    made = Builder(f"conv8_{channels}x{height}x{width}", shape, "y")
+    for layer in range(LAYERS):
+        made.conv(f"conv{layer}", (channels, channels), 3)
+        made.add("Relu", f"relu{layer}")
+    return made.finish(shape)

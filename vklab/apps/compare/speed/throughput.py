@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare.models import graphs
-from vklab.apps.compare.speed import cases
+from vklab.apps.compare.models import catalogue, graphs
 from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
@@ -125,7 +124,7 @@ def measure_all(
     """
     infos = open_devices.select_all(devices)
     for name in names:
-        yield from _measure(*cases.named(name), infos, seconds or SECONDS)
+        yield from _measure(*catalogue.named(name), infos, seconds or SECONDS)
 
 
 def _measure(
