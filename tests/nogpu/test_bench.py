@@ -14,6 +14,7 @@ from fake_runners import Fake, case_in
 from vklab.apps import cli
 from vklab.apps.compare import peers as environments
 from vklab.apps.compare.backend import Refused
+from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.models import catalogue, graphs, memory, products
 from vklab.apps.compare.models import recorded as recorded_graphs
 from vklab.apps.compare.speed import (
@@ -28,6 +29,7 @@ from vklab.apps.compare.speed import (
 )
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
+from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -85,6 +87,18 @@ def test_a_runner_that_hangs_is_stopped(tmp_path):
         rows = every.measure(case_in(tmp_path))
     assert [row.status for row in rows] == ["ran", "timeout", "ran"]
     assert "0.5 s" in rows[1].reason
+
+
+def test_a_child_that_ended_tells_it_until_it_is_started_again(tmp_path):
+    with Child(Fake("f", "crashes"), 20.0) as child:
+        for asked in (tasks.load, tasks.kernels):  # the second one has no process to answer it
+            arguments = (child.runtime, case_in(tmp_path)) if asked is tasks.load else ()
+            with pytest.raises(Failure, match="SIGABRT|Abort") as caught:
+                child.call(asked, *arguments)
+            assert caught.value.status == "crashed"
+        child.start()
+        assert child.available()
+        child.free()
 
 
 def test_turns_alternate_and_rotate(tmp_path):
@@ -198,7 +212,7 @@ def test_names_are_checked_before_anything_is_measured():
 @pytest.mark.parametrize("name", ["mnist12", "mlp", "chain_add_10", "conv8_4x6x6"])
 def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
     case = cases.make(name, tmp_path, 60.0)
-    loaded = on_torch.Torch("torch-eager").load(case)
+    loaded = on_torch.Torch("torch-eager").prepare(case)
     with np.load(case.inputs) as inputs, np.load(case.expected) as expected:
         given = {key: inputs[key] for key in inputs.files}
         made = loaded.run(given)

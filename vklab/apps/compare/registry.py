@@ -15,6 +15,7 @@ from typing import Any
 from vklab.apps.compare import reference, vulkan
 from vklab.apps.compare.backend import Availability, Backend
 from vklab.apps.compare.children import tasks
+from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.coreml import backend as apple
 from vklab.apps.compare.coreml import on_vulkan
 from vklab.apps.compare.onnxruntime import backend as onnxruntime
@@ -84,13 +85,8 @@ def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Avai
         answers = worker.once(tasks.availability, list(backends), seconds=seconds)
         return {each.name: answer for each, answer in zip(backends, answers, strict=True)}
     except worker.Failure:
-        return {each.name: _alone(each, seconds) for each in backends}
-
-
-def _alone(backend: Backend, seconds: float) -> Availability:
-    try:
-        [answer] = worker.once(tasks.availability, [backend], seconds=seconds)
-        made: Availability = answer
-    except worker.Failure as failure:
-        return Availability(f"it cannot be asked: {failure.reason}", failure.install)
-    return made
+        found = {}
+        for each in backends:
+            with Child(each, seconds) as child:
+                found[each.name] = child.available()
+        return found

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
+from vklab.apps.compare.children import timing
 
 __all__ = ["BASE", "STATUSES", "Row", "Samples", "compared", "row_of", "with_floors"]
 
@@ -92,7 +92,7 @@ class Samples:
     """Measurements of one model on one runner.
 
     Attributes:
-        facts: what `tasks.prepare` returned.
+        facts: what `tasks.load` returned.
         turns: nanoseconds of whole runs, a list for each turn.
         device: nanoseconds on the device, a list for each turn.
         clocks: clocks in MHz.
@@ -113,10 +113,10 @@ def row_of(row: Row, samples: Samples) -> Row:
     row = replace(row, variant=samples.facts.get("variant", row.variant), **known)
     if samples.facts.get("problem"):
         row = replace(row, status="wrong", reason=samples.facts["problem"])
-    times = [ns / 1e3 for turn in samples.turns for ns in turn]
+    times = [ns for turn in samples.turns for ns in turn]
     if not times:
         return row
-    p05, middle, p95 = np.percentile(times, (5, 50, 95)).tolist()
+    p05, middle, p95 = timing.percentiles_us(times, 5, 50, 95)
     device = [ns / 1e3 for turn in samples.device for ns in turn]
     device_us = median(device) if device else None
     return replace(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from vklab.apps.compare.children import timing
 from vklab.apps.compare.models import catalogue, graphs
 from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
@@ -144,11 +145,10 @@ def _measure(
         for way in ways:
             with _failing(way):
                 _compare(way, inputs, want)
-        for number in range(ROUNDS):
-            for way in ways:
-                with _failing(way):
-                    rate = _rate(way, inputs, seconds)
-                    way.rates += [rate] if number and rate else []
+        for number, way in timing.in_turns(ways, ROUNDS):
+            with _failing(way):
+                rate = _rate(way, inputs, seconds)
+                way.rates += [rate] if number and rate else []
     yield from (_row(name, way, ways) for way in ways)
 
 

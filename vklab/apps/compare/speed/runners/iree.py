@@ -76,7 +76,7 @@ class Iree:
             return Availability(f"IREE cannot use Vulkan: {endings.one_line(error)}", INSTALL)
         return Availability()
 
-    def load(self, case: Case) -> IreeModel:
+    def prepare(self, case: Case) -> IreeModel:
         """Compile the model, and load it."""
         return IreeModel(self, case)
 

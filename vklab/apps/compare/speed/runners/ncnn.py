@@ -67,7 +67,7 @@ class Ncnn:
             return Availability(str(error).split(" to repair: ")[0], error.repair)
         return Availability()
 
-    def load(self, case: Case) -> NcnnModel:
+    def prepare(self, case: Case) -> NcnnModel:
         """Convert the model, and load it."""
         return NcnnModel(self, case)
 

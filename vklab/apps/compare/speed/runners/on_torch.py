@@ -67,7 +67,7 @@ class Torch:
             return Availability("torch.compile needs a C++ compiler", "install g++")
         return Availability()
 
-    def load(self, case: Case) -> Any:
+    def prepare(self, case: Case) -> Any:
         """Load the model: a pickled module, or the ONNX graph as a module."""
         modules = importlib.import_module("vklab.apps.compare.speed.runners.torch_modules")
         if self.dtype == "tfloat32" and self.mode == "compiled":

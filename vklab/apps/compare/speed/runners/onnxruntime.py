@@ -67,7 +67,7 @@ class OnnxRuntime:
         needed = f"; it needs {self.package}" + (f" and {needs}" if needs else "")
         return Availability(f"the installed onnxruntime has no {self.provider}{needed}", install)
 
-    def load(self, case: Case) -> SessionModel:
+    def prepare(self, case: Case) -> SessionModel:
         """Load the model on the provider."""
         return CapturedModel(self, case) if self.graph else SessionModel(self, case)
 
