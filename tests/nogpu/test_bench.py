@@ -12,7 +12,7 @@ import pytest
 from fake_runners import Fake, case_in
 
 from vklab.apps import cli
-from vklab.apps.compare import peers as environments
+from vklab.apps.compare import peers
 from vklab.apps.compare.backend import Refused
 from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.models import catalogue, graphs, memory, products
@@ -21,7 +21,7 @@ from vklab.apps.compare.speed import (
     cases,
     clocks,
     measure,
-    peers,
+    registry,
     roofs,
     tasks,
     turns,
@@ -223,7 +223,7 @@ def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
 
 
 def test_pytorch_refuses_an_operator_without_a_function():
-    modules = pytest.importorskip("vklab.apps.compare.speed.runners.torch_modules")
+    modules = pytest.importorskip("vklab.apps.compare.torch.timed")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
         modules.OnnxModule(_negation())
 
@@ -245,14 +245,14 @@ def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
-    every = peers.every(None, tmp_path)
+    every = registry.every(None, tmp_path)
     names = [runner.name for runner in every]
     assert len(set(names)) == len(names) and all(runner.environment is None for runner in every)
     def chosen(*patterns):
-        return [runner.name for runner in peers.choose(every, patterns)]
+        return [runner.name for runner in registry.choose(every, patterns)]
 
     assert chosen("vklab", "ncnn*") == ["vklab", "ncnn", "ncnn-fp16"]
-    (split,) = [r for r in peers.every(None, tmp_path, "bf16x3") if r.name not in names]
+    (split,) = [r for r in registry.every(None, tmp_path, "bf16x3") if r.name not in names]
     assert (split.name, split.dtype, split.precision) == ("vklab-bf16x3", "float32", "bf16x3")
     stay = {"vklab-resident-host", "vklab-resident-cuda", "torch-resident-cuda"}
     assert {*chosen("*-resident*")} == stay and chosen("torch-resident-cuda")
@@ -262,7 +262,7 @@ def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
     with pytest.raises(SetupError, match="unknown runner 'tvm'; choose among vklab, vklab-fp16"):
         chosen("tvm")
     (tmp_path / "ncnn").mkdir()
-    found = {r.name: r.environment for r in peers.every(None, tmp_path)}
+    found = {r.name: r.environment for r in registry.every(None, tmp_path)}
     assert found["ncnn"] == found["ncnn-fp16"] == tmp_path / "ncnn" and found["iree"] is None
 
 
@@ -271,9 +271,9 @@ def test_set_up_tells_each_peer_that_fails(tmp_path, monkeypatch):
         if name == "iree":
             raise SetupError("pip cannot install iree", "pip install iree")
 
-    monkeypatch.setattr(environments, "set_up", install)
+    monkeypatch.setattr(peers, "set_up", install)
     told = []
-    done = dict(peers.set_up(["ncnn", "iree"], tmp_path, told.append))
+    done = dict(peers.set_up_all(["ncnn", "iree"], tmp_path, told.append))
     assert told == ["ncnn", "iree"] and done["ncnn"] == "" and "cannot install" in done["iree"]
 
 
@@ -285,20 +285,20 @@ def test_the_command_sets_peers_up(monkeypatch, capsys):
         if name == "ncnn":
             raise SetupError("pip cannot install ncnn", "pip install ncnn")
 
-    monkeypatch.setattr(environments, "set_up", install)
+    monkeypatch.setattr(peers, "set_up", install)
     assert cli.main(["bench", "--setup-peers", "--json"]) == 1
     told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["peers"]}
     assert list(told) == asked and {"onnxruntime-webgpu", "ncnn", "iree"} <= {*asked}
     assert not told["ncnn"]["ok"] and "cannot install ncnn" in told["ncnn"]["detail"]
     assert told["iree"]["ok"]
-    monkeypatch.setattr(environments, "set_up", lambda name, root: None)
+    monkeypatch.setattr(peers, "set_up", lambda name, root: None)
     assert cli.main(["bench", "--setup-peers"]) == 0
 
 
 def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):
-    words = environments.command("ncnn", tmp_path)
+    words = peers.command("ncnn", tmp_path)
     assert words[-3:] == ["--no-deps", "ncnn", "pnnx"]  # pnnx asks for torch and uses none of it
-    assert environments.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
+    assert peers.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
 
 
 def test_clocks_settle_when_they_rise_no_more():

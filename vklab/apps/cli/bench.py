@@ -12,15 +12,16 @@ import typer
 
 from vklab.apps.cli import bench_language, bench_rows, console
 from vklab.apps.cli.inputs import Device, DType, Precision, written_file
+from vklab.apps.compare import peers
 from vklab.apps.compare.models import catalogue, graphs
 from vklab.apps.compare.speed import (
     ablations,
     growing,
     language,
     markdown,
-    peers,
     plots,
     record,
+    registry,
     throughput,
     turns,
 )
@@ -191,18 +192,18 @@ def _measured(
     """
     if dtype not in (None, "float32", "float16"):
         raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
-    if precision not in (None, *peers.PRECISIONS):
+    if precision not in (None, *registry.PRECISIONS):
         raise typer.BadParameter(f"unknown precision {precision!r}; choose "
-                                 f"{' or '.join(peers.PRECISIONS)}")  # fmt: skip
+                                 f"{' or '.join(registry.PRECISIONS)}")  # fmt: skip
     catalogue.require_known(names)
     info = open_devices.select(device)
     if ablated:
         runners: Sequence[Any] = ablations.runners(info, dtype or "float32")
-        runners = peers.choose(runners, patterns)
+        runners = registry.choose(runners, patterns)
     else:
-        known = [each for each in peers.every(info, root, precision or "")
+        known = [each for each in registry.every(info, root, precision or "")
                  if dtype in (None, each.dtype)]
-        runners = peers.choose(known, patterns)
+        runners = registry.choose(known, patterns)
 
     def save(data: dict[str, Any]) -> None:
         if output:
@@ -244,7 +245,7 @@ def _set_up(device: int | str | None, root: Path | None, as_json: bool) -> None:
     except SetupError:  # peers without Vulkan can still be installed
         info = None
     wanted = peers.needed(info)
-    done = dict(peers.set_up(wanted, root, lambda name: console.warn(f"installing {name}")))
+    done = dict(peers.set_up_all(wanted, root, lambda name: console.warn(f"installing {name}")))
     if as_json:
         console.emit({"peers": [{"name": name, "ok": not problem, "detail": problem}
                                 for name, problem in done.items()]})  # fmt: skip

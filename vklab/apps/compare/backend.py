@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vklab.errors import ModelError
+from vklab.errors import ModelError, SetupError
 
 __all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "Loaded", "ModelSource",
            "Prepared", "Refused", "Result", "Row", "Runtime", "Steps"]  # fmt: skip
@@ -48,6 +48,11 @@ class Availability:
     """
     reason: str = ""
     install: str = ""
+
+    @classmethod
+    def of(cls, error: SetupError) -> Availability:
+        """Return the answer that something is missing, with the error's own repair."""
+        return cls(str(error).split(" to repair: ")[0], error.repair)
 
     def __bool__(self) -> bool:
         """Tell whether the backend can run here."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from vklab.apps.compare import peers
 from vklab.types import DeviceInfo
 
 __all__ = ["Clocks", "settled"]
 
 SM, MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
-NVIDIA = 0x10DE
 PERIOD_S = 0.01
 MOST_STEPS, STEP_S, NEAR = 24, 0.25, 0.01
 
@@ -35,7 +35,7 @@ class Clocks:
     def __init__(self, info: DeviceInfo) -> None:
         self._library: Any = None
         self._handle = ctypes.c_void_p()
-        if info.vendor_id == NVIDIA:
+        if info.vendor_id == peers.NVIDIA:
             with contextlib.suppress(OSError, AttributeError):
                 self._open(info.uuid.replace("-", "").lower())
 

@@ -47,14 +47,17 @@ class Case:
 
 
 class Timed(Loaded, Protocol):
-    """A model that a runner has loaded."""
+    """A model that a runner has loaded.
 
-    @property
-    def variant(self) -> str:
-        """Return device and mode in words."""
+    Attributes:
+        variant: device and mode in words.
+    """
+
+    variant: str
 
     def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
         """Return the device's own time of some runs; [] if the runtime does not tell."""
+        return []
 
 
 class Runner(Runtime, Protocol):
