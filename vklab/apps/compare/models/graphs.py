@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import helper
 
 from vklab.apps.compare import models
+from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.models.builder import BEFORE_RELU, LINEAR, Builder
 from vklab.errors import ModelError
 
@@ -209,19 +210,4 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[An
     Raises ModelError for an input that is not a tensor of numbers of known rank.
     """
     # A stream apart from the weights': an input must not equal a row of the first weight.
-    random = np.random.default_rng([seed, 1])
-    constants = {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in constants]
-    return {value.name: _sample(value, random) for value in values}
-
-
-def _sample(value: onnx.ValueInfoProto, random: np.random.Generator) -> NDArray[Any]:
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape") or tensor.elem_type == TensorProto.STRING:
-        raise ModelError(f"input {value.name!r} is not a tensor of numbers of known rank")
-    # HasField, because a dimension of 0 is known, and an unset one is symbolic.
-    shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in tensor.shape.dim]
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-    if dtype == np.bool_ or np.issubdtype(dtype, np.integer):
-        return random.integers(0, 2 if dtype == np.bool_ else 10, shape).astype(dtype)
-    return random.standard_normal(shape, np.float32).astype(dtype)
+    return graph_inputs.drawn(model, np.random.default_rng([seed, 1]), 10)

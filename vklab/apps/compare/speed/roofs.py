@@ -6,9 +6,10 @@ lab 18.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from vklab import settings
 from vklab.apps.compare.models import graphs, products
 from vklab.runtime import loading, open_devices
 
-__all__ = ["Roofs", "bytes_per_s", "floor_us", "measure", "warm"]
+__all__ = ["Roofs", "bytes_per_s", "floor_us", "heater", "measure", "warm"]
 
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
@@ -150,6 +151,17 @@ def _dispatch_us(device: int | str | None, heat: Callable[[], object] | None) ->
             heat()
         timing = session.time(values, repeats=RUNS // 10)
     return float(np.median(timing.device_ns)) / 1e3 / CHAIN
+
+
+@contextlib.contextmanager
+def heater(device: int | str | None) -> Iterator[Callable[[float], object]]:
+    """Yield a function that keeps a device at work for some seconds, in this process."""
+    state: dict[str, Any] = {}
+    try:
+        yield functools.partial(warm, state, device)
+    finally:
+        for session, _ in state.values():
+            session.close()
 
 
 def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> None:

@@ -21,7 +21,7 @@ from torch.utils import _pytree
 from vklab.apps.compare.backend import Dtypes, ModelSource, Refused
 from vklab.apps.compare.layerwise import cuts, layers
 from vklab.apps.compare.layerwise.layers import Local
-from vklab.apps.compare.onnxruntime import models as onnxruntime_models
+from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.torch import backend, fx
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
@@ -218,4 +218,4 @@ def _names(source: ModelSource, module: Any, count: int) -> tuple[list[str], lis
         return parameter_names(module, count), []
     proto = onnx.load(source.onnx, load_external_data=False)
     outputs = [value.name for value in proto.graph.output]
-    return onnxruntime_models.input_names(proto), outputs
+    return graph_inputs.names(proto), outputs
