@@ -17,7 +17,8 @@ from vklab.errors import ModelError, SetupError
 __all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "Loaded", "ModelSource",
            "Prepared", "Refused", "Result", "Row", "Runtime", "Steps"]  # fmt: skip
 
-STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
+# Of a row: "wrong" of the benchmark alone, "recorded" of parity alone.
+STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed", "recorded")
 
 
 class Refused(ModelError):

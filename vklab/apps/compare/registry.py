@@ -31,8 +31,11 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    return [*devices, *on_vulkan.every(devices), *apple.every(), *torch.every(),
-            *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+    return [*devices, *on_vulkan.every(devices), *_without_vulkan(peers)]
+
+
+def _without_vulkan(peers: Path | None) -> list[Backend]:
+    return [*apple.every(), *torch.every(), *onnxruntime.every(peers), reference.Reference()]
 
 
 def _listed(state: dict[str, Any], peers: Path | None) -> list[Backend]:
@@ -48,8 +51,7 @@ def listed(peers: Path | None = None, seconds: float = 60.0) -> list[Backend]:
         return list(worker.once(_listed, peers, seconds=seconds))
     except worker.Failure as failure:
         reason = f"the Vulkan drivers cannot be listed: {failure.reason}"
-        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *apple.every(), *torch.every(),
-                *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *_without_vulkan(peers)]
 
 
 def choose(backends: Sequence[Backend], patterns: Sequence[str]) -> list[Backend]:

@@ -87,8 +87,7 @@ class Live(Child[Backend]):
             runs: most runs.
             bound: whether inputs and outputs stay in the device's memory.
         """
-        task = tasks.measure_bound if bound else tasks.measure
-        made: list[int] = self.call(task, inputs, seconds, runs)
+        made: list[int] = self.call(tasks.measure, inputs, seconds, runs, bound)
         return made
 
     def facts(self) -> dict[str, Any]:

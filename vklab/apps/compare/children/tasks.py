@@ -24,8 +24,7 @@ import numpy as np
 from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Refused, Runtime
 
 __all__ = ["alone", "arrays", "availability", "close", "facts", "layers", "measure",
-           "measure_bound", "module_layers", "prepare", "run", "time_calls",
-           "versions"]  # fmt: skip
+           "module_layers", "prepare", "run", "time_calls", "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -72,30 +71,23 @@ def layers(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def measure(
-    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
+    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int, bound: bool = False
 ) -> list[int]:
-    """Return the nanoseconds of whole runs, host arrays in and out.
+    """Return the nanoseconds of runs.
 
     Args:
         state: the child's dict.
         inputs: arrays by input name.
         seconds: no run starts later than this.
         runs: most runs.
+        bound: whether inputs and outputs stay in the device's memory, else host arrays in and out.
     """
-    return time_calls(functools.partial(state["prepared"].run, inputs), seconds, runs)
+    call = _bound(state, inputs) if bound else functools.partial(state["prepared"].run, inputs)
+    return time_calls(call, seconds, runs)
 
 
-def measure_bound(
-    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
-) -> list[int]:
-    """Return the nanoseconds of runs whose inputs and outputs stay in the device's memory.
-
-    Args:
-        state: the child's dict.
-        inputs: arrays by input name.
-        seconds: no run starts later than this.
-        runs: most runs.
-    """
+def _bound(state: dict[str, Any], inputs: Arrays) -> Callable[[], Any]:
+    """Return a run whose inputs and outputs stay; raise Refused unless it gives the same."""
     bound = state["prepared"].bind(inputs)
     made, plain = bound.outputs(), state["prepared"].run(inputs)
     for name, array in plain.items():
@@ -104,7 +96,8 @@ def measure_bound(
                           f"{list(np.shape(array))}")  # fmt: skip
         if not np.allclose(made[name], array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0)):
             raise Refused(f"bound, output {name!r} differs from that of a plain run")
-    return time_calls(bound.run, seconds, runs)
+    run: Callable[[], Any] = bound.run
+    return run
 
 
 def time_calls(call: Callable[[], Any], seconds: float, most: int) -> list[int]:

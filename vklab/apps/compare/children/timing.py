@@ -11,8 +11,8 @@ import numpy as np
 from vklab.apps.compare.children.live import Live
 from vklab.base.worker import Failure
 
-__all__ = ["Times", "by_batch", "crossovers", "in_turn", "in_turns", "latency_us", "percentiles_us",
-           "tiled"]  # fmt: skip
+__all__ = ["Times", "alternating", "by_batch", "crossovers", "in_turn", "latency_us",
+           "percentiles_us", "tiled"]  # fmt: skip
 
 WARM_UP, MOST = 2, 1000  # runs
 One = TypeVar("One")
@@ -33,7 +33,7 @@ class Times:
     note: str = ""
 
 
-def in_turns(items: Sequence[One], rounds: int) -> Iterator[tuple[int, One]]:
+def alternating(items: Sequence[One], rounds: int) -> Iterator[tuple[int, One]]:
     """Yield the number of each round with each item: whose turn it is.
 
     A round begins with another item each time, so that none always follows the same one.
@@ -63,7 +63,7 @@ def in_turn(
     """
     times: dict[str, Times] = {name: Times() for name in alive}
     failures: dict[str, Failure] = {}
-    for number, name in in_turns([*alive], rounds):
+    for number, name in alternating([*alive], rounds):
         if name in failures:
             continue
         live = alive[name]

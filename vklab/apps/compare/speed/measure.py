@@ -12,9 +12,8 @@ from typing import Any
 
 from vklab.apps.compare.children import timing
 
-__all__ = ["BASE", "STATUSES", "Row", "Samples", "compared", "row_of", "with_floors"]
+__all__ = ["BASE", "Row", "Samples", "compared", "row_of", "with_floors"]
 
-STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed")
 # The row that another one is compared with, by its dtype.
 BASE = {"float32": "vklab", "tfloat32": "vklab", "float16": "vklab-fp16"}
 
@@ -28,7 +27,8 @@ class Row:
         runner: name of the runner.
         variant: device and mode in words.
         dtype: dtype of products.
-        status: one of STATUSES; "wrong" for outputs out of tolerance, whose times count nothing.
+        status: one of `backend.STATUSES`; "wrong" for outputs out of tolerance, whose times count
+            nothing.
         reason: why there are no times, or what is wrong.
         install: what would bring an absent runner.
         median_us: median of all runs, and their 5th and 95th percentile.

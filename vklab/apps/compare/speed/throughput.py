@@ -145,7 +145,7 @@ def _measure(
         for way in ways:
             with _failing(way):
                 _compare(way, inputs, want)
-        for number, way in timing.in_turns(ways, ROUNDS):
+        for number, way in timing.alternating(ways, ROUNDS):
             with _failing(way):
                 rate = _rate(way, inputs, seconds)
                 way.rates += [rate] if number and rate else []

@@ -88,7 +88,7 @@ class Turns:
                 self.versions |= samples[name].facts["versions"]
         # The times of wrong outputs count nothing.
         alive = [name for name in samples if not samples[name].facts["problem"]]
-        for number, name in timing.in_turns(alive, self.pace.rounds):
+        for number, name in timing.alternating(alive, self.pace.rounds):
             if rows[name].status == "ran":
                 with _failing(rows, name):
                     self._turn(chosen[name], samples[name], number)
