@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from fake_runners import Fake, case_in
 
@@ -29,6 +31,7 @@ from vklab.apps.compare.speed import (
 )
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
+from vklab.apps.compare.speed.runners import onnxruntime as on_onnxruntime
 from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
@@ -226,6 +229,25 @@ def test_pytorch_refuses_an_operator_without_a_function():
     modules = pytest.importorskip("vklab.apps.compare.torch.timed")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
         modules.OnnxModule(_negation())
+
+
+def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, monkeypatch):
+    def refuse(model, options, **more):
+        assert model == str(tmp_path / "model.onnx") and more["enable_fallback"] == 0
+        raise RuntimeError("Failed to get a WebGPU adapter: No supported adapters")
+
+    build = SimpleNamespace(SessionOptions=onnxruntime.SessionOptions, InferenceSession=refuse,
+                            get_available_providers=lambda: ["WebGpuExecutionProvider"])
+    monkeypatch.setattr(host, "load_onnxruntime", lambda: build)
+    runner = on_onnxruntime.OnnxRuntime("web", "webgpu", package="onnxruntime-webgpu")
+    assert runner.available() and runner.on_gpu
+    with pytest.raises(SetupError, match="finds no device on this machine: Failed to get a WebGPU"):
+        runner.prepare(case_in(tmp_path))
+    cuda = on_onnxruntime.OnnxRuntime("gpu", "cuda", package="onnxruntime-gpu").available()
+    assert "no CUDAExecutionProvider; it needs onnxruntime-gpu and CUDA" in cuda.reason
+    monkeypatch.setattr(build, "get_available_providers", lambda: 1 / 0)
+    broken = runner.available()
+    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench --setup-peers"
 
 
 def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
