@@ -31,7 +31,6 @@ from vklab.apps.compare.speed import (
 )
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
-from vklab.apps.compare.speed.runners import onnxruntime as on_onnxruntime
 from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
@@ -239,11 +238,11 @@ def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, mo
     build = SimpleNamespace(SessionOptions=onnxruntime.SessionOptions, InferenceSession=refuse,
                             get_available_providers=lambda: ["WebGpuExecutionProvider"])
     monkeypatch.setattr(host, "load_onnxruntime", lambda: build)
-    runner = on_onnxruntime.OnnxRuntime("web", "webgpu", package="onnxruntime-webgpu")
+    runners = {runner.name: runner for runner in registry.every(None, tmp_path)}
+    runner, cuda = runners["onnxruntime-webgpu"], runners["onnxruntime-cuda-tf32"].available()
     assert runner.available() and runner.on_gpu
     with pytest.raises(SetupError, match="finds no device on this machine: Failed to get a WebGPU"):
         runner.prepare(case_in(tmp_path))
-    cuda = on_onnxruntime.OnnxRuntime("gpu", "cuda", package="onnxruntime-gpu").available()
     assert "no CUDAExecutionProvider; it needs onnxruntime-gpu and CUDA" in cuda.reason
     monkeypatch.setattr(build, "get_available_providers", lambda: 1 / 0)
     broken = runner.available()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vklab.apps.compare import peers
+from vklab.apps.compare.onnxruntime import providers
 from vklab.apps.compare.speed.runners import iree, ncnn, on_torch, on_vulkan, onnxruntime
 from vklab.apps.compare.speed.runners.runner import Runner
 from vklab.errors import SetupError
@@ -40,7 +41,11 @@ def every(
         return on_vulkan.Vulkan(name, dtype, device, variables,
                                 "chain_add_*" if variables else "*")  # fmt: skip
 
-    cuda, webgpu = place("onnxruntime-gpu"), place("onnxruntime-webgpu")
+    def provided(name: str, key: str, variant: str = "", graph: str = "") -> Runner:
+        row = providers.by_key(key)
+        chosen = next(each for each in row.variants if each.name == (variant or "float32"))
+        return onnxruntime.OnnxRuntime(name, row, chosen, place(row.packages[0]), bool(graph))
+
     return [
         vulkan("vklab"), vulkan("vklab-fp16", "float16"),
         vulkan("vklab-unfused", VKLAB_DISABLE_FUSION="1"),
@@ -48,15 +53,10 @@ def every(
           for where in ("host", "cuda")),
         *(on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
           for name in filter(None, [precision])),
-        onnxruntime.OnnxRuntime("onnxruntime-cpu"),
-        *(onnxruntime.OnnxRuntime(
-            f"onnxruntime-cuda{graph}{tf32}", "cuda",
-            "tfloat32" if tf32 else "float32",
-            {"use_tf32": "1" if tf32 else "0", "enable_cuda_graph": "1" if graph else "0"},
-            "onnxruntime-gpu", cuda, bool(graph))
-          for graph in ("", "-graph") for tf32 in ("", "-tf32")),
-        onnxruntime.OnnxRuntime("onnxruntime-webgpu", "webgpu",
-                                package="onnxruntime-webgpu", environment=webgpu),
+        provided("onnxruntime-cpu", "cpu"),
+        *(provided("-".join(filter(None, ["onnxruntime-cuda", graph, tf32])), "cuda", tf32, graph)
+          for graph in ("", "graph") for tf32 in ("", "tf32")),
+        provided("onnxruntime-webgpu", "webgpu"),
         ncnn.Ncnn(environment=place("ncnn")),
         ncnn.Ncnn("ncnn-fp16", "float16", place("ncnn")),
         iree.Iree("ampere" if info and info.vendor_id == peers.NVIDIA else "", place("iree")),

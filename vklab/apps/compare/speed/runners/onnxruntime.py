@@ -18,39 +18,39 @@ from vklab.runtime import host
 __all__ = ["CapturedModel", "OnnxRuntime", "SessionModel"]
 
 
-
 @dataclass(frozen=True)
 class OnnxRuntime:
-    """One execution provider.
+    """One execution provider, as the table of providers has it.
 
     Attributes:
         name: name of the runner.
-        provider: key of its row in the table of providers.
-        dtype: "float32", or "tfloat32" for a provider that rounds the factors of products.
-        options: options of the provider.
-        package: package that carries the provider.
-        environment: folder of that package.
+        provider: row of the table.
+        variant: row of the provider, with its dtype and options.
+        environment: folder of the provider's package.
         graph: whether runs are replayed from a CUDA graph.
     """
 
     name: str
-    provider: str = "cpu"
-    dtype: str = "float32"
-    options: Mapping[str, str] = field(default_factory=dict)
-    package: str = "onnxruntime"
+    provider: providers.Provider
+    variant: providers.Variant
     environment: Path | None = None
     graph: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def row(self) -> providers.Provider:
-        """Return the row of the table."""
-        return providers.by_key(self.provider)
+    def dtype(self) -> str:
+        """Return the dtype of products."""
+        return self.variant.arithmetic
+
+    @property
+    def package(self) -> str:
+        """Return the package that carries the provider."""
+        return self.provider.packages[0]
 
     @property
     def on_gpu(self) -> bool:
         """Tell whether the provider uses the GPU."""
-        return self.provider != "cpu"
+        return self.provider.key != "cpu"
 
     def takes(self, case: Case) -> bool:
         """Tell that every model is measured."""
@@ -62,13 +62,13 @@ class OnnxRuntime:
         if self.package != "onnxruntime":
             install = "vklab bench --setup-peers"
         try:
-            if sessions.is_built_in(self.row):
+            if sessions.is_built_in(self.provider):
                 return Availability()
         except SetupError as error:
             return Availability(Availability.of(error).reason, install)
-        needed = " and ".join(filter(None, [self.package, self.row.needs]))
-        return Availability(f"the installed onnxruntime has no {self.row.ep}; it needs {needed}",
-                            install)  # fmt: skip
+        needed = " and ".join(filter(None, [self.package, self.provider.needs]))
+        reason = f"the installed onnxruntime has no {self.provider.ep}; it needs {needed}"
+        return Availability(reason, install)
 
     def prepare(self, case: Case) -> SessionModel:
         """Load the model on the provider."""
@@ -85,15 +85,16 @@ class SessionModel(Timed):
 
     def __init__(self, runner: OnnxRuntime, case: Case) -> None:
         runtime = host.load_onnxruntime()
-        libraries.require(runtime, runner.row)
-        options = sessions.session_options(runtime, runner.row)
-        chosen: list[Any] = [(runner.row.ep, dict(runner.options))]
+        row, graph = runner.provider, {"enable_cuda_graph": "1"} if runner.graph else {}
+        libraries.require(runtime, row)
+        options = sessions.session_options(runtime, row)
+        chosen: list[Any] = [(row.ep, {**runner.variant.options, **graph})]
         chosen += [nodes.CPU] if runner.on_gpu else []
-        self._session: Any = sessions.opened(runtime, runner.row, str(case.onnx), options,
+        self._session: Any = sessions.opened(runtime, row, str(case.onnx), options,
                                              providers=chosen)  # fmt: skip
         self._names = [output.name for output in self._session.get_outputs()]
         self.versions = {runner.package: runtime.__version__}
-        self.variant = _assigned(self._session, runner.row.ep)
+        self.variant = _assigned(self._session, row.ep)
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
