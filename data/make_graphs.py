@@ -19,7 +19,7 @@ import onnx
 import torch
 from torch import nn
 
-from vklab.apps.compare.speed.mini_classifier import quiet, strip_metadata
+from vklab.apps.compare.models.exporting import quiet, strip_metadata
 
 FOLDER = checksums.DATA / "graphs"
 # Tensors with more elements are weights: the file holds their shapes only.

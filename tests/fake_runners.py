@@ -42,7 +42,7 @@ class Fake:
             os._exit(9)
         return ABSENT if self.fault == "absent" else Availability()
 
-    def load(self, case: Case) -> FakeModel:
+    def prepare(self, model: Case) -> FakeModel:
         if self.fault == "refuses":
             raise Refused("the fake takes no such model")
         return FakeModel(self)

@@ -22,7 +22,7 @@ import numpy as np
 
 import vklab
 from vklab import settings
-from vklab.apps.compare.speed import models as bench_models
+from vklab.apps.compare.models import graphs as bench_models
 from vklab.base import draw
 from vklab.plan.place import placement
 from vklab.plan.plan import Plan

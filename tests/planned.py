@@ -9,7 +9,7 @@ import onnx
 from fake_device import fake_device
 from small_models import DATA
 
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import capability, partition
@@ -33,7 +33,7 @@ NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
 @functools.cache
 def proto_of(name: str) -> onnx.ModelProto:
     path = DATA / f"{name}.onnx"
-    return onnx.load(path) if path.exists() else models.build(name)
+    return onnx.load(path) if path.exists() else graphs.build(name)
 
 
 def plan_of(proto: onnx.ModelProto, info: DeviceInfo | None = None, **sizes: int) -> Plan:

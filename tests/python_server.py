@@ -35,7 +35,7 @@ LOADED = {
         "cloudpickle", "onnx", "vklab_course.children.kernel_child",
         "vklab_course.children.limited_child",
         "small_models", "plan_checks", "exported_models", "light_models",
-        "vklab.apps.compare.speed.models",
+        "vklab.apps.compare.models.graphs",
         "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
         "vklab.plan.fusion",
     ),

@@ -17,7 +17,7 @@ from onnx import helper
 from small_models import DATA, model, random_array, value
 
 import vklab
-from vklab.apps.compare.speed import models as bench_models
+from vklab.apps.compare.models import graphs as bench_models
 from vklab.plan import plan as plans
 from vklab.plan.options import Facts
 from vklab.runtime import host, open_devices

@@ -43,13 +43,21 @@ _MOVED = {
     **{name: f"apps.{name}" for name in (*_PUBLIC, "bootstrap", "cli", "doctor")},
     **{name: f"base.{name}" for name in ("draw", "forking", "store", "trace")},
     "backends": "apps.compare", "bench": "apps.compare.speed",
+    **{f"apps.compare.speed.{old}": f"apps.compare.models.{new}" for old, new in (
+        ("memory", "memory"), ("mini_classifier", "exporting"), ("models", "graphs"),
+        ("products", "products"), ("recorded", "recorded"))},
 }  # fmt: skip
 
 
 def _new_name(old: str) -> str:
-    package, _, rest = old.partition(".")
-    first, dot, inner = rest.partition(".")
-    return f"vklab.{_MOVED[first]}{dot}{inner}" if package == "vklab" and first in _MOVED else ""
+    module, colon, inner = old.partition(":")
+    package, _, name = module.partition(".")
+    if package != "vklab":
+        return ""
+    for before, now in _MOVED.items():  # in order: what moved twice has a row for each move
+        if f"{name}.".startswith(f"{before}."):
+            name = now + name[len(before) :]
+    return f"vklab.{name}{colon}{inner}" if f"vklab.{name}" != module else ""
 
 
 forward.install(_new_name)

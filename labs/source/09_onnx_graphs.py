@@ -279,11 +279,11 @@ show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 try:
     import torch
 
-    from vklab.apps.compare.speed import mini_classifier
+    from vklab.apps.compare.models import exporting
 
-    with mini_classifier.quiet():
+    with exporting.quiet():
         exported = torch.onnx.export(
-            mini_classifier.build_module(), (torch.zeros(2, 3, 32, 32),), dynamo=True,
+            exporting.build_module(), (torch.zeros(2, 3, 32, 32),), dynamo=True,
             dynamic_shapes=({0: torch.export.Dim("N")},), input_names=["image"],
             output_names=["logits"], opset_version=18, verbose=False).model_proto
 except ImportError as missing:

@@ -106,12 +106,12 @@ def test_an_open_size_keeps_the_window_of_the_example():
 def test_pytorch_keeps_the_window_of_the_example_behind_an_open_height():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    from vklab.apps.compare.speed import mini_classifier
+    from vklab.apps.compare.models import exporting
 
     sizes = {axis: torch.export.Dim(name) for axis, name in ((0, "N"), (2, "H"), (3, "W"))}
-    with mini_classifier.quiet():
+    with exporting.quiet():
         model = torch.onnx.export(
-            mini_classifier.build_module(), (torch.zeros(2, 3, 32, 32),), dynamo=True,
+            exporting.build_module(), (torch.zeros(2, 3, 32, 32),), dynamo=True,
             dynamic_shapes=(sizes,), input_names=["image"], output_names=["logits"],
             opset_version=18, verbose=False).model_proto  # fmt: skip
     pool = next(node for node in model.graph.node if node.op_type == "AveragePool")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from vklab.apps import cli
 from vklab.apps.compare.speed import clocks, record, roofs
-from vklab.runtime import open_devices
+from vklab.errors import VklabError
+from vklab.runtime import loading, open_devices
 
 KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_error", "load_ms",
         "first_ms", "host_bytes", "floor_us"}  # fmt: skip
@@ -56,3 +58,19 @@ def test_the_device_is_kept_at_work(device_index):
     settled = clocks.settled(reader, warm)
     assert reader.is_known or (settled["sm_mhz"] is None and len(asked) == 1)
     state["warm"][0].close()
+
+
+def test_a_heater_loads_one_model_and_frees_it(device_index, monkeypatch):
+    made, load = [], loading.load
+
+    def loaded(*given, **options):
+        made.append(load(*given, **options))
+        return made[-1]
+
+    monkeypatch.setattr(loading, "load", loaded)
+    with roofs.heater(device_index) as warm:
+        warm(0.001)
+        warm(0.001)
+    [session] = made
+    with pytest.raises(VklabError, match="closed"):
+        session.run({"image": np.zeros((1, 256, 28, 28), np.float32)})

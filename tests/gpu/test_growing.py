@@ -18,6 +18,7 @@ from two_drivers import both
 import vklab
 from vklab import settings
 from vklab.apps import cli
+from vklab.apps.compare.models import decoder
 from vklab.apps.compare.speed import growing
 from vklab.graph import passes
 from vklab.plan.templates import tracing
@@ -47,7 +48,7 @@ def digits():
 
 
 MODELS = {
-    "decoder": lambda: (growing.decoder(), {"past": 64}, growing.feeds),
+    "decoder": lambda: (decoder.decoder(), {"past": 64}, decoder.feeds),
     "sized": lambda: (growing_models.sized(), {"n": 64}, lambda n: {"x": random_array((n,))}),
     "found": lambda: (growing_models.found(), {"n": 64}, lambda n: {"x": random_array((n, 8), n)}),
     "controlled": lambda: (growing_models.controlled(), {"n": 64},

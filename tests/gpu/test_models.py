@@ -11,7 +11,7 @@ from small_models import DATA
 
 import vklab
 from vklab import settings
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.runtime import upload, weights
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
@@ -26,7 +26,7 @@ SWITCHES = {"": {}, "staged": {"DISABLE_DIRECT_IO": True}, "plain": {"DISABLE_VA
 def model_of(name):
     """Return the model: a file's path, or bytes."""
     path = DATA / f"{name}.onnx"
-    return path if path.exists() else models.build(name).SerializeToString()
+    return path if path.exists() else graphs.build(name).SerializeToString()
 
 
 def inputs_of(session, batch=1, seed=0):

@@ -81,9 +81,9 @@ assert not wrong and not any(thread.is_alive() for thread in threads)
 ])  # fmt: skip
 def test_the_small_device_runs_every_model(name):
     both(IMPORTS + f"""
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 path = DATA / "{name}.onnx"
-model = path if path.exists() else models.build("{name}").SerializeToString()
+model = path if path.exists() else graphs.build("{name}").SerializeToString()
 with vklab.load(model, swiftshader) as session:
     (info,) = session.inputs
     x = random_array([d if isinstance(d, int) else 1 for d in info.shape])

@@ -5,32 +5,33 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from fake_runners import Fake, case_in
 
 from vklab.apps import cli
-from vklab.apps.compare import peers as environments
+from vklab.apps.compare import peers
 from vklab.apps.compare.backend import Refused
+from vklab.apps.compare.children.child import Child
+from vklab.apps.compare.models import catalogue, graphs, memory, products
+from vklab.apps.compare.models import recorded as recorded_graphs
 from vklab.apps.compare.speed import (
     cases,
     clocks,
     measure,
-    memory,
-    models,
-    peers,
-    products,
+    registry,
     roofs,
-    suites,
     tasks,
     turns,
     work,
 )
-from vklab.apps.compare.speed import recorded as recorded_graphs
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
+from vklab.base.worker import Failure
 from vklab.errors import ModelError, SetupError
 from vklab.runtime import host
 
@@ -90,6 +91,18 @@ def test_a_runner_that_hangs_is_stopped(tmp_path):
     assert "0.5 s" in rows[1].reason
 
 
+def test_a_child_that_ended_tells_it_until_it_is_started_again(tmp_path):
+    with Child(Fake("f", "crashes"), 20.0) as child:
+        for asked in (tasks.load, tasks.kernels):  # the second one has no process to answer it
+            arguments = (child.runtime, case_in(tmp_path)) if asked is tasks.load else ()
+            with pytest.raises(Failure, match="SIGABRT|Abort") as caught:
+                child.call(asked, *arguments)
+            assert caught.value.status == "crashed"
+        child.start()
+        assert child.available()
+        child.free()
+
+
 def test_turns_alternate_and_rotate(tmp_path):
     log, warmed = tmp_path / "log", []
     runners = [Fake(name, log=log) for name in ("a", "b", "c")]
@@ -134,20 +147,20 @@ def test_a_floor_is_the_larger_of_bytes_and_operations():
     ("chain_add_10", 0, 12),
 ])  # fmt: skip
 def test_work_is_counted_on_the_graph(name, flops, size):
-    model = products.build(name) or models.build(name)
+    model = products.build(name) or graphs.build(name)
     counted = work.counted(model)
     assert counted[0] == flops and size in (None, counted[1])
 
 
 def test_suites_name_models_that_exist():
-    for suite, names in suites.SUITES.items():
+    for suite, names in catalogue.SUITES.items():
         for name in names:
             one = products.is_one(name) or memory.is_one(name)
-            assert name in models.MODELS or one or suite == "real", name
-    assert suites.chosen((), ()) == list(suites.DEFAULT)
-    assert suites.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
+            assert name in graphs.MODELS or one or suite == "real", name
+    assert catalogue.chosen((), ()) == list(catalogue.DEFAULT)
+    assert catalogue.chosen(["convolutions"], ["mlp"]) == [*products.CONVOLUTIONS, "mlp"]
     with pytest.raises(ModelError, match="unknown suite 'x'; choose among vkml"):
-        suites.chosen(["x"], ())
+        catalogue.chosen(["x"], ())
 
 
 def _negation() -> onnx.ModelProto:
@@ -181,27 +194,27 @@ def test_a_product_is_what_its_name_says():
 
 
 def test_a_recorded_graph_stands_in_for_torchvision():
-    model = cases.build("resnet50")
+    model = catalogue.build("resnet50")
     onnx.checker.check_model(model)
     assert [value.name for value in model.graph.input] == ["image"]
     assert work.counted(model)[0] == pytest.approx(8.18e9, rel=0.01)
     assert recorded_graphs.build("bert_base") is None
     with pytest.raises(ModelError, match="unknown benchmark model 'vit_b_16'"):
-        cases.build("vit_b_16")
+        catalogue.build("vit_b_16")
 
 
 def test_names_are_checked_before_anything_is_measured():
-    cases.require_known(["mlp", "chain_add_7", "vit_b_16", "matmul_1x2x3"])
+    catalogue.require_known(["mlp", "chain_add_7", "vit_b_16", "matmul_1x2x3"])
     with pytest.raises(ModelError, match="unknown benchmark model 'x'; choose among chain_add_1"):
-        cases.require_known(["mlp", "x"])
+        catalogue.require_known(["mlp", "x"])
     with pytest.raises(FileNotFoundError, match="no model file a.onnx"):
-        cases.require_known(["a.onnx"])
+        catalogue.require_known(["a.onnx"])
 
 
 @pytest.mark.parametrize("name", ["mnist12", "mlp", "chain_add_10", "conv8_4x6x6"])
 def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
     case = cases.make(name, tmp_path, 60.0)
-    loaded = on_torch.Torch("torch-eager").load(case)
+    loaded = on_torch.Torch("torch-eager").prepare(case)
     with np.load(case.inputs) as inputs, np.load(case.expected) as expected:
         given = {key: inputs[key] for key in inputs.files}
         made = loaded.run(given)
@@ -212,19 +225,38 @@ def test_pytorch_runs_the_graph_of_a_model(tmp_path, name):
 
 
 def test_pytorch_refuses_an_operator_without_a_function():
-    modules = pytest.importorskip("vklab.apps.compare.speed.runners.torch_modules")
+    modules = pytest.importorskip("vklab.apps.compare.torch.timed")
     with pytest.raises(Refused, match="Neg has no PyTorch function"):
         modules.OnnxModule(_negation())
 
 
+def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, monkeypatch):
+    def refuse(model, options, **more):
+        assert model == str(tmp_path / "model.onnx") and more["enable_fallback"] == 0
+        raise RuntimeError("Failed to get a WebGPU adapter: No supported adapters")
+
+    build = SimpleNamespace(SessionOptions=onnxruntime.SessionOptions, InferenceSession=refuse,
+                            get_available_providers=lambda: ["WebGpuExecutionProvider"])
+    monkeypatch.setattr(host, "load_onnxruntime", lambda: build)
+    runners = {runner.name: runner for runner in registry.every(None, tmp_path)}
+    runner, cuda = runners["onnxruntime-webgpu"], runners["onnxruntime-cuda-tf32"].available()
+    assert runner.available() and runner.on_gpu
+    with pytest.raises(SetupError, match="finds no device on this machine: Failed to get a WebGPU"):
+        runner.prepare(case_in(tmp_path))
+    assert "no CUDAExecutionProvider; it needs onnxruntime-gpu and CUDA" in cuda.reason
+    monkeypatch.setattr(build, "get_available_providers", lambda: 1 / 0)
+    broken = runner.available()
+    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench --setup-peers"
+
+
 def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
     param, weights = tmp_path / "param", tmp_path / "bin"
-    assert ncnn_files.write(models.build("chain_add_3"), param, weights)
+    assert ncnn_files.write(graphs.build("chain_add_3"), param, weights)
     lines = param.read_text().splitlines()
     assert lines[:3] == ["7767517", "4 4", "Input in0 0 1 x"] and not weights.stat().st_size
     assert lines[-1] == "BinaryOp add3 1 1 add2 out0 0=0 1=1 2=1.000000e-03" and len(lines) == 6
     # A bias and a ReLU belong to the layer before; weights have four bytes in front.
-    assert ncnn_files.write(models.build("mlp"), param, weights)
+    assert ncnn_files.write(graphs.build("mlp"), param, weights)
     kinds = [line.split()[0] for line in param.read_text().splitlines()[2:]]
     assert kinds == ["Input", "Flatten", *["InnerProduct"] * 3, "Softmax"]
     sizes = [(784, 256), (256, 128), (128, 10)]
@@ -234,14 +266,14 @@ def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
 
 
 def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
-    every = peers.every(None, tmp_path)
+    every = registry.every(None, tmp_path)
     names = [runner.name for runner in every]
     assert len(set(names)) == len(names) and all(runner.environment is None for runner in every)
     def chosen(*patterns):
-        return [runner.name for runner in peers.choose(every, patterns)]
+        return [runner.name for runner in registry.choose(every, patterns)]
 
     assert chosen("vklab", "ncnn*") == ["vklab", "ncnn", "ncnn-fp16"]
-    (split,) = [r for r in peers.every(None, tmp_path, "bf16x3") if r.name not in names]
+    (split,) = [r for r in registry.every(None, tmp_path, "bf16x3") if r.name not in names]
     assert (split.name, split.dtype, split.precision) == ("vklab-bf16x3", "float32", "bf16x3")
     stay = {"vklab-resident-host", "vklab-resident-cuda", "torch-resident-cuda"}
     assert {*chosen("*-resident*")} == stay and chosen("torch-resident-cuda")
@@ -251,7 +283,7 @@ def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
     with pytest.raises(SetupError, match="unknown runner 'tvm'; choose among vklab, vklab-fp16"):
         chosen("tvm")
     (tmp_path / "ncnn").mkdir()
-    found = {r.name: r.environment for r in peers.every(None, tmp_path)}
+    found = {r.name: r.environment for r in registry.every(None, tmp_path)}
     assert found["ncnn"] == found["ncnn-fp16"] == tmp_path / "ncnn" and found["iree"] is None
 
 
@@ -260,9 +292,9 @@ def test_set_up_tells_each_peer_that_fails(tmp_path, monkeypatch):
         if name == "iree":
             raise SetupError("pip cannot install iree", "pip install iree")
 
-    monkeypatch.setattr(environments, "set_up", install)
+    monkeypatch.setattr(peers, "set_up", install)
     told = []
-    done = dict(peers.set_up(["ncnn", "iree"], tmp_path, told.append))
+    done = dict(peers.set_up_all(["ncnn", "iree"], tmp_path, told.append))
     assert told == ["ncnn", "iree"] and done["ncnn"] == "" and "cannot install" in done["iree"]
 
 
@@ -274,20 +306,20 @@ def test_the_command_sets_peers_up(monkeypatch, capsys):
         if name == "ncnn":
             raise SetupError("pip cannot install ncnn", "pip install ncnn")
 
-    monkeypatch.setattr(environments, "set_up", install)
+    monkeypatch.setattr(peers, "set_up", install)
     assert cli.main(["bench", "--setup-peers", "--json"]) == 1
     told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["peers"]}
     assert list(told) == asked and {"onnxruntime-webgpu", "ncnn", "iree"} <= {*asked}
     assert not told["ncnn"]["ok"] and "cannot install ncnn" in told["ncnn"]["detail"]
     assert told["iree"]["ok"]
-    monkeypatch.setattr(environments, "set_up", lambda name, root: None)
+    monkeypatch.setattr(peers, "set_up", lambda name, root: None)
     assert cli.main(["bench", "--setup-peers"]) == 0
 
 
 def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):
-    words = environments.command("ncnn", tmp_path)
+    words = peers.command("ncnn", tmp_path)
     assert words[-3:] == ["--no-deps", "ncnn", "pnnx"]  # pnnx asks for torch and uses none of it
-    assert environments.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
+    assert peers.command("onnxruntime-webgpu", tmp_path)[-1] == "onnxruntime-webgpu"
 
 
 def test_clocks_settle_when_they_rise_no_more():

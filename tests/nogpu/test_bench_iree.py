@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from vklab.apps.compare.backend import Refused
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.apps.compare.speed.runners import iree
 from vklab.errors import SetupError
 
@@ -30,29 +30,29 @@ def compiled(tmp_path, monkeypatch):
 
 def test_a_module_is_kept_by_its_graph_without_its_weights(compiled, tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
-    first = iree._module(path, models.build("mlp"), "ampere")
+    first = iree._module(path, graphs.build("mlp"), "ampere")
     assert first == (b"module 0 ampere", "")
-    other = models.build("mlp")
+    other = graphs.build("mlp")
     weight = max(other.graph.initializer, key=lambda each: np.prod(each.dims))
     weight.CopyFrom(numpy_helper.from_array(np.zeros(weight.dims, np.float32), weight.name))
     assert iree._module(path, other, "ampere") == (first[0], ", compiled in an earlier run")
-    for changed, target in [(models.build("mnist12"), "ampere"), (models.build("mlp"), "")]:
+    for changed, target in [(graphs.build("mnist12"), "ampere"), (graphs.build("mlp"), "")]:
         assert iree._module(path, changed, target)[1] == ""
     monkeypatch.setattr(iree, "_version", lambda: "3.1")
-    assert iree._module(path, models.build("mlp"), "ampere")[0] == b"module 3 ampere"
+    assert iree._module(path, graphs.build("mlp"), "ampere")[0] == b"module 3 ampere"
     for file in (tmp_path / "iree").iterdir():  # a damaged one counts as absent
         file.write_bytes(file.read_bytes()[:-1])
-    assert iree._module(path, models.build("mlp"), "ampere")[0] == b"module 4 ampere"
+    assert iree._module(path, graphs.build("mlp"), "ampere")[0] == b"module 4 ampere"
 
 
 def test_small_initializers_are_constants_of_the_module(compiled, tmp_path):
     def chain(step: float) -> onnx.ModelProto:
-        model = models.build("chain_add_3")
+        model = graphs.build("chain_add_3")
         array = np.array([step], np.float32)
         model.graph.initializer[0].CopyFrom(numpy_helper.from_array(array, "c"))
         return model
 
-    names = {tensor.name for tensor in iree._parameters(models.build("mlp"))}
+    names = {tensor.name for tensor in iree._parameters(graphs.build("mlp"))}
     assert names == {"gemm1_w", "gemm2_w", "gemm3_w"} and not iree._parameters(chain(1.0))
     path = tmp_path / "model.onnx"
     assert [iree._module(path, chain(step), "")[0] for step in (1.0, 2.0, 1.0)] == [

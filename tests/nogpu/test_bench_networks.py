@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_bert_gives_its_model_the_term_that_is_added_to_scores(monkeypatch, dtype):
-    from vklab.apps.compare.speed import networks
+    from vklab.apps.compare.models import real
 
     given = {}
 
@@ -27,9 +27,9 @@ def test_bert_gives_its_model_the_term_that_is_added_to_scores(monkeypatch, dtyp
             return SimpleNamespace(last_hidden_state=self.embeddings.word_embeddings(tokens))
 
     fake = SimpleNamespace(BertConfig=lambda **words: words, BertModel=Model)
-    monkeypatch.setattr(networks, "load_transformers", lambda: fake)
+    monkeypatch.setattr(real, "load_transformers", lambda: fake)
     tokens, mask = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 1, 0]])
-    made = networks.Bert()(tokens, torch.zeros_like(tokens), torch.arange(3)[None], mask)
+    made = real.Bert()(tokens, torch.zeros_like(tokens), torch.arange(3)[None], mask)
     added = given["attention_mask"]
     assert made.shape == (1, 3, 2) and added.shape == (1, 1, 1, 3) and added.dtype == dtype
     assert added.flatten().tolist() == [0.0, 0.0, torch.finfo(dtype).min]

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.errors import ModelError, SetupError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -51,7 +51,7 @@ def run(model: onnx.ModelProto) -> np.ndarray:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (output,) = session.run(None, models.sample_inputs(model))
+    (output,) = session.run(None, graphs.sample_inputs(model))
     return output
 
 
@@ -69,12 +69,12 @@ def check_output(model: onnx.ModelProto, softmax: bool) -> None:
 
 @pytest.mark.parametrize("n", [1, 10, 100, 1000, 10000])
 def test_chain_add(n):
-    model = models.build(f"chain_add_{n}")
+    model = graphs.build(f"chain_add_{n}")
     onnx.checker.check_model(model)
     assert [node.op_type for node in model.graph.node] == ["Add"] * n
     assert len(model.graph.initializer) == 1
     if n <= 1000:
-        start = models.sample_inputs(model)["x"]
+        start = graphs.sample_inputs(model)["x"]
         assert start.shape == (1,)
         np.testing.assert_allclose(run(model), start + n * 0.001, rtol=1e-4, atol=1e-4)
 
@@ -85,14 +85,14 @@ def test_chain_add(n):
 )
 @pytest.mark.full
 def test_small_models_have_the_published_nodes(name, ops, softmax):
-    model = models.build(name)
+    model = graphs.build(name)
     onnx.checker.check_model(model, full_check=True)
     assert op_types(model) == ops
     check_output(model, softmax)
 
 
 def test_mnist12_is_the_zoo_graph():
-    model = models.mnist12()
+    model = graphs.mnist12()
     assert model.opset_import[0].version == 12
     assert weight_shapes(model, 4) == [(16, 4, 4, 10), (8, 1, 5, 5), (16, 8, 5, 5)]
     convs = [node for node in model.graph.node if node.op_type == "Conv"]
@@ -103,15 +103,15 @@ def test_mnist12_is_the_zoo_graph():
 
 
 def test_weight_shapes_are_the_published_ones():
-    assert weight_shapes(models.mlp(), 2) == [(256, 784), (128, 256), (10, 128)]
-    few = models.conv_few()
+    assert weight_shapes(graphs.mlp(), 2) == [(256, 784), (128, 256), (10, 128)]
+    few = graphs.conv_few()
     assert weight_shapes(few, 4) == [(16, 1, 3, 3), (512, 16, 3, 3), (512, 512, 3, 3)]
     assert weight_shapes(few, 2) == [(512 * 14 * 14, 10)]
 
 
 @pytest.mark.slow
 def test_conv_many():
-    model = models.conv_many()
+    model = graphs.conv_many()
     assert op_types(model) == CONV_MANY
     assert weight_shapes(model, 4) == [
         (768, 1, 3, 3), (512, 768, 3, 3), (512, 512, 7, 7), (2048, 512, 7, 7),
@@ -129,7 +129,7 @@ def test_conv_many():
     ],
 )
 def test_matmul_models(name, widths, mebibytes):
-    model = models.build(name)
+    model = graphs.build(name)
     layers = len(widths) - 1
     assert op_types(model) == " ".join(["Reshape", *["MatMul"] * layers, "Softmax"])
     assert weight_shapes(model, 2) == list(zip(widths, widths[1:], strict=False))
@@ -152,10 +152,10 @@ def test_mini_classifier_is_exported_from_torch():
     torch.manual_seed(7)
     expected_next = torch.rand(1).item()
     torch.manual_seed(7)
-    model = models.build("mini_classifier")
+    model = graphs.build("mini_classifier")
     assert torch.rand(1).item() == expected_next, "the export used up random numbers of the caller"
-    module = models.load_mini_classifier().build_module()
-    image = models.sample_inputs(model)["image"]
+    module = graphs.load_mini_classifier().build_module()
+    image = graphs.sample_inputs(model)["image"]
     with torch.no_grad():
         truth = module(torch.from_numpy(image)).numpy()
     np.testing.assert_allclose(run(model), truth, rtol=1e-4, atol=1e-4)
@@ -170,12 +170,12 @@ def test_mini_classifier_without_torch_says_what_to_do(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(SetupError, match="pip install torch"):
-        models.mini_classifier()
+        graphs.mini_classifier()
 
 
 @pytest.mark.parametrize("name", ["mlp", "mnist12", "chain_add_10"])
 def test_the_same_name_gives_the_same_model(name):
-    first, second = models.build(name), models.build(name)
+    first, second = graphs.build(name), graphs.build(name)
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(
         deterministic=True
     )
@@ -184,24 +184,24 @@ def test_the_same_name_gives_the_same_model(name):
 @pytest.mark.parametrize("name", ["", "resnet", "chain_add", "chain_add_-1", "chain_add_x", "MLP"])
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(ModelError) as caught:
-        models.build(name)
+        graphs.build(name)
     assert repr(name) in str(caught.value)
     assert re.search("chain_add_N.*mnist12.*conv_many.*mini_classifier", str(caught.value))
 
 
 def test_a_chain_has_at_least_one_node():
     with pytest.raises(ModelError, match="at least 1"):
-        models.build("chain_add_0")
+        graphs.build("chain_add_0")
 
 
 def test_build_knows_chains_of_any_length():
-    assert len(models.build("chain_add_37").graph.node) == 37
+    assert len(graphs.build("chain_add_37").graph.node) == 37
 
 
 def test_registry_names_its_models():
-    names = collections.Counter(models.build(name).graph.name for name in ("mlp", "mnist12"))
+    names = collections.Counter(graphs.build(name).graph.name for name in ("mlp", "mnist12"))
     assert set(names) == {"mlp", "mnist12"}
-    assert {"chain_add_10000", "conv_few", "matmul_1layers"} <= set(models.MODELS)
+    assert {"chain_add_10000", "conv_few", "matmul_1layers"} <= set(graphs.MODELS)
 
 
 def graph_with_inputs(*inputs: onnx.ValueInfoProto) -> onnx.ModelProto:
@@ -220,7 +220,7 @@ def test_sample_inputs_follow_type_and_shape():
     model = graph_with_inputs(*values)
     # Before IR version 4 a weight had to be listed among the inputs too.
     model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2]))
-    inputs = models.sample_inputs(model)
+    inputs = graphs.sample_inputs(model)
     assert {name: (array.shape, str(array.dtype)) for name, array in inputs.items()} == {
         "f": ((1, 3, 1, 0), "float32"),
         "h": ((), "float16"),
@@ -233,10 +233,10 @@ def test_sample_inputs_follow_type_and_shape():
 
 
 def test_sample_inputs_depend_on_the_seed_only():
-    model = models.mlp()
-    first, again = models.sample_inputs(model)["image"], models.sample_inputs(model)["image"]
+    model = graphs.mlp()
+    first, again = graphs.sample_inputs(model)["image"], graphs.sample_inputs(model)["image"]
     np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, models.sample_inputs(model, seed=1)["image"])
+    assert not np.array_equal(first, graphs.sample_inputs(model, seed=1)["image"])
     weight = onnx.numpy_helper.to_array(model.graph.initializer[1])
     assert abs(np.corrcoef(first.ravel(), weight[0])[0, 1]) < 0.2, "input repeats the weights"
 
@@ -252,4 +252,4 @@ def test_sample_inputs_depend_on_the_seed_only():
 )
 def test_sample_inputs_refuse_what_they_cannot_make(value):
     with pytest.raises(ModelError, match="'x'"):
-        models.sample_inputs(graph_with_inputs(value))
+        graphs.sample_inputs(graph_with_inputs(value))

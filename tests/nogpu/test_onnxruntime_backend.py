@@ -308,7 +308,7 @@ def test_a_provider_without_a_device_is_absent_and_other_errors_stay(text, kind)
     runtime = types.SimpleNamespace(InferenceSession=refuse)
     row = ROWS["onnxruntime-webgpu-float32"].provider
     with pytest.raises(kind, match="No supported adapters|not acyclic") as caught:
-        sessions._opened(runtime, row, b"", None)
+        sessions.opened(runtime, row, b"", None)
     if kind is SetupError:
         status, reason, install = worker_child.describe(caught.value)
         assert status == "absent"

@@ -261,6 +261,18 @@ def test_terms_of_a_sum(node, shapes, count):
     assert lengths.terms(node, shapes) == count
 
 
+def test_a_layer_alone_has_the_inferred_type_of_an_output_that_declares_none():
+    half = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [3])
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"], "exp")], "g", [half],
+                              [onnx.ValueInfoProto(name="y")])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    x = np.arange(3.0)
+    alone = cuts.separated(model, {"x": x, "y": np.exp(x)}).model
+    [output] = alone.graph.output
+    assert output.name == f"y{cuts.LOCAL}"
+    assert output.type.tensor_type.elem_type == TensorProto.FLOAT16
+
+
 def test_bodies_and_shapes_of_separated_layers_read_the_truth():
     one = numpy_helper.from_array(np.ones(1, np.float32), "one")
     branches = [

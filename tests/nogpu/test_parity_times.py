@@ -31,6 +31,13 @@ class Live:
         return (1000,) if bound else (2000,)
 
 
+def test_a_round_begins_with_another_one_each_time():
+    found = list(timing.alternating("abc", 4))
+    assert "".join(name for _, name in found) == "abc" "bca" "cab" "abc"
+    assert [number for number, _ in found][::3] == [0, 1, 2, 3]
+    assert not list(timing.alternating("", 2))
+
+
 def test_bound_runs_stand_beside_plain_ones_in_each_turn():
     live, other = Live(), Live(binds=False)
     times, failures = timing.in_turn({"a": live, "b": other}, {}, 2, 0.1)

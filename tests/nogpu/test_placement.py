@@ -29,7 +29,7 @@ from placed_graphs import (
 from spread_checks import chunk_problems
 
 from vklab import settings
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
@@ -42,7 +42,7 @@ from vklab.plan.place.costs import Workload
 @pytest.fixture(scope="module")
 def conv_many() -> Graph:
     """Return VKML's benchmark: 259 MiB of weights, most of them in the last convolution."""
-    return shapes.infer(onnx_import.load_graph(models.build("conv_many")))
+    return shapes.infer(onnx_import.load_graph(graphs.build("conv_many")))
 
 
 @pytest.mark.full

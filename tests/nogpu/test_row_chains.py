@@ -8,7 +8,7 @@ import pytest
 from matrix_gpu import GPU, NVIDIA
 from onnx import helper
 
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import builder, graphs
 from vklab.graph import onnx_import
 from vklab.plan.tuning import row_chains
 from vklab.runtime.compiled import build
@@ -17,7 +17,7 @@ from vklab.settings import settings
 
 def planned(proto, info=NVIDIA, dtype=""):
     graph = onnx_import.load_graph(proto)
-    plan = build.plan_whole(graph, info, {}, models.sample_inputs(proto), dtype)
+    plan = build.plan_whole(graph, info, {}, graphs.sample_inputs(proto), dtype)
     assert plan is not None
     return [step for chunk in plan.chunks for step in chunk.steps], plan.chunks[0].barriers
 
@@ -28,7 +28,7 @@ def kernels(proto, info=NVIDIA, dtype=""):
 
 def deep(widths):
     """Return a model of products of one row without anything between, and Softmax."""
-    network = models._Network("deep", (1, widths[0]), "y")
+    network = builder.Builder("deep", (1, widths[0]), "y")
     for number, (rows, columns) in enumerate(zip(widths, widths[1:], strict=False)):
         network.matmul(f"matmul{number}", rows, columns)
     network.add("Softmax", "softmax", axis=1)
@@ -36,14 +36,14 @@ def deep(widths):
 
 
 def test_mlp_is_three_dispatches():
-    assert kernels(models.mlp()) == ["matvec", "matvec", "matvec_head"]
+    assert kernels(graphs.mlp()) == ["matvec", "matvec", "matvec_head"]
     with settings(DISABLE_PASSES="row_chains"):
-        assert kernels(models.mlp()) == ["matvec"] * 3 + ["softmax"]
+        assert kernels(graphs.mlp()) == ["matvec"] * 3 + ["softmax"]
 
 
 def test_mnist12_is_three_dispatches():
     for dtype in ("", "float16"):
-        assert kernels(models.mnist12(), dtype=dtype)[-3:] == ["conv_pool"] * 2 + ["matvec_head"]
+        assert kernels(graphs.mnist12(), dtype=dtype)[-3:] == ["conv_pool"] * 2 + ["matvec_head"]
 
 
 def test_tickets_cost_one_barrier(monkeypatch):
@@ -96,7 +96,7 @@ def test_a_kernel_that_is_not_there_is_not_chosen(monkeypatch):
             "no compiler" if dispatch.kernel == "matvec_head" else ""))  # fmt: skip
 
     monkeypatch.setattr(build._Planner, "facts", facts)
-    assert kernels(models.mlp()) == ["matvec"] * 3 + ["softmax"]
+    assert kernels(graphs.mlp()) == ["matvec"] * 3 + ["softmax"]
 
 
 def test_what_is_done_to_a_result():
@@ -106,7 +106,7 @@ def test_what_is_done_to_a_result():
         ([("Sigmoid", "a", "y")], False), ([("Relu", "a", "b"), ("Add", "br", "y")], False),
         ([("Mul", "ar", "y")], False),
     ):  # fmt: skip
-        network = models._Network("one", (1, 64), "y")
+        network = builder.Builder("one", (1, 64), "y")
         network.matmul("a", 64, 16)
         network.weight("r", (1, 16), 1, 1.0)
         proto = network.finish((1, 16))

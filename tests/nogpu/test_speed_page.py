@@ -11,7 +11,8 @@ import speed_page
 import typer.main
 
 from vklab.apps.cli import app
-from vklab.apps.compare.speed import record, suites
+from vklab.apps.compare.models import catalogue
+from vklab.apps.compare.speed import record
 
 TEXT = speed_page.PAGE.read_text("utf-8")
 FILES = sorted(speed_page.FOLDER.glob("*.json"))
@@ -78,4 +79,4 @@ def test_the_commands_of_the_page_have_these_options():
         assert {word for word in words if word.startswith("-")} <= options, line
         chosen = [word for before, word in zip(words, words[1:], strict=False)
                   if before == "--suite"]  # fmt: skip
-        assert {*chosen} <= {*suites.SUITES}, line
+        assert {*chosen} <= {*catalogue.SUITES}, line

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
@@ -55,7 +55,7 @@ def simulated_gpus(count: int, **changes: Any) -> tuple[DeviceInfo, ...]:
 
 def conv_many() -> Graph:
     """Return VKML's benchmark with its shapes; large weights are zeros without memory."""
-    graph = onnx_import.load_graph(models.build("conv_many"))
+    graph = onnx_import.load_graph(graphs.build("conv_many"))
     light = {
         name: info if info.size_bytes < 1 << 10 else dataclasses.replace(
             info, constant=np.broadcast_to(np.zeros((), info.dtype), info.dims))

@@ -12,17 +12,16 @@ import typer
 
 from vklab.apps.cli import bench_language, bench_rows, console
 from vklab.apps.cli.inputs import Device, DType, Precision, written_file
+from vklab.apps.compare import peers
+from vklab.apps.compare.models import catalogue, graphs
 from vklab.apps.compare.speed import (
     ablations,
-    cases,
     growing,
     language,
     markdown,
-    models,
-    peers,
     plots,
     record,
-    suites,
+    registry,
     throughput,
     turns,
 )
@@ -41,15 +40,15 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help="ONNX files, or names: models of the suites, "
-                       f"{', '.join(name for name in models.MODELS if 'chain' not in name)}, "
+                       f"{', '.join(name for name in graphs.MODELS if 'chain' not in name)}, "
                        "chain_add_N, matmul_MxKxN, conv8_CxHxW. Default: "
-                       f"{' '.join(suites.DEFAULT)}; with --throughput "
+                       f"{' '.join(catalogue.DEFAULT)}; with --throughput "
                        f"{' '.join(throughput.ON_GPUS)} on GPUs, "
                        f"{' '.join(throughput.ON_CPUS)} on CPUs.", show_default=False),
     ] = None,
     suite: Annotated[
         list[str] | None,
-        typer.Option(help=f"Models of a suite: {', '.join(suites.SUITES)}; repeatable.",
+        typer.Option(help=f"Models of a suite: {', '.join(catalogue.SUITES)}; repeatable.",
                      show_default=False),
     ] = None,
     runner: Annotated[
@@ -165,7 +164,7 @@ def bench(
         if ablated:  # some thirty runners, which differ in one switch
             pace = replace(pace, warm_seconds=0.05, profiled=False,
                            together=max(1, (os.cpu_count() or 1) // 2))  # fmt: skip
-        data = _measured(suites.chosen(suite or (), names or ()), runner or (), device, dtype,
+        data = _measured(catalogue.chosen(suite or (), names or ()), runner or (), device, dtype,
                          precision, pace, root, ablated, output)  # fmt: skip
     _write(data, output, tables, pictures)
     if as_json:
@@ -193,18 +192,18 @@ def _measured(
     """
     if dtype not in (None, "float32", "float16"):
         raise typer.BadParameter(f"unknown dtype {dtype!r}; choose float32 or float16")
-    if precision not in (None, *peers.PRECISIONS):
+    if precision not in (None, *registry.PRECISIONS):
         raise typer.BadParameter(f"unknown precision {precision!r}; choose "
-                                 f"{' or '.join(peers.PRECISIONS)}")  # fmt: skip
-    cases.require_known(names)
+                                 f"{' or '.join(registry.PRECISIONS)}")  # fmt: skip
+    catalogue.require_known(names)
     info = open_devices.select(device)
     if ablated:
         runners: Sequence[Any] = ablations.runners(info, dtype or "float32")
-        runners = peers.choose(runners, patterns)
+        runners = registry.choose(runners, patterns)
     else:
-        known = [each for each in peers.every(info, root, precision or "")
+        known = [each for each in registry.every(info, root, precision or "")
                  if dtype in (None, each.dtype)]
-        runners = peers.choose(known, patterns)
+        runners = registry.choose(known, patterns)
 
     def save(data: dict[str, Any]) -> None:
         if output:
@@ -246,7 +245,7 @@ def _set_up(device: int | str | None, root: Path | None, as_json: bool) -> None:
     except SetupError:  # peers without Vulkan can still be installed
         info = None
     wanted = peers.needed(info)
-    done = dict(peers.set_up(wanted, root, lambda name: console.warn(f"installing {name}")))
+    done = dict(peers.set_up_all(wanted, root, lambda name: console.warn(f"installing {name}")))
     if as_json:
         console.emit({"peers": [{"name": name, "ok": not problem, "detail": problem}
                                 for name, problem in done.items()]})  # fmt: skip

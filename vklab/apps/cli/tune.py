@@ -15,7 +15,7 @@ from vklab import settings
 from vklab.apps.cli import console
 from vklab.apps.cli.inputs import Device, Dims, DType, Fed, Files, feed
 from vklab.apps.cli.run import announce_cpu
-from vklab.apps.compare.speed import models
+from vklab.apps.compare.models import graphs
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.single_step import single_step
 from vklab.base import draw
@@ -63,8 +63,8 @@ def tune(
         return
     if model is None:
         raise typer.BadParameter("name a file to tune, or use --show or --clear")
-    is_named = str(model) in models.MODELS and not model.exists()
-    source: Any = models.build(str(model)) if is_named else model
+    is_named = str(model) in graphs.MODELS and not model.exists()
+    source: Any = graphs.build(str(model)) if is_named else model
     values = dict[str, Any]()
     if model.suffix == GGUF:
         source, values = single_step(read_gguf(model))

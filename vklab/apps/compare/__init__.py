@@ -1,5 +1,6 @@
-"""Other runtimes beside vklab: one protocol, one process each, one honest parity report.
+"""Other runtimes beside vklab, in numbers (`parity`) and in time (`speed`).
 
-Rule: `import vklab` loads nothing of this package. Heavy packages (torch, onnxruntime,
-coremltools) are imported only by the module that owns them, through a named loader.
+A model of `models` goes to the runtimes of a `registry`, each a Child of `children`, in turn. What
+they return is judged against the truth or timed, and is a row of a `report` or of a record. Nothing
+of this is loaded by `import vklab`; each heavy package loads through a named loader.
 """

@@ -1,4 +1,4 @@
-"""Protocol of a backend, and the records that its users share. Nothing heavy is imported here.
+"""Protocols of runtimes and backends, and the records that their users share; no heavy imports.
 
 A backend is one runtime on one device with one set of dtypes. It says whether it can run here,
 prepares one model, and the prepared model runs inputs. What it returns is judged elsewhere.
@@ -12,12 +12,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vklab.errors import ModelError
+from vklab.errors import ModelError, SetupError
 
-__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "ModelSource",
-           "Prepared", "Refused", "Result", "Row", "Steps"]  # fmt: skip
+__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "Loaded", "ModelSource",
+           "Prepared", "Refused", "Result", "Row", "Runtime", "Steps"]  # fmt: skip
 
-STATUSES = ("ran", "absent", "refused", "crashed", "timeout", "failed", "recorded")
+# Of a row: "wrong" of the benchmark alone, "recorded" of parity alone.
+STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed", "recorded")
 
 
 class Refused(ModelError):
@@ -48,6 +49,11 @@ class Availability:
     """
     reason: str = ""
     install: str = ""
+
+    @classmethod
+    def of(cls, error: SetupError) -> Availability:
+        """Return the answer that something is missing, with the error's own repair."""
+        return cls(str(error).split(" to repair: ")[0], error.repair)
 
     def __bool__(self) -> bool:
         """Tell whether the backend can run here."""
@@ -111,7 +117,35 @@ class Result:
     size_bytes: int = 0
 
 
-class Prepared(Protocol):
+class Loaded(Protocol):
+    """A model that a runtime has loaded."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Return the model's outputs, by name, on the host."""
+
+    def close(self) -> None:
+        """Free what the model owns."""
+
+
+class Runtime(Protocol):
+    """Common part of a backend of parity and a runner of the benchmark: all that a child needs.
+
+    They stay two protocols above it. Parity asks a model for nodes and layers, the benchmark for
+    the device's time and for the least load; no runtime answers all of these questions.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique name, by which a command chooses it."""
+
+    def available(self) -> Availability:
+        """Tell whether it can run here, else the reason and the install line."""
+
+    def prepare(self, model: Any, /) -> Any:
+        """Return the model as Loaded; raise Refused if this runtime cannot take it."""
+
+
+class Prepared(Loaded, Protocol):
     """A model that one backend has loaded."""
 
     @property
@@ -122,23 +156,13 @@ class Prepared(Protocol):
     def size_bytes(self) -> int:
         """Bytes of the model as this backend stores it."""
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the model's outputs, by name, on the host."""
-
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return values of layers by name; {} if this backend cannot show them."""
 
-    def close(self) -> None:
-        """Free what the model owns."""
-
 
 @runtime_checkable
-class Backend(Protocol):
-    """One runtime on one device with one set of dtypes."""
-
-    @property
-    def name(self) -> str:
-        """Unique name, for example "onnxruntime-cpu-float16"; `--backends` matches it."""
+class Backend(Runtime, Protocol):
+    """One runtime on one device with one set of dtypes, named as "onnxruntime-cpu-float16"."""
 
     @property
     def device(self) -> str:
@@ -148,10 +172,7 @@ class Backend(Protocol):
     def dtypes(self) -> Dtypes:
         """Dtypes of weights, arithmetic and sums."""
 
-    def available(self) -> Availability:
-        """Tell whether this backend can run here, else the reason and the install line."""
-
-    def prepare(self, source: ModelSource) -> Prepared:
+    def prepare(self, source: ModelSource, /) -> Prepared:
         """Load the model; raise Refused if this backend cannot take it in any of its forms."""
 
 

@@ -17,6 +17,7 @@ from onnx import TensorProto
 from vklab.apps.compare.backend import ModelSource, Steps
 from vklab.apps.compare.coreml import program
 from vklab.apps.compare.judging import steps
+from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.onnxruntime import models as onnxruntime_models
 from vklab.apps.compare.torch import backend as torch
 from vklab.apps.compare.truth import oracle
@@ -150,7 +151,7 @@ def _examples(state: dict[str, Any], source: ModelSource) -> dict[str, np.ndarra
     module, tensors = modules.make(source.factory)
     names = modules.parameter_names(module, len(tensors))
     if source.onnx is not None:
-        names = onnxruntime_models.input_names(onnx.load(source.onnx, load_external_data=False))
+        names = graph_inputs.names(onnx.load(source.onnx, load_external_data=False))
     return {name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)}
 
 
@@ -188,7 +189,7 @@ def read_inputs(file: Path) -> dict[str, np.ndarray]:
 
 def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> None:
     """Raise ModelError unless there is an array for each input of the model, and no other."""
-    wanted = onnxruntime_models.input_names(proto_of(source))
+    wanted = graph_inputs.names(proto_of(source))
     if {*wanted} != {*inputs}:
         raise ModelError(f"the inputs are {', '.join(inputs) or 'none'}, the model has "
                          f"{', '.join(wanted)}")  # fmt: skip
@@ -196,7 +197,7 @@ def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> Non
 
 def random_inputs(proto: onnx.ModelProto, seed: int = SEED) -> dict[str, np.ndarray]:
     """Return inputs of a seed: normal numbers, and 0 or 1 for integers; open sizes are 1."""
-    return onnxruntime_models.random_inputs(proto, np.random.default_rng(seed))
+    return graph_inputs.drawn(proto, np.random.default_rng(seed), 2)
 
 
 def _truth(

@@ -5,7 +5,6 @@ coremltools works in a child, as PyTorch's exporter does, once for each form tha
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from vklab.apps.compare.backend import Backend, ModelSource
 from vklab.apps.compare.coreml import convert
 from vklab.apps.compare.coreml.options import Options
+from vklab.apps.compare.torch import backend as torch
 from vklab.base import worker
 
 __all__ = ["FORMS", "Packages"]
@@ -86,5 +86,5 @@ class Packages:
 
 def _convert(state: dict[str, Any], factory: str, path: Path, options: Options) -> None:
     convert.load_converter()  # before torch, whose absence has no repair of its own
-    module, examples = importlib.import_module("vklab.apps.compare.torch.modules").make(factory)
+    module, examples = torch.load_modules().make(factory)
     convert.convert(module, examples, path, options)

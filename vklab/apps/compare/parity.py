@@ -205,17 +205,17 @@ class _Work:
 
     def _one(self, live: Live) -> Measured:
         """Run one backend and judge it."""
-        if self._packages.waits(live.backend):
-            self._progress(f"converting to Core ML for {live.backend.name}")
-        source = self._packages.source_of(live.backend)
+        if self._packages.waits(live.runtime):
+            self._progress(f"converting to Core ML for {live.runtime.name}")
+        source = self._packages.source_of(live.runtime)
         runs = live.outputs(source, self._inputs, self._options.repeats)
         facts = live.facts()
-        dtypes = facts["dtypes"] or rows.dtypes_of(live.backend, self._kind)
+        dtypes = facts["dtypes"] or rows.dtypes_of(live.runtime, self._kind)
         allowed = self._allowed(dtypes, facts["steps"])
-        measured = rows.of_runs(live.backend, runs, facts, self._truth.outputs, dtypes, allowed)
+        measured = rows.of_runs(live.runtime, runs, facts, self._truth.outputs, dtypes, allowed)
         if not self._options.layers or not self._truth.layers:
             return measured
-        self._progress(f"layers of {live.backend.name}")
+        self._progress(f"layers of {live.runtime.name}")
         try:
             return self._layers(live, measured)
         except Failure as failure:
@@ -241,7 +241,7 @@ class _Work:
     def _layers(self, live: Live, measured: Measured) -> Measured:
         """Add cumulative and local errors by layer, and the smallest part that fails."""
         # A part of the exported graph is no part of a package's program.
-        program = None if self._is_package else self._program(live.backend)
+        program = None if self._is_package else self._program(live.runtime)
         model, truth = self._model, self._truth
         given = None
         if program is not None:
@@ -252,7 +252,7 @@ class _Work:
         looked = rows.with_layers(measured, model, truth, given, live, self._inputs)
         if self._options.parts and not looked.row.passed:
             has_program = program is not None or self._is_package
-            package = self._packages.source_of(live.backend).package if has_program else None
+            package = self._packages.source_of(live.runtime).package if has_program else None
             looked = rows.with_part(looked, model, truth, live, self._options.parts, package)
         return looked if program is None else rows.of_program(looked, program)
 
@@ -285,7 +285,7 @@ class _Work:
         for name, measured in times.items():
             found[name] = rows.with_bound(rows.timed(found[name], measured.plain), measured)
         for name, failure in failures.items():
-            found[name] = rows.failed(alive.pop(name).backend, failure, self._options.model)
+            found[name] = rows.failed(alive.pop(name).runtime, failure, self._options.model)
         if self._options.batches:
             by_batch = timing.by_batch(alive, self._inputs, self._options.batches,
                                        self._options.slice_s)  # fmt: skip

@@ -12,13 +12,16 @@ import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vklab.apps.compare.onnxruntime import providers
 from vklab.base import store
 from vklab.errors import SetupError
+from vklab.types import DeviceInfo
 
-__all__ = ["command", "conflicting", "environment", "folder", "set_up"]
+__all__ = ["command", "conflicting", "environment", "folder", "needed", "set_up",
+           "set_up_all"]  # fmt: skip
 
 # Environments of several packages. Their dependencies are those of vklab; pnnx also asks for torch,
 # which its program does not use.
@@ -26,6 +29,7 @@ REQUIREMENTS = {
     "ncnn": ("--no-deps", "ncnn", "pnnx"),
     "iree": ("--no-deps", "iree-base-compiler", "iree-base-runtime"),
 }
+NVIDIA = 0x10DE
 SECONDS = 1800.0  # for one installation
 SHOWN = 300  # characters of pip's last line
 
@@ -88,6 +92,31 @@ def set_up(package: str, root: Path | None = None, seconds: float = SECONDS) -> 
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def needed(info: DeviceInfo | None) -> tuple[str, ...]:
+    """Return the environments of peers that can run on a machine with this device."""
+    on_nvidia = ("onnxruntime-gpu",) if info and info.vendor_id == NVIDIA else ()
+    return (*on_nvidia, "onnxruntime-webgpu", "ncnn", "iree")
+
+
+def set_up_all(
+    names: Sequence[str], root: Path | None, progress: Callable[[str], object]
+) -> Iterator[tuple[str, str]]:
+    """Make environments; yield each name with the reason why it failed, "" if it is there.
+
+    Args:
+        names: names of environments.
+        root: folder above them; None for that of vklab's cache.
+        progress: called with each name before its installation.
+    """
+    for name in names:
+        progress(name)
+        try:
+            set_up(name, root)
+            yield name, ""
+        except SetupError as error:
+            yield name, str(error)
 
 
 def _install(package: str, target: Path, seconds: float) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from vklab.apps.compare import reference, vulkan
 from vklab.apps.compare.backend import Availability, Backend
 from vklab.apps.compare.children import tasks
+from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.coreml import backend as apple
 from vklab.apps.compare.coreml import on_vulkan
 from vklab.apps.compare.onnxruntime import backend as onnxruntime
@@ -30,8 +31,11 @@ def every(peers: Path | None = None) -> list[Backend]:
     `peers` has a folder for each full build of ONNX Runtime, made by `pip install --target`.
     """
     devices = vulkan.every()
-    return [*devices, *on_vulkan.every(devices), *apple.every(), *torch.every(),
-            *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+    return [*devices, *on_vulkan.every(devices), *_without_vulkan(peers)]
+
+
+def _without_vulkan(peers: Path | None) -> list[Backend]:
+    return [*apple.every(), *torch.every(), *onnxruntime.every(peers), reference.Reference()]
 
 
 def _listed(state: dict[str, Any], peers: Path | None) -> list[Backend]:
@@ -47,8 +51,7 @@ def listed(peers: Path | None = None, seconds: float = 60.0) -> list[Backend]:
         return list(worker.once(_listed, peers, seconds=seconds))
     except worker.Failure as failure:
         reason = f"the Vulkan drivers cannot be listed: {failure.reason}"
-        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *apple.every(), *torch.every(),
-                *onnxruntime.every(peers), reference.Reference()]  # fmt: skip
+        return [vulkan.Vulkan(-1, "Vulkan device", "", reason), *_without_vulkan(peers)]
 
 
 def choose(backends: Sequence[Backend], patterns: Sequence[str]) -> list[Backend]:
@@ -84,13 +87,8 @@ def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Avai
         answers = worker.once(tasks.availability, list(backends), seconds=seconds)
         return {each.name: answer for each, answer in zip(backends, answers, strict=True)}
     except worker.Failure:
-        return {each.name: _alone(each, seconds) for each in backends}
-
-
-def _alone(backend: Backend, seconds: float) -> Availability:
-    try:
-        [answer] = worker.once(tasks.availability, [backend], seconds=seconds)
-        made: Availability = answer
-    except worker.Failure as failure:
-        return Availability(f"it cannot be asked: {failure.reason}", failure.install)
-    return made
+        found = {}
+        for each in backends:
+            with Child(each, seconds) as child:
+                found[each.name] = child.available()
+        return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,17 @@ def every() -> tuple[Vulkan, ...]:
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the warning of nodes on the host, which a session gives once, in its first run.
+
+    To silence each run would take 3 us of it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HostWarning)
+        yield
+
+
 class Loaded:
     """A graph on one Vulkan device.
 
@@ -91,8 +103,7 @@ class Loaded:
     def __init__(self, graph: Graph, index: int, dtype: str, size_bytes: int) -> None:
         self._graph, self._dtype = graph, dtype or None
         self._opened = open_devices.open_all(index, None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HostWarning)  # the row counts these nodes
+        with _quiet():  # the row counts these nodes
             self._session = Session(graph, self._opened, None, dtype=self._dtype)
         self.size_bytes = size_bytes // 2 if dtype == "float16" else size_bytes
         self._nodes: dict[str, int] = {}
@@ -113,8 +124,7 @@ class Loaded:
         """Return the outputs by name; refuse a model that ran on the host alone."""
         if self._nodes:
             return self._session.run(dict(inputs))
-        with warnings.catch_warnings():  # a session warns once; in each run this took 3 us
-            warnings.simplefilter("ignore", HostWarning)
+        with _quiet():
             made = self._session.run(dict(inputs))
         self._count()
         return made
@@ -130,10 +140,8 @@ class Loaded:
     def layers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of all nodes, from a second session in which none is fused."""
         whole = reference.all_values(self._graph)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HostWarning)
-            with Session(whole, self._opened, None, dtype=self._dtype) as session:
-                return dict(session.run(dict(inputs)))
+        with _quiet(), Session(whole, self._opened, None, dtype=self._dtype) as session:
+            return dict(session.run(dict(inputs)))
 
     def close(self) -> None:
         """Free the session."""

@@ -1,1 +1,1 @@
-"""Backends in child processes: what a child is asked, and times taken in turn."""
+"""Runtimes in child processes: what a child is asked, and times taken in turn."""

@@ -10,25 +10,17 @@ import onnx
 
 from vklab.apps.compare.backend import Backend, Dtypes, ModelSource
 from vklab.apps.compare.children import tasks
+from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.layerwise.layers import Local
-from vklab.base.worker import Failure, Worker
+from vklab.base.worker import Failure
 
 __all__ = ["Live"]
 
 Arrays = dict[str, np.ndarray]
 
 
-class Live:
-    """A backend in a child process; close it, or use it in a `with` block.
-
-    Args:
-        backend: the backend.
-        seconds: time limit of each call.
-    """
-
-    def __init__(self, backend: Backend, seconds: float) -> None:
-        self.backend, self._seconds = backend, seconds
-        self._worker = Worker(getattr(backend, "environment", None))
+class Live(Child[Backend]):
+    """A backend in a child process; close it, or use it in a `with` block."""
 
     def outputs(
         self, source: ModelSource, inputs: Mapping[str, np.ndarray], repeats: int
@@ -40,28 +32,29 @@ class Live:
             inputs: arrays by input name.
             repeats: number of runs.
         """
-        calibrated = getattr(self.backend, "calibrated", None)
+        self.start()
+        calibrated = getattr(self.runtime, "calibrated", None)
         if calibrated is not None:
-            self.backend = calibrated(inputs)
-        self._call(tasks.prepare, self.backend, source)
-        return [self._call(tasks.run, inputs) for _ in range(max(1, repeats))]
+            self.runtime = calibrated(inputs)
+        self.call(tasks.prepare, self.runtime, source)
+        return [self.call(tasks.run, inputs) for _ in range(max(1, repeats))]
 
     @property
     def runs_parts(self) -> bool:
         """Tell whether the backend can run a part of an ONNX graph."""
-        return bool(getattr(self.backend, "runs_parts", True))
+        return bool(getattr(self.runtime, "runs_parts", True))
 
     def layers(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return the values of layers by name; {} if the backend cannot show them."""
-        made: Arrays = self._call(tasks.layers, inputs)
+        made: Arrays = self.call(tasks.layers, inputs)
         return made
 
     def alone(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return the outputs of a part of the model, an ONNX graph."""
         if not self.runs_parts:
-            raise Failure("refused", f"{self.backend.name} runs no parts of an ONNX graph")
-        made: Arrays = self._call(
-            tasks.alone, self.backend, model.SerializeToString(), dict(inputs)
+            raise Failure("refused", f"{self.runtime.name} runs no parts of an ONNX graph")
+        made: Arrays = self.call(
+            tasks.alone, self.runtime, model.SerializeToString(), dict(inputs)
         )
         return made
 
@@ -75,17 +68,17 @@ class Live:
             truth: values of layers in float64 by fx name.
             dtypes: dtypes of the backend.
         """
-        made: tuple[Local, Arrays] = self._call(tasks.module_layers, inputs, truth, dtypes)
+        made: tuple[Local, Arrays] = self.call(tasks.module_layers, inputs, truth, dtypes)
         return made
 
     @property
     def binds(self) -> bool:
         """Tell whether inputs and outputs of the backend can stay in its device's memory."""
-        return bool(getattr(self.backend, "binds", False))
+        return bool(getattr(self.runtime, "binds", False))
 
     def measure(
         self, inputs: Mapping[str, np.ndarray], seconds: float, runs: int, bound: bool = False
-    ) -> tuple[int, ...]:
+    ) -> list[int]:
         """Return nanoseconds of whole runs.
 
         Args:
@@ -94,24 +87,10 @@ class Live:
             runs: most runs.
             bound: whether inputs and outputs stay in the device's memory.
         """
-        task = tasks.measure_bound if bound else tasks.measure
-        made: tuple[int, ...] = self._call(task, inputs, seconds, runs)
+        made: list[int] = self.call(tasks.measure, inputs, seconds, runs, bound)
         return made
 
     def facts(self) -> dict[str, Any]:
         """Return nodes, bytes, versions, dtypes and a note."""
-        made: dict[str, Any] = self._call(tasks.facts)
+        made: dict[str, Any] = self.call(tasks.facts)
         return made
-
-    def _call(self, function: Any, *arguments: Any) -> Any:
-        return self._worker.call(function, *arguments, seconds=self._seconds)
-
-    def close(self) -> None:
-        """End the child."""
-        self._worker.close()
-
-    def __enter__(self) -> Live:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

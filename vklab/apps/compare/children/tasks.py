@@ -1,12 +1,18 @@
-"""Functions that the parent calls in the child of a backend: prepare, run, layers, time, facts.
+"""Functions that a parent calls in a child: ask, prepare, run, layers, time, facts, close.
 
-The first parameter of each is the child's `state`, a dict that lives as long as the child.
+The first parameter of each is the child's `state`, a dict that lives as long as the child. The
+benchmark adds some of its own, in `speed.tasks`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
+import gc
 import importlib.metadata
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,36 +21,43 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Refused
+from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Refused, Runtime
 
 __all__ = ["alone", "arrays", "availability", "close", "facts", "layers", "measure",
-           "measure_bound", "module_layers", "prepare", "run", "versions"]  # fmt: skip
+           "module_layers", "prepare", "run", "time_calls", "versions"]  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def availability(state: dict[str, Any], backends: Sequence[Backend]) -> list[Availability]:
-    """Return for each backend whether it can run here."""
-    return [backend.available() for backend in backends]
+def availability(state: dict[str, Any], runtimes: Sequence[Runtime]) -> list[Availability]:
+    """Return for each runtime whether it can run here; imports its libraries."""
+    return [runtime.available() for runtime in runtimes]
 
 
-def prepare(state: dict[str, Any], backend: Backend, source: ModelSource) -> None:
-    """Load the model; a model that was loaded before is freed.
+def prepare(state: dict[str, Any], runtime: Runtime, model: Any) -> float:
+    """Load the model, and return the seconds of that; a model that was loaded before is freed.
 
     Args:
         state: the child's dict.
-        backend: the backend.
-        source: the model.
+        runtime: the backend or the runner.
+        model: the model, as its `prepare` takes it.
     """
     close(state)
-    state["backend"] = backend
-    state["prepared"] = backend.prepare(source)
+    state["backend"] = runtime
+    begun = time.perf_counter()
+    state["prepared"] = runtime.prepare(model)
+    return time.perf_counter() - begun
 
 
 def close(state: dict[str, Any]) -> None:
-    """Free the loaded model, if there is one."""
+    """Free the loaded model, if there is one, and give its memory back to the system."""
     if "prepared" in state:
         state.pop("prepared").close()
+    state.pop("inputs", None)
+    gc.collect()
+    if sys.platform == "linux":  # freed memory would count for the next model
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def run(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:
@@ -58,31 +71,23 @@ def layers(state: dict[str, Any], inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def measure(
-    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
-) -> tuple[int, ...]:
-    """Return the nanoseconds of whole runs, host arrays in and out.
+    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int, bound: bool = False
+) -> list[int]:
+    """Return the nanoseconds of runs.
 
     Args:
         state: the child's dict.
         inputs: arrays by input name.
         seconds: no run starts later than this.
         runs: most runs.
+        bound: whether inputs and outputs stay in the device's memory, else host arrays in and out.
     """
-    prepared = state["prepared"]
-    return _times(lambda: prepared.run(inputs), seconds, runs)
+    call = _bound(state, inputs) if bound else functools.partial(state["prepared"].run, inputs)
+    return time_calls(call, seconds, runs)
 
 
-def measure_bound(
-    state: dict[str, Any], inputs: Arrays, seconds: float, runs: int
-) -> tuple[int, ...]:
-    """Return the nanoseconds of runs whose inputs and outputs stay in the device's memory.
-
-    Args:
-        state: the child's dict.
-        inputs: arrays by input name.
-        seconds: no run starts later than this.
-        runs: most runs.
-    """
+def _bound(state: dict[str, Any], inputs: Arrays) -> Callable[[], Any]:
+    """Return a run whose inputs and outputs stay; raise Refused unless it gives the same."""
     bound = state["prepared"].bind(inputs)
     made, plain = bound.outputs(), state["prepared"].run(inputs)
     for name, array in plain.items():
@@ -91,24 +96,25 @@ def measure_bound(
                           f"{list(np.shape(array))}")  # fmt: skip
         if not np.allclose(made[name], array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0)):
             raise Refused(f"bound, output {name!r} differs from that of a plain run")
-    return _times(bound.run, seconds, runs)
+    run: Callable[[], Any] = bound.run
+    return run
 
 
-def _times(call: Callable[[], Any], seconds: float, runs: int) -> tuple[int, ...]:
+def time_calls(call: Callable[[], Any], seconds: float, most: int) -> list[int]:
     """Return the nanoseconds of calls; one at least.
 
     Args:
         call: what is timed.
         seconds: no call starts later than this.
-        runs: most calls.
+        most: most calls.
     """
     times: list[int] = []
     end = time.perf_counter() + seconds
-    while len(times) < runs and (not times or time.perf_counter() < end):
+    while not times or (len(times) < most and time.perf_counter() < end):
         start = time.perf_counter_ns()
         call()
         times.append(time.perf_counter_ns() - start)
-    return tuple(times)
+    return times
 
 
 def facts(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,21 @@
-"""Times of backends, measured in turn: whole runs with arrays on the host."""
+"""Times measured in turn: whose turn it is, statistics, and the times of a parity report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from vklab.apps.compare.children.live import Live
 from vklab.base.worker import Failure
 
-__all__ = ["Times", "by_batch", "crossovers", "in_turn", "latency_us", "tiled"]
+__all__ = ["Times", "alternating", "by_batch", "crossovers", "in_turn", "latency_us",
+           "percentiles_us", "tiled"]  # fmt: skip
 
 WARM_UP, MOST = 2, 1000  # runs
+One = TypeVar("One")
 
 
 @dataclass
@@ -30,6 +33,23 @@ class Times:
     note: str = ""
 
 
+def alternating(items: Sequence[One], rounds: int) -> Iterator[tuple[int, One]]:
+    """Yield the number of each round with each item: whose turn it is.
+
+    A round begins with another item each time, so that none always follows the same one.
+    """
+    for number in range(rounds):
+        first = number % len(items) if items else 0
+        for item in (*items[first:], *items[:first]):
+            yield number, item
+
+
+def percentiles_us(nanoseconds: Sequence[int], *shares: float) -> list[float]:
+    """Return percentiles of times in microseconds, one for each share in per cent."""
+    made: list[float] = np.percentile(np.array(nanoseconds) / 1e3, shares).tolist()
+    return made
+
+
 def in_turn(
     alive: Mapping[str, Live], inputs: Mapping[str, np.ndarray], rounds: int, seconds: float
 ) -> tuple[dict[str, Times], dict[str, Failure]]:
@@ -43,19 +63,19 @@ def in_turn(
     """
     times: dict[str, Times] = {name: Times() for name in alive}
     failures: dict[str, Failure] = {}
-    for number in range(rounds):
-        for name, live in alive.items():
-            if name in failures:
-                continue
-            try:
-                if not number:
-                    live.measure(inputs, seconds, WARM_UP)
-                times[name].plain += live.measure(inputs, seconds, MOST)
-                if live.binds and not times[name].note:
-                    _bound(times[name], live, inputs, seconds)
-            except Failure as failure:
-                failures[name] = failure
-                del times[name]
+    for number, name in alternating([*alive], rounds):
+        if name in failures:
+            continue
+        live = alive[name]
+        try:
+            if not number:
+                live.measure(inputs, seconds, WARM_UP)
+            times[name].plain += live.measure(inputs, seconds, MOST)
+            if live.binds and not times[name].note:
+                _bound(times[name], live, inputs, seconds)
+        except Failure as failure:
+            failures[name] = failure
+            del times[name]
     return times, failures
 
 
@@ -118,7 +138,7 @@ def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
     Returns "median", "p10" and "p90" in microseconds, "runs", the number of runs, and
     "per_second", runs a second at the median.
     """
-    p10, median, p90 = np.percentile(np.array(nanoseconds) / 1e3, (10, 50, 90)).tolist()
+    p10, median, p90 = percentiles_us(nanoseconds, 10, 50, 90)
     return {"median": median, "p10": p10, "p90": p90, "runs": float(len(nanoseconds)),
             "per_second": 1e6 / median}  # fmt: skip
 

@@ -188,8 +188,7 @@ def _kinds(model: onnx.ModelProto) -> dict[str, int]:
     except Exception:  # onnx's C++ exceptions share no base class; 2 GiB are too much for it
         inferred = model.graph
     infos = (*model.graph.input, *inferred.value_info, *inferred.output, *model.graph.output)
-    found = {info.name: info.type.tensor_type.elem_type for info in infos}
-    return {name: kind for name, kind in found.items() if kind}
+    return {info.name: kind for info in infos if (kind := info.type.tensor_type.elem_type)}
 
 
 def _kind(name: str, array: np.ndarray, kinds: Mapping[str, int]) -> int:

@@ -20,7 +20,7 @@ from vklab.apps.compare.backend import Dtypes
 from vklab.apps.compare.judging import errors
 from vklab.apps.compare.layerwise import layers
 from vklab.apps.compare.layerwise.layers import Layer, Local
-from vklab.apps.compare.onnxruntime import models
+from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.truth import oracle
 from vklab.apps.compare.truth.oracle import Oracle
 from vklab.errors import ModelError
@@ -77,7 +77,7 @@ def of_package(
     exact, known = unrounded(model, wide) if wide is not None else (model, 0)
     narrow = any(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
     notes = [NOTE] if narrow and not known else []
-    names_in = models.input_names(model)
+    names_in = graph_inputs.names(model)
     if len(names_in) != len(inputs):
         raise ModelError(f"the package has the inputs {', '.join(names_in)}, the model has "
                          f"{', '.join(inputs)}")  # fmt: skip

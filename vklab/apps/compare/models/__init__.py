@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from vklab.apps.compare.models import texts
 from vklab.errors import SetupError
 
-__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load_networks",
+__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load", "load_networks",
            "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays",
            "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
 
@@ -28,20 +28,25 @@ IMAGE = (3, 64, 64)
 Made = tuple[Any, tuple[Any, ...]]
 
 
-def load_networks() -> ModuleType:
-    """Import `vklab.apps.compare.models.networks`, the classes, which needs PyTorch.
+def load(module: str, what: str, install: str = "pip install torch") -> ModuleType:
+    """Import a module of this folder that needs PyTorch; SetupError where it is not installed.
 
-    Raises SetupError when torch is not installed.
+    Args:
+        module: its name.
+        what: which models it has, and how: the beginning of the error's sentence.
+        install: the command that repairs it.
     """
     try:
-        return importlib.import_module("vklab.apps.compare.models.networks")
+        return importlib.import_module(f"{__name__}.{module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise SetupError(
-            "the models of the parity reports are written in PyTorch, which is not installed",
-            "pip install torch",
-        ) from error
+        raise SetupError(f"{what} in PyTorch, which is not installed", install) from error
+
+
+def load_networks() -> ModuleType:
+    """Import `vklab.apps.compare.models.networks`, the classes, which needs PyTorch."""
+    return load("networks", "the models of the parity reports are written")
 
 
 def read_arrays(name: str) -> dict[str, NDArray[Any]]:
@@ -75,26 +80,25 @@ def digit_images(count: int | None = None, held_out: bool = True) -> NDArray[np.
 
 def mini_classifier(count: int | None = 1) -> Made:
     """Return MiniClassifier trained on the digits, and digits that are held out."""
-    networks = load_networks()
-    arrays = read_arrays("digits_mini_classifier.npz")
-    return networks.load_weights(networks.MiniClassifier(), arrays), _inputs(digit_images(count))
+    module = _with_arrays("MiniClassifier", "digits_mini_classifier")
+    return module, _inputs(digit_images(count))
 
 
 def resnet18(count: int = 1) -> Made:
     """Return ResNet-18 with He's weights and the statistics of one batch, and random images."""
-    return _with_statistics("ResNet18", "resnet18"), _inputs(seeded(count, *IMAGE))
+    module = _with_arrays("ResNet18", "resnet18_statistics", draws=True)
+    return module, _inputs(seeded(count, *IMAGE))
 
 
 def mobilenet_v2_half(count: int | None = 1) -> Made:
     """Return MobileNetV2 of half width trained on the digits, and digits that are held out."""
-    networks = load_networks()
-    arrays = read_arrays("digits_mobilenet.npz")
-    return networks.load_weights(networks.MobileNetV2Half(), arrays), _inputs(digit_images(count))
+    module = _with_arrays("MobileNetV2Half", "digits_mobilenet")
+    return module, _inputs(digit_images(count))
 
 
 def mobilenet_v3_small(count: int = 1) -> Made:
     """Return MobileNetV3-small with He's weights, statistics of one batch, and random images."""
-    module = _with_statistics("MobileNetV3Small", "mobilenet_v3_small")
+    module = _with_arrays("MobileNetV3Small", "mobilenet_v3_small_statistics", draws=True)
     return module, _inputs(seeded(count, *IMAGE))
 
 
@@ -140,10 +144,18 @@ def factory(name: str) -> str:
     return f"{__name__}:{MODELS[name].__name__}"
 
 
-def _with_statistics(network: str, name: str) -> Any:
+def _with_arrays(network: str, file: str, draws: bool = False) -> Any:
+    """Return a network with the arrays of a file in `data/`.
+
+    Args:
+        network: its class in `networks`.
+        file: name of the .npz file.
+        draws: whether the weights are drawn first, because the file has statistics alone.
+    """
     networks = load_networks()
-    module = networks.draw_weights(getattr(networks, network)())
-    return networks.load_weights(module, read_arrays(f"{name}_statistics.npz"))
+    module = getattr(networks, network)()
+    return networks.load_weights(networks.draw_weights(module) if draws else module,
+                                 read_arrays(f"{file}.npz"))  # fmt: skip
 
 
 def _inputs(array: NDArray[Any]) -> tuple[Any, ...]:

@@ -127,12 +127,19 @@ def _normed(inputs: int, outputs: int, size: int, stride: int, groups: int = 1) 
 
 
 class _Inverted(nn.Module):
-    """Expand the channels, filter each alone, squeeze and excite, and reduce the channels."""
+    """Expand the channels, filter each alone, and reduce them without an activation.
 
-    def __init__(self, inputs: int, block: tuple[int, int, int, bool, bool, int]) -> None:
+    Args:
+        inputs: channels of the input.
+        block: kernel, expanded channels, output channels, squeeze and excite, stride.
+        activation: class of the activation after expanding and after filtering.
+    """
+
+    def __init__(
+        self, inputs: int, block: tuple[int, int, int, bool, int], activation: type[nn.Module]
+    ) -> None:
         super().__init__()
-        size, expanded, outputs, squeezes, swishes, stride = block
-        activation = nn.Hardswish if swishes else nn.ReLU
+        size, expanded, outputs, squeezes, stride = block
         layers: list[nn.Module] = []
         if expanded != inputs:
             layers += [_normed(inputs, expanded, 1, 1), activation()]
@@ -155,7 +162,9 @@ class MobileNetV3Small(nn.Module):
         self.stem = nn.Sequential(_normed(3, 16, 3, 2), nn.Hardswish())
         channels = [16, *(block[2] for block in _MOBILE_BLOCKS)]
         blocks = zip(channels, _MOBILE_BLOCKS, strict=False)
-        self.blocks = nn.Sequential(*(_Inverted(inputs, block) for inputs, block in blocks))
+        self.blocks = nn.Sequential(*(
+            _Inverted(inputs, (*block[:4], block[5]), nn.Hardswish if block[4] else nn.ReLU)
+            for inputs, block in blocks))  # fmt: skip
         self.last = nn.Sequential(_normed(96, 576, 1, 1), nn.Hardswish())
         self.average = nn.AdaptiveAvgPool2d(1)
         self.linear1 = nn.Linear(576, 1024)
@@ -169,25 +178,6 @@ class MobileNetV3Small(nn.Module):
         return logits
 
 
-class _Bottleneck(nn.Module):
-    """Expand the channels, filter each alone, and reduce them without an activation."""
-
-    def __init__(self, inputs: int, outputs: int, factor: int, stride: int) -> None:
-        super().__init__()
-        expanded = factor * inputs
-        layers: list[nn.Module] = []
-        if factor > 1:
-            layers += [_normed(inputs, expanded, 1, 1), nn.ReLU6()]
-        layers += [_normed(expanded, expanded, 3, stride, expanded), nn.ReLU6()]
-        self.layers = nn.Sequential(*layers, _normed(expanded, outputs, 1, 1))
-        self.adds = stride == 1 and inputs == outputs
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the block's output, plus its input where both have the same shape."""
-        hidden: torch.Tensor = self.layers(image)
-        return image + hidden if self.adds else hidden
-
-
 class MobileNetV2Half(nn.Module):
     """MobileNetV2 of half width: maps float32 images [N, 3, H, W] to logits [N, 10]."""
 
@@ -197,7 +187,8 @@ class MobileNetV2Half(nn.Module):
         inputs = 16
         for factor, outputs, count, stride in _HALF_BLOCKS:
             for number in range(count):
-                layers.append(_Bottleneck(inputs, outputs, factor, 1 if number else stride))
+                block = (3, factor * inputs, outputs, False, 1 if number else stride)
+                layers.append(_Inverted(inputs, block, nn.ReLU6))
                 inputs = outputs
         self.layers = nn.Sequential(*layers, _normed(inputs, 1280, 1, 1), nn.ReLU6())
         self.average = nn.AdaptiveAvgPool2d(1)

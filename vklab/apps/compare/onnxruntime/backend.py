@@ -23,6 +23,7 @@ import onnx
 from vklab.apps.compare import peers as environments
 from vklab.apps.compare.backend import Availability, Dtypes, ModelSource
 from vklab.apps.compare.onnxruntime import bound, models, nodes, providers, sessions
+from vklab.errors import SetupError
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
@@ -96,11 +97,10 @@ class OnnxRuntime:
         if sessions.plugin_module(row):
             return Availability()
         try:
-            listed = host.load_onnxruntime().get_available_providers()
-        except Exception as error:  # a broken installation raises anything
-            return Availability(f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime")
-        if row.ep in listed and _is_carrier(row):
-            return Availability()
+            if sessions.is_built_in(row) and _is_carrier(row):
+                return Availability()
+        except SetupError as error:
+            return Availability.of(error)
         return Availability(f"the installed onnxruntime has no {row.ep}", line + needs)
 
     def prepare(self, source: ModelSource) -> Session:

@@ -16,8 +16,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from vklab.apps.compare.backend import Refused, Steps
+from vklab.apps.compare.models import inputs
 
-__all__ = ["FOLDER", "input_names", "inside", "layer_values", "random_inputs", "readable",
+__all__ = ["FOLDER", "inside", "layer_values", "readable",
            "saturates", "size_bytes", "steps_of", "tapped", "to_float16", "to_int8"]  # fmt: skip
 
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -40,26 +41,6 @@ def size_bytes(proto: onnx.ModelProto, folder: Path | None = None) -> int:
              if entry.key == "location"}  # fmt: skip
     outside = [folder / name for name in sorted(names)] if folder else []
     return proto.ByteSize() + sum(path.stat().st_size for path in outside if path.exists())
-
-
-def input_names(proto: onnx.ModelProto) -> list[str]:
-    """Return the names of the inputs without those that are initializers."""
-    constants = {tensor.name for tensor in proto.graph.initializer}
-    return [value.name for value in proto.graph.input if value.name not in constants]
-
-
-def random_inputs(
-    proto: onnx.ModelProto, random: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Return arrays by input name: normal floats, and 0 or 1 for integers; open sizes are 1."""
-    names, made = input_names(proto), {}
-    for value in (each for each in proto.graph.input if each.name in names):
-        kind = value.type.tensor_type
-        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        drawn = random.integers(0, 2, shape) if dtype.kind in "biu" else random.normal(size=shape)
-        made[value.name] = drawn.astype(dtype)
-    return made
 
 
 def tapped(proto: onnx.ModelProto, floats_only: bool = False) -> onnx.ModelProto:
@@ -210,7 +191,7 @@ def _samples(
         return
     random = np.random.default_rng(0)
     for _ in range(SAMPLES):
-        yield random_inputs(proto, random)
+        yield inputs.drawn(proto, random, 2)
 
 
 def _load_tools() -> tuple[Any, Any]:

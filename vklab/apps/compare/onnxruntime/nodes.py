@@ -14,7 +14,7 @@ from typing import Any
 
 from vklab.apps.compare.backend import Refused
 
-__all__ = ["agreed", "from_assignment", "from_profile", "require"]
+__all__ = ["CPU", "agreed", "from_assignment", "from_profile", "require"]
 
 CPU = "CPUExecutionProvider"
 

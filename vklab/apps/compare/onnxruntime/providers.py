@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["CHECKED", "ENDED", "PACKAGES", "PROVIDERS", "Package", "Provider", "Variant",
-           "install_line", "system"]  # fmt: skip
+           "by_key", "install_line", "system"]  # fmt: skip
 
 CHECKED = "2026-11-24"
 ALL = ("Linux", "Windows", "macOS")
@@ -168,6 +168,11 @@ PROVIDERS: tuple[Provider, ...] = (
 ENDED: tuple[str, ...] = tuple(name for name, each in PACKAGES.items()
                                if each.replaced_by and name not in
                                {n for p in PROVIDERS for n in p.packages})  # fmt: skip
+
+
+def by_key(key: str) -> Provider:
+    """Return the row of PROVIDERS with a key."""
+    return next(row for row in PROVIDERS if row.key == key)
 
 
 def system() -> str:

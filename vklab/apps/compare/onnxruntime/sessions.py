@@ -21,8 +21,8 @@ from vklab.base.endings import MOST_CHARACTERS, one_line
 from vklab.errors import SetupError
 from vklab.runtime import host
 
-__all__ = ["Choices", "open_session", "plugin_devices", "plugin_module", "plugin_options",
-           "session_options", "set_option"]  # fmt: skip
+__all__ = ["Choices", "is_built_in", "open_session", "opened", "plugin_devices", "plugin_module",
+           "plugin_options", "session_options", "set_option"]  # fmt: skip
 
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
@@ -145,7 +145,7 @@ def open_session(
             raise Refused(f"{row.ep} has no device number {backend.device_id}; it has "
                           f"{len(devices)}, counted from 0")  # fmt: skip
         options.add_provider_for_devices([devices[backend.device_id]], plugin_options(plugin))
-        return _opened(runtime, row, data, options)
+        return opened(runtime, row, data, options)
     given = dict(backend.variant.options)
     if row.ep in NUMBERED:
         given["device_id"] = str(backend.device_id)
@@ -156,23 +156,23 @@ def open_session(
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
     libraries.require(runtime, row)
-    return _opened(runtime, row, data, options, providers=[(row.ep, given)])
+    return opened(runtime, row, data, options, providers=[(row.ep, given)])
 
 
-def _opened(
-    runtime: Any, row: providers.Provider, data: bytes, options: Any, **more: Any
+def opened(
+    runtime: Any, row: providers.Provider, model: bytes | str, options: Any, **more: Any
 ) -> Any:
     """Return a session; raise SetupError where the provider finds no device on this machine.
 
     Args:
         runtime: the module onnxruntime.
         row: row of the table.
-        data: the model.
+        model: the model's bytes, or the path of its file.
         options: a SessionOptions.
         **more: other arguments of InferenceSession.
     """
     try:
-        return runtime.InferenceSession(data, options, enable_fallback=0, **more)
+        return runtime.InferenceSession(model, options, enable_fallback=0, **more)
     except Exception as error:  # ONNX Runtime raises RuntimeError and classes of its own
         text = one_line(error, len(str(error)))
         said = [text[text.index(words):] for words in NO_DEVICE if words in text]
@@ -182,6 +182,15 @@ def _opened(
                              f"{said[0][:MOST_CHARACTERS]}",
                              f"this needs {needs}") from error  # fmt: skip
         raise
+
+
+def is_built_in(row: providers.Provider) -> bool:
+    """Tell whether the installed build has a provider; SetupError for one that does not load."""
+    try:
+        return row.ep in host.load_onnxruntime().get_available_providers()
+    except Exception as error:  # a broken installation raises anything
+        raise SetupError(f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime"
+                         ) from error  # fmt: skip
 
 
 def plugin_module(row: providers.Provider) -> str:

@@ -1,4 +1,4 @@
-"""Benchmark models, and measurements of them on vklab and on other runtimes.
+"""Times of models on vklab and on other runtimes, measured in turn.
 
 Visited by lab 18.
 """

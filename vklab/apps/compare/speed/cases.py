@@ -5,68 +5,26 @@ The expected outputs are those of ONNX Runtime on the CPU in float32. Visited by
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 
-from vklab.apps.compare.speed import memory, models, products, recorded, suites, work
+from vklab.apps.compare.models import catalogue, graphs, recorded
+from vklab.apps.compare.speed import work
 from vklab.apps.compare.speed.runners.runner import Case
 from vklab.base import worker
 from vklab.base.worker import Failure
-from vklab.errors import ModelError, SetupError
+from vklab.errors import SetupError
 from vklab.runtime import host
 
-__all__ = ["build", "load_networks", "make", "make_all", "named",
-           "require_known"]  # fmt: skip
+__all__ = ["make", "make_all"]
 
 AT_ONCE = 6  # models that are built at the same time
-
-
-def load_networks() -> ModuleType:
-    """Import `vklab.apps.compare.speed.networks`, or raise SetupError if torch is not installed."""
-    try:
-        return importlib.import_module("vklab.apps.compare.speed.networks")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise SetupError("the real models are defined in PyTorch, which is not installed",
-                         "pip install torch torchvision transformers onnxscript"
-                         ) from error  # fmt: skip
-
-
-def build(name: str) -> onnx.ModelProto:
-    """Build a model in this process; of the real ones, those whose graph is recorded."""
-    return products.build(name) or memory.build(name) or recorded.build(name) or models.build(name)
-
-
-def require_known(names: Sequence[str]) -> None:
-    """Raise ModelError for a name of no model, FileNotFoundError for an .onnx file not there."""
-    for name in names:
-        if name.endswith(".onnx"):
-            if not Path(name).is_file():
-                raise FileNotFoundError(f"there is no model file {name}")
-        elif not (name in suites.REAL or name in models.MODELS or products.is_one(name)
-                  or memory.is_one(name)
-                  or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
-            known = ", ".join(dict.fromkeys([*itertools.chain(*suites.SUITES.values()),
-                                             *models.MODELS]))  # fmt: skip
-            raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
-
-
-def named(name: str) -> tuple[str, onnx.ModelProto]:
-    """Return the name and the model of a suite's model, or of an .onnx file."""
-    if name.endswith(".onnx"):
-        return Path(name).stem, onnx.load(name)
-    return name, build(name)
 
 
 def make_all(
@@ -109,7 +67,7 @@ def make(name: str, folder: Path, seconds: float) -> Case:
     return Case(
         given.stem if given else name, given.absolute() if given else folder / "model.onnx",
         folder / "inputs.npz", folder / "expected.npz", module if module.exists() else None,
-        flops, size, products.is_one(name) or memory.is_one(name),
+        flops, size, catalogue.is_operator(name),
     )  # fmt: skip
 
 
@@ -121,9 +79,9 @@ def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
         name: as in `make`.
         folder: folder for the files.
     """
-    if name not in suites.REAL or not _export(name, folder):
-        _, model = named(name)
-        _save(folder / "inputs.npz", models.sample_inputs(model))
+    if name not in catalogue.REAL or not _export(name, folder):
+        _, model = catalogue.named(name)
+        _save(folder / "inputs.npz", graphs.sample_inputs(model))
         if not name.endswith(".onnx"):
             onnx.save(model, folder / "model.onnx")
     else:
@@ -138,7 +96,7 @@ def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
 def _export(name: str, folder: Path) -> bool:
     """Export a real model from PyTorch; return False if only its recorded graph is here."""
     try:
-        load_networks().write(name, folder)
+        catalogue.load_real().write(name, folder)
     except SetupError:
         if name not in recorded.NAMES:
             raise

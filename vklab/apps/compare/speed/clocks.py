@@ -15,14 +15,32 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from vklab.apps.compare import peers
 from vklab.types import DeviceInfo
 
-__all__ = ["Clocks", "settled"]
+__all__ = ["Clocks", "sampling", "settled"]
 
 SM, MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
-NVIDIA = 0x10DE
 PERIOD_S = 0.01
 MOST_STEPS, STEP_S, NEAR = 24, 0.25, 0.01
+
+
+@contextlib.contextmanager
+def sampling(period_s: float, sample: Callable[[], object]) -> Iterator[None]:
+    """Call a function again and again, in a thread, while the `with` block runs."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(period_s):
+            sample()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 class Clocks:
@@ -35,7 +53,7 @@ class Clocks:
     def __init__(self, info: DeviceInfo) -> None:
         self._library: Any = None
         self._handle = ctypes.c_void_p()
-        if info.vendor_id == NVIDIA:
+        if info.vendor_id == peers.NVIDIA:
             with contextlib.suppress(OSError, AttributeError):
                 self._open(info.uuid.replace("-", "").lower())
 
@@ -67,27 +85,14 @@ class Clocks:
         failed = self._library.nvmlDeviceGetClockInfo(self._handle, kind, ctypes.byref(value))
         return None if failed else int(value.value)
 
-    @contextlib.contextmanager
-    def sampled(self, samples: list[int]) -> Iterator[None]:
+    def sampled(self, samples: list[int]) -> contextlib.AbstractContextManager[None]:
         """Append the clock of the multiprocessors every 10 ms while the `with` block runs."""
-        if self._library is None:
-            yield
-            return
-        done = threading.Event()
-
         def sample() -> None:
-            while not done.wait(PERIOD_S):
-                clock = self.read()
-                if clock:
-                    samples.append(clock)
+            clock = self.read()
+            if clock:
+                samples.append(clock)
 
-        thread = threading.Thread(target=sample, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+        return sampling(PERIOD_S, sample) if self._library else contextlib.nullcontext()
 
 
 def settled(clocks: Clocks, work: Callable[[float], object]) -> dict[str, int | None]:

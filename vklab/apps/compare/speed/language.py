@@ -122,14 +122,8 @@ def machine(device: int | str | None) -> Machine:
     info = open_devices.select(device)
     if info.is_cpu:
         return Machine({}, None)
-    state: dict[str, Any] = {}
-    try:
-        settled = clocks.settled(clocks.Clocks(info),
-                                 lambda seconds: roofs.warm(state, info.index, seconds))
-        return Machine(settled, roofs.bytes_per_s(info.index))
-    finally:
-        for session, _ in state.values():
-            session.close()
+    with roofs.heater(info.index) as warm:
+        return Machine(clocks.settled(clocks.Clocks(info), warm), roofs.bytes_per_s(info.index))
 
 
 def models(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -39,22 +38,13 @@ def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
         rows: tokens of the prompt.
     """
     info = open_devices.select(device)
-    state: dict[str, Any] = {}
-
-    def warm() -> None:
-        if not info.is_cpu:
-            roofs.warm(state, info.index, WARM_S)
-
-    try:
+    with roofs.heater(info.index) as warm:
         return sum(count * _product_us(tensor, info.index, rows, info.is_cpu, warm)
                    for tensor, count in products.layer_matrices(file))  # fmt: skip
-    finally:
-        for session, _ in state.values():
-            session.close()
 
 
 def _product_us(
-    tensor: StoredTensor, device: int, rows: int, on_cpu: bool, warm: Callable[[], None]
+    tensor: StoredTensor, device: int, rows: int, on_cpu: bool, warm: Callable[[float], object]
 ) -> float:
     """Return the least of the medians of some series.
 
@@ -75,7 +65,8 @@ def _product_us(
         counted = [step in program.chunk.dispatches for step in program.chunk.steps]
         with timestamps.timed(program) as work:
             for _ in range(1 if on_cpu else SERIES):
-                warm()
+                if not on_cpu:
+                    warm(WARM_S)
                 samples = []
                 for _ in range(1 if on_cpu else RUNS):
                     program.submit(work.submission)

@@ -6,11 +6,11 @@ Visited by lab 19. Source: proc_pid_status(5), RssAnon.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vklab.apps.compare.speed import clocks
 from vklab.runtime.open_devices import OpenDevice
 
 __all__ = ["HostMemory", "watched"]
@@ -38,7 +38,7 @@ def watched(opened: OpenDevice) -> Iterator[HostMemory]:
 
     Pages of a mapped file are not counted: the system drops them when it needs memory.
     """
-    found, done = HostMemory(), threading.Event()
+    found = HostMemory()
     first, staged = _anonymous(), _staging(opened)
 
     def note() -> None:
@@ -47,17 +47,10 @@ def watched(opened: OpenDevice) -> Iterator[HostMemory]:
             found.anonymous = max(found.anonymous or 0, now - first)
         found.staging = max(found.staging, _staging(opened) - staged)
 
-    def sample() -> None:
-        while not done.wait(PERIOD_S):
-            note()
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
     try:
-        yield found
+        with clocks.sampling(PERIOD_S, note):
+            yield found
     finally:
-        done.set()
-        thread.join()
         note()
 
 

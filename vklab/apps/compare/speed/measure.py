@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
+from vklab.apps.compare.children import timing
 
-__all__ = ["BASE", "STATUSES", "Row", "Samples", "compared", "row_of", "with_floors"]
+__all__ = ["BASE", "Row", "Samples", "compared", "row_of", "with_floors"]
 
-STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed")
 # The row that another one is compared with, by its dtype.
 BASE = {"float32": "vklab", "tfloat32": "vklab", "float16": "vklab-fp16"}
 
@@ -28,7 +27,8 @@ class Row:
         runner: name of the runner.
         variant: device and mode in words.
         dtype: dtype of products.
-        status: one of STATUSES; "wrong" for outputs out of tolerance, whose times count nothing.
+        status: one of `backend.STATUSES`; "wrong" for outputs out of tolerance, whose times count
+            nothing.
         reason: why there are no times, or what is wrong.
         install: what would bring an absent runner.
         median_us: median of all runs, and their 5th and 95th percentile.
@@ -92,7 +92,7 @@ class Samples:
     """Measurements of one model on one runner.
 
     Attributes:
-        facts: what `tasks.prepare` returned.
+        facts: what `tasks.load` returned.
         turns: nanoseconds of whole runs, a list for each turn.
         device: nanoseconds on the device, a list for each turn.
         clocks: clocks in MHz.
@@ -113,10 +113,10 @@ def row_of(row: Row, samples: Samples) -> Row:
     row = replace(row, variant=samples.facts.get("variant", row.variant), **known)
     if samples.facts.get("problem"):
         row = replace(row, status="wrong", reason=samples.facts["problem"])
-    times = [ns / 1e3 for turn in samples.turns for ns in turn]
+    times = [ns for turn in samples.turns for ns in turn]
     if not times:
         return row
-    p05, middle, p95 = np.percentile(times, (5, 50, 95)).tolist()
+    p05, middle, p95 = timing.percentiles_us(times, 5, 50, 95)
     device = [ns / 1e3 for turn in samples.device for ns in turn]
     device_us = median(device) if device else None
     return replace(

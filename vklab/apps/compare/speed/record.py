@@ -111,9 +111,9 @@ class _Run:
         """
         if isinstance(case, Failure):
             status = "failed" if case.status == "absent" else case.status
-            self._rows += [Row(name, lane, status=status, install=case.install,
+            self._rows += [Row(name, runner, status=status, install=case.install,
                                reason=f"the model cannot be built: {case.reason}")
-                           for lane in every.lanes]  # fmt: skip
+                           for runner in every.children]  # fmt: skip
             return
         self._rows += every.measure(case)
         self._built[case.name] = case

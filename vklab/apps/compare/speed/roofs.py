@@ -6,19 +6,20 @@ lab 18.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.apps.compare.speed import models, products
+from vklab.apps.compare.models import graphs, products
 from vklab.runtime import loading, open_devices
 
-__all__ = ["Roofs", "bytes_per_s", "floor_us", "measure", "warm"]
+__all__ = ["Roofs", "bytes_per_s", "floor_us", "heater", "measure", "warm"]
 
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
@@ -81,7 +82,7 @@ def measure(state: dict[str, Any], device: int | str | None) -> Roofs:
     for dtype in ("float32", "float16"):
         half = dtype if dtype == "float16" else None
         with loading.load(model, device, dtype=half) as session:
-            values = models.sample_inputs(model)
+            values = graphs.sample_inputs(model)
             rates[dtype] = 2 * size**3 / _kernel_s(session, values, repeats, heat)
     moved = bytes_per_s(device, state)
     return Roofs(moved, rates, _submission_us(device), _dispatch_us(device, heat))
@@ -101,7 +102,7 @@ def bytes_per_s(device: int | str | None, state: dict[str, Any] | None = None) -
     # Such a product reads its weight once, and little else.
     model = products.product(1, side, side)
     with loading.load(model, device) as session:
-        moved = 4 * side**2 / _kernel_s(session, models.sample_inputs(model), repeats, heat)
+        moved = 4 * side**2 / _kernel_s(session, graphs.sample_inputs(model), repeats, heat)
     if state is None and heat:
         kept["warm"][0].close()
     return moved
@@ -128,8 +129,8 @@ def _kernel_s(
 
 
 def _submission_us(device: int | str | None) -> float:
-    model = models.chain_add(1)
-    values = models.sample_inputs(model)
+    model = graphs.chain_add(1)
+    values = graphs.sample_inputs(model)
     with loading.load(model, device) as session:
         timing = session.time(values, repeats=RUNS)
     rest = np.subtract(timing.host_ns, timing.device_ns)
@@ -143,13 +144,24 @@ def _dispatch_us(device: int | str | None, heat: Callable[[], object] | None) ->
         device: index or part of a name.
         heat: occupies the device before; None for nothing.
     """
-    model = models.chain_add(CHAIN)
-    values = models.sample_inputs(model)
+    model = graphs.chain_add(CHAIN)
+    values = graphs.sample_inputs(model)
     with settings.settings(DISABLE_FUSION=True), loading.load(model, device) as session:
         if heat:
             heat()
         timing = session.time(values, repeats=RUNS // 10)
     return float(np.median(timing.device_ns)) / 1e3 / CHAIN
+
+
+@contextlib.contextmanager
+def heater(device: int | str | None) -> Iterator[Callable[[float], object]]:
+    """Yield a function that keeps a device at work for some seconds, in this process."""
+    state: dict[str, Any] = {}
+    try:
+        yield functools.partial(warm, state, device)
+    finally:
+        for session, _ in state.values():
+            session.close()
 
 
 def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> None:
@@ -164,7 +176,7 @@ def warm(state: dict[str, Any], device: int | str | None, seconds: float) -> Non
         # Eight equal layers on a small image: much arithmetic, nearly no copies.
         model = products.convolutions(256, 28, 28)
         session = loading.load(model, device)
-        state["warm"] = session, models.sample_inputs(model)
+        state["warm"] = session, graphs.sample_inputs(model)
     session, values = state["warm"]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -1,4 +1,4 @@
-"""Functions that the benchmark calls in the child of a runner: load, time, free.
+"""Functions that the benchmark calls in the child of a runner: load, time, ask for kernels.
 
 The first parameter of each is the child's `state`, a dict that lives as long as the child.
 """
@@ -6,35 +6,26 @@ The first parameter of each is the child's `state`, a dict that lives as long as
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import importlib
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.backend import Availability
+from vklab.apps.compare.children import tasks
 from vklab.apps.compare.speed.runners.runner import Case, Runner
 from vklab.errors import SetupError
 from vklab.runtime import tolerances
 from vklab.runtime.observe import compare
 
-__all__ = ["available", "close", "device", "kernels", "load_psutil", "prepare", "resident_bytes",
-           "time_runs"]  # fmt: skip
+__all__ = ["device", "kernels", "load", "load_psutil", "resident_bytes", "time_runs"]
 
 MOST_COMPARED = 1 << 22  # elements; to compare 64 million takes longer than to measure
 
 
-def available(state: dict[str, Any], runner: Runner) -> Availability:
-    """Return whether the runner can run here; imports its libraries."""
-    return runner.available()
-
-
-def prepare(state: dict[str, Any], runner: Runner, case: Case) -> dict[str, Any]:
+def load(state: dict[str, Any], runner: Runner, case: Case) -> dict[str, Any]:
     """Load a model, run it once, and compare its outputs with the expected ones.
 
     Args:
@@ -44,18 +35,16 @@ def prepare(state: dict[str, Any], runner: Runner, case: Case) -> dict[str, Any]
 
     Returns load_ms, first_ms, host_bytes, max_abs_error, problem, variant and versions.
     """
-    close(state)
+    load_s = tasks.prepare(state, runner, case)
     with np.load(case.inputs) as stored:
         state["inputs"] = {name: stored[name] for name in stored.files}
     begun = time.perf_counter()
-    loaded = state["loaded"] = runner.load(case)
-    load_ms = (time.perf_counter() - begun) * 1e3
-    begun = time.perf_counter()
+    loaded = state["prepared"]
     made = loaded.run(state["inputs"])
     first_ms = (time.perf_counter() - begun) * 1e3
     host_bytes = resident_bytes()
     error, problem = _compared(made, case.expected, runner.dtype)
-    return {"load_ms": load_ms, "first_ms": first_ms, "host_bytes": host_bytes,
+    return {"load_ms": load_s * 1e3, "first_ms": first_ms, "host_bytes": host_bytes,
             "max_abs_error": error, "problem": problem, "variant": str(loaded.variant),
             "versions": dict(getattr(loaded, "versions", {}))}  # fmt: skip
 
@@ -102,39 +91,21 @@ def time_runs(state: dict[str, Any], seconds: float, most: int) -> list[int]:
         seconds: no run starts later than this.
         most: most runs.
     """
-    run, inputs = state["loaded"].run, state["inputs"]
-    times: list[int] = []
-    end = time.perf_counter() + seconds
-    while not times or (len(times) < most and time.perf_counter() < end):
-        start = time.perf_counter_ns()
-        run(inputs)
-        times.append(time.perf_counter_ns() - start)
-    return times
+    return tasks.measure(state, state["inputs"], seconds, most)
 
 
 def device(state: dict[str, Any], runs: int) -> list[float]:
     """Return the device's own nanoseconds of runs; [] if runtime or device does not tell."""
     try:
-        return list(state["loaded"].device_ns(state["inputs"], runs))
+        return list(state["prepared"].device_ns(state["inputs"], runs))
     except SetupError:  # a device without timestamps
         return []
 
 
 def kernels(state: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the kernels of a run with their times; [] if the runtime does not tell."""
-    ask = getattr(state["loaded"], "kernels", None)
+    ask = getattr(state["prepared"], "kernels", None)
     return list(ask(state["inputs"])) if ask else []
-
-
-def close(state: dict[str, Any]) -> None:
-    """Free the loaded model, and give its memory back to the system."""
-    if "loaded" in state:
-        state.pop("loaded").close()
-    state.pop("inputs", None)
-    gc.collect()
-    if sys.platform == "linux":  # freed memory would count for the next model
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def resident_bytes() -> int | None:

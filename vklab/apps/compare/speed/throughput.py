@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare.speed import cases, models
+from vklab.apps.compare.children import timing
+from vklab.apps.compare.models import catalogue, graphs
 from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
@@ -118,19 +119,19 @@ def measure_all(
     """Measure models in all modes; yield the rows model by model.
 
     Args:
-        names: keys of `models.MODELS`, or paths of .onnx files.
+        names: keys of `graphs.MODELS`, or paths of .onnx files.
         devices: "all", or indices and parts of names; several add replicas and a split model.
         seconds: time of each mode in each round; default SECONDS.
     """
     infos = open_devices.select_all(devices)
     for name in names:
-        yield from _measure(*cases.named(name), infos, seconds or SECONDS)
+        yield from _measure(*catalogue.named(name), infos, seconds or SECONDS)
 
 
 def _measure(
     name: str, model: onnx.ModelProto, devices: Sequence[DeviceInfo], seconds: float
 ) -> Iterator[Row]:
-    inputs = models.sample_inputs(model)
+    inputs = graphs.sample_inputs(model)
     ways = _ways(model, devices)
     with contextlib.ExitStack() as stack:
         sessions: dict[str, session.Session] = {}
@@ -144,11 +145,10 @@ def _measure(
         for way in ways:
             with _failing(way):
                 _compare(way, inputs, want)
-        for number in range(ROUNDS):
-            for way in ways:
-                with _failing(way):
-                    rate = _rate(way, inputs, seconds)
-                    way.rates += [rate] if number and rate else []
+        for number, way in timing.alternating(ways, ROUNDS):
+            with _failing(way):
+                rate = _rate(way, inputs, seconds)
+                way.rates += [rate] if number and rate else []
     yield from (_row(name, way, ways) for way in ways)
 
 

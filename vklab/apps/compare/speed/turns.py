@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vklab.apps.compare.backend import Availability
+from vklab.apps.compare.children import timing
+from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.speed import measure, tasks
 from vklab.apps.compare.speed.clocks import Clocks
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners.runner import Case, Runner
-from vklab.base.worker import Failure, Worker
+from vklab.base.worker import Failure
 
-__all__ = ["Lane", "Pace", "Turns"]
+__all__ = ["Pace", "Turns"]
 
 MOST_RUNS, WARM_UP_RUNS, DEVICE_RUNS = 2000, 3, 10
 Warm = Callable[[float], object]
@@ -45,47 +47,6 @@ class Pace:
     profiled: bool = True
 
 
-class Lane:
-    """A runner and its child, which is started again after an end.
-
-    Args:
-        runner: the runner.
-        limit: time limit of each call.
-    """
-
-    def __init__(self, runner: Runner, limit: float) -> None:
-        self.runner, self._limit = runner, limit
-        self._worker: Worker | None = None
-        self._availability: Availability | None = None
-
-    def call(self, function: Any, *arguments: Any) -> Any:
-        """Return function(state, *arguments), computed in the child. Raises Failure."""
-        if self._worker is None:
-            self._worker = Worker(self.runner.environment, self.runner.variables)
-        try:
-            return self._worker.call(function, *arguments, seconds=self._limit)
-        except Failure as failure:
-            if failure.ended:
-                self.close()
-            raise
-
-    def available(self) -> Availability:
-        """Return whether the runner can run here; its child is asked once."""
-        if self._availability is None:
-            try:
-                self._availability = self.call(tasks.available, self.runner)
-            except Failure as failure:
-                reason = f"it cannot be asked: {failure.reason}"
-                self._availability = Availability(reason, failure.install)
-        return self._availability
-
-    def close(self) -> None:
-        """End the child; a later call starts another one."""
-        worker, self._worker = self._worker, None
-        if worker:
-            worker.close()
-
-
 class Turns:
     """All runners of a run; close it, or use it in a `with` block.
 
@@ -101,24 +62,24 @@ class Turns:
         warm: Warm | None = None,
     ) -> None:  # fmt: skip
         self.pace, self._clocks, self._warm = pace, clocks, warm
-        self.lanes = {runner.name: Lane(runner, pace.limit) for runner in runners}
+        self.children = {runner.name: Child(runner, pace.limit) for runner in runners}
         self.versions: dict[str, str] = {}
         self.kernels: dict[str, list[dict[str, Any]]] = {}  # of the last model, by runner
 
     def ask(self) -> dict[str, Availability]:
         """Start all children at once, and return whether each runner can run here."""
-        with ThreadPoolExecutor(max(1, len(self.lanes))) as pool:
-            answers = pool.map(Lane.available, self.lanes.values())
-        return dict(zip(self.lanes, answers, strict=True))
+        with ThreadPoolExecutor(max(1, len(self.children))) as pool:
+            answers = pool.map(Child.available, self.children.values())
+        return dict(zip(self.children, answers, strict=True))
 
     def measure(self, case: Case) -> list[Row]:
         """Measure a model on every runner that takes it; absent ones have a row, too."""
-        chosen = {n: lane for n, lane in self.lanes.items() if lane.runner.takes(case)}
-        rows = {name: _blank(case, lane.runner) for name, lane in chosen.items()}
+        chosen = {n: child for n, child in self.children.items() if child.runtime.takes(case)}
+        rows = {name: _blank(case, child.runtime) for name, child in chosen.items()}
         samples: dict[str, Samples] = {}
         loading = self._loaded(chosen, case)
-        for name, lane in chosen.items():
-            if not (answer := lane.available()):
+        for name, child in chosen.items():
+            if not (answer := child.available()):
                 rows[name] = replace(rows[name], status="absent", reason=answer.reason,
                                      install=answer.install)  # fmt: skip
                 continue
@@ -127,26 +88,27 @@ class Turns:
                 self.versions |= samples[name].facts["versions"]
         # The times of wrong outputs count nothing.
         alive = [name for name in samples if not samples[name].facts["problem"]]
-        for number in range(self.pace.rounds):
-            for name in _rotated(alive, number):
-                if rows[name].status == "ran":
-                    with _failing(rows, name):
-                        self._turn(chosen[name], samples[name], number)
+        for number, name in timing.alternating(alive, self.pace.rounds):
+            if rows[name].status == "ran":
+                with _failing(rows, name):
+                    self._turn(chosen[name], samples[name], number)
         self.kernels = {}
         for name in (name for name in alive if rows[name].status == "ran"):
             with contextlib.suppress(Failure):  # the row is measured already
                 # A profile of a chain of additions would only repeat one line.
                 told = case.flops and self.pace.profiled
                 self.kernels[name] = chosen[name].call(tasks.kernels) if told else []
-                chosen[name].call(tasks.close)
+                chosen[name].free()
         done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
                 for name, row in rows.items()]  # fmt: skip
         return measure.compared(done, samples)
 
-    def _loaded(self, chosen: Mapping[str, Lane], case: Case) -> dict[str, Future[dict[str, Any]]]:
-        """Load a model in all lanes, and return what became of each."""
+    def _loaded(
+        self, chosen: Mapping[str, Child[Runner]], case: Case
+    ) -> dict[str, Future[dict[str, Any]]]:
+        """Load a model in all children, and return what became of each."""
         with ThreadPoolExecutor(self.pace.together) as pool:
-            loading = {name: pool.submit(_prepared, lane, case) for name, lane in chosen.items()}
+            loading = {name: pool.submit(_prepared, child, case) for name, child in chosen.items()}
             try:
                 wait(loading.values())
             except BaseException:  # the user's interrupt
@@ -154,22 +116,22 @@ class Turns:
                 raise
         return loading
 
-    def _turn(self, lane: Lane, samples: Samples, number: int) -> None:
+    def _turn(self, child: Child[Runner], samples: Samples, number: int) -> None:
         if not number:
-            lane.call(tasks.time_runs, self.pace.seconds, WARM_UP_RUNS)
+            child.call(tasks.time_runs, self.pace.seconds, WARM_UP_RUNS)
         if self._warm and self.pace.warm_seconds:
             self._warm(self.pace.warm_seconds)
         sampled = self._clocks.sampled(samples.clocks) if self._clocks else contextlib.nullcontext()
         with sampled:
-            samples.turns.append(lane.call(tasks.time_runs, self.pace.seconds, MOST_RUNS))
+            samples.turns.append(child.call(tasks.time_runs, self.pace.seconds, MOST_RUNS))
             middle_s = max(min(samples.turns[-1]) / 1e9, 1e-9)
             runs = max(1, min(DEVICE_RUNS, int(self.pace.seconds / middle_s)))
-            samples.device.append(lane.call(tasks.device, runs))
+            samples.device.append(child.call(tasks.device, runs))
 
     def close(self) -> None:
         """End all children."""
-        for lane in self.lanes.values():
-            lane.close()
+        for child in self.children.values():
+            child.close()
 
     def __enter__(self) -> Turns:
         return self
@@ -178,25 +140,20 @@ class Turns:
         self.close()
 
 
-def _prepared(lane: Lane, case: Case) -> dict[str, Any]:
-    """Load a model in a runner's child, if it is there, and return what `tasks.prepare` does."""
-    if not lane.available():
+def _prepared(child: Child[Runner], case: Case) -> dict[str, Any]:
+    """Load a model in a runner's child, if it is there, and return what `tasks.load` does."""
+    if not child.available():
         return {}
-    facts: dict[str, Any] = lane.call(tasks.prepare, lane.runner, case)
+    child.start()
+    facts: dict[str, Any] = child.call(tasks.load, child.runtime, case)
     if facts["problem"]:  # its memory is wanted by others
-        lane.call(tasks.close)
+        child.free()
     return facts
 
 
 def _blank(case: Case, runner: Runner) -> Row:
     return Row(case.name, runner.name, dtype=runner.dtype,
                compares="device" if case.on_device else "run")  # fmt: skip
-
-
-def _rotated(names: Sequence[str], number: int) -> list[str]:
-    """Return names in another order each turn, so that none always follows the same one."""
-    first = number % len(names) if names else 0
-    return [*names[first:], *names[:first]]
 
 
 @contextlib.contextmanager

@@ -5,17 +5,18 @@ torch itself is imported by `modules`, in the process of the backend.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+import shutil
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from vklab.apps.compare import loaders
 from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refused
 from vklab.base.endings import one_line
 from vklab.errors import SetupError
 
-__all__ = ["Torch", "every", "load_modules"]
+__all__ = ["Torch", "every", "has_compiler", "load", "load_modules"]
 
 # Kind of device -> words, and the command that installs a torch for it.
 DEVICES: dict[str, tuple[str, str]] = {
@@ -88,9 +89,16 @@ def every() -> tuple[Torch, ...]:
     return (*rows, Torch("cuda", False, "tfloat32"), Torch("cuda", False, "float16"))
 
 
+def has_compiler() -> bool:
+    """Tell whether there is a C++ compiler, which torch.compile needs on the CPU."""
+    return bool(shutil.which("c++") or shutil.which("g++"))
+
+
+def load(module: str) -> ModuleType:
+    """Import a module of this folder that imports torch; SetupError with the command to install."""
+    return loaders.load(f"vklab.apps.compare.torch.{module}", "torch", "pip install torch")
+
+
 def load_modules() -> ModuleType:
-    """Import the module that imports torch, or raise SetupError with the command to install it."""
-    try:
-        return importlib.import_module("vklab.apps.compare.torch.modules")
-    except (ImportError, OSError) as error:  # a library of torch that does not load
-        raise SetupError(f"torch cannot be imported ({error})", "pip install torch") from error
+    """Import `modules`, what parity does with a torch module."""
+    return load("modules")

@@ -1,6 +1,6 @@
 """A torch module in float64: its outputs, and the values of its layers by their fx names.
 
-Imports torch at the top, so import this module through `oracle.load_fx` only. The exporter names
+Imports torch at the top, so import this module through `torch.load` only. The exporter names
 ONNX values after the nodes of the same fx graph, so layers of both join by name.
 """
 
@@ -17,7 +17,7 @@ from torch.utils import _pytree
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
-__all__ = ["Watched", "alone", "array_of", "capture", "outputs", "values"]
+__all__ = ["Watched", "alone", "array_of", "capture", "outputs", "set_precision", "values"]
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -182,6 +182,12 @@ def _like(module: torch.nn.Module, array: np.ndarray) -> torch.Tensor:
     first = weights[0] if weights else torch.empty(0)
     tensor = torch.from_numpy(np.array(array)).to(first.device)
     return tensor.to(first.dtype) if tensor.is_floating_point() else tensor
+
+
+def set_precision(dtype: str) -> None:
+    """Let products of this process round their factors to TF32 for "tfloat32", and for it alone."""
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
+    torch.backends.cudnn.allow_tf32 = dtype == "tfloat32"
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import shutil
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,8 @@ from torch.utils import _pytree
 from vklab.apps.compare.backend import Dtypes, ModelSource, Refused
 from vklab.apps.compare.layerwise import cuts, layers
 from vklab.apps.compare.layerwise.layers import Local
-from vklab.apps.compare.onnxruntime import models as onnxruntime_models
-from vklab.apps.compare.torch import fx
+from vklab.apps.compare.models import inputs as graph_inputs
+from vklab.apps.compare.torch import backend, fx
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
@@ -136,15 +135,14 @@ class Loaded:
     """
 
     def __init__(self, source: ModelSource, kind: str, compiled: bool, dtype: str) -> None:
-        if compiled and kind == "cpu" and not (shutil.which("c++") or shutil.which("g++")):
+        if compiled and kind == "cpu" and not backend.has_compiler():
             raise Refused("torch.compile needs a C++ compiler on the CPU: install g++ or clang")
         self._factory = source.factory
         self._module, examples = make(source.factory)
         self._inputs, self._outputs = _names(source, self._module, len(examples))
         self._programs: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._kind, self._dtype = kind, torch.float16 if dtype == "float16" else torch.float32
-        torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
-        torch.backends.cudnn.allow_tf32 = dtype == "tfloat32"
+        fx.set_precision(dtype)
         self._module = self._module.to(kind)
         self._module = self._module.half() if dtype == "float16" else self._module
         self._call = torch.compile(self._module) if compiled else self._module
@@ -220,4 +218,4 @@ def _names(source: ModelSource, module: Any, count: int) -> tuple[list[str], lis
         return parameter_names(module, count), []
     proto = onnx.load(source.onnx, load_external_data=False)
     outputs = [value.name for value in proto.graph.output]
-    return onnxruntime_models.input_names(proto), outputs
+    return graph_inputs.names(proto), outputs

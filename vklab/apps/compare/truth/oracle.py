@@ -17,10 +17,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab.apps.compare.onnxruntime import models as onnxruntime_models
+from vklab.apps.compare.models import inputs as graph_inputs
+from vklab.apps.compare.torch import backend as torch
 from vklab.apps.compare.truth import old_operators
 from vklab.base.endings import one_line
-from vklab.errors import ModelError, SetupError
+from vklab.errors import ModelError
 
 __all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
            "rounded", "stored", "widen"]  # fmt: skip
@@ -58,11 +59,7 @@ class Oracle:
 
 def load_fx() -> ModuleType:
     """Import the module that runs torch, or raise SetupError with the command that installs it."""
-    try:
-        from vklab.apps.compare.torch import fx
-    except ImportError as error:
-        raise SetupError(f"torch cannot be imported ({error})", "pip install torch") from error
-    return fx
+    return torch.load("fx")
 
 
 def of_graph(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Oracle:
@@ -79,7 +76,7 @@ def of_module(module: Any, model: onnx.ModelProto, inputs: Mapping[str, np.ndarr
         model: the exported model, with inputs and outputs in the module's order.
         inputs: arrays by the model's input names.
     """
-    args = [inputs[name] for name in onnxruntime_models.input_names(model)]
+    args = [inputs[name] for name in graph_inputs.names(model)]
     names = [info.name for info in model.graph.output]
     fx = load_fx()
     made = fx.outputs(module, args)

@@ -9,7 +9,6 @@ Source: https://iree.dev/guides/ml-frameworks/onnx/, https://iree.dev/guides/par
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
 import subprocess
 import sys
@@ -24,8 +23,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from vklab.apps.compare import loaders
 from vklab.apps.compare.backend import Availability, Refused
-from vklab.apps.compare.speed.runners.runner import Arrays, Case
+from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.base import endings, store
 from vklab.errors import SetupError
 
@@ -38,10 +38,7 @@ SCOPE, LEAST = "model", 1024  # of parameters; initializers with fewer elements 
 
 def load_iree(part: str) -> ModuleType:
     """Import a part of IREE, or raise SetupError with the command that installs it."""
-    try:
-        return importlib.import_module(f"iree.{part}")
-    except ImportError as error:
-        raise SetupError(f"IREE cannot be imported ({error})", INSTALL) from error
+    return loaders.load(f"iree.{part}", "IREE", INSTALL)
 
 
 @dataclass(frozen=True)
@@ -71,17 +68,17 @@ class Iree:
             if not runtime.get_driver("vulkan").query_available_devices():
                 return Availability("IREE finds no Vulkan device", INSTALL)
         except SetupError as error:
-            return Availability(str(error).split(" to repair: ")[0], error.repair)
+            return Availability.of(error)
         except Exception as error:  # a driver that cannot be loaded raises anything
             return Availability(f"IREE cannot use Vulkan: {endings.one_line(error)}", INSTALL)
         return Availability()
 
-    def load(self, case: Case) -> IreeModel:
+    def prepare(self, case: Case) -> IreeModel:
         """Compile the model, and load it."""
         return IreeModel(self, case)
 
 
-class IreeModel:
+class IreeModel(Timed):
     """A compiled module of IREE.
 
     Args:
@@ -151,10 +148,6 @@ class IreeModel:
         dtype = runtime.HalElementType.map_to_dtype(view.element_type)
         made: np.ndarray = np.array(self._staging[size].map().asarray(view.shape, dtype))
         return made
-
-    def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
-        """Return nothing: IREE tells no device time of a run."""
-        return []
 
     def close(self) -> None:
         """Free the module."""

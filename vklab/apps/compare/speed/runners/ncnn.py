@@ -5,7 +5,6 @@ Source: https://github.com/Tencent/ncnn/wiki/use-ncnn-with-pytorch-or-onnx
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
 import subprocess
@@ -19,9 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from vklab.apps.compare import loaders
 from vklab.apps.compare.backend import Availability, Refused
 from vklab.apps.compare.speed.runners import ncnn_files
-from vklab.apps.compare.speed.runners.runner import Arrays, Case
+from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.errors import SetupError
 
 __all__ = ["Ncnn", "NcnnModel", "load_ncnn"]
@@ -32,10 +32,7 @@ HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_
 
 def load_ncnn() -> ModuleType:
     """Import ncnn, or raise SetupError with the command that installs it."""
-    try:
-        return importlib.import_module("ncnn")
-    except ImportError as error:
-        raise SetupError(f"ncnn cannot be imported ({error})", INSTALL) from error
+    return loaders.load("ncnn", "ncnn", INSTALL)
 
 
 @dataclass(frozen=True)
@@ -64,15 +61,15 @@ class Ncnn:
             if not load_ncnn().get_gpu_count():
                 return Availability("ncnn finds no Vulkan device", INSTALL)
         except SetupError as error:
-            return Availability(str(error).split(" to repair: ")[0], error.repair)
+            return Availability.of(error)
         return Availability()
 
-    def load(self, case: Case) -> NcnnModel:
+    def prepare(self, case: Case) -> NcnnModel:
         """Convert the model, and load it."""
         return NcnnModel(self, case)
 
 
-class NcnnModel:
+class NcnnModel(Timed):
     """A network of ncnn.
 
     Args:
@@ -117,10 +114,6 @@ class NcnnModel:
             made[name] = np.array(matrix).reshape(shape)
         del extractor
         return made
-
-    def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
-        """Return nothing: ncnn tells no device time of a run."""
-        return []
 
     def close(self) -> None:
         """Free the network before ncnn ends its instance."""

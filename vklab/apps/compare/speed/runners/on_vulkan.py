@@ -62,7 +62,7 @@ class Vulkan:
             return Availability(str(error).splitlines()[0], install)
         return Availability()
 
-    def load(self, case: Case) -> VulkanModel:
+    def prepare(self, case: Case) -> VulkanModel:
         """Load the model on the device."""
         return VulkanModel(self, case)
 

@@ -10,43 +10,47 @@ from typing import Any
 import numpy as np
 
 from vklab.apps.compare.backend import Availability, Refused
-from vklab.apps.compare.onnxruntime import libraries, nodes, providers
-from vklab.apps.compare.speed.runners.runner import Arrays, Case
+from vklab.apps.compare.onnxruntime import libraries, nodes, providers, sessions
+from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
+from vklab.errors import SetupError
 from vklab.runtime import host
 
 __all__ = ["CapturedModel", "OnnxRuntime", "SessionModel"]
 
-CPU, CUDA, WEBGPU = "CPUExecutionProvider", "CUDAExecutionProvider", "WebGpuExecutionProvider"
-ASSIGNMENT = "session.record_ep_graph_assignment_info"
-
 
 @dataclass(frozen=True)
 class OnnxRuntime:
-    """One execution provider.
+    """One execution provider, as the table of providers has it.
 
     Attributes:
         name: name of the runner.
-        provider: name of the provider in ONNX Runtime.
-        dtype: "float32", or "tfloat32" for a provider that rounds the factors of products.
-        options: options of the provider.
-        package: package that carries the provider.
-        environment: folder of that package.
+        provider: row of the table.
+        variant: row of the provider, with its dtype and options.
+        environment: folder of the provider's package.
         graph: whether runs are replayed from a CUDA graph.
     """
 
     name: str
-    provider: str = CPU
-    dtype: str = "float32"
-    options: Mapping[str, str] = field(default_factory=dict)
-    package: str = "onnxruntime"
+    provider: providers.Provider
+    variant: providers.Variant
     environment: Path | None = None
     graph: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def dtype(self) -> str:
+        """Return the dtype of products."""
+        return self.variant.arithmetic
+
+    @property
+    def package(self) -> str:
+        """Return the package that carries the provider."""
+        return self.provider.packages[0]
+
+    @property
     def on_gpu(self) -> bool:
         """Tell whether the provider uses the GPU."""
-        return self.provider != CPU
+        return self.provider.key != "cpu"
 
     def takes(self, case: Case) -> bool:
         """Tell that every model is measured."""
@@ -58,21 +62,20 @@ class OnnxRuntime:
         if self.package != "onnxruntime":
             install = "vklab bench --setup-peers"
         try:
-            listed = host.load_onnxruntime().get_available_providers()
-        except Exception as error:  # a broken installation raises anything
-            return Availability(f"onnxruntime cannot be loaded: {error}", install)
-        if self.provider in listed:
-            return Availability()
-        needs = next((row.needs for row in providers.PROVIDERS if row.ep == self.provider), "")
-        needed = f"; it needs {self.package}" + (f" and {needs}" if needs else "")
-        return Availability(f"the installed onnxruntime has no {self.provider}{needed}", install)
+            if sessions.is_built_in(self.provider):
+                return Availability()
+        except SetupError as error:
+            return Availability(Availability.of(error).reason, install)
+        needed = " and ".join(filter(None, [self.package, self.provider.needs]))
+        reason = f"the installed onnxruntime has no {self.provider.ep}; it needs {needed}"
+        return Availability(reason, install)
 
-    def load(self, case: Case) -> SessionModel:
+    def prepare(self, case: Case) -> SessionModel:
         """Load the model on the provider."""
         return CapturedModel(self, case) if self.graph else SessionModel(self, case)
 
 
-class SessionModel:
+class SessionModel(Timed):
     """A session of ONNX Runtime.
 
     Args:
@@ -82,25 +85,20 @@ class SessionModel:
 
     def __init__(self, runner: OnnxRuntime, case: Case) -> None:
         runtime = host.load_onnxruntime()
-        for row in (row for row in providers.PROVIDERS if row.ep == runner.provider):
-            libraries.require(runtime, row)
-        options = runtime.SessionOptions()
-        options.log_severity_level = 3
-        options.add_session_config_entry(ASSIGNMENT, "1")
-        chosen: list[Any] = [(runner.provider, dict(runner.options))]
-        chosen += [CPU] if runner.provider != CPU else []
-        self._session: Any = runtime.InferenceSession(str(case.onnx), options, providers=chosen)
+        row, graph = runner.provider, {"enable_cuda_graph": "1"} if runner.graph else {}
+        libraries.require(runtime, row)
+        options = sessions.session_options(runtime, row)
+        chosen: list[Any] = [(row.ep, {**runner.variant.options, **graph})]
+        chosen += [nodes.CPU] if runner.on_gpu else []
+        self._session: Any = sessions.opened(runtime, row, str(case.onnx), options,
+                                             providers=chosen)  # fmt: skip
         self._names = [output.name for output in self._session.get_outputs()]
         self.versions = {runner.package: runtime.__version__}
-        self.variant = _assigned(self._session, runner.provider)
+        self.variant = _assigned(self._session, row.ep)
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
         return dict(zip(self._names, self._session.run(self._names, dict(inputs)), strict=True))
-
-    def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
-        """Return nothing: ONNX Runtime tells no device time of a run."""
-        return []
 
     def close(self) -> None:
         """Free the session."""
@@ -159,6 +157,6 @@ def _assigned(session: Any, provider: str) -> str:
     counts = nodes.from_assignment(session)
     if counts and not counts.get(provider):
         raise Refused(f"ONNX Runtime gave no node to {provider}")
-    on_cpu = counts.get(CPU, 0) if provider != CPU else 0
+    on_cpu = counts.get(nodes.CPU, 0) if provider != nodes.CPU else 0
     return provider.removesuffix("ExecutionProvider") + (f", {on_cpu} nodes on the CPU"
                                                          if on_cpu else "")  # fmt: skip

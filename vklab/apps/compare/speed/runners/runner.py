@@ -1,7 +1,7 @@
 """Protocol of a runner, and the files of a model that every runner loads. Imports nothing heavy.
 
-A runner is one runtime in one mode with one dtype. It loads a case in a child, and what it loads
-runs on arrays of the host. Visited by lab 18.
+A runner is one runtime in one mode with one dtype. It prepares a case in a child, and what it has
+loaded runs on arrays of the host. Visited by lab 18.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from vklab.apps.compare.backend import Availability
+from vklab.apps.compare.backend import Loaded, Runtime
 
-__all__ = ["Arrays", "Case", "Loaded", "Runner"]
+__all__ = ["Arrays", "Case", "Runner", "Timed"]
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -46,29 +46,22 @@ class Case:
     on_device: bool = False
 
 
-class Loaded(Protocol):
-    """A model that a runner has loaded."""
+class Timed(Loaded, Protocol):
+    """A model that a runner has loaded.
 
-    @property
-    def variant(self) -> str:
-        """Return device and mode in words."""
+    Attributes:
+        variant: device and mode in words.
+    """
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Return the outputs by name; arrays of the host in and out."""
+    variant: str
 
     def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
         """Return the device's own time of some runs; [] if the runtime does not tell."""
-
-    def close(self) -> None:
-        """Free the model."""
+        return []
 
 
-class Runner(Protocol):
+class Runner(Runtime, Protocol):
     """One runtime in one mode with one dtype."""
-
-    @property
-    def name(self) -> str:
-        """Unique name; `--runner` matches it."""
 
     @property
     def dtype(self) -> str:
@@ -89,8 +82,5 @@ class Runner(Protocol):
     def takes(self, case: Case) -> bool:
         """Tell whether the runner measures this model at all."""
 
-    def available(self) -> Availability:
-        """Tell whether the runner can run here, else the reason and the install line."""
-
-    def load(self, case: Case) -> Any:
+    def prepare(self, case: Case, /) -> Timed:
         """Load the model; raise Refused if this runner cannot take it."""

@@ -1,24 +1,23 @@
 """Runners of the benchmark: vklab, and each peer with the folder of its packages.
 
-Packages that conflict have an environment of their own; `set_up` makes those of this machine.
-Visited by lab 18.
+Packages that conflict have an environment of their own. Visited by lab 18.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from vklab.apps.compare import peers as environments
+from vklab.apps.compare import peers
+from vklab.apps.compare.onnxruntime import providers
 from vklab.apps.compare.speed.runners import iree, ncnn, on_torch, on_vulkan, onnxruntime
 from vklab.apps.compare.speed.runners.runner import Runner
 from vklab.errors import SetupError
 from vklab.types import DeviceInfo
 
-__all__ = ["choose", "every", "needed", "set_up"]
+__all__ = ["choose", "every"]
 
-NVIDIA = 0x10DE
 # The dtype of a model whose products have a precision of their own.
 PRECISIONS = {"bf16x3": "float32", "half-sums": "float16"}
 
@@ -36,13 +35,17 @@ def every(
     device = info.index if info else None
 
     def place(name: str) -> Path | None:
-        return environments.environment(name, root)
+        return peers.environment(name, root)
 
     def vulkan(name: str, dtype: str = "float32", **variables: str) -> on_vulkan.Vulkan:
         return on_vulkan.Vulkan(name, dtype, device, variables,
                                 "chain_add_*" if variables else "*")  # fmt: skip
 
-    cuda, webgpu = place("onnxruntime-gpu"), place("onnxruntime-webgpu")
+    def provided(name: str, key: str, variant: str = "", graph: str = "") -> Runner:
+        row = providers.by_key(key)
+        chosen = next(each for each in row.variants if each.name == (variant or "float32"))
+        return onnxruntime.OnnxRuntime(name, row, chosen, place(row.packages[0]), bool(graph))
+
     return [
         vulkan("vklab"), vulkan("vklab-fp16", "float16"),
         vulkan("vklab-unfused", VKLAB_DISABLE_FUSION="1"),
@@ -50,18 +53,13 @@ def every(
           for where in ("host", "cuda")),
         *(on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
           for name in filter(None, [precision])),
-        onnxruntime.OnnxRuntime("onnxruntime-cpu"),
-        *(onnxruntime.OnnxRuntime(
-            f"onnxruntime-cuda{graph}{tf32}", onnxruntime.CUDA,
-            "tfloat32" if tf32 else "float32",
-            {"use_tf32": "1" if tf32 else "0", "enable_cuda_graph": "1" if graph else "0"},
-            "onnxruntime-gpu", cuda, bool(graph))
-          for graph in ("", "-graph") for tf32 in ("", "-tf32")),
-        onnxruntime.OnnxRuntime("onnxruntime-webgpu", onnxruntime.WEBGPU,
-                                package="onnxruntime-webgpu", environment=webgpu),
+        provided("onnxruntime-cpu", "cpu"),
+        *(provided("-".join(filter(None, ["onnxruntime-cuda", graph, tf32])), "cuda", tf32, graph)
+          for graph in ("", "graph") for tf32 in ("", "tf32")),
+        provided("onnxruntime-webgpu", "webgpu"),
         ncnn.Ncnn(environment=place("ncnn")),
         ncnn.Ncnn("ncnn-fp16", "float16", place("ncnn")),
-        iree.Iree("ampere" if info and info.vendor_id == NVIDIA else "", place("iree")),
+        iree.Iree("ampere" if info and info.vendor_id == peers.NVIDIA else "", place("iree")),
         on_torch.Torch("torch-eager"),
         on_torch.Torch("torch-graph", "graph"),
         on_torch.Torch("torch-graph-tf32", "graph", "tfloat32"),
@@ -89,28 +87,3 @@ def choose(runners: Sequence[Runner], patterns: Sequence[str]) -> list[Runner]:
     if not patterns:
         return [runner for runner in runners if not getattr(runner, "resident", "")]
     return [runner for runner in runners if runner.name in wanted]
-
-
-def needed(info: DeviceInfo | None) -> tuple[str, ...]:
-    """Return the environments of peers that can run on a machine with this device."""
-    on_nvidia = ("onnxruntime-gpu",) if info and info.vendor_id == NVIDIA else ()
-    return (*on_nvidia, "onnxruntime-webgpu", "ncnn", "iree")
-
-
-def set_up(
-    names: Sequence[str], root: Path | None, progress: Callable[[str], object]
-) -> Iterator[tuple[str, str]]:
-    """Make environments; yield each name with the reason why it failed, "" if it is there.
-
-    Args:
-        names: names of environments.
-        root: folder above them; None for that of vklab's cache.
-        progress: called with each name before its installation.
-    """
-    for name in names:
-        progress(name)
-        try:
-            environments.set_up(name, root)
-            yield name, ""
-        except SetupError as error:
-            yield name, str(error)

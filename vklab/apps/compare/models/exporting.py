@@ -1,6 +1,6 @@
 """MiniClassifier with random weights, and its export from PyTorch to ONNX.
 
-Imports torch at the top, so import this module through `models.load_mini_classifier` only.
+Imports torch at the top, so import this module through `graphs.load_mini_classifier` only.
 Visited by labs 09 and 15.
 """
 
@@ -13,30 +13,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import onnx
 import torch
 
-from vklab.apps.compare.models.networks import MiniClassifier
+from vklab.apps.compare.models import networks
 
-__all__ = ["MiniClassifier", "build_module", "export", "quiet", "strip_metadata"]
+__all__ = ["build_module", "export", "quiet", "strip_metadata"]
 
 
-def build_module() -> MiniClassifier:
-    """Return MiniClassifier in eval mode, with fixed random weights by He's rule.
-
-    NumPy draws the weights, so that they are the same with every version of torch.
-
-    Source: He, Zhang, Ren, Sun, "Delving Deep into Rectifiers", 2015, equation 10
-    """
+def build_module() -> torch.nn.Module:
+    """Return MiniClassifier in eval mode, with fixed random weights by He's rule."""
     with torch.random.fork_rng():  # leave the state of the caller's generator unchanged
-        module = MiniClassifier()
-    random = np.random.default_rng(0)
-    for tensor in module.state_dict().values():
-        variance = 2 / tensor[0].numel() if tensor.ndim > 1 else 0.01
-        values = random.standard_normal(tuple(tensor.shape), np.float32)
-        tensor.copy_(torch.from_numpy(values * np.float32(variance**0.5)))
-    return module.eval()
+        module = networks.MiniClassifier()
+    return networks.draw_weights(module)
 
 
 def export() -> onnx.ModelProto:

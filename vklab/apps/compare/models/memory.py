@@ -102,5 +102,5 @@ def build(name: str) -> onnx.ModelProto | None:
         [helper.make_tensor_value_info("y", made, shape(rows, columns))],
         [numpy_helper.from_array(array, key) for key, array in tensors.items() if key in used],
     )  # fmt: skip
-    return helper.make_model(graph, ir_version=8, producer_name="vklab.apps.compare.speed.memory",
+    return helper.make_model(graph, ir_version=8, producer_name="vklab.apps.compare.models.memory",
                              opset_imports=[helper.make_opsetid("", 18)])  # fmt: skip

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from vklab.apps.compare.models import builder
+
 __all__ = ["NAMES", "build"]
 
 FOLDER = Path(__file__).resolve().parents[4] / "data/graphs"
@@ -36,7 +38,6 @@ def build(name: str) -> onnx.ModelProto | None:
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         array = random.standard_normal(shape, np.float32)
         array *= np.float32((2 / prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.1)
-        tensor = model.graph.initializer.add(name=value.name, dims=shape)
-        tensor.data_type, tensor.raw_data = onnx.TensorProto.FLOAT, array.tobytes()
+        builder.add_tensor(model.graph, value.name, array)
         model.graph.input.remove(value)
     return model

@@ -8,7 +8,6 @@ of VKML's published benchmark, plus `mini_classifier`. Visited by labs 09, 15 an
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterable
@@ -18,9 +17,12 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import helper
 
-from vklab.errors import ModelError, SetupError
+from vklab.apps.compare import models
+from vklab.apps.compare.models import inputs as graph_inputs
+from vklab.apps.compare.models.builder import BEFORE_RELU, LINEAR, Builder
+from vklab.errors import ModelError
 
 __all__ = [
     "MODELS",
@@ -39,83 +41,7 @@ __all__ = [
     "sample_inputs",
 ]
 
-# Gains of He's rule, factors of the variance: a ReLU drops half of it, a plain product none.
-_BEFORE_RELU, _LINEAR = 2.0, 1.0
 _CLASSES = 10
-
-
-class _Network:
-    """A model under construction: every `add` appends a node that reads the last node's output."""
-
-    def __init__(self, name: str, shape: tuple[int, ...], output: str, opset: int = 17) -> None:
-        # Tensors are filled in place: make_graph and make_model would each copy 1 GiB of weights.
-        self.model = onnx.ModelProto(ir_version=8, producer_name="vklab.apps.compare.speed.models")
-        self.model.opset_import.add(domain="", version=opset)
-        self.graph = self.model.graph
-        self.graph.name = name
-        self.value, self.output = "image" if len(shape) == 4 else "x", output
-        info = helper.make_tensor_value_info(self.value, TensorProto.FLOAT, shape)
-        self.graph.input.append(info)
-        self.random = np.random.default_rng(0)
-
-    def add(self, op_type: str, name: str, *initializers: str, **attributes: Any) -> None:
-        """Append a node; its output value has the node's name."""
-        node = helper.make_node(op_type, [self.value, *initializers], [name], name, **attributes)
-        self.graph.node.append(node)
-        self.value = name
-
-    def finish(self, shape: tuple[int, ...]) -> onnx.ModelProto:
-        """Name the last value as the graph's output of `shape`, and return the model."""
-        self.graph.node[-1].output[0] = self.output
-        info = helper.make_tensor_value_info(self.output, TensorProto.FLOAT, shape)
-        self.graph.output.append(info)
-        return self.model
-
-    def tensor(self, name: str, array: NDArray[Any]) -> str:
-        """Add an initializer with the array's values and return its name."""
-        tensor = self.graph.initializer.add(name=name, dims=array.shape)
-        tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor.raw_data = array.tobytes()
-        return name
-
-    def weight(self, name: str, shape: tuple[int, ...], terms: int, gain: float) -> str:
-        """Add random weights for sums of `terms` products, and return the initializer's name.
-
-        Source: He, Zhang, Ren, Sun, "Delving Deep into Rectifiers", 2015, equation 10
-        """
-        array = self.random.standard_normal(shape, np.float32)
-        array *= np.float32((gain / terms) ** 0.5)
-        return self.tensor(name, array)
-
-    def bias(self, name: str, shape: tuple[int, ...]) -> str:
-        """Add a bias that is small, but large enough that its omission shows."""
-        return self.weight(name, shape, 1, 0.01)
-
-    def conv(self, name: str, channels: tuple[int, int], kernel_size: int) -> None:
-        """Append a convolution with bias that keeps height and width; a ReLU must follow."""
-        inputs, outputs = channels
-        shape = (outputs, inputs, kernel_size, kernel_size)
-        weight = self.weight(f"{name}_w", shape, inputs * kernel_size**2, _BEFORE_RELU)
-        bias = self.bias(f"{name}_b", (outputs,))
-        square, pads = [kernel_size] * 2, [kernel_size // 2] * 4
-        self.add("Conv", name, weight, bias, kernel_shape=square, pads=pads)
-
-    def matmul(self, name: str, rows: int, columns: int) -> None:
-        """Append the product with a weight of [rows, columns]."""
-        self.add("MatMul", name, self.weight(f"{name}_w", (rows, columns), rows, _LINEAR))
-
-    def gemm(self, name: str, inputs: int, outputs: int, gain: float) -> None:
-        """Append a linear layer with a weight of [outputs, inputs], PyTorch's layout."""
-        weight = self.weight(f"{name}_w", (outputs, inputs), inputs, gain)
-        self.add("Gemm", name, weight, self.bias(f"{name}_b", (outputs,)), transB=1)
-
-    def max_pool(self, name: str, size: int) -> None:
-        """Append max pooling over size x size windows that do not overlap."""
-        self.add("MaxPool", name, kernel_shape=[size] * 2, strides=[size] * 2)
-
-    def reshape(self, name: str, *shape: int) -> None:
-        """Append a reshape to `shape`."""
-        self.add("Reshape", name, self.tensor(f"{name}_shape", np.array(shape, np.int64)))
 
 
 def chain_add(n: int) -> onnx.ModelProto:
@@ -125,7 +51,7 @@ def chain_add(n: int) -> onnx.ModelProto:
     """
     if n < 1:
         raise ModelError(f"chain_add needs at least 1 node, not {n}")
-    network = _Network(f"chain_add_{n}", (1,), "y")
+    network = Builder(f"chain_add_{n}", (1,), "y")
     network.tensor("c", np.array([0.001], np.float32))
     for index in range(1, n + 1):
         network.add("Add", f"add{index}", "c")
@@ -134,15 +60,15 @@ def chain_add(n: int) -> onnx.ModelProto:
 
 def mnist12() -> onnx.ModelProto:
     """Build the graph of the ONNX model zoo's mnist-12, with its opset, SAME_UPPER and Reshapes."""
-    network = _Network("mnist12", (1, 1, 28, 28), "logits", opset=12)
+    network = Builder("mnist12", (1, 1, 28, 28), "logits", opset=12)
     # The zoo's graph keeps the last weight in the convolution's layout and reshapes it first.
-    kernel = network.weight("matmul_kernel", (16, 4, 4, _CLASSES), 256, _LINEAR)
+    kernel = network.weight("matmul_kernel", (16, 4, 4, _CLASSES), 256, LINEAR)
     shape = network.tensor("matmul_w_shape", np.array([256, _CLASSES], np.int64))
     node = helper.make_node("Reshape", [kernel, shape], ["matmul_w"], "reshape_w")
     network.graph.node.append(node)
     for index, inputs, outputs, pool_size in ((1, 1, 8, 2), (2, 8, 16, 3)):
         weight = network.weight(
-            f"conv{index}_w", (outputs, inputs, 5, 5), inputs * 25, _BEFORE_RELU
+            f"conv{index}_w", (outputs, inputs, 5, 5), inputs * 25, BEFORE_RELU
         )
         network.add("Conv", f"conv{index}", weight, kernel_shape=[5, 5], auto_pad="SAME_UPPER")
         network.add("Add", f"add{index}", network.bias(f"add{index}_b", (outputs, 1, 1)))
@@ -156,13 +82,13 @@ def mnist12() -> onnx.ModelProto:
 
 def mlp() -> onnx.ModelProto:
     """Build 784-256-128-10 linear layers with ReLU between and Softmax after."""
-    network = _Network("mlp", (1, 1, 28, 28), "probabilities")
+    network = Builder("mlp", (1, 1, 28, 28), "probabilities")
     network.reshape("reshape", 1, 784)
-    network.gemm("gemm1", 784, 256, _BEFORE_RELU)
+    network.gemm("gemm1", 784, 256, BEFORE_RELU)
     network.add("Relu", "relu1")
-    network.gemm("gemm2", 256, 128, _BEFORE_RELU)
+    network.gemm("gemm2", 256, 128, BEFORE_RELU)
     network.add("Relu", "relu2")
-    network.gemm("gemm3", 128, _CLASSES, _LINEAR)
+    network.gemm("gemm3", 128, _CLASSES, LINEAR)
     network.add("Softmax", "softmax", axis=1)
     return network.finish((1, _CLASSES))
 
@@ -171,7 +97,7 @@ def _convolutions(
     name: str, layers: Iterable[tuple[int, int]], pooled: frozenset[int]
 ) -> onnx.ModelProto:
     """Build convolutions of (channels, kernel size), halved after `pooled`, and a classifier."""
-    network = _Network(name, (1, 1, 28, 28), "probabilities")
+    network = Builder(name, (1, 1, 28, 28), "probabilities")
     inputs, size = 1, 28
     for index, (outputs, kernel_size) in enumerate(layers, start=1):
         network.conv(f"conv{index}", (inputs, outputs), kernel_size)
@@ -208,18 +134,18 @@ def conv_deep() -> onnx.ModelProto:
 
 def mlp_batch() -> onnx.ModelProto:
     """Build 784-4096-4096-4096-10 linear layers with ReLU between, for 512 rows: 38 GFLOP."""
-    network = _Network("mlp_batch", (512, 784), "logits")
+    network = Builder("mlp_batch", (512, 784), "logits")
     widths = [784, 4096, 4096, 4096]
     for index, (rows, columns) in enumerate(itertools.pairwise(widths), start=1):
-        network.gemm(f"gemm{index}", rows, columns, _BEFORE_RELU)
+        network.gemm(f"gemm{index}", rows, columns, BEFORE_RELU)
         network.add("Relu", f"relu{index}")
-    network.gemm("gemm4", 4096, _CLASSES, _LINEAR)
+    network.gemm("gemm4", 4096, _CLASSES, LINEAR)
     return network.finish((512, _CLASSES))
 
 
 def _matmuls(name: str, widths: list[int]) -> onnx.ModelProto:
     """Build a product for every pair of neighbours in 784, *widths, 10, and Softmax."""
-    network = _Network(name, (1, 1, 28, 28), "probabilities")
+    network = Builder(name, (1, 1, 28, 28), "probabilities")
     network.reshape("reshape", 1, 784)
     rows = 784
     for index, columns in enumerate([*widths, _CLASSES], start=1):
@@ -240,20 +166,10 @@ def matmul_16layers() -> onnx.ModelProto:
 
 
 def load_mini_classifier() -> ModuleType:
-    """Import `mini_classifier`, the only module of this folder that needs PyTorch.
-
-    Raises SetupError when torch is not installed.
-    """
-    try:
-        return importlib.import_module("vklab.apps.compare.speed.mini_classifier")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise SetupError(
-            "MiniClassifier is written in PyTorch, which is not installed "
-            "(data/mini_classifier.onnx of the repository is the same model, exported)",
-            "pip install torch onnxscript",
-        ) from error
+    """Import `exporting`, which exports MiniClassifier and needs PyTorch."""
+    note = "(data/mini_classifier.onnx of the repository is the same model, exported)"
+    return models.load("exporting", f"MiniClassifier {note} is written",
+                       "pip install torch onnxscript")  # fmt: skip
 
 
 def mini_classifier() -> onnx.ModelProto:
@@ -294,19 +210,4 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[An
     Raises ModelError for an input that is not a tensor of numbers of known rank.
     """
     # A stream apart from the weights': an input must not equal a row of the first weight.
-    random = np.random.default_rng([seed, 1])
-    constants = {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in constants]
-    return {value.name: _sample(value, random) for value in values}
-
-
-def _sample(value: onnx.ValueInfoProto, random: np.random.Generator) -> NDArray[Any]:
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape") or tensor.elem_type == TensorProto.STRING:
-        raise ModelError(f"input {value.name!r} is not a tensor of numbers of known rank")
-    # HasField, because a dimension of 0 is known, and an unset one is symbolic.
-    shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in tensor.shape.dim]
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-    if dtype == np.bool_ or np.issubdtype(dtype, np.integer):
-        return random.integers(0, 2 if dtype == np.bool_ else 10, shape).astype(dtype)
-    return random.standard_normal(shape, np.float32).astype(dtype)
+    return graph_inputs.drawn(model, np.random.default_rng([seed, 1]), 10)

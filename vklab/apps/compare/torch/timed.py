@@ -1,6 +1,6 @@
 """Models in PyTorch: an ONNX graph as a module, and runs that are eager, captured or compiled.
 
-Imports torch at the top, so import this module through `on_torch.Torch.load` only.
+Imports torch at the top, so import this module through `torch.load` only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from onnx import helper, numpy_helper
 from torch.nn import functional
 
 from vklab.apps.compare.backend import Refused
-from vklab.apps.compare.speed.runners.runner import Arrays, Case
+from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
+from vklab.apps.compare.torch import fx
 
 __all__ = ["Captured", "Eager", "OnnxModule", "Resident", "load"]
 
@@ -119,8 +120,7 @@ def load(case: Case, mode: str, dtype: str) -> Eager:
         mode: one of `on_torch.MODES`, or "resident" for a graph without copies.
         dtype: "float32", "tfloat32" or "float16".
     """
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
-    torch.backends.cudnn.allow_tf32 = dtype == "tfloat32"
+    fx.set_precision(dtype)
     with np.load(case.inputs) as inputs, np.load(case.expected) as expected:
         names, outputs = list(inputs.files), list(expected.files)
     if case.module is not None:
@@ -141,7 +141,7 @@ def load(case: Case, mode: str, dtype: str) -> Eager:
     return made
 
 
-class Eager:
+class Eager(Timed):
     """A module on its device, fed with arrays of the host.
 
     Args:

@@ -1,12 +1,11 @@
 """Networks of torchvision and transformers with random weights, and their export to ONNX.
 
-Imports torch at the top, so import this module through `cases.load_networks` only. Visited by
+Imports torch at the top, so import this module through `catalogue.load_real` only. Visited by
 lab 18.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +16,9 @@ import onnx
 import torch
 from torch import nn
 
+from vklab.apps.compare import loaders
 from vklab.apps.compare.models import networks
-from vklab.apps.compare.speed.mini_classifier import quiet, strip_metadata
-from vklab.errors import SetupError
+from vklab.apps.compare.models.exporting import quiet, strip_metadata
 
 __all__ = ["NETWORKS", "Bert", "load_torchvision", "load_transformers", "write"]
 
@@ -32,20 +31,14 @@ INPUTS = {"bert_base": ("tokens", "kinds", "positions", "mask")}
 
 def load_torchvision() -> ModuleType:
     """Import torchvision, or raise SetupError with the command that installs it."""
-    try:
-        return importlib.import_module("torchvision")
-    except ImportError as error:
-        raise SetupError(f"the model is one of torchvision, which cannot be imported ({error})",
-                         "pip install torchvision") from error  # fmt: skip
+    return loaders.load("torchvision", "torchvision, which defines the model,",
+                        "pip install torchvision")  # fmt: skip
 
 
 def load_transformers() -> ModuleType:
     """Import transformers, or raise SetupError with the command that installs it."""
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise SetupError(f"the model is one of transformers, which cannot be imported ({error})",
-                         "pip install transformers") from error  # fmt: skip
+    return loaders.load("transformers", "transformers, which defines the model,",
+                        "pip install transformers")  # fmt: skip
 
 
 class Bert(nn.Module):
