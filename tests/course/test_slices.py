@@ -6,6 +6,7 @@ import ast
 import time
 
 import pytest
+from hand_ins import nested
 
 from vklab_course.author import slices
 
@@ -32,12 +33,6 @@ other = slow_demo()
 ])  # fmt: skip
 def test_the_globals_that_a_text_reads(text, read):
     assert slices.globals_read(text) == read
-
-
-def nested(levels):
-    """Return a text whose code doubles with each level: CPython copies what `finally` holds."""
-    lines = [" " * n + line for n in range(levels) for line in ("try: a", "finally:")]
-    return "\n".join([*lines, " " * levels + "pass"])
 
 
 def loops(levels):

@@ -81,8 +81,9 @@ def grade(
     """Grade submissions: test the grader, then one sandboxed session and one record for each."""
     if attempts not in ("last", "best"):
         raise typer.BadParameter(f"--attempts {attempts}: choose last or best")
-    entries = part("grade.assignment.intake").read_submissions(submissions)
     known = part("grade.assignment.roster").read_roster(roster) if roster else None
+    numbers = {student.id for student in known.students} if known else ()
+    entries = part("grade.assignment.intake").read_submissions(submissions, numbers)
     batch = _batch(release, out, seed_file, True, lab=lab, attempts=attempts, processes=jobs,
                    dask=dask, unsafe=unsafe, image=image)  # fmt: skip
     new = []

@@ -14,6 +14,7 @@ from vklab_course.definition.draw import fingerprint
 from vklab_course.grade import jobs as running
 from vklab_course.grade.assignment.manifest import LabFacts
 from vklab_course.grade.batch import BY_HAND, Batch, job_hash, make_job
+from vklab_course.grade.results.folder import owner
 from vklab_course.grade.results.records import results_of
 from vklab_course.grade.results.schema import ExerciseResult, GradeError, SubmissionResult
 
@@ -72,7 +73,8 @@ def regrade(
                 mine = [e for e in mine if e in exercises]
             if mine:
                 records[key] = record
-                jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine))
+                jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine,
+                                     "/".join(owner(record.submission))))  # fmt: skip
         if not jobs:
             raise GradeError(f"no submission in {batch.results.folder} has an answer to "
                              f"{', '.join(exercises)} that a check marks")  # fmt: skip

@@ -23,24 +23,35 @@ import nbformat
 
 from vklab_course.grade.assignment import rebuild
 from vklab_course.grade.results import schema
-from vklab_course.grade.results.schema import GradeError, Run, SubmissionResult
+from vklab_course.grade.results.schema import GradeError, Run, Submission, SubmissionResult
 
-__all__ = ["Results", "file_key", "new_seed", "read_seed", "write_atomic"]
+__all__ = ["Results", "file_key", "new_seed", "owner", "read_seed",
+           "write_atomic"]  # fmt: skip
 
 DAY_S = 86_400
 
 
-def file_key(student: str, lab: str, attempt: int = 1) -> str:
-    """Return the name of a record's files: readable, short, unique, and safe on every system.
+def owner(submission: Submission) -> tuple[str, str]:
+    """Return what tells the students of a class apart."""
+    return submission.lms, submission.student
+
+
+def file_key(student: str, lab: str, attempt: int = 1, lms: str = "") -> str:
+    """Return the name of a record's files: readable, and safe on every system.
+
+    Its 40 bits of a hash are short enough that somebody can find two names with the same ones; then
+    `lms` gives a key of 256 bits.
 
     Args:
         student: the student's key, any text.
         lab: the lab's name.
         attempt: number of the attempt.
+        lms: the LMS, or plain, for a key with the whole hash.
     """
     plain = unicodedata.normalize("NFKD", student).encode("ascii", "ignore").decode()
     words = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower()[:40] or "student"
-    exact = hashlib.sha256(student.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    whole = f"{lms}/{student}" if lms else student
+    exact = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[: 64 if lms else 10]
     return f"{words}-{exact}.{lab}" + (f".{attempt}" if attempt > 1 else "")
 
 
@@ -150,7 +161,14 @@ class Results:
             key: name of its files, from `file_key`.
             record: the record.
             notebook: the rebuilt notebook; nothing is written if empty.
+
+        Raises GradeError if the record there is another student's.
         """
+        before = self.read(key)
+        if before is not None and owner(before.submission) != owner(record.submission):
+            raise GradeError(f"{self.marks / key}.json is the record of "
+                             f"{before.submission.student!r}, so that of "
+                             f"{record.submission.student!r} was not written")  # fmt: skip
         if notebook:
             write_atomic(self.work / f"{key}.ipynb", notebook)
         write_atomic(self.marks / f"{key}.json", record.model_dump_json(indent=1) + "\n")
