@@ -15,7 +15,8 @@ import numpy as np
 import vklab
 import vklab_labs
 
-__all__ = ["array_text", "error_text", "never_used", "short", "short_message"]
+__all__ = ["array_text", "error_text", "never_used", "short", "short_message",
+           "whole"]  # fmt: skip
 
 PACKAGES = (*(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
             *vklab_labs.__path__)  # fmt: skip
@@ -38,11 +39,17 @@ def short(value: Any) -> str:
             inner = ", ".join(short(v) for v in value[:8]) + (", ..." if len(value) > 8 else "")
             return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
         if callable(value) and hasattr(value, "__name__"):
-            return f"the function {value.__name__}"
+            return whole(f"the function {value.__name__}")
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", _repr.repr(value))
     except Exception as error:
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    text = whole(text)
     return text if len(text) <= LIMIT else text[: LIMIT - 3] + "..."
+
+
+def whole(text: str) -> str:
+    """Return text with halves of characters written out: no file and no terminal takes them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def array_text(array: np.ndarray) -> str:
@@ -76,4 +83,5 @@ def short_message(error: BaseException) -> str:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception:
         return "(its message cannot be shown)"
+    text = whole(text)
     return text if len(text) <= 400 else text[:397] + "..."
