@@ -11,11 +11,13 @@ import hashlib
 __all__ = [
     "CAUSE", "FILE", "MAX_ATTEMPTS", "MAX_BYTES", "MAX_CELLS", "MAX_CELL_CHARACTERS", "MAX_DEPTH",
     "MAX_ENTRIES", "MAX_FILES", "MAX_STUDENTS", "MAX_ZIP_BOOKS", "MAX_ZIP_BYTES", "MAX_ZIP_MEMBERS",
-    "NAME", "NOTES", "READ_BYTES", "READ_CPU_S", "READ_WALL_S", "REBUILT", "STUDENT_S", "short",
+    "NAME", "NOTES", "READ_BYTES", "READ_CPU_S", "READ_WALL_S", "REBUILT", "ROSTER_BYTES", "STUDENT_S", "short",
 ]  # fmt: skip
 
 # A class: students, and the members of its zip.
 MAX_STUDENTS, MAX_ZIP_MEMBERS = 20_000, 200_000
+# A roster.
+ROSTER_BYTES = 16 << 20
 # A student: notebooks and zips; files and folders that are looked at, and how deep they are.
 MAX_FILES, MAX_ENTRIES, MAX_DEPTH = 200, 200_000, 20
 # Attempts of a student at one lab that are graded, where all of them are.

@@ -41,7 +41,7 @@ def _facts(batch: Batch, record: SubmissionResult) -> LabFacts:
     lab = batch.release.lab(record.lab)
     if record.lab_version != lab.version or record.seed_fingerprint != fingerprint(batch.seed):
         raise GradeError(
-            f"the marks of {record.submission.student} are of lab version {record.lab_version} "
+            f"the marks of {record.submission.student!r} are of lab version {record.lab_version} "
             f"with seed {record.seed_fingerprint}; this release has {lab.version}, the seed file "
             f"{fingerprint(batch.seed)}: give the release and the seed file of that batch"
         )
