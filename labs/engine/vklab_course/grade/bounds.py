@@ -11,7 +11,8 @@ import hashlib
 __all__ = [
     "CAUSE", "FILE", "MAX_ATTEMPTS", "MAX_BYTES", "MAX_CELLS", "MAX_CELL_CHARACTERS", "MAX_DEPTH",
     "MAX_ENTRIES", "MAX_FILES", "MAX_STUDENTS", "MAX_ZIP_BOOKS", "MAX_ZIP_BYTES", "MAX_ZIP_MEMBERS",
-    "NAME", "NOTES", "READ_BYTES", "READ_CPU_S", "READ_WALL_S", "REBUILT", "ROSTER_BYTES", "STUDENT_S", "short",
+    "NAME", "NOTES", "READ_BYTES", "READ_CPU_S", "READ_WALL_S", "REBUILT", "ROSTER_BYTES",
+    "STUDENT_S", "short",
 ]  # fmt: skip
 
 # A class: students, and the members of its zip.
