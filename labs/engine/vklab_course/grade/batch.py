@@ -89,8 +89,10 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
     taken: dict[str, list[Planned]] = {}
     for one in chosen:
         taken.setdefault(_key(one, options.attempts == "best"), []).append(one)
-    return sorted((replace(one, key=_own(batch, key, one, len(mine) > 1))
-                   for key, mine in taken.items() for one in mine), key=lambda one: one.key)
+    keyed = [replace(one, key=_own(batch, key, one, len(mine) > 1))
+             for key, mine in taken.items() for one in mine]  # fmt: skip
+    # The newest attempt first: all of a student's share their time.
+    return sorted(keyed, key=lambda one: (*owner(one.submission), -one.submission.attempt))
 
 
 def _chosen(attempts: Sequence[Planned], best: bool) -> list[Planned]:
