@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hand_ins import beside, book, nested, planned, same, zipped
 from vklab_course.grade import bounds
 from vklab_course.grade.assignment import reading
 from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.regrade import regrade
 from vklab_course.grade.results.feedback import write_feedback
 from vklab_course.grade.results.folder import Results, file_key
 from vklab_course.grade.results.schema import GradeError, Submission, SubmissionResult
@@ -260,3 +262,52 @@ def test_feedback_of_moodle_goes_to_the_number_that_was_graded(release, tmp_path
     for name in zipfile.ZipFile(path).namelist():
         numbers.append(name.split("_")[1])  # as Moodle takes it apart
     assert sorted(numbers) == sorted(["123", "456", *(f"{n}00" for n in range(1, 7))])
+
+
+# ------------------------------------------------------------------------- what stops in between
+
+
+def test_a_full_disk_between_two_marks_loses_none(release, tmp_path, monkeypatch, honest):
+    folder = beside(release, tmp_path / "in")
+    students.hand_in(folder / "x.ipynb", b"{")
+    written = []
+    whole = Results.write
+
+    def full(self, key, record, notebook=""):
+        if len(written) == 1:
+            written.append("")
+            raise GradeError("No space left on device")
+        written.append(key)
+        whole(self, key, record, notebook)
+
+    monkeypatch.setattr(Results, "write", full)
+    with pytest.raises(GradeError, match="No space"):
+        students.run(release, folder, tmp_path / "out")
+    assert len(Results(tmp_path / "out").all()) == 1
+    _, records = students.run(release, folder, tmp_path / "out")
+    assert len(same(records, honest)) == 1 and written.count(written[0]) == 1
+
+
+def test_a_submission_that_ends_its_job_stops_no_regrade(release, tmp_path, honest):
+    folder = beside(release, tmp_path / "in")
+    for name in ("bob", "cy"):
+        students.hand_in(folder / f"{name}.ipynb", students.notebook(release, {"l91-1": "# crash"}))
+    batch, before = students.run(release, folder, tmp_path / "out")
+    gone = next(key for key, record in before.items() if record.submission.student == "cy")
+    (batch.results.work / f"{gone}.ipynb").unlink()
+    again = students.dataclasses_replace(batch, judge=students.crashing)
+    with pytest.raises(GradeError) as caught:
+        regrade(again, ["91-1"])
+    said = str(caught.value)
+    assert "2 submissions were marked again, and 0 marks differ" in said
+    assert "the marks of 2 were left" in said and "exit code 7" in said and "is gone" in said
+    assert {one.submission.student for one in same(batch.results.all(), honest)} == {"bob", "cy"}
+    assert all(batch.results.read(key) == before[key] for key in before if key[:2] in ("bo", "cy"))
+
+
+def test_a_clock_that_jumps_costs_no_time_and_no_mark(release, tmp_path, monkeypatch, honest):
+    jumps = iter([0.0, 1e9] * 10_000)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    _, records = students.run(release, beside(release, tmp_path / "in"), tmp_path / "out")
+    assert same(records, honest) == []

@@ -53,6 +53,8 @@ def regrade(
 ) -> list[Change]:
     """Mark some exercises of every submission again; return what changed.
 
+    Raises GradeError at the end, if a submission could not be marked; the others are written.
+
     Args:
         batch: the batch; its options decide how jobs run.
         exercises: the exercises, ("04-2",).
@@ -64,6 +66,7 @@ def regrade(
                          f"{'without' if run.unsafe else 'in'} the sandbox; regrade them so, too")
     with batch.results.locked():
         jobs, records = [], {}
+        failed: list[str] = []
         for key, record in batch.results.all().items():
             if record.broken or not set(exercises) & set(record.exercises):
                 continue
@@ -71,23 +74,32 @@ def regrade(
             mine = _to_mark(record, lab)
             if not record.interrupted:
                 mine = [e for e in mine if e in exercises]
-            if mine:
+            if mine and not batch.results.has_notebook(key):
+                failed.append(f"{key}: its notebook is gone (retention?); grade it again")
+            elif mine:
                 records[key] = record
                 jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine,
                                      "/".join(owner(record.submission))))  # fmt: skip
-        if not jobs:
+        if not jobs and not failed:
             raise GradeError(f"no submission in {batch.results.folder} has an answer to "
                              f"{', '.join(exercises)} that a check marks")  # fmt: skip
-        changes = []
+        changes, marked = [], 0
         for job, outcome in running.run_jobs(jobs, batch.judge, batch.options.processes,
                                              batch.options.dask):  # fmt: skip
             if outcome.get("broken"):
-                raise GradeError(f"{job.key}: {outcome['broken']}; its marks were left as they are")
+                failed.append(f"{job.key}: {outcome['broken']}")
+                continue
+            marked += 1
             new, changed = _remarked(batch, records[job.key], job.key, job.exercises, outcome)
             batch.results.write(job.key, new)
             changes += changed
             for change in changed:
                 tell(change)
+    if failed:
+        listed = "\n".join(f"  {one}" for one in sorted(failed)[:20])
+        raise GradeError(f"{marked} submissions were marked again, and "
+                         f"{len(changes)} marks differ; the marks of {len(failed)} were left as "
+                         f"they are:\n{listed}")  # fmt: skip
     return sorted(changes, key=lambda c: (c.student, c.exercise))
 
 

@@ -179,16 +179,20 @@ class Results:
         read = {key: self.read(key) for key in keys}
         return {key: record for key, record in read.items() if record is not None}
 
+    def has_notebook(self, key: str) -> bool:
+        """Tell whether a rebuilt notebook is there."""
+        return (self.work / f"{key}.ipynb").is_file()
+
     def notebook(self, key: str) -> str:
         """Return a rebuilt notebook. Raises GradeError if it was deleted."""
         path = self.work / f"{key}.ipynb"
-        if not path.is_file():
+        if not self.has_notebook(key):
             raise GradeError(f"{path} is gone (retention?); grade the submissions again")
         return path.read_text("utf-8")
 
     def answers(self, key: str) -> dict[str, str]:
         """Return the text of each answer of a submission, by exercise; none if it was deleted."""
-        if not (self.work / f"{key}.ipynb").is_file():
+        if not self.has_notebook(key):
             return {}
         return rebuild.answers_in(nbformat.reads(self.notebook(key), as_version=4))
 
