@@ -143,6 +143,8 @@ def test_one_of_several_students_is_named_exactly(tmp_path):
         results.find("jane")
     with pytest.raises(GradeError, match="no record"):
         results.find("bob")
+    with pytest.raises(GradeError, match="Did you mean 'jane doe'"):
+        results.find("Jane Deo")
 
 
 text = st.text(tiers.CHARACTERS, max_size=40)

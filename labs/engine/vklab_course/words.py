@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import re
 import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import vklab
 import vklab_labs
 
-__all__ = ["array_text", "error_text", "never_used", "short", "short_message",
+__all__ = ["array_text", "error_text", "near", "never_used", "short", "short_message",
            "whole"]  # fmt: skip
 
 PACKAGES = (*(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
@@ -57,6 +58,14 @@ def array_text(array: np.ndarray) -> str:
     flat = array.reshape(-1)[:6]
     first = ", ".join(short(item) for item in flat) + (", ..." if array.size > 6 else "")
     return f"{array.dtype}{list(array.shape)} [{first}]"
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """Return ` Did you mean ...?` with names like this one, or "" if there is none."""
+    known = {one.casefold(): one for one in names}
+    like = [known[one] for one in difflib.get_close_matches(name.casefold(), known, 3, 0.5)]
+    listed = ", ".join(repr(one) for one in like[:-1]) + (" or " if like[:-1] else "")
+    return f" Did you mean {listed}{like[-1]!r}?" if like else ""
 
 
 def never_used(names: Sequence[str]) -> str:

@@ -94,7 +94,11 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
 
 
 def _work(given: Path | None) -> Path:
-    return given or Path(part("places").labs_folder()).parent / "work"
+    """Return the folder of the student's copies; one that was named must be one."""
+    labs = Path(part("places").labs_folder())
+    if given is not None:
+        part("student.work").require(labs, given)
+    return given or labs.parent / "work"
 
 
 @course.command("update")

@@ -12,12 +12,18 @@ from typing import Any
 
 import nbformat
 
+from vklab.errors import VklabError
+from vklab_course import words
 from vklab_course.author.build import write_notebook
 from vklab_course.author.gates import verdicts_of
 from vklab_course.student import merge
 from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
 
-__all__ = ["Progress", "Updated", "progress", "update"]
+__all__ = ["Progress", "Updated", "WorkError", "progress", "require", "update"]
+
+
+class WorkError(VklabError):
+    """A folder that is not the one with a student's copies."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,25 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
+
+
+def require(labs: Path, work: Path) -> None:
+    """Raise WorkError unless a folder that was named has a copy of a lab, or is empty.
+
+    Args:
+        labs: the labs.
+        work: the folder.
+    """
+    if not work.is_dir():
+        beside = [path.name for path in work.absolute().parent.glob("*") if path.is_dir()]
+        raise WorkError(f"there is no folder {work}.{words.near(work.name, beside)} `vklab lab` "
+                        "makes the folder work/ with copies of the labs")  # fmt: skip
+    mine = {path.name for path in work.iterdir()}
+    if mine and not mine & {HIDDEN, *(path.name for path in labs.glob("*.ipynb"))}:
+        inside = [str(path.parent) for path in work.glob(f"*/{HIDDEN}")]
+        there = f"; copies are in {', '.join(inside[:3])}" if inside else ""
+        raise WorkError(f"the folder {work} has files, and none is a copy of a lab{there}; name "
+                        "the folder of your copies, or an empty one")  # fmt: skip
 
 
 def update(labs: Path, work: Path) -> list[Updated]:

@@ -21,6 +21,7 @@ from pathlib import Path
 import filelock
 import nbformat
 
+from vklab_course import words
 from vklab_course.grade.assignment import rebuild
 from vklab_course.grade.results import schema
 from vklab_course.grade.results.schema import GradeError, Run, Submission, SubmissionResult
@@ -206,8 +207,11 @@ class Results:
         near = exact or [k for k in records if wanted in k.casefold()]
         if len(near) != 1:
             what = "no record" if not near else f"{len(near)} records"
+            known = [name for r in records.values() for name in (r.submission.student,
+                     r.submission.name)]  # fmt: skip
+            like = "" if near else words.near(text, known)
             raise GradeError(f"{what} in {self.marks} for {text!r}; give one of the names "
-                             f"{', '.join((near or list(records))[:8])}")  # fmt: skip
+                             f"{', '.join((near or list(records))[:8])}.{like}")  # fmt: skip
         return near[0]
 
     def expire(self, days: float, now: float | None = None) -> list[Path]:
