@@ -17,8 +17,10 @@ from vklab_course.grade import bounds
 from vklab_course.grade.assignment import reading
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.regrade import regrade
+from vklab_course.grade.results.csvs import read_csv, write_csv
 from vklab_course.grade.results.feedback import write_feedback
 from vklab_course.grade.results.folder import Results, file_key
+from vklab_course.grade.results.rubric import apply_rubric, rubric_csv
 from vklab_course.grade.results.schema import GradeError, Submission, SubmissionResult
 
 pytestmark = pytest.mark.usefixtures("class_labs")
@@ -311,3 +313,15 @@ def test_a_clock_that_jumps_costs_no_time_and_no_mark(release, tmp_path, monkeyp
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
     _, records = students.run(release, beside(release, tmp_path / "in"), tmp_path / "out")
     assert same(records, honest) == []
+
+
+def test_a_long_text_costs_nobody_a_mark_by_hand(release, tmp_path):
+    for name, text in (("ada", "aligned"), ("mallory", '"\n,' * 40_000)):
+        content = students.notebook(release, {"l91-3": f"why = {text!r}"})
+        students.hand_in(tmp_path / "in" / f"{name}.ipynb", content)
+    batch, _ = students.run(release, tmp_path / "in", tmp_path / "out")
+    rows = read_csv(rubric_csv(batch.results))
+    assert [row[1] for row in rows[1:]] == ["ada", "mallory"]
+    path = tmp_path / "rubric.csv"
+    path.write_text(write_csv([rows[0], *([*row[:4], "3", "", row[6]] for row in rows[1:])]))
+    assert apply_rubric(batch.results, path) == 2

@@ -73,7 +73,8 @@ class Planned:
 def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
     """Return what to grade: of each student and lab the last readable attempt, or all of them."""
     options = batch.options
-    task = Task(batch.release, options.lab, options.attempts == "best")
+    release = replace(batch.release, folder=batch.release.folder.absolute())
+    task = Task(release, options.lab, options.attempts == "best")
     chosen: list[Planned] = []
     for mine in reading.read_students(task, entries, options.processes):
         by_lab: dict[str, list[Planned]] = {}

@@ -63,10 +63,11 @@ def read_submissions(source: Path, numbers: Collection[str] = ()) -> list[Entry]
 
     Raises GradeError if the folder or zip itself cannot be read.
     """
+    where = source.absolute()  # a process that reads may have another folder to start from
     if source.is_dir():
-        entries = list(_folder(source, numbers))
+        entries = list(_folder(where, numbers))
     elif source.is_file():
-        entries = list(_archive(source, numbers))
+        entries = list(_archive(where, numbers))
     else:
         raise GradeError(f"{source} is no folder and no zip file; give the folder with the "
                          "submissions, or the zip that the LMS made")  # fmt: skip

@@ -108,6 +108,8 @@ def _submission(file: str, student: str, name: str, attempt: int) -> Submission:
 
 def _readings(lms: str, parts: tuple[str, ...]) -> Iterator[_Read]:
     """Yield each way to read the name of an LMS, the one with the shortest name first."""
+    if not parts:
+        return
     if lms == "moodle":
         for found in MOODLE.finditer(parts[0]):
             yield _Read(parts[0][: found.start()], found["id"][:20], "", "")
