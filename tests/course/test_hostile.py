@@ -136,6 +136,7 @@ def test_many_files_of_one_student_in_the_zip_of_a_class(release, tmp_path):
     data = zipped(("ada.ipynb", book(release)), *mine, (f"zoe/{'d/' * 300}x.ipynb", book(release)))
     done = planned(release, students.hand_in(tmp_path / "in.zip", data))
     assert "more than 200 notebooks" in done["mallory"].cause
+    assert done["mallory"].lab == release.manifest.labs[0], "it is listed among the lab's marks"
     assert done["ada"].rebuilt and done["zoe"].rebuilt and len(done) == 3
 
 

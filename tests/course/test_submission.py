@@ -176,7 +176,7 @@ def test_a_bad_zip_has_its_cause_and_writes_nothing(release, tmp_path, name):
     assert sorted(p for p in tmp_path.rglob("*") if "results" not in str(p)) == before
     with pytest.raises(BadSubmission, match=cause):
         raise BadSubmission(done["bad"].cause)
-    assert done["ada"].rebuilt
+    assert done["ada"].rebuilt and done["bad"].lab == done["ada"].lab
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from vklab_course.grade import bounds, own_process
 from vklab_course.grade.assignment import rebuild as rebuilding
@@ -114,7 +114,7 @@ def read_students(
 
 def _student(task: Task, entries: Sequence[Entry]) -> list[tuple[Entry, Attempt]]:
     """Return the attempts of one student, newest first."""
-    done = [(one, _refused(one, one.cause)) for one in entries if one.cause]
+    done = [(one, _refused(task, one, one.cause)) for one in entries if one.cause]
     left, ended = [one for one in entries if not one.cause], 0
     while left and ended < MAX_ENDED:
         reading, said = left[0], ""
@@ -130,19 +130,20 @@ def _student(task: Task, entries: Sequence[Entry]) -> list[tuple[Entry, Attempt]
                         done.append((reading, Attempt.model_validate(fields)))
             except own_process.Ended as error:
                 said = _ended(error)
-            except (ValidationError, MemoryError, OSError, EOFError, ValueError) as error:
-                said = f"what was read of it is out of bounds ({type(error).__name__})"
+            except Exception as error:  # one student must not end the batch
+                said = f"what was read of it cannot be kept ({type(error).__name__})"
         if left:
             ended += 1
-            done.append((reading, _refused(reading, said)))
+            done.append((reading, _refused(task, reading, said)))
             left = left[left.index(reading) + 1 :]
-    done += [(one, _refused(one, "it was not read, because newer files of the same student ended "
-                            "the process that reads them")) for one in left]  # fmt: skip
+    done += [(one, _refused(task, one, "it was not read, because newer files of the same student "
+                             "ended the process that reads them")) for one in left]  # fmt: skip
     return sorted(done, key=lambda pair: (pair[0].order[:2], pair[1].file), reverse=True)
 
 
-def _refused(entry: Entry, cause: str) -> Attempt:
-    return Attempt(file=entry.submission.file, cause=bounds.short(cause, bounds.CAUSE))
+def _refused(task: Task, entry: Entry, cause: str) -> Attempt:
+    return Attempt(file=entry.submission.file, lab=task.only.name if task.only else "",
+                   cause=bounds.short(cause, bounds.CAUSE))  # fmt: skip
 
 
 def _ended(error: own_process.Ended) -> str:
@@ -195,11 +196,11 @@ class _Reader:
                 name = bounds.short(f"{file}/{inner}" if inner else file, bounds.FILE)
                 yield self._attempt(name, data)
         except BadSubmission as error:
-            yield _refused(entry, str(error))
+            yield _refused(self.task, entry, str(error))
         except OSError as error:
-            yield _refused(entry, f"it cannot be read: {error.strerror or error}")
+            yield _refused(self.task, entry, f"it cannot be read: {error.strerror or error}")
         except MemoryError:
-            yield _refused(entry, str(_too_much()))
+            yield _refused(self.task, entry, str(_too_much()))
 
     def _attempt(self, file: str, data: bytes | BadSubmission) -> Attempt:
         only = self.task.only
