@@ -246,7 +246,7 @@ def test_a_folder_that_is_misspelt_is_refused_and_not_made(folders, monkeypatch,
     before = sorted(mine.parent.rglob("*"))
     assert cli.main(["course", command, "--work", str(mine.parent)]) == 2
     said = capsys.readouterr().err
-    assert "none is a copy of a lab" in said and str(mine) in said
+    assert f"nothing in the folder {mine.parent} is a copy of a lab" in said and str(mine) in said
     assert sorted(mine.parent.rglob("*")) == before
 
 
@@ -254,5 +254,6 @@ def test_an_empty_folder_that_was_named_is_filled(folders, monkeypatch, tmp_path
     labs, _ = folders
     monkeypatch.setenv("VKLAB_LABS", str(labs))
     (tmp_path / "mine").mkdir()
+    assert cli.main(["course", "progress", "--work", str(tmp_path / "mine")]) == 2
     assert cli.main(["course", "update", "--work", str(tmp_path / "mine")]) == 0
     assert list((tmp_path / "mine").glob("*.ipynb"))
