@@ -15,8 +15,11 @@ from typing import Any
 import nbformat
 
 from vklab_course.author.lab import find_lab
+from vklab_course.grade import bounds
+from vklab_course.grade.assignment import reading
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.assignment.manifest import Release, open_release
+from vklab_course.grade.assignment.reading import Attempt
 from vklab_course.grade.assignment.release import release
 from vklab_course.grade.batch import Batch, Options
 from vklab_course.grade.grade import grade
@@ -142,6 +145,22 @@ def late_in_company(job: Job) -> Outcome:
     return {"exercises": slow, "broken": ""}
 
 
+def slow(job: Job) -> Outcome:
+    """Take a second; note when it begins and ends, and what time it was given."""
+    began = time.time()
+    time.sleep(1.0)
+    place = Path(os.environ["VKLAB_TEST_SLOW"])
+    first = not list(place.glob(f"{job.key}-*"))
+    (place / f"{job.key}-{began}").write_text(json.dumps([began, time.time(), job.seconds]))
+    outcome = {"exercises": {e: {"status": "passed", "points": 4.0, "of": 4.0}
+                             for e in job.exercises if e == "91-1"}, "broken": ""}  # fmt: skip
+    if "late" in job.notebook and first:
+        outcome["exercises"]["91-2"] = {"status": "timeout", "of": 1.0}
+    elif "late" in job.notebook:
+        outcome = {"exercises": {}, "interrupted": "cut", "ended": "timeout"}
+    return outcome
+
+
 def hanging(job: Job) -> Outcome:
     """Never return where an answer asks for it."""
     while "hang" in job.notebook:
@@ -189,6 +208,28 @@ def strict(job: Job) -> Outcome:
 def crashing_always(job: Job) -> Outcome:
     """End the process at once."""
     os._exit(7)
+
+
+def reading_until_asked(pipe: Any, task: Any, entries: Any) -> None:
+    """Read as always, but never end at a notebook that asks for it, or end the process."""
+    for number, entry in enumerate(entries):
+        text = entry.source.read_text()
+        pipe.send((number, None))
+        while "loop" in text:
+            time.sleep(0.1)
+        if "crash" in text:
+            os._exit(9)
+        pipe.send((number, Attempt(file=entry.submission.file, cause="fine").model_dump()))
+    pipe.send((None, None))
+
+
+def reading_without_end(pipe: Any, task: Any, entries: Any) -> None:
+    """Spend a second of processor time and more under the reader's own limits."""
+    bounds.READ_CPU_S = 1
+    reading._limit()
+    pipe.send((0, None))
+    while True:
+        pass
 
 
 def grade_and_die(opened: Release, folder: Path, out: Path, count: int) -> None:

@@ -40,3 +40,27 @@ def cell(source, role="", identifier="", number=0):
     about = {"vklab": {"role": role, "id": identifier}} if role else {}
     return new_code_cell(source, id=f"c{number}", metadata=about)
 
+
+def nested(levels):
+    """Return a text whose code doubles with each level: CPython copies what `finally` holds."""
+    lines = [" " * n + line for n in range(levels) for line in ("try: a", "finally:")]
+    return "\n".join([*lines, " " * levels + "pass"])
+
+
+def beside(release, folder):
+    """Write two honest submissions, of 4 and of 1 point."""
+    right = {"l91-1": students.right(release)}
+    students.hand_in(folder / "ada.ipynb", students.notebook(release, right))
+    fewer = {"l91-1": students.WRONG, "l91-2": "workgroups = 16"}
+    students.hand_in(folder / "zoe.ipynb", students.notebook(release, fewer))
+    return folder
+
+
+def same(records, honest):
+    """Check the honest marks; return the records of the others."""
+    mine = {r.submission.student: r for r in records.values()}
+    for name, exercises in honest.items():
+        new = mine.pop(name).exercises
+        assert {k: (r.status, r.points, r.parts) for k, r in new.items()} == {
+            k: (r.status, r.points, r.parts) for k, r in exercises.items()}, name  # fmt: skip
+    return list(mine.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import class_of_students
 import filelock
+import hand_ins
 import pytest
 import python_server
 from stand_ins import loaded_python as forks
@@ -16,14 +17,14 @@ from stand_ins import loaded_python as forks
 from vklab.shader import modules, toolchain
 from vklab_course.author import build
 from vklab_course.author.lab import Lab, all_labs, read_lab
-from vklab_course.grade import jobs
+from vklab_course.grade import own_process
 from vklab_course.grade.assignment.manifest import Release
 from vklab_course.grade.batch import Batch
-from vklab_course.grade.results.schema import SubmissionResult
+from vklab_course.grade.results.schema import ExerciseResult, SubmissionResult
 from vklab_course.grade.selftest import self_test
 from vklab_course.places import PROJECT
 
-jobs.PRELOADED.append("class_of_students")  # its imports take a second of each job
+own_process.PRELOADED.append("class_of_students")  # its imports take a second of each job
 
 FIXTURE = Path(__file__).resolve().parent / "labs"
 FIXTURE_LAB = "90_fixture"
@@ -166,3 +167,13 @@ def graded(
     class_of_students.hand_in(folder / "broken, =1.ipynb", b"{")
     return (*class_of_students.run(release, folder, root / "out", test=self_test, processes=2),
             folder)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def honest(
+    release: Release, class_labs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, ExerciseResult]]:
+    """Return the marks of the two honest submissions when nobody else hands in."""
+    root = tmp_path_factory.mktemp("honest")
+    _, records = class_of_students.run(release, hand_ins.beside(release, root / "in"), root / "out")
+    return {r.submission.student: r.exercises for r in records.values()}

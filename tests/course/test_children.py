@@ -326,3 +326,25 @@ def test_a_verdict_on_a_bad_kernel(fixture_lab, body, words):
     head = HEAD.replace("uint count;", "uint count; float factor;")
     verdict = check("90-2", head + "void main() { uint i = gl_GlobalInvocationID.x;\n" + body + "}")
     assert verdict.status == "incorrect" and words in str(verdict), str(verdict)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kib", "status"), [(32, "ran"), (33, "mismatch"), (262_144, "mismatch")])
+def test_shared_memory_is_bounded_whatever_a_driver_takes(kib, status):
+    """lavapipe runs a kernel with 256 MiB of shared memory; no GPU does."""
+    text = HEAD + f"shared float s[{256 * kib}];\n" + (
+        "void main() { uint i = gl_GlobalInvocationID.x; s[i] = x[i % count];"
+        " y[i % count] = 2 * s[i]; }")  # fmt: skip
+    (done,) = run_kernel(text, a_run(count=70))
+    assert done.status == status, done
+    if status != "ran":
+        assert f"it has {1024 * kib:,} bytes of shared memory a workgroup" in done.message
+
+
+@pytest.mark.gpu
+def test_a_right_kernel_with_256_mib_of_shared_memory_earns_nothing(fixture_lab):
+    head = HEAD.replace("uint count;", "uint count; float factor;")
+    text = head + ("shared float s[67108864];\nvoid main() { uint i = gl_GlobalInvocationID.x;\n"
+                   "s[i % 64] = 0.0; if (i < count) y[i] = factor * x[i]; }")  # fmt: skip
+    verdict = check("90-2", text)
+    assert verdict.points == 0 and "at most 32,768" in str(verdict), str(verdict)

@@ -10,6 +10,7 @@ import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vklab_course.grade import bounds
 from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
 from vklab_course.grade.assignment.roster import marks_by_student, read_roster
 from vklab_course.grade.results.csvs import neutral, plain, read_csv, write_csv, write_marks
@@ -121,6 +122,10 @@ def test_a_group_shares_the_marks_of_its_best_submission(tmp_path):
                "c": record("Cy", 3.0, attempt=1), "d": record("cy", 2.0, attempt=2)}  # fmt: skip
     marks, unknown = marks_by_student(records, roster, "91_class")
     assert {s.key: r.points if r else None for s, r in marks} == {"ada": 1, "bob": 1, "cy": 3}
+    for more in ({"broken": "it is not JSON"}, {"points": 0.0}):  # bob's own, and worse
+        given = {**records, "b": record("bob", **more)}
+        marks, _ = marks_by_student(given, roster, "91_class")
+        assert {s.key: r.points for s, r in marks} == {"ada": 1, "bob": 1, "cy": 3}
     assert [r.submission.student for r in unknown] == ["mallory"]
     rows = read_csv(write_marks({}, LAB, roster=roster))
     assert [(r[0], r[9]) for r in rows[1:]] == [(k, "not handed in") for k in ("ada", "bob", "cy")]
@@ -129,14 +134,39 @@ def test_a_group_shares_the_marks_of_its_best_submission(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     ("", "lists nobody"), ("a,b\n1,2\n", "line 2: no student"),
     ("student\nada\nada\n", "line 3: 'ada' is there twice"),
+    ("student,id\nada,7\nbob,8\neve,7\n", "line 4: the id '7' is that of line 2, too"),
+    ('student,name\nada,"A\nbob,B\n', 'line 2: unexpected end of data; .*single quotation'),
+    ('student,name\nada,"A\nbob,B"\n', "line 2: a cell goes on in the next line"),
+    ('student,name\nada,"A" b\n', "line 2: .* single quotation mark"),
+    ("name,id\nDoe, Jane,7\n", "line 2: 3 cells, and the first line has 2"),
+    ("student\nada\nZo\udcff\n", "line 3 is no UTF-8 text"),
+    ("student\0\nada", "zero bytes"), ("student\n" + "a" * 140_000 + "\n", "line 2: field larger"),
 ])  # fmt: skip
 def test_a_bad_roster_names_its_line(tmp_path, text, said):
     path = tmp_path / "roster.csv"
-    path.write_text(text)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(GradeError, match=said):
         read_roster(path)
     with pytest.raises(GradeError, match="cannot be read"):
         read_roster(tmp_path)
+
+
+@pytest.mark.parametrize("code", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_roster_may_be_written_by_any_spreadsheet(tmp_path, code, separator):
+    path = tmp_path / "roster.csv"
+    text = ROSTER.lstrip("\ufeff").replace('"Love, Ada"', "Zoë Love").replace(",", separator)
+    path.write_bytes(text.encode(code))
+    ada, bob, cy = read_roster(path).students
+    assert (ada.name, bob.id, bob.group, cy.group) == ("Zoë Love", "8", "red", "")
+
+
+def test_a_roster_has_a_limit_of_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "ROSTER_BYTES", 1 << 20)
+    path = tmp_path / "roster.csv"
+    path.write_bytes(b"student\n" + b"a\n" * (1 << 20))
+    with pytest.raises(GradeError, match="more than 1 MiB"):
+        read_roster(path)
 
 
 def test_canvas_and_moodle_exports_are_rosters(tmp_path):

@@ -11,7 +11,9 @@ import pytest
 import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from student_functions import right
 
+from vklab_course import check
 from vklab_course.definition import codec, stub
 from vklab_course.definition.case import Case, Folder
 from vklab_course.definition.codec import CodecError, Opaque, Raised, decode, encode
@@ -295,3 +297,23 @@ def test_a_choice_writes_its_solution_and_keeps_the_right_options_out_of_the_par
     assert "blue" not in str(colour.params)
     verdict = judge(colour, LocalAnswers({"A": "blue"}), draw(colour, "s"))
     assert verdict.status == "correct"
+
+
+def prints_half_a_character(count, multiple=256):
+    print("a\ud800b")
+    return right(count, multiple)
+
+
+def raises_half_a_character(count, multiple=256):
+    raise ValueError("a\ud800b")
+
+
+@pytest.mark.usefixtures("fixture_lab")
+def test_half_a_character_costs_nothing_and_can_be_shown():
+    verdict = check("90-1", prints_half_a_character)
+    assert verdict.status == "correct", str(verdict)
+    assert "a\\ud800b" in str(verdict) and str(verdict).encode()
+    for answer in (raises_half_a_character, lambda count, multiple=256: "\ud800",
+                   lambda count, multiple=256: {"\udfff": 1}):
+        wrong = check("90-1", answer)
+        assert wrong.status == "incorrect" and str(wrong).encode() and wrong._repr_html_().encode()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from vklab_course.cli.course import course
 from vklab_course.grade import judging
 from vklab_course.grade.results.csvs import read_csv, write_csv
+from vklab_course.grade.results.folder import Results
 from vklab_course.grade.results.schema import GradeError
 from vklab_course.grade.selftest import self_test
 
@@ -56,6 +57,27 @@ def test_from_a_release_to_feedback(tmp_path, monkeypatch):
     mine = students.hand_in(tmp_path / "mine.ipynb", students.notebook(opened))
     said = call("submit", "91", mine, "--to", tmp_path / "handed")
     assert "not_attempted" in said and "hand in this file" in said
+
+
+FORGED = "x\n7: eve, 91_class: 9 of 9\x1b[1A\x1b]0;t\x07\r\u202e\x9b2J"
+
+
+def test_a_name_forges_no_line_of_the_terminal(release, tmp_path):
+    folder = tmp_path / "in"
+    students.hand_in(folder / f"{FORGED}.ipynb", students.notebook(release))
+    students.hand_in(folder / f"{FORGED}b.ipynb", b"{")
+    lab = students.edit(release, lambda c: c["metadata"]["vklab"].update(lab=FORGED))
+    students.hand_in(folder / "c.ipynb", lab)
+    words = ["grade", folder, "--release", release.folder, "--out", tmp_path / "out",
+             "--unsafe-no-sandbox"]  # fmt: skip
+    done = CliRunner().invoke(course, [str(word) for word in words])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert not any(char in done.output for char in "\x1b\x07\r\u202e\x9b")
+    assert not [line for line in done.output.splitlines() if line.startswith("7: eve")]
+    assert "x\u240a7: eve" in done.output and "\u241b[1A" in done.output
+    with pytest.raises(GradeError) as caught:
+        Results(tmp_path / "out").find("x")
+    assert FORGED not in str(caught.value)
 
 
 @pytest.mark.slow

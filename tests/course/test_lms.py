@@ -8,7 +8,8 @@ from hand_ins import book, planned, zipped
 from typer.testing import CliRunner
 
 from vklab_course.cli.course import course
-from vklab_course.grade.assignment.intake import identify, read_submissions
+from vklab_course.grade.assignment.intake import read_submissions
+from vklab_course.grade.assignment.names import identify
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 PLAIN = {

@@ -141,8 +141,13 @@ def test_one_of_several_students_is_named_exactly(tmp_path):
     assert results.find("Jane Doe").startswith("jane-doe")
     with pytest.raises(GradeError, match="2 records"):
         results.find("jane")
+    key = file_key("jane doe", "91_class")
+    results.write(file_key(key, "91_class"), record(key))
+    assert results.find(key) == key, "no student's name hides the record of another"
     with pytest.raises(GradeError, match="no record"):
         results.find("bob")
+    with pytest.raises(GradeError, match="Did you mean 'jane doe'"):
+        results.find("Jane Deo")
 
 
 text = st.text(tiers.CHARACTERS, max_size=40)

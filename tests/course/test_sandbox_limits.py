@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from sandboxes import SMALL, needs_bubblewrap
 
 from vklab_course.grade.sandbox import cgroup as cgroups
 from vklab_course.grade.sandbox import command as sandbox
-from vklab_course.grade.sandbox import leftovers
+from vklab_course.grade.sandbox import leftovers, probe
 from vklab_course.grade.sandbox.cgroup import Cgroup, find_cgroup
 from vklab_course.grade.sandbox.limits import Limits, Watch, kill_tree
 from vklab_course.grade.session import process as session_process
@@ -267,8 +268,34 @@ def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
     watch = Watch(process.pid, SMALL, [tmp_path])
     try:
         process.wait(30)
-        assert watch.reason == "too_many_files"
+        assert watch.reason == "written_to"
     finally:
         watch.stop()
         kill_tree(process.pid)
         process.wait()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("folder", ["/tmp", "/home/student/a", "/dev/shm"])
+def test_empty_files_are_counted_and_stopped(tmp_path, folder):
+    """Linux keeps a kilobyte for each of them, in no process and under no size of a folder."""
+    code = (f"import os\nos.makedirs({folder!r}, exist_ok=True)\n"
+            f"for n in range(300_000): os.close(os.open({folder!r} + f'/{{n}}', os.O_CREAT))\n")
+    made = sandbox.bubblewrap(dataclasses.replace(SMALL, files=2_000))
+    command = made.command([sys.executable, "-c", code], private=tmp_path / "private")
+    process = subprocess.Popen(command, start_new_session=True)
+    watch = Watch(process.pid, made.limits)
+    try:
+        assert process.wait(60) != 0 and watch.reason == "too_many_files"
+    finally:
+        watch.stop()
+        kill_tree(process.pid)
+        process.wait()
+        made.ended(tmp_path / "private")
+
+
+@needs_bubblewrap
+@pytest.mark.full
+def test_the_probe_refuses_a_sandbox_without_a_limit_of_files(monkeypatch):
+    monkeypatch.setattr("vklab_course.grade.sandbox.limits._files", lambda processes: 0)
+    assert "files" in {each.name for each in probe.probe(sandbox.bubblewrap(SMALL))}

@@ -288,3 +288,12 @@ def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_pat
         kernel.end()
     with pytest.raises(KernelEnded, match="ended its own process"):
         kernel.get_message("shell", 1)
+
+
+def test_a_right_answer_that_prints_half_a_character(box, tmp_path, nothing_left):
+    text = RIGHT.replace("    if multiple", "    print('a\\ud800b')\n    if multiple", 1)
+    path = submission(tmp_path / "s.ipynb", (text, "exercise", "90-1"),
+                      ('check("90-1", round_up)', "check", "90-1"))  # fmt: skip
+    done = run_session(path, "90", sandbox=box, secret="secret", exercises=["90-1"])
+    result = validated(done["exercises"]["90-1"], done["exercises"]["90-1"]["of"])
+    assert result.status == "passed" and "a\\ud800b" in " ".join(result.messages), done

@@ -48,6 +48,10 @@ def test_submit_of_a_good_answer_warns_of_nothing(release, tmp_path, monkeypatch
         submit("91", students.hand_in(tmp_path / "bad.ipynb", b"{"), tmp_path / "out")
     with pytest.raises(GradeError, match="there is no lab '17'"):
         submit("17", path, tmp_path / "out")
+    with pytest.raises(GradeError, match="Did you mean '91_class'"):
+        submit("91_clas", path, tmp_path / "out")
+    with pytest.raises(GradeError, match="No such file.* Did you mean 'mine.ipynb'"):
+        submit("91", tmp_path / "mnie.ipynb", tmp_path / "out")
 
 
 def test_submit_lets_students_edit_demos_that_no_answer_needs(release, tmp_path, monkeypatch):

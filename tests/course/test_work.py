@@ -231,3 +231,29 @@ def test_pages_that_notebooks_link_to_are_copied_every_time(tmp_path):
     copies.copy_labs(labs, mine)
     assert (mine / "GLOSSARY.md").read_text() == "new"
     assert not (mine / "SLANG.md").exists()
+
+
+@pytest.mark.parametrize("command", ["update", "progress"])
+def test_a_folder_that_is_misspelt_is_refused_and_not_made(folders, monkeypatch, capsys, command):
+    labs, mine = folders
+    monkeypatch.setenv("VKLAB_LABS", str(labs))
+    work.update(labs, mine)
+    wrong = mine.with_name("wrok")
+    assert cli.main(["course", command, "--work", str(wrong)]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no folder {wrong}. Did you mean '{mine.name}'?" in said and not wrong.exists()
+    assert cli.main(["course", command, "--work", str(labs / "x.ipynb")]) == 2
+    before = sorted(mine.parent.rglob("*"))
+    assert cli.main(["course", command, "--work", str(mine.parent)]) == 2
+    said = capsys.readouterr().err
+    assert f"nothing in the folder {mine.parent} is a copy of a lab" in said and str(mine) in said
+    assert sorted(mine.parent.rglob("*")) == before
+
+
+def test_an_empty_folder_that_was_named_is_filled(folders, monkeypatch, tmp_path):
+    labs, _ = folders
+    monkeypatch.setenv("VKLAB_LABS", str(labs))
+    (tmp_path / "mine").mkdir()
+    assert cli.main(["course", "progress", "--work", str(tmp_path / "mine")]) == 2
+    assert cli.main(["course", "update", "--work", str(tmp_path / "mine")]) == 0
+    assert list((tmp_path / "mine").glob("*.ipynb"))

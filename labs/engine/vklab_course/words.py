@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import re
 import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 import vklab
 import vklab_labs
 
-__all__ = ["array_text", "error_text", "never_used", "short", "short_message"]
+__all__ = ["array_text", "error_text", "near", "never_used", "short", "short_message",
+           "whole"]  # fmt: skip
 
 PACKAGES = (*(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
             *vklab_labs.__path__)  # fmt: skip
@@ -38,11 +40,17 @@ def short(value: Any) -> str:
             inner = ", ".join(short(v) for v in value[:8]) + (", ..." if len(value) > 8 else "")
             return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
         if callable(value) and hasattr(value, "__name__"):
-            return f"the function {value.__name__}"
+            return whole(f"the function {value.__name__}")
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", _repr.repr(value))
     except Exception as error:
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    text = whole(text)
     return text if len(text) <= LIMIT else text[: LIMIT - 3] + "..."
+
+
+def whole(text: str) -> str:
+    """Return text with halves of characters written out: no file and no terminal takes them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def array_text(array: np.ndarray) -> str:
@@ -50,6 +58,14 @@ def array_text(array: np.ndarray) -> str:
     flat = array.reshape(-1)[:6]
     first = ", ".join(short(item) for item in flat) + (", ..." if array.size > 6 else "")
     return f"{array.dtype}{list(array.shape)} [{first}]"
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """Return ` Did you mean ...?` with names like this one, or "" if there is none."""
+    known = {one.casefold(): one for one in names}
+    like = [known[one] for one in difflib.get_close_matches(name.casefold(), known, 3, 0.5)]
+    listed = ", ".join(repr(one) for one in like[:-1]) + (" or " if like[:-1] else "")
+    return f" Did you mean {listed}{like[-1]!r}?" if like else ""
 
 
 def never_used(names: Sequence[str]) -> str:
@@ -76,4 +92,5 @@ def short_message(error: BaseException) -> str:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception:
         return "(its message cannot be shown)"
+    text = whole(text)
     return text if len(text) <= 400 else text[:397] + "..."

@@ -20,7 +20,8 @@ from tqdm import tqdm
 from vklab.apps.cli import tables
 
 __all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "loading", "say",
-           "say_wrapped", "spinner", "table", "warn", "width", "write"]  # fmt: skip
+           "say_wrapped", "spinner", "table", "visible", "warn", "width",
+           "write"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -30,6 +31,10 @@ BAR_COLUMNS = 20
 # Control characters but tab and line feed, by their pictures in Unicode; 0x80 to 0x9F have none.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
+# Characters that turn the text behind them around, and those that begin a line.
+_PICTURES |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+                           0xFFFD)  # fmt: skip
+_LINES = {0x09: 0x2409, 0x0A: 0x240A, 0x85: 0xFFFD, 0x2028: 0x240A, 0x2029: 0x240A}
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
 
 
@@ -41,14 +46,19 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
+def visible(text: str) -> str:
+    """Return text of a stranger as one line that steers no terminal."""
+    return text.translate(_PICTURES | _LINES)
+
+
 def say(text: str = "", style: str = "") -> None:
     """Print text on stdout without wrapping, so that lines can be copied."""
-    _out.print(Text(text, style), soft_wrap=True)
+    _out.print(Text(text.translate(_PICTURES), style), soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print text on stderr."""
-    _err.print(Text(text), soft_wrap=True)
+    _err.print(Text(text.translate(_PICTURES)), soft_wrap=True)
 
 
 def write(text: str) -> None:
@@ -117,7 +127,7 @@ def table(
     cells = [list(row) for row in rows]
     styled = {cell.plain: str(cell.style) for row in cells for cell in row
               if isinstance(cell, Text)}  # fmt: skip
-    texts = [[" ".join(str(cell).split()) for cell in row] for row in cells]
+    texts = [[visible(" ".join(str(cell).split())) for cell in row] for row in cells]
     laid = tables.lines(headers, texts, width(), numbers, frozenset(whole.split()))
     for number, padded in enumerate(laid):
         line = Text("  ").join(

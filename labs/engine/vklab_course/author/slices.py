@@ -8,28 +8,30 @@ Source: Weiser, "Program Slicing", 1981
 from __future__ import annotations
 
 import ast
-import dis
+import symtable
 from collections.abc import Sequence
-from types import CodeType
 
 __all__ = ["globals_read", "needed_statements"]
 
-READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
-
 
 def globals_read(text: str) -> set[str]:
-    """Return the global names that a text reads, in its functions too."""
+    """Return the global names that a text reads, in its functions too.
+
+    The table of symbols is made from the syntax tree: code is never generated, because CPython
+    copies what stands in `finally`, and so doubles it with each level.
+    """
+    changed = {node.target.id for node in ast.walk(ast.parse(text))
+               if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    whole = symtable.symtable(text, "cell", "exec")
     names: set[str] = set()
-    whole = compile(text, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     left = [whole]
     while left:
-        code = left.pop()
-        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        steps = list(dis.get_instructions(code))
-        read = {step.argval for step in steps if step.opname in READS}
-        if code is not whole:  # the body of a class reads its own names, which are not global
-            read -= {"__name__", *(s.argval for s in steps if s.opname == "STORE_NAME")}
-        names |= read
+        scope = left.pop()
+        left += scope.get_children()
+        read = {symbol.get_name() for symbol in scope.get_symbols()
+                if (symbol.is_referenced() or symbol.get_name() in changed)
+                and (symbol.is_global() or scope is whole)}  # fmt: skip
+        names |= read if scope is whole else read - {"__name__"}
     return names
 
 

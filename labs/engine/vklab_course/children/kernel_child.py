@@ -39,6 +39,8 @@ __all__ = ["GUARD_BYTES", "Pipelines", "dropped", "main", "require_buffers", "ru
 # that a copy from behind one buffer to behind another is detected.
 GUARD_BYTES, GUARD_WORD = 4096, 0x3F9DDE00
 OP_ARRAY_LENGTH = 68
+# Most shared memory of a workgroup, a rule of the course: both CPU drivers have as much.
+SHARED_BYTES = 32 << 10
 # How GLSL names a buffer.
 NAMES = (". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with "
          "an instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and "
@@ -156,6 +158,7 @@ class Pipelines:
         """
         key = (shader.spirv, tuple(constants))
         if key not in self._made:
+            _check_shared(opened, shader, constants)
             self._made[key] = ComputePipeline(
                 opened.device, shader.spirv,
                 [binding.number for binding in shader.reflection.bindings.values()],
@@ -168,6 +171,25 @@ class Pipelines:
         """Free all pipelines."""
         while self._made:
             self._made.popitem()[1].close()
+
+
+def _check_shared(
+    opened: open_devices.OpenDevice, shader: compiler.Shader, constants: list[Constant]
+) -> None:
+    """Raise ShaderError for more shared memory than every device has, though a driver may do it.
+
+    Args:
+        opened: the device.
+        shader: the kernel.
+        constants: its specialization constants.
+    """
+    values = {number: value for number, _, value in constants}
+    asked = shader.reflection.workgroup.shared_bytes(values)
+    has = opened.device.info.limit("maxComputeSharedMemorySize")
+    if asked > min(has, SHARED_BYTES):
+        raise ShaderError(f"it has {asked:,} bytes of shared memory a workgroup; kernels of the "
+                          f"course have at most {SHARED_BYTES:,}, which every driver of the course "
+                          f"has, and {opened.device.info.name} has {has:,}")  # fmt: skip
 
 
 def run_one(

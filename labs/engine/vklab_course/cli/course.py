@@ -93,15 +93,19 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
     return problems
 
 
-def _work(given: Path | None) -> Path:
-    return given or Path(part("places").labs_folder()).parent / "work"
+def _work(given: Path | None, or_empty: bool) -> Path:
+    """Return the folder of the student's copies; one that was named must be one."""
+    labs = Path(part("places").labs_folder())
+    if given is not None:
+        part("student.work").require(labs, given, or_empty)
+    return given or labs.parent / "work"
 
 
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
     part("places").adopt_release()
-    for done in part("student.work").update(part("places").labs_folder(), _work(work)):
+    for done in part("student.work").update(part("places").labs_folder(), _work(work, True)):
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
 
@@ -113,7 +117,7 @@ def progress(
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
     part("places").adopt_release()
-    entries = part("student.work").progress(part("places").labs_folder(), _work(work))
+    entries = part("student.work").progress(part("places").labs_folder(), _work(work, False))
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return

@@ -81,8 +81,9 @@ def grade(
     """Grade submissions: test the grader, then one sandboxed session and one record for each."""
     if attempts not in ("last", "best"):
         raise typer.BadParameter(f"--attempts {attempts}: choose last or best")
-    entries = part("grade.assignment.intake").read_submissions(submissions)
     known = part("grade.assignment.roster").read_roster(roster) if roster else None
+    numbers = {student.id for student in known.students} if known else ()
+    entries = part("grade.assignment.intake").read_submissions(submissions, numbers)
     batch = _batch(release, out, seed_file, True, lab=lab, attempts=attempts, processes=jobs,
                    dask=dask, unsafe=unsafe, image=image)  # fmt: skip
     new = []
@@ -92,7 +93,8 @@ def grade(
         said = f"not graded: {record.broken}" if record.broken else (
             f"{record.points:g} of {record.of:g}" + (f", {record.cause}" if record.cause else "")
         )
-        console.warn(f"{len(new)}: {record.submission.student}, {record.lab}: {said}")
+        console.warn(console.visible(
+            f"{len(new)}: {record.submission.student}, {record.lab}: {said}"))  # fmt: skip
 
     records = part("grade.grade").grade(batch, entries, part("grade.selftest").self_test, tell)
     strangers = [r.submission.student for r in records.values()
@@ -110,11 +112,12 @@ def grade(
     console.say(f"{len(records)} submissions, {len(new)} graded now, {len(broken)} not gradable"
                 + (", WITHOUT A SANDBOX: no CSV" if unsafe else ""))  # fmt: skip
     for name, cause in broken.items():
-        console.say(f"  {name!r}: {cause}", "yellow")
+        console.say(console.visible(f"  {name!r}: {cause}"), "yellow")
     for name, cause in interrupted.items():
-        console.say(f"  {name!r} was interrupted; what was judged counts: {cause}", "yellow")
+        console.say(console.visible(
+            f"  {name!r} was interrupted; what was judged counts: {cause}"), "yellow")  # fmt: skip
     for note in odd:
-        console.say(f"  {note}", "yellow")
+        console.say(console.visible(f"  {note}"), "yellow")
     for name in strangers:
         console.say(f"  {name!r} is not in the roster", "yellow")
     if unmarked:

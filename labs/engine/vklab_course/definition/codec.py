@@ -28,6 +28,9 @@ DTYPES = {name: np.dtype(name) for name in (
     "float16", "float32", "float64", "complex64", "complex128")}  # fmt: skip
 DTYPES["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# Python's texts may hold halves of characters, which UTF-8 has no bytes for.
+WRITING: dict[str, Any] = {"use_bin_type": True, "unicode_errors": "surrogatepass"}
+READING: dict[str, Any] = {"raw": False, "unicode_errors": "surrogatepass"}
 # Codes of msgpack's extension types.
 TUPLE, SET, BIG, ARRAY, SCALAR, RECORD, OPAQUE, COMPLEX, RAISED = range(1, 10)
 
@@ -91,7 +94,7 @@ def _record(name: str) -> Any:
 
 def encode(value: Any) -> bytes:
     """Return a value as bytes. Raises CodecError where it is nested too deeply or too large."""
-    data: bytes = msgpack.packb(_plain(value, MAX_DEPTH, _Budget()), use_bin_type=True)
+    data: bytes = msgpack.packb(_plain(value, MAX_DEPTH, _Budget()), **WRITING)
     if len(data) > MAX_BYTES:
         raise CodecError(f"{len(data)} bytes are more than the {MAX_BYTES} that an answer may have")
     return data
@@ -148,7 +151,7 @@ def _big(number: int) -> bytes:
 
 
 def _packed(code: int, value: Any, depth: int, budget: _Budget) -> msgpack.ExtType:
-    return msgpack.ExtType(code, msgpack.packb(_plain(value, depth - 1, budget), use_bin_type=True))
+    return msgpack.ExtType(code, msgpack.packb(_plain(value, depth - 1, budget), **WRITING))
 
 
 def _listed(value: Any, depth: int, budget: _Budget) -> list[Any]:
@@ -176,7 +179,7 @@ def _array(value: np.ndarray, depth: int, budget: _Budget) -> Any:
         return _opaque(value)
     plain = np.ascontiguousarray(np.asarray(value), DTYPES[name])
     head = [name, [int(n) for n in value.shape], plain.tobytes()]
-    return msgpack.ExtType(ARRAY, msgpack.packb(head, use_bin_type=True))
+    return msgpack.ExtType(ARRAY, msgpack.packb(head, **WRITING))
 
 
 def _scalar(value: np.generic, depth: int, budget: _Budget) -> Any:
@@ -187,7 +190,7 @@ def _scalar(value: np.generic, depth: int, budget: _Budget) -> Any:
 
 def _opaque(value: Any) -> msgpack.ExtType:
     described = [type(value).__name__[:80], words.short(value)]
-    return msgpack.ExtType(OPAQUE, msgpack.packb(described, use_bin_type=True))
+    return msgpack.ExtType(OPAQUE, msgpack.packb(described, **WRITING))
 
 
 def _complex(value: complex, depth: int, budget: _Budget) -> msgpack.ExtType:
@@ -212,7 +215,7 @@ _KINDS: tuple[tuple[Any, Callable[[Any, int, _Budget], Any]], ...] = (
     (Mapping, _mapping),
     (Raised, _raised),
     (Opaque, lambda value, depth, budget: msgpack.ExtType(
-        OPAQUE, msgpack.packb([value.type, value.text], use_bin_type=True))),  # fmt: skip
+        OPAQUE, msgpack.packb([value.type, value.text], **WRITING))),  # fmt: skip
 )
 
 
@@ -229,7 +232,7 @@ def _decoded(data: bytes, depth: int, budget: _Budget) -> Any:
         return container
 
     return _restored(msgpack.unpackb(
-        data, raw=False, ext_hook=extension, strict_map_key=True, list_hook=counted,
+        data, **READING, ext_hook=extension, strict_map_key=True, list_hook=counted,
         object_hook=counted, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS,
     ))  # fmt: skip
 
@@ -246,7 +249,7 @@ def _restored(value: Any) -> Any:
 
 
 def _read_array(data: bytes, depth: int, budget: _Budget) -> np.ndarray:
-    name, shape, content = msgpack.unpackb(data, raw=False)
+    name, shape, content = msgpack.unpackb(data, **READING)
     return np.frombuffer(content, DTYPES[name]).reshape(shape).copy()
 
 
@@ -259,13 +262,14 @@ def _read_record(data: bytes, depth: int, budget: _Budget) -> Any:
 
 
 def _read_opaque(data: bytes, depth: int, budget: _Budget) -> Opaque:
-    kind, text = msgpack.unpackb(data, raw=False)
-    return Opaque(str(kind)[:80], str(text)[:400])
+    kind, text = msgpack.unpackb(data, **READING)
+    return Opaque(words.whole(str(kind)[:80]), words.whole(str(text)[:400]))
 
 
 def _read_raised(data: bytes, depth: int, budget: _Budget) -> Raised:
     kinds, message, text = _decoded(data, depth, budget)
-    return Raised(tuple(str(kind)[:80] for kind in kinds), str(message)[:400], str(text)[:600])
+    return Raised(tuple(words.whole(str(kind)[:80]) for kind in kinds),
+                  words.whole(str(message)[:400]), words.whole(str(text)[:600]))  # fmt: skip
 
 
 _READERS: dict[int, Callable[[bytes, int, _Budget], Any]] = {

@@ -71,7 +71,7 @@ def results_of(reply: bytes, count: int) -> tuple[list[Got], str]:
         raise CodecError("the reply has no outcomes")
     got = [_got(outcome) for outcome in content["outcomes"][:count]]
     got += [Got("not_run")] * (count - len(got))
-    return got, str(content.get("printed", ""))[:2000]
+    return got, words.whole(str(content.get("printed", ""))[:2000])
 
 
 def _got(outcome: Any) -> Got:
@@ -83,7 +83,7 @@ def _got(outcome: Any) -> Got:
     value = decode(data) if outcome["how"] == "returned" else outcome.get("value")
     if outcome["how"] == "raised" and type(value) is not Raised:
         raise CodecError("an exception without its names")
-    return Got(outcome["how"], value, str(outcome.get("message", ""))[:4000])
+    return Got(outcome["how"], value, words.whole(str(outcome.get("message", ""))[:4000]))
 
 
 def _outcome(answer: Any, takes: str, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vklab_course.definition.draw import fingerprint
+from vklab_course.grade import bounds
 from vklab_course.grade import jobs as running
-from vklab_course.grade.assignment import rebuild as rebuilding
+from vklab_course.grade.assignment import reading
 from vklab_course.grade.assignment.intake import Entry
 from vklab_course.grade.assignment.manifest import LabFacts, Release
-from vklab_course.grade.assignment.rebuild import Rebuilt
-from vklab_course.grade.assignment.submission import BadSubmission, Notebook
+from vklab_course.grade.assignment.reading import Attempt, Task
 from vklab_course.grade.jobs import Job, Judge
-from vklab_course.grade.results.folder import Results, file_key
+from vklab_course.grade.results.folder import Results, file_key, owner
 from vklab_course.grade.results.schema import Submission, digest
 
 __all__ = ["BY_HAND", "Batch", "Options", "Planned", "SelfTest", "job_hash", "make_job",
@@ -65,67 +65,72 @@ class Planned:
     key: str
     submission: Submission
     lab: LabFacts | None
-    rebuilt: Rebuilt | None = None
+    rebuilt: Attempt | None = None
     cause: str = ""
     notes: tuple[str, ...] = ()
 
 
 def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
     """Return what to grade: of each student and lab the last readable attempt, or all of them."""
-    grouped: dict[tuple[str, str], list[tuple[Entry, LabFacts | None, str]]] = {}
-    for entry in entries:
-        lab, cause = _lab_of(batch, entry)
-        name = lab.name if lab else "unknown"
-        grouped.setdefault((entry.submission.student, name), []).append((entry, lab, cause))
-    planned = []
-    released = {lab.name: batch.release.notebook(lab) for lab in batch.release.manifest.labs}
-    for (student, name), attempts in sorted(grouped.items()):
-        good = [one for one in attempts if not one[2]]
-        chosen = good if batch.options.attempts == "best" else good[-1:]
-        notes = tuple(f"not graded: {entry.submission.file}: {cause}"
-                      for entry, _, cause in attempts if cause and good)  # fmt: skip
-        if len(good) > 1 and batch.options.attempts == "last":
-            notes += (f"{len(good)} attempts; the last one is graded: "
-                      f"{good[-1][0].submission.file}",)  # fmt: skip
-        for entry, lab, cause in chosen or attempts[-1:]:
-            number = entry.submission.attempt if batch.options.attempts == "best" else 1
-            key = file_key(student, name, number)
-            rebuilt = None
-            if not cause and lab and entry.notebook:
-                rebuilt = rebuilding.rebuild(released[lab.name], entry.notebook)
-            said = ((entry.note,) if entry.note else ()) + notes
-            planned.append(Planned(key, entry.submission, lab, rebuilt, cause, said[:10]))
-    return planned
+    options = batch.options
+    release = replace(batch.release, folder=batch.release.folder.absolute())
+    task = Task(release, options.lab, options.attempts == "best")
+    chosen: list[Planned] = []
+    for mine in reading.read_students(task, entries, options.processes):
+        by_lab: dict[str, list[Planned]] = {}
+        for number, (entry, attempt) in enumerate(mine, 1):
+            who = entry.submission.model_copy(
+                update={"attempt": number, "file": attempt.file, "hash": attempt.hash})
+            lab = batch.release.lab(attempt.lab) if attempt.lab else None
+            one = Planned("", who, lab, None if attempt.cause else attempt, attempt.cause,
+                          (entry.note,) if entry.note else ())  # fmt: skip
+            by_lab.setdefault(attempt.lab, []).append(one)
+        for attempts in by_lab.values():
+            chosen += _chosen(attempts, options.attempts == "best")
+    taken: dict[str, list[Planned]] = {}
+    for one in chosen:
+        taken.setdefault(_key(one, options.attempts == "best"), []).append(one)
+    keyed = [replace(one, key=_own(batch, key, one, len(mine) > 1))
+             for key, mine in taken.items() for one in mine]  # fmt: skip
+    # The newest attempt first: all of a student's share their time.
+    return sorted(keyed, key=lambda one: (*owner(one.submission), -one.submission.attempt))
 
 
-def _lab_of(batch: Batch, entry: Entry) -> tuple[LabFacts | None, str]:
-    """Return the lab of a submission, and the cause if it cannot be graded."""
-    labs = batch.release.manifest.labs
-    only = batch.release.lab(batch.options.lab) if batch.options.lab else (
-        labs[0] if len(labs) == 1 else None
-    )
-    if entry.notebook is None:
-        return only, entry.cause
-    lab = only or _matching(entry.notebook, labs)
-    if lab is None:
-        names = ", ".join(lab.name for lab in labs)
-        return None, f"it is none of the labs of the release ({names})"
-    try:
-        rebuilding.check_lab(entry.notebook, lab)
-    except BadSubmission as error:
-        return lab, str(error)
-    return lab, ""
+def _chosen(attempts: Sequence[Planned], best: bool) -> list[Planned]:
+    """Return the attempts of one student at one lab that get a record."""
+    good = [one for one in attempts if not one.cause]
+    notes = [f"not graded: {one.submission.file}: {one.cause}"
+             for one in attempts if one.cause and good]  # fmt: skip
+    if len(good) > 1 and not best:
+        notes.append(f"{len(good)} attempts; the last one is graded: {good[-1].submission.file}")
+    return [replace(one, notes=tuple(bounds.short(note, bounds.CAUSE)
+                                     for note in [*one.notes, *notes][: bounds.NOTES]))
+            for one in (good if best else good[-1:]) or attempts[-1:]]  # fmt: skip
 
 
-def _matching(notebook: Notebook, labs: Sequence[LabFacts]) -> LabFacts | None:
-    ids = {str(cell.about.get("id")) for cell in notebook.cells
-           if cell.about.get("role") == "exercise"}  # fmt: skip
-    named = [lab for lab in labs if lab.number == notebook.lab]
-    return next(iter(named or [lab for lab in labs if ids & {e.id for e in lab.exercises}]), None)
+def _key(one: Planned, best: bool, whole: bool = False) -> str:
+    who = one.submission
+    lab = one.lab.name if one.lab else "unknown"
+    return file_key(who.student, lab, who.attempt if best else 1, who.lms if whole else "")
+
+
+def _own(batch: Batch, key: str, one: Planned, shared: bool) -> str:
+    """Return the key of a student's record, with a whole hash if the key is another's too.
+
+    Args:
+        batch: the batch.
+        key: the key with a short hash.
+        one: the submission.
+        shared: whether another submission of the batch has the same key.
+    """
+    before = batch.results.read(key)
+    if before is not None:
+        shared = owner(before.submission) != owner(one.submission)
+    return _key(one, batch.options.attempts == "best", True) if shared else key
 
 
 def make_job(batch: Batch, key: str, lab: LabFacts, notebook: str,
-             exercises: Sequence[str] = ()) -> Job:  # fmt: skip
+             exercises: Sequence[str] = (), student: str = "") -> Job:  # fmt: skip
     """Return the job of one submission.
 
     Args:
@@ -134,13 +139,15 @@ def make_job(batch: Batch, key: str, lab: LabFacts, notebook: str,
         lab: the lab.
         notebook: JSON text of the rebuilt notebook.
         exercises: the exercises to grade; default all that a check can mark.
+        student: whose it is; the jobs of one student share their time.
     """
     chosen = exercises or [e.id for e in lab.exercises if e.kind not in BY_HAND]
     run = batch.results.run()
     times = dict(run.self_test.get("times", {})) if run else {}
     return Job(key, lab.name, notebook, tuple(chosen), batch.release.variant(lab), batch.seed,
                str(batch.labs), batch.options.unsafe, batch.options.image,
-               {e: times[e] for e in chosen if e in times})  # fmt: skip
+               {e: times[e] for e in chosen if e in times},
+               f"{student} {lab.name}" if student else "")  # fmt: skip
 
 
 def job_hash(batch: Batch, submission: Submission, lab: LabFacts, notebook: str) -> str:

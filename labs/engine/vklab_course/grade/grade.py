@@ -15,6 +15,7 @@ from vklab_course.grade.assignment.intake import Entry
 from vklab_course.grade.assignment.manifest import LabFacts
 from vklab_course.grade.batch import Batch, Planned, SelfTest, job_hash, make_job, plan
 from vklab_course.grade.jobs import Job
+from vklab_course.grade.results.folder import owner
 from vklab_course.grade.results.records import broken_record, complete
 from vklab_course.grade.results.schema import GradeError, Run, SubmissionResult, digest
 
@@ -42,8 +43,9 @@ def grade(
         for one in planned:
             record = _kept(batch, one)
             if record is None and one.rebuilt is not None and one.lab is not None:
-                text = one.rebuilt.text()
-                waiting[one.key] = (one, make_job(batch, one.key, one.lab, text),
+                text = one.rebuilt.text
+                who = "/".join(owner(one.submission))
+                waiting[one.key] = (one, make_job(batch, one.key, one.lab, text, (), who),
                                     job_hash(batch, one.submission, one.lab, text))  # fmt: skip
                 continue
             if record is None:
@@ -95,5 +97,5 @@ def _kept(batch: Batch, one: Planned) -> SubmissionResult | None:
         return None
     if one.cause or one.rebuilt is None or one.lab is None:
         return record if record.broken == one.cause else None
-    wanted = job_hash(batch, one.submission, one.lab, one.rebuilt.text())
+    wanted = job_hash(batch, one.submission, one.lab, one.rebuilt.text)
     return record if record.job == wanted and not record.broken else None

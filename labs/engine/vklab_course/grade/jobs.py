@@ -7,29 +7,30 @@ is plain data; this module writes no files.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import multiprocessing
-import os
 import platform
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import vklab
 from vklab.errors import SetupError
+from vklab_course.grade import bounds, own_process
 
 __all__ = ["Job", "Judge", "environment", "guarded", "run_jobs", "tell"]
 
-# Longer than any session's own limits: only a grader that hangs reaches it.
-WALL_S = 3600.0
-START_S, END_S = 30.0, 5.0
-# What the server whose forks are jobs imports, besides the judge's module.
-PRELOADED = [__name__, "vklab_course.grade.preload"]
+# Longer than any session's own limits: only a grader that hangs reaches them.
+WALL_S, SPARE_S = 3600.0, 300.0
+START_S = 30.0
+# With less time than this a submission is not run.
+LEAST_S = 30.0
 # In the process of one job: where a judge's entries go before its outcome.
 _told: list[Any] = []
 
@@ -49,6 +50,8 @@ class Job:
         unsafe: run without a sandbox.
         image: image of a container that is the sandbox; bubblewrap if empty.
         times: processor seconds of the reference's answers, by exercise.
+        student: whose it is: the jobs of one student share their time.
+        seconds: time by the clock.
     """
 
     key: str
@@ -61,6 +64,8 @@ class Job:
     unsafe: bool = False
     image: str = ""
     times: Mapping[str, float] = field(default_factory=dict)
+    student: str = ""
+    seconds: float = bounds.STUDENT_S
 
 
 Outcome = dict[str, Any]
@@ -78,7 +83,9 @@ def run_jobs(
     jobs: Sequence[Job], judge: Judge, processes: int = 1, dask: str | None = None,
     wall_s: float = WALL_S, again: bool = True,
 ) -> Iterator[tuple[Job, Outcome]]:  # fmt: skip
-    """Yield each job with its outcome, as they end; late ones are tried again alone first.
+    """Yield each job with its outcome, as they end; late ones are tried again first.
+
+    The jobs of one student run one after the other, and share `bounds.STUDENT_S` seconds.
 
     Args:
         jobs: the jobs.
@@ -88,17 +95,22 @@ def run_jobs(
         wall_s: time after which a job of this machine is ended.
         again: try late jobs again.
     """
-    late = []
+    spent: dict[str, float] = {}
+    late: dict[str, tuple[Job, Outcome]] = {}
     source = _by_dask(jobs, judge, dask, processes) if dask else _here(
-        jobs, judge, processes, wall_s
+        jobs, judge, processes, wall_s, spent
     )
-    for job, outcome in source:
-        if again and _timed_out(outcome):
-            late.append(job)
+    for job, outcome, seconds in source:
+        spent[_owner(job)] = spent.get(_owner(job), 0.0) + seconds
+        if again and _timed_out(outcome) and spent[_owner(job)] + seconds < bounds.STUDENT_S:
+            late[job.key] = job, outcome
         else:
             yield job, outcome
-    # Beside other jobs a slow machine can look like a slow answer: what counts was run alone.
-    yield from _here(late, judge, 1, wall_s)
+    # Beside other jobs a slow machine can look like a slow answer: half as many run at a time.
+    second = [job for job, _ in late.values()]
+    for job, outcome, _ in _here(second, judge, processes // 2, wall_s, spent):
+        first = late[job.key][1]
+        yield job, first if outcome.get("interrupted") and not first.get("interrupted") else outcome
 
 
 def _timed_out(outcome: Outcome) -> bool:
@@ -127,64 +139,89 @@ def guarded(judge: Judge, job: Job) -> Outcome:
 
 
 def _here(
-    jobs: Sequence[Job], judge: Judge, processes: int, wall_s: float
-) -> Iterator[tuple[Job, Outcome]]:
-    if not jobs:
-        return
-    context = _context(judge)
+    jobs: Sequence[Job], judge: Judge, processes: int, wall_s: float, spent: Mapping[str, float]
+) -> Iterator[tuple[Job, Outcome, float]]:
+    """Yield each job with its outcome and seconds.
+
+    Args:
+        jobs: the jobs.
+        judge: grades one job.
+        processes: number of jobs at a time.
+        wall_s: time after which a job is ended.
+        spent: seconds that each student has used before.
+    """
     stop = threading.Event()
+    ended: queue.SimpleQueue[tuple[Job, Outcome, float]] = queue.SimpleQueue()
+
+    def run(job: Job) -> Outcome:
+        return _in_process(judge, job, min(wall_s, job.seconds + SPARE_S), stop)
+
+    def chain(mine: Sequence[Job], before: float) -> None:
+        for one in _in_turn(mine, run, before):
+            ended.put(one)
+
     with ThreadPoolExecutor(max(1, processes)) as pool:
         try:
-            waiting = [pool.submit(_in_process, context, judge, job, wall_s, stop) for job in jobs]
-            for future in as_completed(waiting):
-                yield future.result()
+            waiting = [pool.submit(chain, mine, spent.get(student, 0.0))
+                       for student, mine in _by_student(jobs).items()]  # fmt: skip
+            for _ in jobs:
+                yield ended.get()
         finally:
             stop.set()
             for future in waiting:
                 future.cancel()
 
 
-def _context(judge: Judge) -> Any:
-    """Return a way to start processes: forks of a small server that has the imports loaded."""
-    if os.name != "posix":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, getattr(judge, "__module__", __name__)])
-    return context
+def _owner(job: Job) -> str:
+    return job.student or job.key
 
 
-def _in_process(
-    context: Any, judge: Judge, job: Job, wall_s: float, stop: threading.Event
-) -> tuple[Job, Outcome]:
-    if stop.is_set():
-        return job, {"broken": "the batch was stopped"}
-    ours, theirs = context.Pipe(duplex=False)
-    given = (theirs, judge, job, dict(os.environ))
-    process = context.Process(target=_child, args=given, name=job.key)
-    process.start()
-    theirs.close()
-    outcome: Outcome = {}
+def _by_student(jobs: Sequence[Job]) -> dict[str, list[Job]]:
+    chains: dict[str, list[Job]] = {}
+    for job in jobs:
+        chains.setdefault(_owner(job), []).append(job)
+    return chains
+
+
+def _in_turn(
+    jobs: Sequence[Job], run: Callable[[Job], Outcome], spent: float
+) -> Iterator[tuple[Job, Outcome, float]]:
+    """Run the jobs of one student in what is left of the student's time.
+
+    Args:
+        jobs: the jobs; the first one has the most time.
+        run: returns the outcome of a job, and never raises.
+        spent: seconds that the student has used before.
+    """
+    for job in jobs:
+        left, began = bounds.STUDENT_S - spent, time.monotonic()
+        if left < LEAST_S:
+            said = (f"it was not run: a student's submissions of a lab have {bounds.STUDENT_S:g} s "
+                    "together, and the others had used them")  # fmt: skip
+            yield job, {"exercises": {}, "interrupted": said, "ended": "timeout"}, 0.0
+            continue
+        outcome = run(replace(job, seconds=left))
+        spent += time.monotonic() - began
+        yield job, outcome, time.monotonic() - began
+
+
+def _in_process(judge: Judge, job: Job, wall_s: float, stop: threading.Event) -> Outcome:
     kept: dict[str, Any] | None = None
-    ends = time.monotonic() + wall_s
-    try:
-        while not outcome:
-            if ours.poll(0.5):
-                received = ours.recv()
+    said = own_process.messages(_child, (judge, job), wall_s, name=job.key, stop=stop,
+                              modules=[getattr(judge, "__module__", __name__)])  # fmt: skip
+    with contextlib.closing(said):
+        try:
+            for received in said:
                 if "judged" not in received:
-                    outcome = received
-                    continue
+                    return dict(received)
                 kept = {**(kept or {}), **received["judged"]}
-            if time.monotonic() > ends:
-                return job, _cut(kept, "timeout", f"did not end within {wall_s:g} s")
-            if stop.is_set():
-                return job, {"broken": "the batch was stopped"}
-    except EOFError:
-        process.join(START_S)
-        outcome = _cut(kept, "error", f"ended with exit code {process.exitcode}")
-    finally:
-        ours.close()
-        _end(process, END_S if outcome else 0.0)
-    return job, outcome
+        except own_process.Ended as ended:
+            if ended.how == "stopped":
+                return {"broken": "the batch was stopped"}
+            return _cut(kept, ended.how, str(ended))
+        except Exception as error:  # what came cannot be read
+            return _cut(kept, "error", f"sent no outcome: {type(error).__name__}: {error}")
+    return _cut(kept, "error", "sent no outcome")
 
 
 def _cut(kept: Mapping[str, Any] | None, status: str, why: str) -> Outcome:
@@ -201,30 +238,20 @@ def _cut(kept: Mapping[str, Any] | None, status: str, why: str) -> Outcome:
             "ended": status}  # fmt: skip
 
 
-def _end(process: Any, patience_s: float) -> None:
-    process.join(patience_s)
-    if process.is_alive():
-        process.terminate()
-        process.join(END_S)
-    if process.is_alive():
-        process.kill()
-        process.join()
-
-
-def _child(pipe: Any, judge: Judge, job: Job, variables: dict[str, str]) -> None:
-    os.environ.clear()  # of the server, which may have been started under other switches
-    os.environ.update(variables)
+def _child(pipe: Any, judge: Judge, job: Job) -> None:
     _told[:] = [pipe]
-    outcome = guarded(judge, job)
-    with contextlib.suppress(BrokenPipeError):  # the grader was killed
-        pipe.send(outcome)
-    pipe.close()
+    pipe.send(guarded(judge, job))
+
+
+def _chain(judge: Judge, jobs: Sequence[Job]) -> list[tuple[Outcome, float]]:
+    return [(outcome, seconds) for _, outcome, seconds in _in_turn(
+        jobs, functools.partial(guarded, judge), 0.0)]  # fmt: skip
 
 
 def _by_dask(
     jobs: Sequence[Job], judge: Judge, address: str, processes: int
-) -> Iterator[tuple[Job, Outcome]]:
-    """Run jobs on a cluster; a job whose worker dies runs again on another, a few times."""
+) -> Iterator[tuple[Job, Outcome, float]]:
+    """Run jobs on a cluster; a student whose worker dies has others, a few times."""
     try:
         import dask.distributed as distributed
     except ImportError as error:
@@ -242,12 +269,15 @@ def _by_dask(
                 client = stack.enter_context(distributed.Client(address, timeout=START_S))
             except (OSError, ValueError) as error:
                 raise SetupError(f"no Dask scheduler answers at {address}: {error}") from error
-        futures = {client.submit(guarded, judge, job, key=f"{job.key}-{number}", pure=False): job
-                   for number, job in enumerate(jobs)}  # fmt: skip
+        futures = {client.submit(_chain, judge, mine, key=f"{mine[0].key}-{n}", pure=False): mine
+                   for n, mine in enumerate(_by_student(jobs).values())}  # fmt: skip
         for future in distributed.as_completed(list(futures)):
-            job = futures.pop(future)
+            mine = futures.pop(future)
             if future.status == "finished":
-                yield job, future.result()
+                done = future.result()
             else:
                 cause = future.exception()
-                yield job, {"broken": f"its Dask workers died: {type(cause).__name__}: {cause}"}
+                said = f"its Dask workers died: {type(cause).__name__}: {cause}"
+                done = [({"broken": said}, 0.0)] * len(mine)
+            for job, (outcome, seconds) in zip(mine, done, strict=True):
+                yield job, outcome, seconds

@@ -27,7 +27,7 @@ def judge_one(job: Job) -> Outcome:
             path.write_text(job.notebook, encoding="utf-8")
             return session.run_session(path, number_of(job.lab), sandbox=box, secret=job.seed,
                                        variants=job.variant, exercises=job.exercises,
-                                       times=job.times)  # fmt: skip
+                                       times=job.times, wall_seconds=job.seconds)  # fmt: skip
     finally:
         box.closed()
 

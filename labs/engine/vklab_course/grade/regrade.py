@@ -14,6 +14,7 @@ from vklab_course.definition.draw import fingerprint
 from vklab_course.grade import jobs as running
 from vklab_course.grade.assignment.manifest import LabFacts
 from vklab_course.grade.batch import BY_HAND, Batch, job_hash, make_job
+from vklab_course.grade.results.folder import owner
 from vklab_course.grade.results.records import results_of
 from vklab_course.grade.results.schema import ExerciseResult, GradeError, SubmissionResult
 
@@ -40,7 +41,7 @@ def _facts(batch: Batch, record: SubmissionResult) -> LabFacts:
     lab = batch.release.lab(record.lab)
     if record.lab_version != lab.version or record.seed_fingerprint != fingerprint(batch.seed):
         raise GradeError(
-            f"the marks of {record.submission.student} are of lab version {record.lab_version} "
+            f"the marks of {record.submission.student!r} are of lab version {record.lab_version} "
             f"with seed {record.seed_fingerprint}; this release has {lab.version}, the seed file "
             f"{fingerprint(batch.seed)}: give the release and the seed file of that batch"
         )
@@ -51,6 +52,8 @@ def regrade(
     batch: Batch, exercises: Sequence[str], tell: Callable[[Change], None] = lambda change: None
 ) -> list[Change]:
     """Mark some exercises of every submission again; return what changed.
+
+    Raises GradeError at the end, if a submission could not be marked; the others are written.
 
     Args:
         batch: the batch; its options decide how jobs run.
@@ -63,6 +66,7 @@ def regrade(
                          f"{'without' if run.unsafe else 'in'} the sandbox; regrade them so, too")
     with batch.results.locked():
         jobs, records = [], {}
+        failed: list[str] = []
         for key, record in batch.results.all().items():
             if record.broken or not set(exercises) & set(record.exercises):
                 continue
@@ -70,22 +74,32 @@ def regrade(
             mine = _to_mark(record, lab)
             if not record.interrupted:
                 mine = [e for e in mine if e in exercises]
-            if mine:
+            if mine and not batch.results.has_notebook(key):
+                failed.append(f"{key}: its notebook is gone (retention?); grade it again")
+            elif mine:
                 records[key] = record
-                jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine))
-        if not jobs:
+                jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine,
+                                     "/".join(owner(record.submission))))  # fmt: skip
+        if not jobs and not failed:
             raise GradeError(f"no submission in {batch.results.folder} has an answer to "
                              f"{', '.join(exercises)} that a check marks")  # fmt: skip
-        changes = []
+        changes, marked = [], 0
         for job, outcome in running.run_jobs(jobs, batch.judge, batch.options.processes,
                                              batch.options.dask):  # fmt: skip
             if outcome.get("broken"):
-                raise GradeError(f"{job.key}: {outcome['broken']}; its marks were left as they are")
+                failed.append(f"{job.key}: {outcome['broken']}")
+                continue
+            marked += 1
             new, changed = _remarked(batch, records[job.key], job.key, job.exercises, outcome)
             batch.results.write(job.key, new)
             changes += changed
             for change in changed:
                 tell(change)
+    if failed:
+        listed = "\n".join(f"  {one}" for one in sorted(failed)[:20])
+        raise GradeError(f"{marked} submissions were marked again, and "
+                         f"{len(changes)} marks differ; the marks of {len(failed)} were left as "
+                         f"they are:\n{listed}")  # fmt: skip
     return sorted(changes, key=lambda c: (c.student, c.exercise))
 
 

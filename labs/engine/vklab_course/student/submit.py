@@ -12,7 +12,7 @@ from typing import Any
 
 import nbformat
 
-from vklab_course import places
+from vklab_course import places, words
 from vklab_course.definition import draw
 from vklab_course.definition.exercise import chosen_variants, exercises_of, is_lab, number_of
 from vklab_course.grade import jobs as running
@@ -57,8 +57,10 @@ def lab_facts(number: str) -> tuple[LabFacts, Any]:
     labs = sorted(path for path in root.glob("*.ipynb") if number_of(path.stem))
     path = next((path for path in labs if is_lab(number, path.stem)), None)
     if path is None:
-        names = ", ".join(path.stem for path in labs) or "none"
-        raise GradeError(f"there is no lab {number!r} in {root}; there is {names}")
+        stems = [path.stem for path in labs]
+        near = words.near(number, [*stems, *(stem.partition("_")[2] for stem in stems)])
+        raise GradeError(f"there is no lab {number!r} in {root}; there is "
+                         f"{', '.join(stems) or 'none'}.{near}")  # fmt: skip
     notebook = nbformat.read(path, as_version=4)
     about = notebook.metadata.get("vklab", {})
     exercises = tuple(ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
@@ -86,7 +88,9 @@ def submit(
     try:
         data = mine.read_bytes()
     except OSError as error:
-        raise GradeError(f"{mine} cannot be read: {error.strerror or error}") from error
+        beside = [path.name for path in mine.parent.glob("*.ipynb")]
+        raise GradeError(f"{mine} cannot be read: {error.strerror or error}."
+                         f"{words.near(mine.name, beside)}") from error  # fmt: skip
     try:
         notebook = read_notebook(data)
         unversioned = dataclasses.replace(notebook, version="")

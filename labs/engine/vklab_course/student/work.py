@@ -12,12 +12,18 @@ from typing import Any
 
 import nbformat
 
+from vklab.errors import VklabError
+from vklab_course import words
 from vklab_course.author.build import write_notebook
 from vklab_course.author.gates import verdicts_of
 from vklab_course.student import merge
 from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
 
-__all__ = ["Progress", "Updated", "progress", "update"]
+__all__ = ["Progress", "Updated", "WorkError", "progress", "require", "update"]
+
+
+class WorkError(VklabError):
+    """A folder that is not the one with a student's copies."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,27 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
+
+
+def require(labs: Path, work: Path, or_empty: bool) -> None:
+    """Raise WorkError unless a folder that was named has a copy of a lab, or may be empty and is.
+
+    Args:
+        labs: the labs.
+        work: the folder.
+        or_empty: whether an empty folder will do.
+    """
+    if not work.is_dir():
+        beside = [path.name for path in work.absolute().parent.glob("*") if path.is_dir()]
+        raise WorkError(f"there is no folder {work}.{words.near(work.name, beside)} `vklab lab` "
+                        "makes the folder work/ with copies of the labs")  # fmt: skip
+    mine = {path.name for path in work.iterdir()}
+    copies = {HIDDEN, *(path.name for path in labs.glob("*.ipynb"))}
+    if (mine or not or_empty) and not mine & copies:
+        inside = [str(path.parent) for path in work.glob(f"*/{HIDDEN}")]
+        there = f"; copies are in {', '.join(inside[:3])}" if inside else ""
+        raise WorkError(f"nothing in the folder {work} is a copy of a lab{there}; name the folder "
+                        f"of your copies{', or an empty one' if or_empty else ''}")  # fmt: skip
 
 
 def update(labs: Path, work: Path) -> list[Updated]:

@@ -1,84 +1,79 @@
-"""Intake of submissions: a folder, or the zip of a learning management system, read as data.
+"""Intake of submissions: the files of a folder, or of the zip of a learning management system.
 
-Nothing is extracted: names of files are labels, never paths to write to. A file that cannot be read
-becomes an entry with its cause, beside the others. Names follow what Canvas and Moodle write into
-their downloads, if every name does, but for a few that were added by hand: those are named in a
-note, and have no number of the LMS. Everything else is a plain folder with a notebook, zip or
-folder a student, where a name that looks like an LMS's is the choice of the one who handed it in;
-each student chooses one such name, so a few of them make no plain folder an LMS's.
-
-Source: Moodle mod/assign (download all submissions); Canvas assignment downloads
+Only names are looked at here; `reading` opens the files, each student's in a process of its own.
+What cannot be handed in becomes an entry with its cause, beside the others. Names follow what
+Canvas and Moodle write into their downloads, if every name does, but for a few that were added by
+hand: those are named in a note, and have no number of the LMS. Everything else is a plain folder
+with a notebook, zip or folder a student, where a name that looks like an LMS's is the choice of the
+one who handed it in; each student chooses one such name, so a few of them make no plain folder an
+LMS's.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import stat
-import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from io import BytesIO
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
 
-from vklab_course.grade.assignment.submission import (
-    MAX_BYTES,
-    BadSubmission,
-    Notebook,
-    read_notebook,
-    too_big,
-)
+from vklab_course.grade import bounds
+from vklab_course.grade.assignment import names, zips
+from vklab_course.grade.assignment.submission import BadSubmission
 from vklab_course.grade.results.schema import GradeError, Submission
 
-__all__ = ["Entry", "identify", "read_submissions"]
+__all__ = ["Entry", "by_student", "read_submissions"]
 
-MAX_FILES = 20_000
-# What all notebooks of one archive may take in memory, whatever its headers say.
-MAX_ZIP_BYTES = 4 * 2**30
-MAX_STUDENT_ZIP_BYTES = 200 * 2**20
-CANVAS = re.compile(r"(?P<name>[^_]+)_(?:LATE_)?(?P<id>\d+|anon)_(?P<file>\d+)_(?P<rest>.+)",
-                    re.DOTALL)  # fmt: skip
-MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_(?P<rest>.*)",
-                    re.DOTALL)  # fmt: skip
-# What every file of a Canvas download has, also of a group whose name has underscores.
-CANVAS_LIKE = re.compile(r".+_(?:\d+|anon)_\d+_.+", re.DOTALL)
-# Names of the LMS to one that is not, in its folder; fewer make a plain folder.
-AGAINST_ODD = 4
-AGAIN = re.compile(r"-(\d{1,3})$")
-ATTEMPT = re.compile(r"(?i)\battempt[ _-]?(\d{1,3})\b")
-IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
+# Of many files' causes.
+HAND_IN = "hand in the notebook alone"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of the intake: whose it is, its notebook, or the cause why there is none.
+    """One file that was handed in: whose it is and where it is, or the cause why it is not read.
 
-    `note` is a warning about its name, or "".
+    Attributes:
+        source: the file, or the zip of the class.
+        member: its number in the zip of the class; None if it is a file.
+        modified: orders the attempts of a student.
+        note: a warning about its name, or "".
     """
 
     submission: Submission
-    notebook: Notebook | None = None
+    source: Path = Path()
+    member: int | None = None
     cause: str = ""
     modified: float = 0.0
     note: str = ""
 
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Return what orders the attempts of one student, older ones first."""
+        return self.submission.attempt, self.modified, self.submission.file
 
-def read_submissions(source: Path) -> list[Entry]:
-    """Return every submission of a folder or zip, by student, older attempts first.
+
+def read_submissions(source: Path, numbers: Collection[str] = ()) -> list[Entry]:
+    """Return every file of a folder or zip, by student, older attempts first.
+
+    Args:
+        source: the folder or zip.
+        numbers: numbers of the LMS that the roster has; they decide what a name means.
 
     Raises GradeError if the folder or zip itself cannot be read.
     """
+    where = source.absolute()  # a process that reads may have another folder to start from
     if source.is_dir():
-        entries = list(_folder(source))
+        entries = list(_folder(where, numbers))
     elif source.is_file():
-        entries = list(_archive(source))
+        entries = list(_archive(where, numbers))
     else:
         raise GradeError(f"{source} is no folder and no zip file; give the folder with the "
                          "submissions, or the zip that the LMS made")  # fmt: skip
     if not entries:
         raise GradeError(f"there is no notebook (.ipynb) and no zip file in {source}")
-    return _numbered(_noted(entries))
+    return sorted(_noted(entries), key=lambda e: (e.submission.student, *e.order))
 
 
 def _noted(entries: list[Entry]) -> list[Entry]:
@@ -89,7 +84,8 @@ def _noted(entries: list[Entry]) -> list[Entry]:
     noted = []
     for entry in entries:
         who = entry.submission
-        if who.lms == "plain" and not CANVAS_LIKE.fullmatch(_parts(who.file)[0]):
+        odd = not names.CANVAS_LIKE.fullmatch(names.first_part(who.file))
+        if who.lms == "plain" and odd and not entry.cause:
             said = (f"the name {who.file!r} is none of {lms.capitalize()}'s, as the others are: it "
                     f"counts as the work of {who.student!r}, without a number of the LMS")
             entry = replace(entry, note=said)
@@ -97,212 +93,148 @@ def _noted(entries: list[Entry]) -> list[Entry]:
     return noted
 
 
-def _numbered(entries: list[Entry]) -> list[Entry]:
-    """Number the attempts of each student in order of attempt, time and name."""
-    entries.sort(key=lambda e: (e.submission.student, e.submission.attempt, e.modified,
-                                e.submission.file))  # fmt: skip
-    count: dict[str, int] = {}
-    numbered = []
-    for entry in entries:
-        student = entry.submission.student
-        count[student] = count.get(student, 0) + 1
-        numbered.append(replace(entry, submission=entry.submission.model_copy(
-            update={"attempt": count[student]})))  # fmt: skip
-    return numbered
-
-
-def identify(name: str, lms: str | None = None) -> Submission:
-    """Return who handed in a file, by its path inside the folder or zip.
+def _entry(name: str, lms: str, numbers: Collection[str], **facts: object) -> Entry:
+    """Return the entry of a file by its name, as nobody's if two students could have made it.
 
     Args:
-        name: the path.
-        lms: moodle, canvas or plain: whose names all files there have; None: by this name alone,
-            which may have one folder around that of Moodle.
+        name: its path, without a folder around the class.
+        lms: whose names the files have.
+        numbers: numbers of the roster.
+        facts: the other attributes of the entry.
     """
-    parts = _parts(name)
-    if lms is None:
-        lms = _lms([name])
-        if lms == "plain" and len(parts) > 2 and MOODLE.fullmatch(parts[1]):
-            lms, parts = "moodle", parts[1:]
-    asked = ATTEMPT.search(name)
-    attempt = int(asked[1]) if asked else 1
-    moodle = MOODLE.fullmatch(parts[0]) if lms == "moodle" else None
-    if moodle:
-        return Submission(student=f"moodle-{moodle['id']}", name=_clean(moodle["name"]),
-                          lms="moodle", lms_id=moodle["id"], file=name, attempt=attempt)
-    canvas = CANVAS.fullmatch(parts[0]) if lms == "canvas" and len(parts) == 1 else None
-    if canvas:
-        again = AGAIN.search(PurePosixPath(canvas["rest"]).stem)
-        student = canvas["id"] if canvas["id"] != "anon" else f"anon-{canvas['file']}"
-        return Submission(student=f"canvas-{student}", name=_clean(canvas["name"]), lms="canvas",
-                          lms_id=student, file=name,
-                          attempt=int(again[1]) + 1 if again else attempt)  # fmt: skip
-    student = _clean(parts[0] if len(parts) > 1 else _stem(parts[0])) if parts else ""
-    return Submission(student=student or "(no name)", name=student, file=name, attempt=attempt)
+    try:
+        who = names.identify(name, lms, numbers)
+    except names.Ambiguous as error:
+        who, facts = error.who, {**facts, "cause": str(error)}
+    file = bounds.short(names.clean(str(facts.pop("file", name))), bounds.FILE)
+    return Entry(who.model_copy(update={"file": file}), **facts)  # type: ignore[arg-type]
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    return PurePosixPath(name.replace("\\", "/")).parts
+# ----------------------------------------------------------------------------------- folders
 
 
-def _lms(names: list[str]) -> str:
-    """Return whose names these are: the LMS's that nearly all fit in their first part, or plain.
-
-    Args:
-        names: the path of every file of the folder or zip.
-    """
-    firsts = {parts[0] if (parts := _parts(name)) else "" for name in names}
-    for lms, pattern in (("moodle", MOODLE), ("canvas", CANVAS_LIKE)):
-        fitting = sum(pattern.fullmatch(first) is not None for first in firsts)
-        if fitting and fitting >= AGAINST_ODD * (len(firsts) - fitting):
-            return lms
-    return "plain"
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"(?i)\.(ipynb|zip)$", "", name)
-
-
-def _clean(text: str) -> str:
-    """Return a name in one Unicode form, without halves of characters."""
-    whole = text.encode("utf-8", "replace").decode("utf-8")
-    return unicodedata.normalize("NFC", whole).strip()
-
-
-def _wanted(name: str) -> bool:
-    return not IGNORED.search(name) and name.lower().endswith((".ipynb", ".zip"))
-
-
-def _folder(root: Path) -> Iterator[Entry]:
-    files: dict[str, Path] = {}
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if not _wanted(name) or (path.is_dir() and not path.is_symlink()):
-            continue
-        files[name] = path
-        if len(files) > MAX_FILES:
-            raise GradeError(f"{root} has more than {MAX_FILES:,} files; is it the right folder?")
-    wrapper = _wrapper(list(files))
-    lms = _lms([name.removeprefix(wrapper) for name in files])
+def _folder(root: Path, numbers: Collection[str]) -> Iterator[Entry]:
+    units = _units(root)
+    found: dict[str, str] = {}  # names of files, and of students' folders with their causes
+    for unit in units:
+        try:
+            found |= dict.fromkeys(_files(root, unit), "")
+        except BadSubmission as error:
+            found[f"{unit}/"] = str(error)
+        except OSError as error:
+            found[f"{unit}/"] = f"it cannot be read: {error.strerror or error}"
+    every = [name + "?" if name.endswith("/") else name for name in found]
+    wrapper = names.around(every)
+    lms = names.lms_of(name.removeprefix(wrapper) for name in every)
     if lms != "moodle":  # one folder around a class is taken off in a zip only
-        wrapper, lms = "", _lms(list(files))
-    for name, path in files.items():
-        who = identify(name.removeprefix(wrapper), lms)
-        yield from _file(path, name, who.model_copy(update={"file": _clean(name)}))
+        wrapper, lms = "", names.lms_of(every)
+    for name, inside in zip(found, every, strict=True):
+        path, cause, modified = root / name, found[name], 0.0
+        if not cause:
+            cause, modified = _problem(path)
+        yield _entry(inside.removeprefix(wrapper), lms, numbers, source=path, cause=cause,
+                     modified=modified, file=name)  # fmt: skip
 
 
-def _file(path: Path, name: str, who: Submission) -> Iterator[Entry]:
+def _units(root: Path) -> list[str]:
+    """Return what is limited as one student's: all in the folder, or in the one folder there."""
+    try:
+        tops = [one for one in os.scandir(root) if names.wanted(f"{one.name}/x.zip")]
+        units = sorted(one.name for one in tops)
+        if len(tops) == 1 and tops[0].is_dir(follow_symlinks=False):
+            inside = [one.name for one in os.scandir(tops[0].path)
+                      if names.wanted(f"{one.name}/x.zip")]  # fmt: skip
+            units = sorted(f"{tops[0].name}/{name}" for name in inside)
+    except OSError as error:
+        raise GradeError(f"{root} cannot be read: {error.strerror or error}") from error
+    if len(units) > bounds.MAX_STUDENTS:
+        raise GradeError(f"{root} has {len(units):,} files and folders, the limit is "
+                         f"{bounds.MAX_STUDENTS:,}; is it the right folder?")  # fmt: skip
+    return units
+
+
+def _files(root: Path, unit: str) -> list[str]:
+    """Return the notebooks and zips of a unit. Raises BadSubmission above the bounds."""
+    files: list[str] = []
+    folders, seen = [(unit, 0)], 0
+    if not (root / unit).is_dir() or (root / unit).is_symlink():
+        return [unit] if names.wanted(unit) else []
+    while folders:
+        folder, depth = folders.pop()
+        if depth >= bounds.MAX_DEPTH:
+            raise BadSubmission(f"its folders are nested deeper than {bounds.MAX_DEPTH}; {HAND_IN}")
+        with os.scandir(root / folder) as entries:
+            for one in entries:
+                seen += 1
+                name = f"{folder}/{one.name}"
+                if one.is_dir(follow_symlinks=False):
+                    folders += [(name, depth + 1)] if names.wanted(f"{name}/x.zip") else []
+                elif names.wanted(name):
+                    files.append(name)
+                if seen > bounds.MAX_ENTRIES or len(files) > bounds.MAX_FILES:
+                    raise _too_many()
+    return files
+
+
+def _too_many() -> BadSubmission:
+    return BadSubmission(f"its folder has more than {bounds.MAX_FILES} notebooks and zips, or more "
+                         f"than {bounds.MAX_ENTRIES:,} files; {HAND_IN}")  # fmt: skip
+
+
+def _problem(path: Path) -> tuple[str, float]:
+    """Return why a file is not opened, or "", and when it was changed."""
     try:
         facts = path.lstat()
-        if stat.S_ISLNK(facts.st_mode):
-            raise BadSubmission("it is a symbolic link, which is not followed; hand in the file")
-        if not stat.S_ISREG(facts.st_mode):
-            raise BadSubmission("it is no regular file")
-        if name.lower().endswith(".zip"):
-            with path.open("rb") as file:
-                yield from _student_zip(file, who, facts.st_mtime)
-            return
-        data = _limited(path.stat().st_size, path)
-        yield _entry(who, data, facts.st_mtime)
-    except BadSubmission as error:
-        yield Entry(who, cause=str(error))
     except OSError as error:
-        yield Entry(who, cause=f"it cannot be read: {error.strerror or error}")
+        return f"it cannot be read: {error.strerror or error}", 0.0
+    if stat.S_ISLNK(facts.st_mode):
+        return "it is a symbolic link, which is not followed; hand in the file", 0.0
+    if not stat.S_ISREG(facts.st_mode):
+        return "it is no regular file", 0.0
+    return "", facts.st_mtime
 
 
-def _limited(size: int, path: Path) -> bytes:
-    if size > MAX_BYTES:
-        raise too_big(size)
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+# -------------------------------------------------------------------------------------- zips
 
 
-def _entry(who: Submission, data: bytes, modified: float) -> Entry:
+def _archive(path: Path, numbers: Collection[str]) -> Iterator[Entry]:
+    """List the zip of an LMS: notebooks, and zips inside."""
     try:
-        notebook = read_notebook(data)
-    except BadSubmission as error:
-        return Entry(who, None, str(error), modified)
-    return Entry(who.model_copy(update={"hash": notebook.hash}), notebook, "", modified)
-
-
-def _archive(path: Path) -> Iterator[Entry]:
-    """Read the zip of an LMS: notebooks, and one level of zips inside."""
-    total = 0
-    try:
-        archive, every = _opened(path)
+        archive, every = zips.opened(path)
     except BadSubmission as error:
         raise GradeError(f"{path} is no folder and no zip file that can be read ({error}); give "
                          "the folder with the submissions, or the zip that the LMS made"
                          ) from None  # fmt: skip
-    with archive:
-        infos = [info for info in every if _wanted(info.filename)]
-        wrapper = _wrapper([info.filename for info in infos])
-        lms = _lms([info.filename.removeprefix(wrapper) for info in infos])
-        if len(infos) > MAX_FILES:
-            raise GradeError(f"{path} has {len(infos):,} files, the limit is {MAX_FILES:,}")
-        for info in infos:
-            inner = info.filename.removeprefix(wrapper)
-            who = identify(inner, lms).model_copy(update={"file": _clean(inner)})
-            try:
-                nested = info.filename.lower().endswith(".zip")
-                limit = MAX_STUDENT_ZIP_BYTES if nested else MAX_BYTES
-                data = _member(archive, info, limit)
-                total += len(data)
-                if total > MAX_ZIP_BYTES:
-                    raise GradeError(f"{path} unpacks to more than {MAX_ZIP_BYTES >> 30} GiB")
-                if nested:
-                    yield from _student_zip(BytesIO(data), who, _time(info))
-                else:
-                    yield _entry(who, data, _time(info))
-            except BadSubmission as error:
-                yield Entry(who, cause=str(error))
+    archive.close()
+    infos = {n: info for n, info in enumerate(every) if names.wanted(info.filename)}
+    wrapper = names.around(info.filename for info in infos.values())
+    inside = {n: info.filename.removeprefix(wrapper) for n, info in infos.items()}
+    lms = names.lms_of(inside.values())
+    count = Counter(map(_owner, inside.values()))
+    if len(every) > bounds.MAX_ZIP_MEMBERS or len(count) > bounds.MAX_STUDENTS:
+        most = "; ".join(f"{name[:80]!r} {number:,}" for name, number in count.most_common(3))
+        raise GradeError(f"{path} has {len(every):,} files of {len(count):,} students, the limits "
+                         f"are {bounds.MAX_ZIP_MEMBERS:,} and {bounds.MAX_STUDENTS:,}; most "
+                         f"notebooks are of {most}")  # fmt: skip
+    full = {owner for owner, number in count.items() if number > bounds.MAX_FILES}
+    for owner in full:
+        yield _entry(f"{owner}/?", lms, numbers, cause=str(_too_many()), file=f"{owner}/")
+    for n, name in inside.items():
+        if _owner(name) not in full:
+            yield _entry(name, lms, numbers, source=path, member=n, modified=_time(infos[n]),
+                         cause=_refusal(infos[n]))  # fmt: skip
 
 
-def _wrapper(names: list[str]) -> str:
-    """Return the one folder around all students, as `zip -r class.zip class` makes it, or ""."""
-    tops = {name.partition("/")[0] for name in names}
-    inside = {name.partition("/")[2].partition("/")[0] for name in names}
-    around = len(tops) == 1 and len(inside) > 1 and all("/" in name for name in names)
-    if not around or ".." in tops or any(ATTEMPT.search(name) for name in inside):
-        return ""
-    return f"{tops.pop()}/"
+def _owner(name: str) -> str:
+    return names.first_part(name) or name
 
 
-def _student_zip(file: IO[bytes], who: Submission, modified: float) -> Iterator[Entry]:
-    """Read the one notebook of a student's zip; several of one student are several attempts."""
-    archive, every = _opened(file)
-    with archive:
-        if len(every) > MAX_FILES:
-            raise BadSubmission(f"the zip has {len(every):,} files")
-        for info in every:
-            _check_name(info)
-        books = [info for info in every if _wanted(info.filename)]
-        if not books:
-            raise BadSubmission("the zip has no notebook (.ipynb)")
-        if len(books) > 20:
-            raise BadSubmission(f"the zip has {len(books)} notebooks; hand in the lab's only")
-        for info in books:
-            if info.filename.lower().endswith(".zip"):
-                raise BadSubmission("the zip has a zip inside; hand in the notebook itself")
-            inner = who.model_copy(update={"file": f"{who.file}/{_clean(info.filename)}"})
-            yield _entry(inner, _member(archive, info, MAX_BYTES), modified)
-
-
-def _opened(file: Path | IO[bytes]) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
-    """Return a zip and what its directory lists.
-
-    Raises BadSubmission for whatever is wrong with it: on a damaged directory, zipfile raises
-    errors with no common base class, such as UnicodeDecodeError and struct.error.
-    """
+def _refusal(info: zipfile.ZipInfo) -> str:
     try:
-        archive = zipfile.ZipFile(file)
-        return archive, archive.infolist()
-    except Exception as error:
-        raise _damaged(error) from None
-
-
-def _damaged(error: Exception) -> BadSubmission:
-    return BadSubmission(f"the zip is damaged: {str(error) or type(error).__name__}")
+        zips.check_name(info)
+    except BadSubmission as error:
+        return str(error)
+    return ""
 
 
 def _time(info: zipfile.ZipInfo) -> float:
@@ -310,27 +242,10 @@ def _time(info: zipfile.ZipInfo) -> float:
     return (((year * 12 + month) * 31 + day) * 24 + hour) * 3600.0 + minute * 60 + second
 
 
-def _check_name(info: zipfile.ZipInfo) -> None:
-    """Refuse a name that leaves the archive's folder, and a link, as what they are: an attack."""
-    name = info.filename.replace("\\", "/")
-    if name.startswith("/") or re.match(r"^[A-Za-z]:", name) or ".." in name.split("/"):
-        raise BadSubmission(f"the zip has a file outside of its folder: {info.filename[:80]!r}")
-    if stat.S_ISLNK(info.external_attr >> 16):
-        raise BadSubmission(f"the zip has a symbolic link: {info.filename[:80]!r}")
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
-    """Return the bytes of a member, read no further than the limit whatever its header says."""
-    _check_name(info)
-    if info.flag_bits & 1:
-        raise BadSubmission("the zip has a password; hand in a zip without one")
-    if info.file_size > limit:
-        raise too_big(info.file_size)
-    try:
-        with archive.open(info) as file:
-            data = file.read(limit + 1)
-    except Exception as error:  # zlib.error, LZMAError: of the codec, with no common base class
-        raise _damaged(error) from None
-    if len(data) > limit:
-        raise too_big(len(data))
-    return data
+def by_student(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
+    """Return the entries of each student, newest attempt first, by LMS and key."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        found.setdefault((entry.submission.lms, entry.submission.student), []).append(entry)
+    return {key: sorted(mine, key=lambda e: e.order, reverse=True)
+            for key, mine in sorted(found.items(), key=lambda item: item[0][::-1])}  # fmt: skip

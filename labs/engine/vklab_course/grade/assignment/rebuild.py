@@ -72,7 +72,7 @@ def check_lab(notebook: Notebook, lab: LabFacts) -> None:
 
 
 def _cell_of(exercise: str, notebook: Notebook, ids: dict[str, list[Cell]]) -> bool:
-    return any(cell.about.get("id") == exercise and cell.about.get("role") == "exercise"
+    return any(cell.exercise == exercise and cell.role == "exercise"
                for cells in ids.values() for cell in cells)  # fmt: skip
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vklab_course.grade import bounds
 from vklab_course.grade.results.schema import GradeError, Submission, SubmissionResult
 
 __all__ = ["Roster", "Student", "marks_by_student", "read_roster"]
@@ -19,6 +22,8 @@ COLUMNS = {
     "sis user id": "sis", "sis": "sis", "email": "email", "email address": "email",
     "section": "section", "group": "group",
 }  # fmt: skip
+# Of the cells of a line: those of spreadsheets in other languages than English, too.
+SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
@@ -72,16 +77,11 @@ class Roster:
 
 def read_roster(path: Path) -> Roster:
     """Read a roster, CSV with a header. Raises GradeError with the line of a mistake."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise GradeError(f"the roster {path} cannot be read: {error}") from error
     students: dict[str, Student] = {}
-    for number, row in enumerate(rows, 2):
-        fields = {COLUMNS[k.strip().lower()]: (v or "").strip() for k, v in row.items()
-                  if isinstance(k, str) and k.strip().lower() in COLUMNS}  # fmt: skip
-        if "student" in {str(k).strip().lower() for k in row} and not fields.get("name"):
+    numbers: dict[str, int] = {}
+    for number, row in _rows(path):
+        fields = {COLUMNS[k]: v for k, v in row.items() if k in COLUMNS}
+        if "student" in row and not fields.get("name"):
             fields["name"] = fields.get("key", "")
         fields["id"] = fields.get("id", "").removeprefix("Participant ").strip()
         if fields.get("key", "").lower() == "points possible":
@@ -92,6 +92,9 @@ def read_roster(path: Path) -> Roster:
             raise GradeError(f"{path}, line {number}: no student, login, email, id or name")
         if key in students:
             raise GradeError(f"{path}, line {number}: {key!r} is there twice")
+        if fields["id"] and numbers.setdefault(fields["id"], number) != number:
+            raise GradeError(f"{path}, line {number}: the id {fields['id']!r} is that of line "
+                             f"{numbers[fields['id']]}, too; whose submissions are its?")
         students[key] = Student(**{**fields, "key": key})
     if not students:
         raise GradeError(f"the roster {path} lists nobody; its first line names columns: "
@@ -99,13 +102,68 @@ def read_roster(path: Path) -> Roster:
     return Roster(tuple(students.values()))
 
 
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the number of each line and its cells by column, whatever separates them."""
+    text = _text(path)
+    first = text.partition("\n")[0]
+    separator = max(SEPARATORS, key=lambda one: len(COLUMNS.keys() & {*_columns(first, one)}))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    columns: list[str] = []
+    number = 1  # of the line where a row begins
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any("\n" in cell or "\r" in cell for cell in cells):
+                raise GradeError(f"{path}, line {number}: a cell goes on in the next line; is "
+                                 "there a single quotation mark (\") in it?")  # fmt: skip
+            if not columns:
+                columns = [cell.lower() for cell in cells]
+            elif any(cells[len(columns) :]):
+                raise GradeError(f"{path}, line {number}: {len(cells)} cells, and the "
+                                 f"first line has {len(columns)}; put quotation marks around a "
+                                 f"cell with {separator!r}")  # fmt: skip
+            elif any(cells):
+                yield number, dict(zip(columns, cells, strict=False))
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise GradeError(f"{path}, line {number}: {error}; is there a single quotation "
+                         "mark (\") in it?") from error  # fmt: skip
+
+
+def _columns(line: str, separator: str) -> list[str]:
+    return [cell.strip(' "\r').lower() for cell in line.split(separator)]
+
+
+def _text(path: Path) -> str:
+    """Return a roster's text: UTF-8, or UTF-16 with the mark that spreadsheets write."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(bounds.ROSTER_BYTES + 1)
+    except OSError as error:
+        raise GradeError(f"the roster {path} cannot be read: {error}") from error
+    if len(data) > bounds.ROSTER_BYTES:
+        raise GradeError(f"the roster {path} has more than {bounds.ROSTER_BYTES >> 20} MiB; is it "
+                         "the right file?")  # fmt: skip
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise GradeError(f"the roster {path} cannot be read: line {line} is no "
+                         f"{'UTF-16' if wide else 'UTF-8'} text; save it as CSV in UTF-8"
+                         ) from error  # fmt: skip
+    if "\0" in text:
+        raise GradeError(f"the roster {path} cannot be read: it has zero bytes, as UTF-16 without "
+                         "its mark; save it as CSV in UTF-8")  # fmt: skip
+    return text
+
+
 def marks_by_student(
     records: Mapping[str, SubmissionResult], roster: Roster | None, lab: str
 ) -> tuple[list[tuple[Student, SubmissionResult | None]], list[SubmissionResult]]:
     """Return each student with the record that counts, and the records of nobody in the roster.
 
-    Of several attempts the one with the most points counts; students without one of their own get
-    the best of their group.
+    Of several attempts the one with the most points counts, and of a group's those of all of it.
 
     Args:
         records: the records by key.
@@ -130,7 +188,8 @@ def marks_by_student(
     for student in roster.students:
         if student.group:
             groups.setdefault(student.group, []).extend(own.get(student.key, ()))
-    return [(s, _best(own.get(s.key) or groups.get(s.group, []))) for s in roster.students], unknown
+    return [(s, _best([*own.get(s.key, ()), *groups.get(s.group, ())]))
+            for s in roster.students], unknown
 
 
 def _best(records: Iterable[SubmissionResult]) -> SubmissionResult | None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from vklab_course.grade.bounds import MAX_BYTES, MAX_CELL_CHARACTERS, MAX_CELLS
 from vklab_course.grade.results.schema import digest
 
 __all__ = ["MAX_BYTES", "MAX_CELLS", "MAX_CELL_CHARACTERS", "BadSubmission", "Cell", "Notebook",
            "read_notebook", "too_big"]  # fmt: skip
 
-# Outputs count too: pictures make honest notebooks of a few megabytes.
-MAX_BYTES = 50 * 2**20
-MAX_CELLS = 2_000
-MAX_CELL_CHARACTERS = 200_000
 MERGE = re.compile(rb"^[ \t\"]*(<{7} |>{7} |={7}$)", re.MULTILINE)
 
 
@@ -36,12 +33,13 @@ def too_big(size_bytes: int) -> BadSubmission:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a submission: its id, kind, text, and what its metadata says of vklab."""
+    """One cell of a submission: its id, kind and text, and of its metadata two words."""
 
     id: str
     kind: str
     text: str
-    about: Mapping[str, Any] = field(default_factory=dict)
+    role: str = ""
+    exercise: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,10 +126,9 @@ def _cell(number: int, cell: Any) -> Cell:
                             f"{MAX_CELL_CHARACTERS:,}")  # fmt: skip
     # A lone surrogate can be written in JSON and in no UTF-8 file.
     source = source.encode("utf-8", "replace").decode("utf-8")
-    identifier = cell.get("id", "")
     about = _dict(_dict(cell.get("metadata")).get("vklab"))
-    return Cell(identifier if isinstance(identifier, str) else "", _word(cell.get("cell_type")),
-                source, about)  # fmt: skip
+    return Cell(_word(cell.get("id")), _word(cell.get("cell_type")), source,
+                _word(about.get("role")), _word(about.get("id")))  # fmt: skip
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import jinja2
 
+from vklab_course.grade.assignment import names
 from vklab_course.grade.assignment.manifest import LabFacts, Release
 from vklab_course.grade.results.folder import Results, write_atomic
 from vklab_course.grade.results.schema import GradeError, SubmissionResult
@@ -126,8 +127,7 @@ def _name(key: str, record: SubmissionResult) -> str:
         stem = parts[0].rsplit(".", 1)[0]  # Canvas reads the two numbers behind the name
         return f"{stem}.html"
     if record.submission.lms == "moodle":
-        folder = next(p for p in parts if "_assignsubmission_" in p)
-        return f"{folder.partition('_assignsubmission_')[0]}_assignsubmission_file_/feedback.html"
+        return f"{names.moodle_folder(record.submission)}/feedback.html"
     return f"{key}.html"
 
 

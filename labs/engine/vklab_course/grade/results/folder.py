@@ -21,26 +21,38 @@ from pathlib import Path
 import filelock
 import nbformat
 
+from vklab_course import words
 from vklab_course.grade.assignment import rebuild
 from vklab_course.grade.results import schema
-from vklab_course.grade.results.schema import GradeError, Run, SubmissionResult
+from vklab_course.grade.results.schema import GradeError, Run, Submission, SubmissionResult
 
-__all__ = ["Results", "file_key", "new_seed", "read_seed", "write_atomic"]
+__all__ = ["Results", "file_key", "new_seed", "owner", "read_seed",
+           "write_atomic"]  # fmt: skip
 
 DAY_S = 86_400
 
 
-def file_key(student: str, lab: str, attempt: int = 1) -> str:
-    """Return the name of a record's files: readable, short, unique, and safe on every system.
+def owner(submission: Submission) -> tuple[str, str]:
+    """Return what tells the students of a class apart."""
+    return submission.lms, submission.student
+
+
+def file_key(student: str, lab: str, attempt: int = 1, lms: str = "") -> str:
+    """Return the name of a record's files: readable, and safe on every system.
+
+    Its 40 bits of a hash are short enough that somebody can find two names with the same ones; then
+    `lms` gives a key of 256 bits.
 
     Args:
         student: the student's key, any text.
         lab: the lab's name.
         attempt: number of the attempt.
+        lms: the LMS, or plain, for a key with the whole hash.
     """
     plain = unicodedata.normalize("NFKD", student).encode("ascii", "ignore").decode()
     words = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower()[:40] or "student"
-    exact = hashlib.sha256(student.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    whole = f"{lms}/{student}" if lms else student
+    exact = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[: 64 if lms else 10]
     return f"{words}-{exact}.{lab}" + (f".{attempt}" if attempt > 1 else "")
 
 
@@ -150,7 +162,14 @@ class Results:
             key: name of its files, from `file_key`.
             record: the record.
             notebook: the rebuilt notebook; nothing is written if empty.
+
+        Raises GradeError if the record there is another student's.
         """
+        before = self.read(key)
+        if before is not None and owner(before.submission) != owner(record.submission):
+            raise GradeError(f"{self.marks / key}.json is the record of "
+                             f"{before.submission.student!r}, so that of "
+                             f"{record.submission.student!r} was not written")  # fmt: skip
         if notebook:
             write_atomic(self.work / f"{key}.ipynb", notebook)
         write_atomic(self.marks / f"{key}.json", record.model_dump_json(indent=1) + "\n")
@@ -161,22 +180,28 @@ class Results:
         read = {key: self.read(key) for key in keys}
         return {key: record for key, record in read.items() if record is not None}
 
+    def has_notebook(self, key: str) -> bool:
+        """Tell whether a rebuilt notebook is there."""
+        return (self.work / f"{key}.ipynb").is_file()
+
     def notebook(self, key: str) -> str:
         """Return a rebuilt notebook. Raises GradeError if it was deleted."""
         path = self.work / f"{key}.ipynb"
-        if not path.is_file():
+        if not self.has_notebook(key):
             raise GradeError(f"{path} is gone (retention?); grade the submissions again")
         return path.read_text("utf-8")
 
     def answers(self, key: str) -> dict[str, str]:
         """Return the text of each answer of a submission, by exercise; none if it was deleted."""
-        if not (self.work / f"{key}.ipynb").is_file():
+        if not self.has_notebook(key):
             return {}
         return rebuild.answers_in(nbformat.reads(self.notebook(key), as_version=4))
 
     def find(self, text: str) -> str:
         """Return the key of the one record that a student's name, key or file name describes."""
         records = self.all()
+        if text in records:  # whatever name another student has chosen
+            return text
         wanted = text.casefold()
         exact = [k for k, r in records.items()
                  if wanted in (k.casefold(), r.submission.student.casefold(),
@@ -184,8 +209,11 @@ class Results:
         near = exact or [k for k in records if wanted in k.casefold()]
         if len(near) != 1:
             what = "no record" if not near else f"{len(near)} records"
+            known = [name for r in records.values() for name in (r.submission.student,
+                     r.submission.name)]  # fmt: skip
+            like = "" if near else words.near(text, known)
             raise GradeError(f"{what} in {self.marks} for {text!r}; give one of the names "
-                             f"{', '.join((near or list(records))[:8])}")  # fmt: skip
+                             f"{', '.join((near or list(records))[:8])}.{like}")  # fmt: skip
         return near[0]
 
     def expire(self, days: float, now: float | None = None) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import nbformat
 from pydantic import ValidationError
 
 from vklab_course.definition.draw import fingerprint
@@ -125,5 +126,5 @@ def _by_hand(batch: Batch, one: Planned, exercise: str, points: float) -> Exerci
     if marked is None or marked.marked_by != "hand" or one.rebuilt is None:
         return empty
     old = batch.results.answers(one.key)
-    new = rebuilding.answers_in(one.rebuilt.notebook)
+    new = rebuilding.answers_in(nbformat.reads(one.rebuilt.text, as_version=4))
     return marked if old.get(exercise) == new.get(exercise) else empty

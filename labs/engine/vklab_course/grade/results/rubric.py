@@ -10,6 +10,7 @@ from vklab_course.grade.results.schema import ExerciseResult, GradeError, Submis
 
 __all__ = ["HEADER", "apply_rubric", "rubric_csv"]
 
+CELL = 30_000
 HEADER = ["record", "student", "exercise", "of", "points", "comment", "answer"]
 
 
@@ -22,10 +23,17 @@ def rubric_csv(results: Results) -> str:
             if result.status != "needs_hand_marking" and result.marked_by != "hand":
                 continue
             marked = result.marked_by == "hand"
+            answer = _shown(answers.get(exercise, ""), key)
             rows.append([key, record.submission.name or record.submission.student, exercise,
                          result.of, result.points if marked else "",
-                         "\n".join(result.messages), answers.get(exercise, "")])  # fmt: skip
+                         "\n".join(result.messages), answer])  # fmt: skip
     return write_csv(rows)
+
+
+def _shown(answer: str, key: str) -> str:
+    """Return an answer as a cell of a spreadsheet, which holds 32,767 characters at most."""
+    rest = f"\n... (all {len(answer):,} characters are in work/{key}.ipynb)"
+    return answer if len(answer) <= CELL else answer[:CELL] + rest
 
 
 def apply_rubric(results: Results, path: Path) -> int:

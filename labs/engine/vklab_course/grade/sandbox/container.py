@@ -56,7 +56,8 @@ class Container(Sandbox):
     def _command(self, program: Program) -> list[str]:
         name = leftovers.fresh_name()
         (program.private / "container").write_text(name, "ascii")
-        size = f"size={self.limits.work_bytes},mode=1777,nosuid,nodev"
+        size = (f"size={self.limits.work_bytes},nr_inodes={self.limits.files // 2},mode=1777,"
+                "nosuid,nodev")  # fmt: skip
         limits = self.limits
         options = [
             "--rm", "--init", "--name", name, "--pull", "never",

@@ -36,6 +36,7 @@ class Limits:
         processes: processes and threads.
         file_bytes: size of one file.
         work_bytes: size of each of its folders.
+        files: files and folders in its folders: each takes a kilobyte of Linux, empty or not.
         open_files: file descriptors of a process.
         cpu_seconds: processor time of one process.
         threads: threads of a numerical library.
@@ -46,6 +47,7 @@ class Limits:
     processes: int = 160
     file_bytes: int = 128 * MIB
     work_bytes: int = 256 * MIB
+    files: int = 20_000
     open_files: int = 512
     cpu_seconds: int = 900
     threads: int = 2
@@ -113,7 +115,7 @@ class Watch(threading.Thread):
     Memory is what is resident, anonymous files, and what sockets can hold at most.
 
     Attributes:
-        reason: "out_of_memory", "too_many_files" or "".
+        reason: "out_of_memory", "too_many_files", "written_to" (one of the folders) or "".
         peak_bytes: largest sum that was seen.
     """
 
@@ -139,8 +141,10 @@ class Watch(threading.Thread):
             self.peak_bytes = max(self.peak_bytes, used)
             if used > self.limits.memory_bytes:
                 self._kill("out_of_memory")
-            elif any(_too_full(folder) for folder in self.folders):
+            elif _files(family(self.pid)) > self.limits.files:
                 self._kill("too_many_files")
+            elif any(_too_full(folder) for folder in self.folders):
+                self._kill("written_to")
 
     def memory(self) -> int:
         """Return the memory of the tree in bytes; shared pages are divided among their users."""
@@ -231,6 +235,30 @@ def _socket_buffers(pids: Sequence[int]) -> int:
                 sockets = Path(f"/proc/{pid}/net/netlink").read_text().count("\n") - 1
                 most += size * OVERFULL * max(0, sockets)
     return most
+
+
+def _files(processes: Sequence[psutil.Process]) -> int:
+    """Return the files and folders in memory, in mount namespaces other than this process's."""
+    spaces: dict[int, int] = {}
+    count: dict[int, int] = {}  # by file system
+    for process in processes:
+        with contextlib.suppress(OSError):
+            spaces.setdefault(os.stat(f"/proc/{process.pid}/ns/mnt").st_ino, process.pid)
+    with contextlib.suppress(OSError):
+        spaces.pop(os.stat("/proc/self/ns/mnt").st_ino, None)
+    for pid in spaces.values():
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/mounts").read_text("utf-8", "replace").splitlines():
+                _, point, kind, _ = line.split(" ", 3)
+                if kind == "tmpfs":
+                    with contextlib.suppress(OSError):
+                        root = os.open(f"/proc/{pid}/root{point}", os.O_PATH | os.O_NOFOLLOW)
+                        try:
+                            facts = os.statvfs(root)
+                            count[os.stat(root).st_dev] = facts.f_files - facts.f_ffree
+                        finally:
+                            os.close(root)
+    return sum(count.values())
 
 
 def _too_full(folder: Path) -> bool:

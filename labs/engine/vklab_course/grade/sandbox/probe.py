@@ -36,7 +36,9 @@ from vklab_course.places import PROJECT, labs_folder
 
 __all__ = ["Finding", "probe", "require"]
 
-SECONDS, MEMORY_BYTES = 60.0, 256 << 20
+SECONDS, MEMORY_BYTES, FILES = 60.0, 256 << 20, 3_000
+# Stages in which the sandbox has a small limit, and may end everything inside.
+LIMITED = ("memory", "files")
 CHILD = "/opt/probe_child.py"
 SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock",
            "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket",
@@ -88,7 +90,8 @@ def probe(sandbox: Sandbox, hidden: Mapping[str, Sequence[Path]] | None = None) 
                    "filtered": isinstance(sandbox, Bubblewrap)}  # fmt: skip
             found = _inside(sandbox, job, private)
             found |= _outside(host)
-        found |= _memory(sandbox, private)
+        found |= _limited(sandbox, private, "memory", memory_bytes=MEMORY_BYTES)
+        found |= _limited(sandbox, private, "files", files=FILES)
     finally:
         shutil.rmtree(private, ignore_errors=True)
     if _mounts() - before:
@@ -155,11 +158,11 @@ def _inside(sandbox: Sandbox, job: Mapping[str, Any], private: Path) -> dict[str
         out.seek(0)
         said.seek(0)
         text, problem = out.read(100_000), said.read(2000).decode("utf-8", "replace")
-    if watch.reason and job["stage"] == "memory":
+    if watch.reason and job["stage"] in LIMITED:
         return {}
     with contextlib.suppress(ValueError):
         return {str(name): str(what) for name, what in json.loads(text).items()}
-    if job["stage"] == "memory":
+    if job["stage"] in LIMITED:
         return {}  # the limit has ended the whole sandbox
     return {"start": f"the sandbox ended with code {process.returncode}: {problem.strip()[:500]}"}
 
@@ -179,12 +182,18 @@ def _outside(host: Mapping[str, Any]) -> dict[str, str]:
     return {**found, "signals": "a process of the host was ended from inside"}
 
 
-def _memory(sandbox: Sandbox, private: Path) -> dict[str, str]:
-    """Allocate more than a small limit allows, in the same sandbox with this limit."""
+def _limited(sandbox: Sandbox, private: Path, stage: str, **limit: int) -> dict[str, str]:
+    """Use more than a small limit allows, in the same sandbox with this limit.
+
+    Args:
+        sandbox: the sandbox.
+        private: folder outside of it.
+        stage: name of the attempt.
+        limit: the limit by its name.
+    """
     small: Any = sandbox
-    limits = dataclasses.replace(sandbox.limits, memory_bytes=MEMORY_BYTES)
-    small = dataclasses.replace(small, limits=limits)
-    return _inside(small, {"stage": "memory", "memory_bytes": MEMORY_BYTES}, private)
+    small = dataclasses.replace(small, limits=dataclasses.replace(sandbox.limits, **limit))
+    return _inside(small, {"stage": stage, **limit}, private)
 
 
 def _mounts() -> set[str]:

@@ -27,6 +27,8 @@ def main(job: dict) -> dict[str, str]:
     found: dict[str, str] = {}
     if job["stage"] == "memory":
         return {"memory": "allocated"} if _memory(job["memory_bytes"]) else {}
+    if job["stage"] == "files":
+        return _many_files(job["files"])
     for attempt in (_network, _files, _write, _secrets, _privileges, _host, _mounts, _orphan,
                     _disk, _processes, _descriptors, _socket_buffers):  # fmt: skip
         with contextlib.suppress(OSError):
@@ -203,6 +205,17 @@ def _processes(job: dict, found: dict[str, str]) -> None:
         os.close(hold)
         for child in children:
             os.waitpid(child, 0)
+
+
+def _many_files(most: int) -> dict[str, str]:
+    """Make more empty files than allowed. A sandbox that ends everything never returns from here.
+    """
+    made = 0
+    with contextlib.suppress(OSError):
+        for made in range(1, most + 100):
+            os.close(os.open(f"/tmp/empty-{made}", os.O_CREAT | os.O_WRONLY))
+    time.sleep(1.5)  # time for a watch to see it
+    return {"files": f"{made} files were made"} if made > most else {}
 
 
 def _memory(most: int) -> bool:

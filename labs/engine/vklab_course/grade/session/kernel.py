@@ -270,6 +270,8 @@ class GradedKernel:
         if self.watch.reason == "out_of_memory" or _ran_out(self.sandbox):
             most = self.sandbox.limits.memory_bytes / (1 << 20)
             self._fail("out_of_memory", f"used more than {most:g} MiB of memory")
+        if self.watch.reason == "too_many_files":
+            self._fail("error", f"made more than {self.sandbox.limits.files:,} files and folders")
         if self.watch.reason:
             self._fail("error", "wrote files where only the kernel's sockets belong")
         if not self.is_alive():

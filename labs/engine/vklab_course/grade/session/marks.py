@@ -20,7 +20,7 @@ from vklab_course.limits import limited
 __all__ = ["MESSAGES", "PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
 
 Transport = Callable[[bytes], bytes]
-MESSAGES, MESSAGE_BYTES = 20, 1 << 20
+MESSAGES, MESSAGE_BYTES = 20, 1 << 17
 # Time of one check, after the answer's results have come back: they may be of any length.
 CHECK_S = 30.0
 STATUS = {"correct": "passed", "not_attempted": "not_attempted", "skipped": "skipped"}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vklab_course import words
 from vklab_course.children import child
 from vklab_course.children.kernel_answers import KernelAnswers
 from vklab_course.counting.observe import PINNED
@@ -265,4 +266,4 @@ def expression_of(source: str) -> str:
 def _last_line(error: Exception) -> str:
     text = str(getattr(error, "inner_traceback", None) or error)
     lines = [line for line in ANSI.sub("", text).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:500]
+    return words.whole((lines[-1] if lines else type(error).__name__)[:500])
