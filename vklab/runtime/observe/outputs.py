@@ -1,4 +1,4 @@
-"""What a session's file tells of it: dtype and shape of the outputs, and its metadata.
+"""Outputs of a session by their dtype and shape, and the metadata of its file.
 
 Visited by lab 09.
 """
