@@ -1,7 +1,7 @@
 """ONNX's backend suite on a device: the outcome of each case, and the reason for host nodes.
 
 A case passes if its outputs agree and no node ran on the host; the host steers control flow (If,
-Loop, Scan) by design, so only the nodes in its bodies count. Visited by labs 17 and 20.
+Loop, Scan) by design, so only the nodes in its bodies count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dispatch vklab's own operators, which passes, gradients and decoding write into a graph.
 
 Their domain is "vklab", so their names cannot clash with a model's operators.
-Visited by labs 10 and 19.
+Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dispatch convolutions and products of int8 in words, requantised by the kernel that sums.
 
 Weights are laid out by `lay_out`, their numbers a filter by `filter_table`; the pass
-`fuse_quantized` calls both. Visited by labs 10 and 14.
+`fuse_quantized` calls both. Visited by lab 10.
 Source: Jacob et al., "Quantization and Training of Neural Networks", 2018, section 2.
 """
 

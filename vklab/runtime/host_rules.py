@@ -1,7 +1,7 @@
 """Rules for host nodes: which operands ONNX Runtime must not get, as it would not come back.
 
 It divides by zero, loops or allocates for hours on these, in this process, where nothing stops it.
-What has no rule here is known to be refused by ONNX Runtime itself. Visited by lab 17.
+What has no rule here is known to be refused by ONNX Runtime itself.
 """
 
 from __future__ import annotations

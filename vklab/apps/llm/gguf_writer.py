@@ -1,6 +1,6 @@
 """Write GGUF files of version 3.
 
-Visited by lab 19. Source: ggml, docs/gguf.md.
+Source: ggml, docs/gguf.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """to_float16: compute a float32 graph in float16; graph inputs and outputs keep their dtypes.
 
 Decides which nodes stay in float32 to keep the result accurate, and rounds weights once. Kernels
-choose the dtype of their sums (float32). Visited by labs 10 and 14.
+choose the dtype of their sums (float32). Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""Benchmark models, and measurements of them on vklab and on other runtimes.
-
-Visited by lab 18.
-"""
+"""Benchmark models, and measurements of them on vklab and on other runtimes."""

@@ -1,7 +1,6 @@
 """Runners of the benchmark: vklab, and each peer with the folder of its packages.
 
 Packages that conflict have an environment of their own; `set_up` makes those of this machine.
-Visited by lab 18.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Suites of benchmark models by name. Visited by lab 18."""
+"""Suites of benchmark models by name."""
 
 from __future__ import annotations
 
