@@ -1,5 +1,6 @@
-"""Write GGUF files of version 3.
+"""Write GGUF files of version 3, byte by byte as the package gguf does.
 
+That package is no substitute: it refuses empty arrays, which files of others have.
 Source: ggml, docs/gguf.md.
 """
 
