@@ -58,6 +58,12 @@ def report_of(cases, device_index):
     return report
 
 
+def unknown(cases):
+    """Return the number of cases with a Gradient, which is known neither to vklab nor to ONNX."""
+    nodes = ((node.op_type for node in case.model.graph.node) for case in cases)
+    return sum("Gradient" in op_types for op_types in nodes)
+
+
 def test_every_registered_operator_has_cases():
     assert set(REGISTERED) - WITHOUT_CASES <= groups().keys()
 
@@ -75,7 +81,7 @@ def test_more_cases_of(device_index, group):
     if not cases:
         pytest.skip(f"the suite has at most {SAMPLE} cases")
     report = report_of(cases, device_index)
-    assert report.counts()["skipped"] == 0
+    assert report.counts()["skipped"] == unknown(cases)
 
 
 @pytest.mark.slow
@@ -84,7 +90,7 @@ def test_every_case_of(device_index, group):
     cases = [case for found in chosen(group).values() for case in found]
     report = report_of(cases, device_index)
     counts = report.counts()
-    assert counts["skipped"] == 0
+    assert counts["skipped"] == unknown(cases)
     if group in REGISTERED:
         reasons = [outcome.reason for outcome in report.outcomes.values()]
         assert counts["pass"], f"no case of {group} passes on Vulkan: {reasons}"
