@@ -151,7 +151,7 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
 
     Args:
         kinds: among KINDS.
-        pattern: a regular expression over case names, or the name of an operator.
+        pattern: a regular expression over case names, or an operator, with or without its domain.
 
     Raises SetupError for a pattern that is no regular expression.
     """
@@ -166,7 +166,8 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
         for kind in kinds:
             for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
                 chosen.append(Case(test.name, kind, _operator(test, kind), test))
-    return [c for c in chosen if is_named(c.name) or pattern == c.operator]
+    return [c for c in chosen
+            if is_named(c.name) or pattern in (c.operator, c.operator.rpartition(".")[2])]
 
 
 def run(
