@@ -23,32 +23,39 @@ from vklab.base.draw import svg
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, MAP = ROOT / "docs" / "architecture.md", ROOT / "docs" / "architecture.svg"
-# folder, its text, left, top, width; optional folders are drawn dashed below their parent
+# folder, its text, left, top, width; the folders of UNDER are drawn dashed below their parent
 BOXES = (
-    ("graph/", "ONNX's objects: graph, import, shapes", 30, 60, 300),
-    ("ops/", "what each operator dispatches", 30, 150, 300),
-    ("plan/", "partition, lowering, memory, barriers", 30, 240, 300),
-    ("vulkan/", "device, memory, command buffers, fences", 430, 60, 300),
-    ("shader/", "Slang text to SPIR-V, reflection", 430, 150, 300),
-    ("runtime/", "session, plan cache, executor, program", 230, 400, 300),
+    ("base/", "files, child processes, drawings, traces; types, errors, settings", 20, 30, 720),
+    ("ops/", "what each operator dispatches", 40, 160, 300),
+    ("graph/", "ONNX's objects: graph, import, shapes", 40, 240, 300),
+    ("plan/", "partition, lowering, memory, barriers", 40, 350, 300),
+    ("vulkan/", "device, memory, command buffers, fences", 420, 160, 300),
+    ("shader/", "Slang text to SPIR-V, reflection", 420, 240, 300),
+    ("runtime/", "session, plan cache, executor, program", 230, 490, 300),
+    ("apps/", "commands, language models, quantization, other runtimes", 20, 610, 720),
 )
 UNDER = {
     "graph/": ("passes",), "plan/": ("fusion", "tuning", "place", "report"),
     "runtime/": ("many", "observe", "compiled", "bound"),
 }  # fmt: skip
-ARROWS = ((180, 116, 180, 150), (180, 206, 180, 240), (180, 330, 330, 400), (580, 206, 430, 400),
-          (580, 116, 580, 150))  # fmt: skip
+# The columns: what stands in the corner, left, top and height.
+COLUMNS = (("describe: pure data, no driver", 20, 124, 324),
+           ("drive: no tensors, no graphs", 400, 124, 324))  # fmt: skip
+ARROWS = ((190, 86, 190, 124), (570, 86, 570, 124), (190, 216, 190, 240), (190, 296, 190, 350),
+          (300, 448, 300, 490), (460, 448, 460, 490), (380, 576, 380, 610))  # fmt: skip
 
 
 def drawn_map() -> str:
     """Return the map of the folders as SVG."""
-    parts = [svg.text(30, 40, "describe: pure data, no driver", 'font-size="14"'),
-             svg.text(430, 40, "drive: no tensors, no graphs", 'font-size="14"')]  # fmt: skip
-    for x, y, end_x, end_y in ARROWS[:-1]:
+    parts = []
+    for words, x, y, height in COLUMNS:
+        parts.append(f'<rect x="{x}" y="{y}" width="340" height="{height}" rx="4" fill="#f4f4f4"/>')
+        parts.append(svg.text(x + 10, y + 22, words, 'font-size="14"'))
+    for x, y, end_x, end_y in ARROWS:
         parts.append(f'<path d="M{x},{y}L{end_x},{end_y}" stroke="#555" fill="none"/>'
                      f'<circle cx="{end_x}" cy="{end_y}" r="3" fill="#555"/>')  # fmt: skip
     for name, words, x, y, width in BOXES:
-        colour = "#0072B2" if x == 30 else "#D55E00" if x == 430 else "#009E73"
+        colour = {20: "#555", 40: "#0072B2", 420: "#D55E00", 230: "#009E73"}[x]
         parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="56" rx="4" fill="#fff" '
                      f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip
         parts.append(svg.text(x + 10, y + 22, f"vklab/{name}", 'font-size="14"'))
@@ -59,12 +66,12 @@ def drawn_map() -> str:
             parts.append(f'<rect x="{left}" y="{top}" width="{wide}" height="24" rx="3" '
                          f'fill="#fff" stroke="{colour}" stroke-dasharray="4 3"/>')  # fmt: skip
             parts.append(svg.text(left + 6, top + 16, folder))
-    parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through "
-                          "vklab/base/optional.py when they are used."))  # fmt: skip
-    parts.append(svg.text(30, 548, "Above these: apps/, what people do with the runtime; "
-                          "below all: types, errors, settings, base/."))  # fmt: skip
-    title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
-    return svg.svg(f"{title} runtime", 760, 570, parts)
+    parts.append(svg.text(20, 690, "A line leads from a folder down to one that imports it, at "
+                          "the dot. Dashed: sub-folders that one model on one device can do "
+                          "without."))  # fmt: skip
+    title = ("Eight folders of vklab: base below all; ops, graph and plan describe; vulkan and "
+             "shader drive; both meet in runtime; apps stand on it")  # fmt: skip
+    return svg.svg(title, 760, 706, parts)
 
 
 def run_text(calls: Sequence[steady_run.Call]) -> str:
@@ -89,10 +96,10 @@ def lines_text(files: dict[str, dict[str, int]], usual: dict[str, dict[str, int]
     count = sum(not name.startswith("ops/") for name in usual)
     rows.append("| a default run, without `ops/` | {} | {:,} | {:,} | {:,} |".format(count, *sums))
     text = (
-        "The digits were loaded and run with cold caches in a copy of the package without any\n"
-        "optional folder: these files were imported. The budget of the reading path is "
-        f"{reading_path.BUDGET_LINES:,}\nlines of code; docstrings, comments and blank lines do "
-        "not count.\n\n"
+        "The digits were loaded and run with cold caches, in a copy of the package without the\n"
+        "folders that one model on one device can do without: these files were imported. The\n"
+        f"budget of the reading path is {reading_path.BUDGET_LINES:,} lines of code; docstrings, "
+        "comments and\nblank lines do not count.\n\n"
     )
     return text + "\n".join(rows)
 

@@ -16,7 +16,7 @@ OPTIONAL = (
     "runtime/polled", "apps/compare", "apps/distributed", "apps/pytorch", "apps/quantization",
     "apps/llm", "apps/doctor",
 )  # fmt: skip
-# The files that may call `vklab.base.optional`: they load folders, one an expansion of training.
+# The files that may call `vklab.base.optional`: they load folders, one inlines local functions.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
          "graph/onnx_import.py"}
 # The door of each folder: a module of the folder must not import it.

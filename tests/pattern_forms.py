@@ -150,9 +150,11 @@ NOT_ROTARY: Forms = {
                      "(5,), (2,))), Slice(q8, (0,), (3,), (2,)), axis=2), i))"),
     "two inputs": (_UNTURNED, f"{_HEADS}; y = Add(Mul(c, i), Mul({_HALVES}, i))"),
 }  # fmt: skip
-FORMS = {"layer_norm": LAYER_NORM, "rms_norm": RMS_NORM, "gelu": GELU, "attention": ATTENTION,
-         "rotary": ROTARY}  # fmt: skip
-NOT_FORMS = {
-    "layer_norm": NOT_LAYER_NORM, "rms_norm": NOT_RMS_NORM, "gelu": NOT_GELU,
-    "attention": NOT_ATTENTION, "rotary": NOT_ROTARY,
+# The passes that search patterns: what each must find, and what only looks alike.
+PATTERNS = {
+    "fuse_layer_norm": (LAYER_NORM, NOT_LAYER_NORM), "fuse_rms_norm": (RMS_NORM, NOT_RMS_NORM),
+    "fuse_gelu": (GELU, NOT_GELU), "fuse_attention": (ATTENTION, NOT_ATTENTION),
+    "fuse_rotary": (ROTARY, NOT_ROTARY),
 }  # fmt: skip
+FORMS = {name: forms for name, (forms, _) in PATTERNS.items()}
+NOT_FORMS = {name: forms for name, (_, forms) in PATTERNS.items()}

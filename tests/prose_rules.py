@@ -16,15 +16,6 @@ from pathlib import Path
 import architecture_rules as rules
 import package_imports
 
-# The labs of the course, planned ones too: "Visited by labs 09 and 20." may name these.
-LABS = {
-    "00": "start_here", "01": "backends", "02": "devices", "03": "memory", "04": "first_dispatch",
-    "05": "pipelines", "06": "synchronization", "07": "subgroups", "08": "matmul",
-    "09": "onnx_graphs", "10": "passes", "11": "memory_planning", "12": "scheduling",
-    "13": "many_devices", "14": "precision", "15": "coreml", "16": "onnxruntime_directml",
-    "17": "parity", "18": "benchmarking", "19": "llm", "20": "capstone",
-}  # fmt: skip
-
 # From this many parameters on, a docstring explains each of them.
 EXPLAINED_PARAMETERS = 3
 PRONOUNS = {
@@ -59,7 +50,8 @@ DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/runtime/loadin
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef | ast.Module
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): \S")
-VISITED = re.compile(r"[Vv]isited by (labs?) (\d[\d, and]*(?:to \d+)?)")
+VISITED = re.compile(r"[Vv]isited by (labs?) (\d\w*(?:(?:, | and | to )\d\w*)*)")
+NAMED = re.compile(r"\b[Ll]abs? (\d\d\w*(?:(?:, | and | to )\d\d\w*)*)")
 
 
 @dataclass(frozen=True)
@@ -187,20 +179,29 @@ def wrong_openings(root: Path, folders: Sequence[str] = ()) -> list[str]:
     return problems
 
 
+def labs(root: Path) -> set[str]:
+    """Return the numbers of the labs that exist, such as 09 and 09b."""
+    return {path.stem.partition("_")[0] for path in (root / "labs" / "source").glob("*.py")}
+
+
 def unknown_labs(root: Path, folders: Sequence[str] = ()) -> list[str]:
-    """Check that each "Visited by labs 09 and 20." names labs of the course, one as `lab`."""
-    problems = []
+    """Check that docstrings of modules name labs in labs/source, and how "Visited by" is written.
+
+    "Visited by lab 09." names one lab, "Visited by labs 09 and 12b." several.
+    """
+    problems, known = [], labs(root)
     for source in sources(root, folders):
         docstring = " ".join((ast.get_docstring(source.tree) or "").split())
         where = f"{source.name}:1"
+        for numbers in NAMED.findall(docstring):
+            problems += [f"{where}: labs/source has no lab {number}"
+                         for number in re.findall(r"\d\w*", numbers) if number not in known]
         for noun, numbers in VISITED.findall(docstring):
-            named = re.findall(r"\d+", numbers)
-            problems += [f"{where}: there is no lab {n}" for n in named if n not in LABS]
-            if (noun == "lab") != (len(named) == 1):
-                problems.append(f"{where}: `{noun} {numbers.strip()}`: lab or labs?")
+            if (noun == "lab") != numbers.isalnum():
+                problems.append(f"{where}: `{noun} {numbers}`: lab or labs?")
         without_all = docstring.lower().replace("visited by all labs", "")
         if without_all.count("visited by") > len(VISITED.findall(docstring)):
-            problems.append(f"{where}: write `Visited by lab 09.` or `Visited by labs 09 and 20.`")
+            problems.append(f"{where}: write `Visited by lab 09.` or `Visited by labs 09 and 12.`")
     return problems
 
 

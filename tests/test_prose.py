@@ -20,9 +20,9 @@ ARGS = '''def go(device, size_bytes, *, queue=0):
         queue: index of the queue family.
     """
 '''
-GOOD = '"""Routes of transfers.\n\nVisited by labs 09 and 20.\n"""\n\n\n' + ARGS
+GOOD = '"""Routes of transfers.\n\nVisited by labs 09 and 12b.\n"""\n\n\n' + ARGS
 THREE = "    def __init__(self, a, b, c): ..."
-NO_LAB = "no lab 21"
+NO_LAB = "labs/source has no lab 21"
 
 # rule, file, text with one violation, words of the message
 PLANTED = [
@@ -48,6 +48,8 @@ PLANTED = [
     ("labs", "plan/a.py", '"""Plans.\n\nVisited by labs 02 to 21.\n"""', NO_LAB),
     ("labs", "plan/a.py", '"""Plans.\n\nVisited by labs 09.\n"""', "lab or labs"),
     ("labs", "plan/a.py", '"""Plans.\n\nVisited by lab 09 and 10.\n"""', "lab or labs"),
+    ("labs", "plan/a.py", '"""Plans.\n\nVisited by lab 09b.\n"""', "no lab 09b"),
+    ("labs", "plan/a.py", '"""Plans, used by references (lab\n21)."""', NO_LAB),
     ("labs", "plan/a.py", '"""Plans.\n\nVisited by every lab.\n"""', "write `Visited by lab 09.`"),
     ("names", "plan/a.py", "def walk(): ...", "function walk; say traversal"),
     ("names", "plan/a.py", "class Wish: ...", "class Wish"),
@@ -75,6 +77,9 @@ def plant(root: Path, **texts: str) -> Path:
         path = root / "vklab" / f"{name.removesuffix('.py')}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
+    (root / "labs" / "source").mkdir(parents=True, exist_ok=True)
+    for lab in ("02_devices", "09_onnx_graphs", "10_passes", "12b_races"):
+        (root / "labs" / "source" / f"{lab}.py").touch()
     return root
 
 

@@ -14,6 +14,7 @@ METADATA = {
     "general.architecture": "llama", "small": 7, "negative": -3, "large": 1 << 40, "half": 0.5,
     "yes": True, "exact": np.float64(0.1), "byte": np.uint8(3),
     "words": ("one", "zw\u00f6lf", ""), "numbers": np.arange(5, dtype=np.int32),
+    "none": np.zeros(0, np.int32),
 }  # fmt: skip
 SHAPES = {"F32": (7,), "F16": (3, 5), "BF16": (2, 3), "Q8_0": (3, 5, 64), "Q5_1": (5, 32),
           "Q4_K": (6, 512), "Q6_K": (3, 256)}  # fmt: skip

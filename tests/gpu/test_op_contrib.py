@@ -45,6 +45,15 @@ def test_fused_matmul(device, a, b, more):
     check("FusedMatMul", device, [random_array(a), random_array(b, 1)], **more)
 
 
+@pytest.mark.parametrize(("op_type", "shapes", "more"), [
+    ("BiasGelu", [(2, 3, 7), (7,)], {}), ("FastGelu", [(2, 3, 7)], {}),
+    ("FastGelu", [(2, 3, 7), (7,)], {}), ("Gelu", [(2, 37)], {}),
+    ("QuickGelu", [(2, 37)], {}), ("QuickGelu", [(2, 37)], {"alpha": 0.5}),
+])  # fmt: skip
+def test_kinds_of_gelu(device, op_type, shapes, more):
+    check(op_type, device, [random_array(s, i) for i, s in enumerate(shapes)], **more)
+
+
 @pytest.mark.parametrize("more", [
     {"activation": "Relu"}, {"activation": "LeakyRelu", "activation_alpha": 0.3},
 ])  # fmt: skip

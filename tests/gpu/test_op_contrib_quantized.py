@@ -78,6 +78,15 @@ def check(op_type, device, arrays, few=0.02, **attributes):
         )
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, np.uint16, np.int16])
+def test_codes_and_back(device, dtype):
+    numbers = np.random.default_rng(5).uniform(-3, 3, (3, 37)).astype(np.float32)
+    check("QuantizeLinear", device, [numbers, np.float32(0.02), dtype(3)])
+    scales = np.float32([0.02, 0.5, 1])
+    check("QuantizeLinear", device, [numbers, scales, np.full(3, 3, dtype)], axis=0)
+    check("DequantizeLinear", device, scaled((3, 37), dtype))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize(("a", "b"), [((7, 13), (7, 13)), ((2, 3, 5), (5,)), ((3, 1), (1, 4)),

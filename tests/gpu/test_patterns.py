@@ -15,7 +15,7 @@ from small_models import one_node, random_array
 import vklab
 from vklab import settings
 
-PASSES = "fuse_layer_norm,fuse_rms_norm,fuse_gelu,fuse_rotary,fuse_attention"
+PASSES = ",".join(pattern_forms.PATTERNS)
 # What is recognised in models of two layers; the operators that their exporters knew stay.
 FOUND = {
     "bert": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},

@@ -12,6 +12,8 @@ from small_models import model, value
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, VklabError
 from vklab.graph import onnx_import, shapes
 
+TRAINING = "ai.onnx.preview.training"
+
 
 def plan(proto: onnx.ModelProto) -> object:
     """Walk as far as a session goes before a device is needed."""
@@ -144,6 +146,7 @@ def test_a_function_that_calls_itself_in_a_body():
     (one("Relu", ["x", "x"], {}), "'n'.*takes 1 inputs, 2"),
     (one("Nonsense", ["x"], {}), "'?n'?: .*Nonsense.*known neither"),
     (one("Relu", ["x"], {}, domain="nobody"), "nobody.Relu"),
+    (one("Gradient", ["x"], {}, domain=TRAINING, xs=["x"], y="x"), "'?n'?: .*known neither"),
 ])  # fmt: skip
 def test_nodes_that_no_schema_allows(proto, words):
     with pytest.raises(ModelError, match=words):

@@ -329,3 +329,10 @@ def test_compile_overwrites_compiled_models_only(capsys, tmp_path):
 def test_a_pattern_that_is_no_regular_expression_is_named(capsys):
     assert cli.main(["conformance", "[", "--json"]) == 2
     assert "'[' is no regular expression" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["FusedMatMul", "com.microsoft.FusedMatMul"])
+def test_an_operator_outside_of_the_suite_is_sent_to_its_tests(capsys, name):
+    assert cli.main(["conformance", name]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no case of com.microsoft.FusedMatMul" in said and "tests/gpu/test_op_*.py" in said

@@ -45,6 +45,11 @@ def test_each_rule_refuses_what_does_not_come_back():
             made.run(fed)
 
 
+def test_parts_of_a_sequence_may_be_empty():
+    made, fed = chunk("SplitToSequence", [F(0, "f"), np.array([0, 0])], {})
+    assert [part.shape for part in made.run(fed)["y0"]] == [(0,), (0,)]
+
+
 @pytest.mark.parametrize("op_type", ["Div", "Mod"])
 def test_integers_are_divided_as_on_a_device(op_type):
     least = np.iinfo(np.int64).min

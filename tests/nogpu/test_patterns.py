@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections import Counter
+from pathlib import Path
 
 import pattern_forms
 import pytest
 import written
 
-from vklab.graph import onnx_import, shapes
-from vklab.graph.passes import (
-    fuse_attention,
-    fuse_gelu,
-    fuse_layer_norm,
-    fuse_rms_norm,
-    fuse_rotary,
-    matching,
-)
+from vklab.graph import onnx_import, passes, shapes
+from vklab.graph.passes import matching
 
-PASSES = (fuse_layer_norm.fuse_layer_norm, fuse_rms_norm.fuse_rms_norm, fuse_gelu.fuse_gelu,
-          fuse_rotary.fuse_rotary, fuse_attention.fuse_attention)  # fmt: skip
+PASSES = [getattr(importlib.import_module(step.__module__), step.__name__)
+          for step in passes.PASSES if step.__name__ in pattern_forms.PATTERNS]  # fmt: skip
 CASES = [(kind, name) for kind, forms in pattern_forms.FORMS.items() for name in forms]
 MISSES = [(kind, name) for kind, forms in pattern_forms.NOT_FORMS.items() for name in forms]
 
@@ -41,6 +36,13 @@ def found(graph):
         name: str(info) for name, info in fresh.items()
     }
     return [node.op_type for node in graph.nodes]
+
+
+def test_every_pass_that_searches_patterns_has_forms_and_look_alikes():
+    files = Path(passes.__file__).parent.glob("*.py")
+    searching = {path.stem for path in files if "matching.replaced(" in path.read_text("utf-8")}
+    assert searching == pattern_forms.PATTERNS.keys() == {step.__name__ for step in PASSES}
+    assert all(all(pair) for pair in pattern_forms.PATTERNS.values())
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)

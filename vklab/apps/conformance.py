@@ -1,7 +1,7 @@
 """ONNX's backend suite on a device: the outcome of each case, and the reason for host nodes.
 
 A case passes if its outputs agree and no node ran on the host; the host steers control flow (If,
-Loop, Scan) by design, so only the nodes in its bodies count. Visited by labs 17 and 20.
+Loop, Scan) by design, so only the nodes in its bodies count.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
 
     Args:
         kinds: among KINDS.
-        pattern: a regular expression over case names, or the name of an operator.
+        pattern: a regular expression over case names, or an operator, with or without its domain.
 
     Raises SetupError for a pattern that is no regular expression.
     """
@@ -166,7 +166,8 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
         for kind in kinds:
             for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
                 chosen.append(Case(test.name, kind, _operator(test, kind), test))
-    return [c for c in chosen if is_named(c.name) or pattern == c.operator]
+    return [c for c in chosen
+            if is_named(c.name) or pattern in (c.operator, c.operator.rpartition(".")[2])]
 
 
 def run(

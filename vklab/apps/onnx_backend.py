@@ -1,7 +1,6 @@
 """ONNX's backend interface on Vulkan, for `onnx.backend.test.BackendTest(vklab.onnx_backend)`.
 
 Models load on a Vulkan device; nodes without a kernel run on the host unless VKLAB_FALLBACK=0.
-Visited by lab 17.
 """
 
 from __future__ import annotations

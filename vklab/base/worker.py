@@ -1,7 +1,7 @@
 """Child processes that answer calls, under limits of time and memory.
 
 A crash, a hang or an exception of the child becomes a Failure: one sentence for a report or for an
-error. Used by references (lab 17), by backends, and by ONNX's suite.
+error. Used by references, by backends, and by ONNX's suite.
 """
 
 from __future__ import annotations

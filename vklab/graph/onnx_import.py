@@ -230,8 +230,6 @@ def _nodes(
             Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain,
                  bodies=bodies)
         )  # fmt: skip
-    if any(node.op_type == "Gradient" for node in nodes):
-        nodes = optional.require("graph.gradient").expand_gradients(nodes)
     return nodes, constants
 
 

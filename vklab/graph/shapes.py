@@ -69,7 +69,8 @@ def require_operators(graph: Graph) -> None:
 def _is_of_onnx(node: Node) -> bool:
     import onnx
 
-    return bool(onnx.defs.has(node.op_type, domain=node.domain))
+    # Gradient is in ONNX's list, but differentiates a graph, and nothing here or in ONNX runs it.
+    return node.op_type != "Gradient" and bool(onnx.defs.has(node.op_type, domain=node.domain))
 
 
 def apply_node(

@@ -1,7 +1,7 @@
 """Register every ONNX operator: one declarative function each, one module per family.
 
 Importing this package imports every module in its folder. Pure data, no GPU.
-Visited by labs 09 and 20.
+Visited by lab 09.
 """
 
 import importlib

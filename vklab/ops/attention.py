@@ -1,7 +1,7 @@
 """Dispatch attention: two matrix products that read heads by strides, and a masked softmax.
 
 No operand is transposed or repeated: a head of [batch, length, heads * size] is a stride, and so
-is a head of keys that several heads of queries share. Visited by lab 19.
+is a head of keys that several heads of queries share.
 Source: Vaswani et al., "Attention Is All You Need", 2017.
 """
 

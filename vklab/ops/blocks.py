@@ -1,7 +1,7 @@
 """Describe GGUF's block formats as data, and dispatch kernels that read weights in blocks.
 
 A block is some neighbouring elements of a row with one scale. The kernels read raw bytes as 32-bit
-words: `words`. Visited by labs 14 and 19. Source: ggml's block structures, GGUF version 3.
+words: `words`. Source: ggml's block structures, GGUF version 3.
 """
 
 from __future__ import annotations

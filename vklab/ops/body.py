@@ -1,6 +1,6 @@
 """Expand operators into nodes of other operators, as ONNX's function bodies do.
 
-Shape inference, partition and fusion then see only those nodes. Visited by labs 09 and 20.
+Shape inference, partition and fusion then see only those nodes. Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A cache is uint32 [batch, heads, context, words]: rows of float32 or float16 that end at 16 bytes,
 or int8 (Q8_0) with the scales of 32 elements each, float16, behind all rows. `lengths` [batch]
 counts the rows of earlier runs, `counts` [batch] the steps of this run that are no padding.
-Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023; ggml's Q8_0.
+Source: Dao et al., "Flash-Decoding", 2023; ggml's Q8_0.
 """
 
 from __future__ import annotations

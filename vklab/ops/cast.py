@@ -1,7 +1,6 @@
 """Dispatch conversions of elements to another dtype, by value or by bits.
 
 Loading and storing convert most dtypes; the rest is here. ONNX: Cast, CastLike, BitCast.
-Visited by lab 14.
 """
 
 from __future__ import annotations

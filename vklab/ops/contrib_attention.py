@@ -1,6 +1,6 @@
 """Expand ONNX Runtime's attention operators into ONNX's Attention, with their masks and packings.
 
-Visited by lab 19. Source: ONNX Runtime, docs/ContribOperators.md.
+Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations

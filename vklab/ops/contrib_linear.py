@@ -1,6 +1,6 @@
 """Dispatch ONNX Runtime's own matrix products: FusedMatMul, FusedGemm, MatMulNBits.
 
-Visited by labs 08 and 14. Source: ONNX Runtime, docs/ContribOperators.md.
+Visited by lab 08. Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expand ONNX Runtime's quantized and fused operators: dequantize, compute, quantize again.
 
 Elementwise operators compute in floating point, matrix products exactly in int32.
-Visited by lab 14. Source: ONNX Runtime, docs/ContribOperators.md.
+Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations

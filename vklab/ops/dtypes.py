@@ -2,7 +2,7 @@
 
 Kernels are written once: a define names the storage type, its _LOAD and _STORE convert an element
 to the computing type and back. `plan.storage` replaces types that a device lacks.
-Visited by labs 09 and 14.
+Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dispatch matrix products of 8-bit integers, exact in int32: MatMulInteger and QLinearMatMul.
 
 Scales and zero points are read on the device: one number, or one per row of A and column of B.
-Visited by labs 08 and 14.
+Visited by lab 08.
 """
 
 from __future__ import annotations

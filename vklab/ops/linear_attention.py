@@ -1,6 +1,6 @@
 """Dispatch LinearAttention: attention over a state that every step updates by its key and value.
 
-Visited by lab 19. Source: Katharopoulos et al., "Transformers are RNNs", 2020.
+Source: Katharopoulos et al., "Transformers are RNNs", 2020.
 """
 
 from __future__ import annotations

@@ -1,45 +1,26 @@
-"""Dispatch vklab's own operators, which passes, gradients and decoding write into a graph.
+"""Dispatch vklab's own operators, which passes and decoding write into a graph.
 
 Their domain is "vklab", so their names cannot clash with a model's operators.
-Visited by labs 10 and 19.
+Visited by lab 10.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from vklab.errors import ModelError
 from vklab.ops.attention import Attending, Heads
-from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import FLOATS, type_defines
-from vklab.ops.elementwise import broadcast_shape
 from vklab.ops.indexing import INDICES, index_defines
 from vklab.ops.inputs import require
 from vklab.ops.registry import Result, grid, operator, output
-from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["sample_token", "softmax_attention", "sum_to_shape"]
+__all__ = ["sample_token", "softmax_attention"]
 
 RUN, BLOCK = 1024, 16  # as in shaders/lib/sampling.slang
 RUNS, OPTIONS = 512, 12
 HISTOGRAM = 256 * 7 + 1  # words of a sequence's histogram
-
-
-@operator("SumToShape", domain="vklab")
-def sum_to_shape(X: TensorInfo, like: TensorInfo) -> Result | Expansion:
-    """Sum X over the axes that broadcasting from the shape of `like` repeats. Source: own."""
-    if broadcast_shape(X.dims, like.dims) != X.dims:
-        raise ModelError(f"shape {like.shape} does not broadcast to {X.shape}")
-    if X.dims == like.dims:
-        return view(X, X.dims)
-    padded = (1,) * (X.rank - like.rank) + like.dims
-    axes = [i for i, (a, b) in enumerate(zip(X.dims, padded, strict=True)) if a != b]
-    body = Body()
-    summed = body("ReduceSum", X, np.asarray(axes, np.int64), keepdims=1)
-    return body.result(body("Reshape", summed, np.asarray(like.dims, np.int64)))
 
 
 @operator("Attention", domain="vklab")

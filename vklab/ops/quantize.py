@@ -1,7 +1,7 @@
 """Dispatch conversions to and from few bits: a scale and a zero point per tensor, axis or block.
 
 Scales and zero points are read on the device, broadcast to their elements by strides.
-ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear. Visited by lab 14.
+ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
 Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 """
 

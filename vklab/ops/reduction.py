@@ -135,12 +135,6 @@ def _reduce(
     )  # fmt: skip
 
 
-def _result_shape(X: TensorInfo, axes: Sequence[int], keepdims: int) -> tuple[int, ...]:
-    if keepdims:
-        return tuple(1 if axis in axes else dim for axis, dim in enumerate(X.dims))
-    return tuple(dim for axis, dim in enumerate(X.dims) if axis not in axes)
-
-
 def reduce_axes(
     name: str, X: TensorInfo, axes: Sequence[int] | None, keepdims: int, noop: int = 0
 ) -> Result:
@@ -157,7 +151,8 @@ def reduce_axes(
     require(kind.dtypes, X)
     chosen = normal_axes(tuple(axes or ()), X.rank)
     chosen = tuple(range(X.rank)) if not chosen and not noop else chosen
-    shape = _result_shape(X, chosen, keepdims)
+    sizes = enumerate(X.dims)
+    shape = [1 if i in chosen else dim for i, dim in sizes if keepdims or i not in chosen]
     result = output(X.dtype, shape)
     if X.count == 0:
         return Result((output(X.dtype, shape, np.full(shape, _empty(kind, X.dtype))),))

@@ -2,7 +2,7 @@
 
 An operator is a function whose parameters are the ONNX schema: positional parameters are inputs
 (TensorInfo, or None if left out), keyword-only parameters are attributes with ONNX's defaults.
-Visited by labs 09 and 20.
+Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dispatch rotary embeddings of ONNX, ONNX Runtime and vklab: pairs rotated by tabulated angles.
 
-Visited by lab 19. Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
+Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
 Embedding", 2021.
 """
 

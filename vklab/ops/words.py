@@ -1,7 +1,7 @@
 """Dispatch vklab's own operators on int8 in words: four neighbouring channels in one uint32.
 
 Only the pass `fuse_quantized` writes them into a graph; no device needs 8-bit storage for them. A
-word always holds int8: codes of uint8 are stored less 128. Visited by labs 10 and 14.
+word always holds int8: codes of uint8 are stored less 128. Visited by lab 10.
 """
 
 from __future__ import annotations

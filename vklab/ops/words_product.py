@@ -1,7 +1,7 @@
 """Dispatch convolutions and products of int8 in words, requantised by the kernel that sums.
 
 Weights are laid out by `lay_out`, their numbers a filter by `filter_table`; the pass
-`fuse_quantized` calls both. Visited by labs 10 and 14.
+`fuse_quantized` calls both. Visited by lab 10.
 Source: Jacob et al., "Quantization and Training of Neural Networks", 2018, section 2.
 """
 
@@ -49,7 +49,8 @@ def lay_out(weights: np.ndarray, group: int) -> np.ndarray:
     each = filters // group
     starts = np.arange(rows) * words.BYTES // each * depth // words.BYTES
     last = np.minimum(np.arange(rows) * words.BYTES + words.BYTES, filters) - 1
-    span = int((_words_end(last // each * depth + depth) - starts).max())
+    ends = -(-(last // each * depth + depth) // words.BYTES)
+    span = int((ends - starts).max())
     dense = np.zeros((rows * words.BYTES, span * words.BYTES, whole.shape[2]), np.int8)
     for number, block in enumerate(np.split(whole, group)):  # a group's filters, a few at a time
         for row in range(number * each, number * each + each) if group > 1 else ():
@@ -59,11 +60,6 @@ def lay_out(weights: np.ndarray, group: int) -> np.ndarray:
         dense[:filters, :depth] = whole
     blocks = dense.reshape(rows, words.BYTES, span, words.BYTES, -1)
     return _joined(blocks.transpose(0, 4, 2, 1, 3))
-
-
-def _words_end(channels: np.ndarray) -> np.ndarray:
-    ends: np.ndarray = -(-channels // words.BYTES)
-    return ends
 
 
 def _joined(numbers: np.ndarray) -> np.ndarray:

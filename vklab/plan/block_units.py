@@ -2,7 +2,7 @@
 
 The weights of a unit are multiplied by int8 activations, rounded once for each row: an error of at
 most 1/254 of the largest of 32 activations in each. Only a product that permits it is rounded so.
-Weights as floats keep float32. Visited by lab 19.
+Weights as floats keep float32.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Narrow types that a device cannot address take 32 bits each and are rounded on every store, so
 results are equal. 64-bit integers that a device does not support can be copied, but not
-computed with. Visited by lab 14.
+computed with.
 """
 
 from __future__ import annotations

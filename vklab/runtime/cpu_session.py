@@ -1,6 +1,6 @@
 """Sessions of ONNX Runtime on the CPU; the only module that imports onnxruntime.
 
-It needs no onnx, so that the process of references starts quickly. Visited by lab 17.
+It needs no onnx, so that the process of references starts quickly.
 """
 
 from __future__ import annotations

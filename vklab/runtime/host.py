@@ -1,7 +1,7 @@
 """Host chunks and folded nodes: run in ONNX Runtime on the CPU, or in `onnx.reference`.
 
 Both may crash, hang or take all memory of this process, so `host_rules` refuses before what is
-known to do so. Visited by lab 17.
+known to do so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rules of ONNX for host nodes: where ONNX Runtime differs, and what their outputs are.
 
 `onnx.reference` returns what its Python returns, so it is compared with the types that ONNX infers.
-Visited by lab 17.
 """
 
 from __future__ import annotations

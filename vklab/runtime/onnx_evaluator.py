@@ -1,6 +1,6 @@
 """A model in `onnx.reference`, ONNX's own evaluator in Python: runs what ONNX Runtime does not.
 
-It runs in the process of references, as its loops may take hours. Visited by lab 17.
+It runs in the process of references, as its loops may take hours.
 """
 
 from __future__ import annotations

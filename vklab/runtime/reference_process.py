@@ -2,7 +2,7 @@
 
 There they may crash, hang or take all memory. One process serves all models of this one, because
 its start takes longer than most checks: it starts at the first use, ends with this process, and is
-replaced after a crash or a limit. Visited by lab 17.
+replaced after a crash or a limit.
 """
 
 from __future__ import annotations

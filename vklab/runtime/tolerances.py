@@ -1,7 +1,7 @@
 """One table of tolerances, by dtype and by the number of terms in a sum, with reasons.
 
 CHECK, the conformance suite and the parity report read it. It judges no array itself: that is
-`compare`. Visited by labs 16 and 17.
+`compare`.
 """
 
 from __future__ import annotations

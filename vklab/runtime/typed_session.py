@@ -1,7 +1,7 @@
 """TypedSession: an ONNX Runtime session that takes and returns every dtype as it is.
 
 By itself ONNX Runtime hands float8_e4m3fn out as bytes, and the other types that NumPy lacks not at
-all, neither in nor out. Needs no onnx. Visited by lab 17.
+all, neither in nor out. Needs no onnx.
 """
 
 from __future__ import annotations

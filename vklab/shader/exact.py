@@ -1,7 +1,7 @@
 """Exact float arithmetic: marks instructions so that drivers neither contract nor reorder them.
 
 An operator then gives the same bits alone and fused with others. Only functions are marked; a
-kernel's own loop (`main`) keeps the fused multiply-add that makes products fast. Visited by lab 14.
+kernel's own loop (`main`) keeps the fused multiply-add that makes products fast.
 """
 
 from __future__ import annotations

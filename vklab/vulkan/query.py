@@ -1,7 +1,7 @@
 """Timestamp queries: times on the device's clock at which recorded work was complete.
 
 Reads that clock and the host's at one moment where the driver can; `runtime.observe` converts
-between them. Visited by labs 12 and 18.
+between them. Visited by lab 12.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from vklab.apps import conformance as suite
 from vklab.apps.cli import console
 from vklab.apps.cli.inputs import Device, written_file
+from vklab.ops import registry
 from vklab.runtime import open_devices
 
 __all__ = ["conformance", "coverage_table", "load_variants"]
@@ -86,8 +87,7 @@ def conformance(
     info = open_devices.select(device)
     chosen = suite.cases(kind or suite.KINDS, pattern)
     if not chosen:
-        raise typer.BadParameter(f"no case matches {pattern!r}; give a regular expression over "
-                                 "case names, or an operator")  # fmt: skip
+        raise typer.BadParameter(_why_none(pattern))
     if each:
         load_variants().run(info, kind or suite.KINDS, pattern, jobs, table, as_json)
         return
@@ -107,6 +107,17 @@ def conformance(
         _show(facts, reasons=not no_fallback)
     counts = facts["counts"]
     raise typer.Exit(1 if counts["wrong"] else 0)
+
+
+def _why_none(pattern: str) -> str:
+    """Return why no case matches; an operator outside of ONNX's suite has tests of its own."""
+    for domain, op_type in registry.OPERATORS:
+        name = f"{domain}.{op_type}" if domain else op_type
+        if pattern in (name, op_type):
+            return (f"ONNX's suite has no case of {name}. The files tests/gpu/test_op_*.py that "
+                    f"name {op_type} prove it: run each with `vklab test --all FILE`")
+    return (f"no case matches {pattern!r}; give a regular expression over case names, or an "
+            "operator")  # fmt: skip
 
 
 def load_variants() -> ModuleType:

@@ -1,7 +1,4 @@
-"""Commands `vklab coreml ...`: convert a PyTorch module, inspect a package, measure it on a Mac.
-
-Visited by lab 15.
-"""
+"""Commands `vklab coreml ...`: convert a PyTorch module, inspect a package, measure it on a Mac."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command `vklab profile`: the time of every dispatch of a run. Visited by labs 08 and 18."""
+"""Command `vklab profile`: the time of every dispatch of a run. Visited by lab 08."""
 
 from __future__ import annotations
 

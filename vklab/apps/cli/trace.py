@@ -1,6 +1,6 @@
 """Command `vklab trace`: a timeline of host and device, as numbers, a Gantt chart or for Perfetto.
 
-Visited by labs 12 and 18.
+Visited by lab 12.
 """
 
 from __future__ import annotations

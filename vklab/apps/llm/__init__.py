@@ -1,7 +1,6 @@
 """Language models: files of weights, the graphs that are made of them, and text that they write.
 
-Entered through `vklab.llm.load`, and the commands `vklab generate`, `chat` and `gguf`. Visited by
-lab 19.
+Entered through `vklab.llm.load`, and the commands `vklab generate`, `chat` and `gguf`.
 """
 
 from __future__ import annotations

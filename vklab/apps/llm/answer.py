@@ -1,7 +1,4 @@
-"""Answer of a language model: its text in pieces, why it ended, and how long it took.
-
-Visited by lab 19.
-"""
+"""Answer of a language model: its text in pieces, why it ended, and how long it took."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Collect nodes, inputs and constants of a language model's graph from a GGUF file.
-
-Visited by lab 19.
-"""
+"""Collect nodes, inputs and constants of a language model's graph from a GGUF file."""
 
 from __future__ import annotations
 

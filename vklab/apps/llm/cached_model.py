@@ -2,7 +2,6 @@
 
 Decides which recordings a prompt runs through. All of them read and write the same cache.
 Nothing but the plan is made before `load`.
-Visited by lab 19.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Chat with a language model: messages, of which the cache keeps what it can between turns.
-
-Visited by lab 19.
-"""
+"""Chat with a language model: messages, of which the cache keeps what it can between turns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Turn the messages of a chat into tokens, by the template in a model's file.
 
 Names of control tokens count in the template's own text, never in the values that it is given, be
-they messages, tools, documents or other variables. Visited by lab 19. Source: Hugging Face, "Chat
+they messages, tools, documents or other variables. Source: Hugging Face, "Chat
 templates".
 """
 

@@ -1,7 +1,7 @@
 """Decoder: a language model with its cache on a device; give it tokens, and it chooses the next.
 
 The cache keeps a prefix between turns. Decides what a prompt is split into and what the cache
-holds; `cached_model` runs it. Visited by lab 19.
+holds; `cached_model` runs it.
 """
 
 from __future__ import annotations

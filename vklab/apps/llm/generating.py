@@ -1,7 +1,4 @@
-"""Loop: runs that choose tokens, each submitted before the host has read the last one's token.
-
-Visited by lab 19.
-"""
+"""Loop: runs that choose tokens, each submitted before the host has read the last one's token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Add the choice of the next token to a model's graph: a run's result is the next run's input.
-
-Visited by lab 19.
-"""
+"""Add the choice of the next token to a model's graph: a run's result is the next run's input."""
 
 from __future__ import annotations
 

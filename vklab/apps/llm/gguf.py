@@ -1,7 +1,7 @@
 """Read GGUF files: metadata, and tensors whose bytes stay in the mapped file.
 
 Every count, length and offset is checked against the file's size before it is used, so a damaged
-file is a ModelError. `gguf_writer` writes. Visited by lab 19. Source: ggml, docs/gguf.md.
+file is a ModelError. `gguf_writer` writes. Source: ggml, docs/gguf.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Write GGUF files of version 3.
+"""Write GGUF files of version 3, byte by byte as the package gguf does.
 
-Visited by lab 19. Source: ggml, docs/gguf.md.
+That package is no substitute: it refuses empty arrays, which files of others have.
+Source: ggml, docs/gguf.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build the graph of a GPT-2 model from a GGUF file, of the runtime's own operators.
 
-Visited by lab 19. Source: Radford et al., "Language Models are Unsupervised Multitask Learners",
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners",
 2019; ggml's names of tensors and metadata.
 """
 

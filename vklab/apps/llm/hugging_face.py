@@ -1,7 +1,7 @@
 """Convert a folder as Hugging Face stores models (config.json, SafeTensors) to a GGUF file.
 
 Decides the formats of the tensors; `hugging_face_model` names them, and
-`hugging_face_vocabulary` converts the tokenizer. Visited by lab 19.
+`hugging_face_vocabulary` converts the tokenizer.
 Source: llama.cpp, conversion/ (MIT).
 """
 

@@ -1,6 +1,6 @@
 """Sizes and names of a model in Hugging Face's folder, as GGUF has them.
 
-Visited by lab 19. Source: llama.cpp, conversion/ (MIT).
+Source: llama.cpp, conversion/ (MIT).
 """
 
 from __future__ import annotations

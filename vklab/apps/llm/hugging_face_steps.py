@@ -1,7 +1,7 @@
 """Steps of tokenizer.json around the merges, as GGUF's kinds of tokenizers have them.
 
 Reads normalizer, pre_tokenizer, post_processor, decoder and the options of the model; a step that
-changes tokens or text otherwise is refused by name. Visited by lab 19.
+changes tokens or text otherwise is refused by name.
 Source: Hugging Face, tokenizers; llama.cpp, conversion/base.py (MIT).
 """
 

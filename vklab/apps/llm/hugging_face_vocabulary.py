@@ -1,6 +1,6 @@
 """Convert tokenizer.json or tokenizer.model of a folder to the metadata of a vocabulary in GGUF.
 
-Visited by lab 19. Source: llama.cpp, conversion/base.py and gguf-py/gguf/vocab.py (MIT).
+Source: llama.cpp, conversion/base.py and gguf-py/gguf/vocab.py (MIT).
 """
 
 from __future__ import annotations

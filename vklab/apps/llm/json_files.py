@@ -1,7 +1,4 @@
-"""Read JSON files of a stranger's folder: objects only, with errors that name the file.
-
-Visited by lab 19.
-"""
+"""Read JSON files of a stranger's folder: objects only, with errors that name the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Judged: a model that reads chunks of a text, and tells what it expected in their second halves.
 
-Whole chunks without a cache, by way of a cache, or token by token. Visited by lab 19.
+Whole chunks without a cache, by way of a cache, or token by token.
 """
 
 from __future__ import annotations

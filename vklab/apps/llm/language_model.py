@@ -1,7 +1,6 @@
 """Language model that is loaded on a device: text in, text out.
 
 Decides which tokens of a prompt the cache has already; the decoder does the work on the device.
-Visited by lab 19.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides names, shapes and order of the nodes; the weights stay blocks in the mapped file. Llama,
 Qwen2 and Qwen3 differ in biases, in norms of heads, and in the pairs that rotary embeddings rotate.
-Visited by lab 19. Source: Touvron et al., "LLaMA", 2023; ggml's names of tensors and metadata.
+Source: Touvron et al., "LLaMA", 2023; ggml's names of tensors and metadata.
 """
 
 from __future__ import annotations

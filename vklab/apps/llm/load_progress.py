@@ -1,7 +1,4 @@
-"""Progress of a load: the bytes of weights that are on their devices, and all of them.
-
-Visited by lab 19.
-"""
+"""Progress of a load: the bytes of weights that are on their devices, and all of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Bytes that a model with a bounded cache takes on a device, known before its weights are loaded.
-
-Visited by lab 19.
 """
 
 from __future__ import annotations

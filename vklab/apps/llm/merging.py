@@ -1,6 +1,6 @@
 """Merge neighbouring symbols, best pair first: the inner loop of both kinds of tokenizer.
 
-Visited by lab 19. Source: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
+Source: Sennrich et al., "Neural Machine Translation of Rare Words with Subword
 Units", 2016.
 """
 

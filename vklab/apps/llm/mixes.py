@@ -1,7 +1,7 @@
 """Mixes of block formats: which tensor of a file gets which format, as llama.cpp names and chooses.
 
 A mix is data: a format for most matrices, and a longer one for those that lose most by rounding.
-`requantize` converts the numbers. Visited by labs 14 and 19.
+`requantize` converts the numbers.
 Source: llama.cpp, src/llama-quant.cpp, llama_tensor_get_type (MIT).
 """
 

@@ -1,7 +1,4 @@
-"""Choose the builder of a model's graph by the architecture that its file names.
-
-Visited by lab 19.
-"""
+"""Choose the builder of a model's graph by the architecture that its file names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Noted: a mapping that remembers which of its entries were asked for.
 
 A reader that does not use a part of a file can say so, without a second list of what it uses.
-Visited by lab 19.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write a language model as an ONNX file of standard operators, which any ONNX runtime can load.
 
 Matrices leave their blocks: they are stored as floats, in the file's own rows. Decides what takes
-the place of an operator of vklab. Visited by lab 19.
+the place of an operator of vklab.
 Source: ONNX Attention-23, RotaryEmbedding-23, RMSNormalization-23.
 """
 

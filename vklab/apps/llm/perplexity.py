@@ -1,7 +1,7 @@
 """Measure how well a language model predicts a text, alone and against another model.
 
 Counts as llama.cpp does, so that figures compare: the text is cut into chunks of the context's
-length, and the model is judged on the second half of each. Visited by lab 19.
+length, and the model is judged on the second half of each.
 Source: llama.cpp, tools/perplexity/perplexity.cpp (MIT); Jelinek et al., "Perplexity", 1977.
 """
 

@@ -1,7 +1,4 @@
-"""Pictures of tokens and of the cache, for notebooks.
-
-Visited by lab 19.
-"""
+"""Pictures of tokens and of the cache, for notebooks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Place the layers of a language model: all on one device, or some on each of several.
 
 A CPU's Vulkan driver is the host. Decides how many layers each device gets; `stages` cuts the
-graph, `staged_model` runs it. Visited by labs 13 and 19.
+graph, `staged_model` runs it. Visited by lab 13.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Preparation: record what later prompts will need while a person types the first one.
-
-Visited by lab 19.
-"""
+"""Preparation: record what later prompts will need while a person types the first one."""
 
 from __future__ import annotations
 

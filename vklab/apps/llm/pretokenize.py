@@ -1,7 +1,7 @@
 """Split text into words before byte BPE, by the patterns of each family of models.
 
 The patterns of a family are applied in order: each splits what the ones before have left whole.
-Matches are words, and so is the text between them. Visited by lab 19.
+Matches are words, and so is the text between them.
 Source: llama.cpp, src/llama-vocab.cpp (MIT).
 """
 

@@ -1,7 +1,4 @@
-"""Graphs of the products of a language model, one for each shape and format of its matrices.
-
-Visited by lab 19.
-"""
+"""Graphs of the products of a language model, one for each shape and format of its matrices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Store the matrices of a GGUF file in another block format, or in a mix of formats.
 
-The conversion of numbers is passed in, as this folder reads no other optional one. Visited by
-lab 14.
+The conversion of numbers is passed in, as this folder reads no other optional one.
 """
 
 from __future__ import annotations

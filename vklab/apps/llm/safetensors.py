@@ -1,6 +1,6 @@
 """Read SafeTensors files: a header in JSON, and tensors whose bytes stay in the mapped file.
 
-The header is checked as a whole before a tensor is made. Visited by lab 19.
+The header is checked as a whole before a tensor is made.
 Source: Hugging Face, safetensors, README.
 """
 

@@ -1,7 +1,7 @@
 """Choose the next token from logits: options, a random generator by counters, and the reference.
 
 The kernels of `SampleToken` do the same steps on a device, and choose the same token: weights are
-integers, so sums do not depend on their order. Visited by lab 19.
+integers, so sums do not depend on their order.
 
 Sources: llama.cpp, common/common.h (order of its samplers) and src/llama-sampling.cpp; Holtzman et
 al., "The Curious Case of Neural Text Degeneration", 2020 (top-p); Keskar et al., "CTRL", 2019.

@@ -2,7 +2,7 @@
 
 The file is a message of Protocol Buffers; the few fields that are needed are read here. Only BPE
 on text as it is can be converted: what Llama 2, TinyLlama and their descendants have.
-Visited by lab 19. Source: SentencePiece, src/sentencepiece_model.proto (Apache 2.0).
+Source: SentencePiece, src/sentencepiece_model.proto (Apache 2.0).
 """
 
 from __future__ import annotations

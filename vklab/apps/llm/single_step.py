@@ -1,7 +1,4 @@
-"""single_step: one step of a language model with its inputs, for measurements of its kernels.
-
-Visited by lab 19.
-"""
+"""single_step: one step of a language model with its inputs, for measurements of its kernels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """StagedModel: a language model whose layers are on several devices, run one after another.
 
 Each device has its layers' weights and their part of the cache. Only the hidden state of the steps
-passes from device to device, through the host. Visited by labs 13 and 19.
+passes from device to device, through the host. Visited by lab 13.
 """
 
 from __future__ import annotations

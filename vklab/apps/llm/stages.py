@@ -1,7 +1,7 @@
 """Cut a language model's graph between layers: one part for each device that holds some of them.
 
 Decides where a graph can be cut, and the bytes of each layer; `placing` decides how many layers a
-device gets. Visited by labs 13 and 19.
+device gets. Visited by lab 13.
 """
 
 from __future__ import annotations

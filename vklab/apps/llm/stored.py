@@ -1,6 +1,6 @@
 """Tensors of a file of weights: name, shape, block format, and bytes that stay in the file.
 
-Both readers return them: `gguf` and `safetensors`. Visited by lab 19.
+Both readers return them: `gguf` and `safetensors`.
 """
 
 from __future__ import annotations

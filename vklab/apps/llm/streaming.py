@@ -1,7 +1,4 @@
-"""Text of an answer while it grows: characters and stop strings that tokens cut are held back.
-
-Visited by lab 19.
-"""
+"""Text of an answer while it grows: characters and stop strings that tokens cut are held back."""
 
 from __future__ import annotations
 

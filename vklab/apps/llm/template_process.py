@@ -1,7 +1,6 @@
 """Process in which chat templates are rendered, with limits of time, memory and output.
 
-A template is a program of a stranger: it may loop for ever or double a string forty times. Visited
-by lab 19.
+A template is a program of a stranger: it may loop for ever or double a string forty times.
 """
 
 from __future__ import annotations

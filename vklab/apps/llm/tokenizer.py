@@ -1,7 +1,7 @@
 """Turn text into tokens and tokens into text, with the vocabulary of a GGUF file.
 
 Two kinds: SentencePiece merges characters by the scores of the results; byte BPE splits words by
-patterns, and merges bytes by a list of pairs. Visited by lab 19.
+patterns, and merges bytes by a list of pairs.
 Source: Kudo and Richardson 2018, SentencePiece; llama.cpp, src/llama-vocab.cpp (MIT).
 """
 

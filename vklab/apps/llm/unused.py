@@ -1,7 +1,7 @@
 """Entries and tensors of a GGUF file that nothing reads: refused, known, or named by a warning.
 
 An entry or a tensor that changes the numbers and is not used is refused by name. One of `KNOWN`
-changes no number. Every other one is unknown, and named once. Visited by lab 19.
+changes no number. Every other one is unknown, and named once.
 Source: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp and src/llama-context.cpp (MIT).
 """
 

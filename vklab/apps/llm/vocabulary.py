@@ -1,6 +1,6 @@
 """Vocabulary of a GGUF file: tokens, their types, scores and merges, checked as a whole.
 
-Visited by lab 19. Source: ggml, docs/gguf.md; llama.cpp, src/llama-vocab.cpp (MIT).
+Source: ggml, docs/gguf.md; llama.cpp, src/llama-vocab.cpp (MIT).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pack and unpack the bit fields of blocks: nibbles, and scales of six bits.
 
-Visited by lab 14. Source: ggml, ggml-quants.c.
+Source: ggml, ggml-quants.c.
 """
 
 from __future__ import annotations

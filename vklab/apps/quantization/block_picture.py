@@ -1,6 +1,6 @@
 """Picture of one block of a block format: its bytes by field, and its numbers before and after.
 
-Visited by lab 14. Source: ggml's block structures, GGUF version 3.
+Source: ggml's block structures, GGUF version 3.
 """
 
 from __future__ import annotations

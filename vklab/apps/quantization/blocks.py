@@ -1,7 +1,7 @@
 """Convert arrays to and from GGUF's block formats, on the host and bit by bit as ggml does.
 
 `ops.blocks` has the layouts as data; `k_blocks` chooses the scales of Q4_K, Q5_K and Q6_K.
-Visited by lab 14. Source: ggml, ggml-quants.c.
+Source: ggml, ggml-quants.c.
 """
 
 from __future__ import annotations

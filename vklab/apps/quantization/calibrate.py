@@ -1,6 +1,6 @@
 """Run a model on calibration data and count the numbers of its values.
 
-Decides the batches, and refuses data that says nothing about a model. Visited by lab 14.
+Decides the batches, and refuses data that says nothing about a model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Codes of 8 bits: the scale and zero point of a range, and numbers rounded to codes.
 
-Visited by lab 14. Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
+Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 """
 
 from __future__ import annotations

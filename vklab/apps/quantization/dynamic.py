@@ -1,6 +1,6 @@
 """Dynamic quantisation: the codes of activations are chosen in each run, those of weights once.
 
-Needs no calibration data. Visited by lab 14.
+Needs no calibration data.
 Source: ONNX DynamicQuantizeLinear-11, MatMulInteger-10, ConvInteger-10.
 """
 

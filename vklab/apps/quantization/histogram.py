@@ -1,7 +1,6 @@
 """Histogram of a value's numbers over many runs, and the range that each method takes from it.
 
 A histogram grows by doubling its bins' width, so no number has to be seen twice.
-Visited by lab 14.
 """
 
 from __future__ import annotations

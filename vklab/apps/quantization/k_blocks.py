@@ -1,7 +1,7 @@
 """Choose the scales and codes of blocks of 256 elements: Q4_K, Q5_K and Q6_K.
 
 Sums run in float32 and in ggml's order, so that blocks equal those of its reference quantiser
-(built without fused multiply-adds). Visited by lab 14. Source: ggml, ggml-quants.c.
+(built without fused multiply-adds). Source: ggml, ggml-quants.c.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An ONNX model to be quantised: its constants, its readers, and the layers with weights.
 
-Decides which nodes can be quantised; changes nothing. Visited by lab 14.
+Decides which nodes can be quantised; changes nothing.
 """
 
 from __future__ import annotations

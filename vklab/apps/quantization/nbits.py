@@ -1,6 +1,6 @@
 """Weights of 4 or 8 bits in blocks: MatMul and Gemm become ONNX Runtime's MatMulNBits.
 
-Visited by lab 14. Source: ONNX Runtime, docs/ContribOperators.md, MatMulNBits.
+Source: ONNX Runtime, docs/ContribOperators.md, MatMulNBits.
 """
 
 from __future__ import annotations

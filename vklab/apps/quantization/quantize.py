@@ -1,6 +1,6 @@
 """Quantise a model: calibrate, insert codes, and measure the error of each layer.
 
-The worst layers stay in float32 until the outputs keep a bound. Visited by lab 14.
+The worst layers stay in float32 until the outputs keep a bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Static quantisation: QuantizeLinear and DequantizeLinear around the layers of a model.
 
 Decides which values travel in codes; `graph/passes/fuse_quantized` makes integer products of them.
-Visited by lab 14. Source: ONNX Runtime, "Quantize ONNX models", section on QDQ.
+Source: ONNX Runtime, "Quantize ONNX models", section on QDQ.
 """
 
 from __future__ import annotations

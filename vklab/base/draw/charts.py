@@ -1,7 +1,4 @@
-"""SVG charts of numbers: samples as histograms on one axis, and marks on a logarithmic scale.
-
-Visited by labs 17 and 18.
-"""
+"""SVG charts of numbers: samples as histograms on one axis, and marks on a logarithmic scale."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pictures of a parity report: errors by layer and backend, errors by ULP, and times.
 
 They take the text colour of the page around them, so they suit light and dark pages. A cell that
-fails has a cross beside its colour. Visited by lab 16.
+fails has a cross beside its colour.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Traces: the times of all work on host and devices, as numbers and as pictures.
 
-Visited by labs 12 and 18.
+Visited by lab 12.
 """
 
 from vklab.base.trace.recorder import Recorder

@@ -1,6 +1,6 @@
 """Spans of host and devices on one clock, and the numbers they give: busy, idle, critical path.
 
-Pure data: the runtime records the spans, `trace` draws them. Visited by labs 12 and 18.
+Pure data: the runtime records the spans, `trace` draws them. Visited by lab 12.
 """
 
 from __future__ import annotations

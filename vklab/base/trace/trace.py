@@ -1,6 +1,6 @@
 """A trace: spans that draw themselves as a Gantt chart, as HTML, or as events for Perfetto.
 
-Computes no numbers: those are in `spans`. Visited by labs 12 and 18.
+Computes no numbers: those are in `spans`. Visited by lab 12.
 """
 
 from __future__ import annotations

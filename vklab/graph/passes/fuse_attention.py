@@ -2,7 +2,7 @@
 
 Scales, a mask (added or selected by Where), guards against rows of NaN and keys repeated for
 several query heads are included. Transposes around it stay: products store transposed.
-Visited by labs 10 and 19.
+Visited by lab 10.
 """
 
 from __future__ import annotations

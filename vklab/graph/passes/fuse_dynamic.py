@@ -1,7 +1,7 @@
 """fuse_dynamic: MatMulInteger or ConvInteger of a DynamicQuantizeLinear's codes, scaled, as one.
 
 The product reads codes in words; Cast, Mul by both scales and Add of a bias become the end of its
-kernel, which returns float32. Visited by labs 10 and 14.
+kernel, which returns float32. Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """fuse_quantized: DequantizeLinear - Conv, Gemm or MatMul - QuantizeLinear as one integer product.
 
 A Relu or Clip in between becomes limits of the codes; without a QuantizeLinear the product returns
-float32. Codes travel in words of four, which `join_words` joins. Visited by labs 10 and 14.
+float32. Codes travel in words of four, which `join_words` joins. Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """fuse_rms_norm: replace x / sqrt(mean(x^2) + epsilon), weighted or not, by RMSNormalization.
 
 Matches the forms that exporters write, with the casts that keep their sums in float32.
-Visited by labs 10 and 19.
+Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """fuse_rotary: replace x * cos + (-x2, x1) * sin, with x1 and x2 the halves of x, by one node.
 
 The tables are as wide as x, as PyTorch exports them; their halves may differ.
-Visited by labs 10 and 19.
+Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """fuse_sums: a product of words adds another tensor in words, such as a residual.
 
 The product's codes are rounded as before, then added: every code stays the same. Visited by
-labs 10 and 14.
+lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """join_products: compute queries, keys and values of one input by one MatMul.
 
 Only before a rotary embedding, whose kernel reads heads at any offset, so that splitting the joint
-result costs nothing; values are cut out by a Slice. Visited by labs 10 and 19.
+result costs nothing; values are cut out by a Slice. Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """join_words: keep codes in words between integer products; sums and maxima are taken of words.
 
-PackWords(UnpackWords(x)) is x. Visited by labs 10 and 14.
+PackWords(UnpackWords(x)) is x. Visited by lab 10.
 """
 
 from __future__ import annotations

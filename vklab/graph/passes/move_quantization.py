@@ -1,7 +1,7 @@
 """move_quantization: an operator that only moves or compares numbers works on codes directly.
 
 DequantizeLinear - MaxPool becomes MaxPool - DequantizeLinear, until a QuantizeLinear with the same
-scale and zero point follows: both are no-ops then. Visited by labs 10 and 14.
+scale and zero point follows: both are no-ops then. Visited by lab 10.
 """
 
 from __future__ import annotations

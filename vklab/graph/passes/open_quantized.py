@@ -1,7 +1,7 @@
 """open_quantized: write QLinearConv and QLinearMatMul as the nodes that they stand for.
 
 `fuse_quantized` makes one integer product of these, whose kernels are the faster ones.
-Visited by labs 10 and 14.
+Visited by lab 10.
 """
 
 from __future__ import annotations

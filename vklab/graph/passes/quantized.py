@@ -1,6 +1,6 @@
 """Codes of a quantized model: 8-bit numbers with one scale and one zero point, and a rewriter.
 
-The passes on DequantizeLinear and QuantizeLinear share these. Visited by labs 10 and 14.
+The passes on DequantizeLinear and QuantizeLinear share these. Visited by lab 10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Constant weights and biases of a product whose weights a DequantizeLinear makes.
-
-Visited by lab 14.
-"""
+"""Constant weights and biases of a product whose weights a DequantizeLinear makes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """widen_weights: dequantize constants that no integer product reads, once, before the run.
 
 `plan.constant_folding` leaves them in codes until the passes before this one have used them.
-Visited by labs 10 and 14.
+Visited by lab 10.
 """
 
 from __future__ import annotations

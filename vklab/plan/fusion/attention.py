@@ -1,7 +1,7 @@
 """join_attention: compute scores, weights and weighted values of attention by one kernel.
 
 Scores then need no memory. Few queries stay three dispatches, whose products divide the keys among
-more workgroups. Visited by labs 10 and 19.
+more workgroups. Visited by lab 10.
 """
 
 from __future__ import annotations

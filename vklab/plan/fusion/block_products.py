@@ -2,7 +2,7 @@
 
 A gate's product joins that of the values that it gates. With a few rows, a root mean square is
 computed by each product that reads the normalised rows; many rows, which matrix units multiply as
-halves, are rounded by the kernel that writes them. Visited by lab 19.
+halves, are rounded by the kernel that writes them.
 """
 
 from __future__ import annotations

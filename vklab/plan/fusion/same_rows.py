@@ -1,6 +1,4 @@
 """join_rows: compute queries, keys and values, or other products of the same rows, by one dispatch.
-
-Visited by lab 19.
 """
 
 from __future__ import annotations

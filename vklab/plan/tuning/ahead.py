@@ -2,7 +2,7 @@
 
 A product waits for arithmetic and dequantisation for memory, so that one hides the other; and each
 dispatch between two barriers costs a start and an end. DISABLE_PASSES=unpack_ahead keeps each
-before its own product. Visited by lab 19.
+before its own product.
 """
 
 from __future__ import annotations

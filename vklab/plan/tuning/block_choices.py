@@ -1,4 +1,4 @@
-"""Choose the kernels of a product with weights in blocks. Visited by lab 19."""
+"""Choose the kernels of a product with weights in blocks."""
 
 from __future__ import annotations
 

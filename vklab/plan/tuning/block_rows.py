@@ -1,7 +1,7 @@
 """Share the loads of A among the rows of weights in blocks, on a CPU device.
 
 There a load of a lane is an instruction of its own; a value of another lane costs next to nothing,
-and shared memory gains nothing. Visited by lab 19.
+and shared memory gains nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choose how workgroups share a product of a few rows with weights in blocks.
 
 A rule chooses by both sides of the weights what was fastest on an H200; `vklab tune` measures on
-the device that is there. Visited by labs 08 and 19.
+the device that is there. Visited by lab 08.
 """
 
 from __future__ import annotations

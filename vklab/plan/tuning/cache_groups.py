@@ -1,6 +1,6 @@
 """Choose kernels and sizes of a language model's small dispatches, mostly for CPU devices.
 
-There a barrier saves and restores the registers of every invocation. Visited by lab 19.
+There a barrier saves and restores the registers of every invocation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choose matrix units for attention of many steps over a cache of float16 or int8.
 
 Queries are rounded to halves there, as the keys in the cache are. DISABLE_PASSES=matrix_cache and
-PRECISION=exact keep the kernel for any device. Visited by lab 19.
+PRECISION=exact keep the kernel for any device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Choose attention of one step over a cache that keeps queries and sums in registers, for GPUs.
 
-Visited by lab 19. Source: Dao et al., "Flash-Decoding", 2023
+Source: Dao et al., "Flash-Decoding", 2023
 """
 
 from __future__ import annotations

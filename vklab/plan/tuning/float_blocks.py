@@ -1,7 +1,6 @@
 """Multiply many rows by weights in blocks on a CPU device: as float32, by the kernel of MatMul.
 
 The weights are dequantised once for each product, into memory that is used again by the next one.
-Visited by lab 19.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Choose the kernel of matrix units for attention, and the matrices that kernels can use.
-
-Visited by lab 19.
-"""
+"""Choose the kernel of matrix units for attention, and the matrices that kernels can use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Choose how many elements of a row an invocation has at once, for norms, Softmax and reductions.
 
 On a GPU norms and Softmax keep their rows in registers, so that each element is read from memory
-once, and subgroups sum. Visited by lab 19.
+once, and subgroups sum.
 """
 
 from __future__ import annotations

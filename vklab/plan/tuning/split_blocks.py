@@ -1,7 +1,7 @@
 """Store heads of blocks apart from their codes, so that a GPU reads sixteen bytes of codes at once.
 
 Blocks of most formats begin at even bytes only. The parts are views of the weights: the host holds
-no second copy, and uploads them in pieces. DISABLE_PREPACK keeps whole blocks. Visited by lab 19.
+no second copy, and uploads them in pieces. DISABLE_PREPACK keeps whole blocks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The weights are dequantised once for each product, into memory that is used again by the next one.
 Rows of A are rounded to halves, so numbers beyond 65,504 become infinite. Weights in float32 and
-their rows keep float32. Visited by lab 19.
+their rows keep float32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Products of int8 in words by tiles: on matrix units, or by dot products of four bytes.
 
-Both are variants of conv_words for GPUs, with the same integer sums. Visited by labs 08 and 14.
+Both are variants of conv_words for GPUs, with the same integer sums. Visited by lab 08.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choose how conv_words and depthwise_words sum int8 on one device.
 
 Each choice is an equivalent dispatch. DISABLE_INTEGER_DOT switches dot products off, and with them
-matrix units. Visited by labs 08 and 14.
+matrix units. Visited by lab 08.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeviceBinding: a session's inputs and outputs in memory that stays between runs.
 
 Checks what is bound, and chooses how it runs: `programs`, where values stay on the device, or
-`copying`, where they cannot. Visited by labs 03 and 19.
+`copying`, where they cannot. Visited by lab 03.
 """
 
 from __future__ import annotations

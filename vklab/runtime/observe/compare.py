@@ -1,7 +1,4 @@
-"""Comparison of arrays with a reference: largest errors, and the first elements that differ.
-
-Visited by lab 17.
-"""
+"""Comparison of arrays with a reference: largest errors, and the first elements that differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Notes of a traced run: spans of the host, and samples of devices until their clocks agree.
 
-Visited by labs 12 and 18.
+Visited by lab 12.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Profile of a run: the time of each dispatch on the device's clock, with GB/s and GFLOP/s.
 
 Dispatches run alone between barriers here, so their sum is more than the time of a run. Visited by
-labs 08 and 18.
+lab 08.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recorded runners: they run an entry as its own runner does, and note every step.
 
-Visited by labs 12 and 18.
+Visited by lab 12.
 """
 
 from __future__ import annotations

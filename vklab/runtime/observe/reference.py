@@ -1,7 +1,7 @@
 """Reference of a session: the same model in ONNX Runtime on the CPU, outputs or every node.
 
 Comparing every node locates the first one that differs, and the first one that overflows float16
-and should stay in float32. Visited by labs 14 and 17.
+and should stay in float32.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Timestamps of a program's steps: a second recording that measures when each step ran.
 
 The device's clock is mapped to the host's, `time.perf_counter_ns`, by the driver if it supports
-calibration, else by the times of submission and completion. Visited by labs 12 and 18.
+calibration, else by the times of submission and completion. Visited by lab 12.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Traces of a session's runs: spans of the host and of every device, on the host's clock.
 
-During a trace, a recorder replaces each program. Visited by labs 12 and 18.
+During a trace, a recorder replaces each program. Visited by lab 12.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One runtime in a process of its own: started by its first call, and anew after it has ended.
 
-What is called there is a function of `tasks`, or of the same form elsewhere. Visited by lab 18.
+What is called there is a function of `tasks`, or of the same form elsewhere.
 """
 
 from __future__ import annotations

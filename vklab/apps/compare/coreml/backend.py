@@ -1,7 +1,7 @@
 """Core ML itself as backends, one row for each choice of compute units; macOS only.
 
 The row of a program that vklab executes, on any system, is in `on_vulkan.py`. Written
-against a stand-in for coremltools, and not tried on a Mac. Visited by labs 15 and 17.
+against a stand-in for coremltools, and not tried on a Mac.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Weight file of an ML Program: typed arrays at given offsets, each behind a record of 64 bytes.
 
-Every offset, size and dtype is checked against the file and the program. Visited by lab 15.
+Every offset, size and dtype is checked against the file and the program.
 
 Source: MILBlob/Blob/StorageFormat.hpp of coremltools 9
 """

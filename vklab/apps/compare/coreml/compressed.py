@@ -1,6 +1,6 @@
 """Compressed weights of MIL: the constexpr operators, decompressed when a program is imported.
 
-Each result is rounded once, to its declared type. Visited by lab 15.
+Each result is rounded once, to its declared type.
 
 Source: the constexpr operators of MIL, iOS 16 and iOS 18
 """

@@ -1,7 +1,7 @@
 """Conversion of a PyTorch module to a Core ML package.
 
 Works on macOS and on Linux x86-64, where coremltools has a wheel; predicting needs macOS.
-coremltools converts PyTorch, not ONNX. Visited by lab 15.
+coremltools converts PyTorch, not ONNX.
 """
 
 from __future__ import annotations

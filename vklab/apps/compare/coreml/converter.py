@@ -1,7 +1,6 @@
 """Converter: a PyTorch module in, a Core ML model of coremltools out.
 
 Imports coremltools and torch at the top, so it is imported by `convert` only.
-Visited by lab 15.
 """
 
 from __future__ import annotations

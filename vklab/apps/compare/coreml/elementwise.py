@@ -1,4 +1,4 @@
-"""MIL's element-wise operators as ONNX nodes. Visited by lab 15.
+"""MIL's element-wise operators as ONNX nodes.
 
 An operator of several nodes computes in float32 and rounds once, as one operator of MIL does.
 Source: operator definitions of MIL, iOS 15 to 18

@@ -1,6 +1,6 @@
 """Emission: the ONNX nodes and constants that stand for one operation of a Core ML model.
 
-Also the table of MIL's operators, whose functions fill emissions. Visited by lab 15.
+Also the table of MIL's operators, whose functions fill emissions.
 """
 
 from __future__ import annotations

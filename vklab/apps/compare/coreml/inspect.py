@@ -1,7 +1,4 @@
-"""Facts of a Core ML model, read without coremltools: on any system, nothing is loaded or run.
-
-Visited by lab 15.
-"""
+"""Facts of a Core ML model, read without coremltools: on any system, nothing is loaded or run."""
 
 from __future__ import annotations
 

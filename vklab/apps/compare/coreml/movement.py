@@ -1,4 +1,4 @@
-"""MIL's operators that move elements: shapes, slices, gathers. Visited by lab 15.
+"""MIL's operators that move elements: shapes, slices, gathers.
 
 Source: operator definitions of MIL, iOS 15 to 18
 """

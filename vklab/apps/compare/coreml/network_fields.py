@@ -1,4 +1,4 @@
-"""Table of the messages of a Core ML NeuralNetwork, for `protobuf`. Visited by lab 15.
+"""Table of the messages of a Core ML NeuralNetwork, for `protobuf`.
 
 A layer's `kind` names its type; parameters that vklab does not read are `Other`.
 

@@ -1,6 +1,6 @@
 """Layers of a Core ML NeuralNetwork as ONNX nodes: one small function for each layer type.
 
-Visited by lab 15. Source: NeuralNetwork.proto of coremltools 9
+Source: NeuralNetwork.proto of coremltools 9
 """
 
 from __future__ import annotations

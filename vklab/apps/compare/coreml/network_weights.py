@@ -1,7 +1,5 @@
 """Weights of a NeuralNetwork's layers: float32, float16, or integers of a few bits.
 
-Visited by lab 15.
-
 Source: WeightParams and QuantizationParams of NeuralNetwork.proto, coremltools 9
 """
 

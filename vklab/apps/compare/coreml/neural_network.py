@@ -1,7 +1,7 @@
 """Convert a Core ML NeuralNetwork to a Graph whose values keep their names. Pure; no coremltools.
 
 A NeuralNetwork declares no types inside, so shapes are inferred layer by layer, at the default
-shape of flexible inputs. All values are float32. Visited by lab 15.
+shape of flexible inputs. All values are float32.
 
 Source: NeuralNetwork.proto of coremltools 9
 """

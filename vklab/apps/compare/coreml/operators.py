@@ -1,6 +1,6 @@
 """MIL's operators with sums: convolutions, pools, products, reductions, normalisations.
 
-Importing this module fills the table of all operators. Visited by lab 15.
+Importing this module fills the table of all operators.
 Source: operator definitions of MIL, iOS 15 to 18
 """
 

@@ -1,7 +1,4 @@
-"""Choices of a conversion to Core ML, and which of them exclude each other. Pure.
-
-Visited by lab 15.
-"""
+"""Choices of a conversion to Core ML, and which of them exclude each other. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Traced transformers read sizes of tensors with `int`, which fails in coremltools 9 with NumPy 2.4.
 Adaptive average pooling is refused there for inputs of open size. Both are registered for the
-time of one conversion. Imports coremltools at the top. Visited by lab 15.
+time of one conversion. Imports coremltools at the top.
 """
 
 from __future__ import annotations

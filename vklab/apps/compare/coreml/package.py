@@ -1,6 +1,6 @@
 """Core ML model on disk: an .mlpackage folder with a manifest, or an .mlmodel file.
 
-Finds the model and its weight files; nothing outside of the package is read. Visited by lab 15.
+Finds the model and its weight files; nothing outside of the package is read.
 """
 
 from __future__ import annotations

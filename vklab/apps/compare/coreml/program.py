@@ -1,7 +1,7 @@
 """Convert an ML Program to a Graph whose values keep MIL's names. Pure; no coremltools.
 
 Each operator of MIL becomes ONNX nodes that round once, to the operator's declared type. Core ML
-itself fixes neither accumulation nor fusion. Visited by lab 15.
+itself fixes neither accumulation nor fusion.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Lists the fields that vklab reads, and those that change no result; `unlisted` finds others. The
 classes live in a pool of their own, so that coremltools may be imported beside them.
-Visited by lab 15.
 
 Source: MIL.proto, Model.proto, FeatureTypes.proto and NeuralNetwork.proto of coremltools 9
 """

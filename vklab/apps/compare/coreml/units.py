@@ -2,7 +2,6 @@
 
 Everything goes through `Tools`, the few calls of coremltools that need macOS. The tests run
 against a stand-in, since no Mac was at hand: the calls were read from coremltools 9, not tried.
-Visited by lab 15.
 """
 
 from __future__ import annotations

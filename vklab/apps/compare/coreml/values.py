@@ -1,6 +1,4 @@
 """Types and constants of MIL: declared types as TensorInfos, immediate and file values as arrays.
-
-Visited by lab 15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The margin of a row is its highest score minus the second highest. A class can flip only if two
 scores move against each other by the margin: if each score is off by at most e, margins from 2 e
-on are safe. Visited by lab 17.
+on are safe.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each factory takes the number of examples and returns the module in eval mode and a tuple of its
 inputs, so that `vklab.apps.compare.models:resnet18` names a model. Trained weights and BatchNorm
-statistics are files of `data/`; NumPy draws the others by seed. Visited by labs 15 and 17.
+statistics are files of `data/`; NumPy draws the others by seed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builder of ONNX models node by node, with weights by He's rule. Visited by labs 09, 15 and 18."""
+"""Builder of ONNX models node by node, with weights by He's rule. Visited by lab 09."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Catalogue of the benchmark's models: families that build one by its name, and suites of names.
-
-Visited by lab 18.
-"""
+"""Catalogue of the benchmark's models: families that build one by its name, and suites of names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """MiniClassifier with random weights, and its export from PyTorch to ONNX.
 
 Imports torch at the top, so import this module through `graphs.load_mini_classifier` only.
-Visited by labs 09 and 15.
+Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides each model's graph and weights; the callers decide how it is run and timed. The weights
 follow He's rule, so that the logits are of order one and every error shows. The models are those
-of VKML's published benchmark, plus `mini_classifier`. Visited by labs 09, 15 and 18.
+of VKML's published benchmark, plus `mini_classifier`. Visited by lab 09.
 """
 
 from __future__ import annotations

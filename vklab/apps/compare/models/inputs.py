@@ -1,4 +1,4 @@
-"""Inputs of an ONNX model: their names, and random arrays for them. Visited by labs 09 and 18."""
+"""Inputs of an ONNX model: their names, and random arrays for them. Visited by lab 09."""
 
 from __future__ import annotations
 

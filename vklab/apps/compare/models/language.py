@@ -1,7 +1,7 @@
 """Llama as a torch module: what data/make_language_model.py trains and tests compare with.
 
 RMSNorm, rotary embeddings of neighbouring elements, grouped queries, SwiGLU, and logits by the
-embedding's transpose. Parameters have ggml's names. Imports torch at the top. Visited by lab 19.
+embedding's transpose. Parameters have ggml's names. Imports torch at the top.
 Source: Touvron et al., "LLaMA", 2023; Ainslie et al., "GQA", 2023.
 """
 

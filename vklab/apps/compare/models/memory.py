@@ -1,7 +1,7 @@
 """Models of one operator on a large tensor, whose time is that of moving its bytes.
 
 Their rows are compared by device time with the bytes that must move: "times the floor" is 1.25 at
-80 % of the device's memory speed. Visited by lab 19.
+80 % of the device's memory speed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Networks of the parity reports as torch modules: convolutions, an encoder, a text classifier.
 
 Imports torch at the top, so import this module through `models.load_networks` only. Visited by
-labs 09, 15 and 17.
+lab 09.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Models of one matrix product, and of eight equal convolutions: the kernels by themselves.
 
-Their rows are compared by device time, since copies of large inputs would hide the kernels. Visited
-by lab 18.
+Their rows are compared by device time, since copies of large inputs would hide the kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Networks of torchvision and transformers with random weights, and their export to ONNX.
 
-Imports torch at the top, so import this module through `catalogue.load_real` only. Visited by
-lab 18.
+Imports torch at the top, so import this module through `catalogue.load_real` only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Real models without torchvision: graphs recorded in `data/graphs`, with random weights.
 
-The files have no weights; `data/make_graphs.py` wrote them. Visited by lab 18.
+The files have no weights; `data/make_graphs.py` wrote them.
 """
 
 from __future__ import annotations

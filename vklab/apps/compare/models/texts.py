@@ -1,7 +1,7 @@
 """Passages of six novels as tokens: what the text classifier is trained and judged on.
 
 A passage is 32 words in a row. Every eighth run of 20 passages is held out. Pure; imports
-NumPy only. Visited by lab 17.
+NumPy only.
 """
 
 from __future__ import annotations

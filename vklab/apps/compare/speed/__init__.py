@@ -1,4 +1,1 @@
-"""Times of models on vklab and on other runtimes, measured in turn.
-
-Visited by lab 18.
-"""
+"""Times of models on vklab and on other runtimes, measured in turn."""

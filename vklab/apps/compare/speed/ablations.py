@@ -1,6 +1,6 @@
 """Ablations: one model with each optimisation switched off, all of them measured in turn.
 
-Each switch is an environment variable of a child of its own. Visited by lab 18.
+Each switch is an environment variable of a child of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cases of the benchmark: each model is built in a child, and written once for all runners.
 
-The expected outputs are those of ONNX Runtime on the CPU in float32. Visited by lab 18.
+The expected outputs are those of ONNX Runtime on the CPU in float32.
 """
 
 from __future__ import annotations

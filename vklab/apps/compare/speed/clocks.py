@@ -1,6 +1,6 @@
 """Clocks of an NVIDIA GPU, read from its driver's management library while others measure.
 
-Other drivers do not tell: there the clocks are unknown. Visited by lab 18.
+Other drivers do not tell: there the clocks are unknown.
 
 Source: NVML API reference, nvmlDeviceGetClockInfo
 """

@@ -2,7 +2,7 @@
 
 Every rate is the median of the faster half of its samples, of either runner: what a GPU does while
 its clocks are still rising, or another process holds a core, is left out. The device's time is of
-one token on its own clock. Visited by lab 19.
+one token on its own clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """llama.cpp beside vklab: one turn of llama-bench on a file, for several depths of the cache.
 
-Visited by lab 19. Source: llama.cpp, tools/llama-bench.
+Source: llama.cpp, tools/llama-bench.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Time of a model's products alone: what a prompt would take if there were nothing else in it.
-
-Visited by lab 19.
-"""
+"""Time of a model's products alone: what a prompt would take if there were nothing else in it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """vklab's turns on a language model: prompts, generated tokens, time of loading and of first use.
-
-Visited by lab 19.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Host memory while a model is loaded: what the process and vklab's staging buffers take at most.
 
-Visited by lab 19. Source: proc_pid_status(5), RssAnon.
+Source: proc_pid_status(5), RssAnon.
 """
 
 from __future__ import annotations

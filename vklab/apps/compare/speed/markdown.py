@@ -1,7 +1,4 @@
-"""Recorded rows as Markdown: a table of times, a table of ratios to the floor, absent peers.
-
-Visited by lab 18.
-"""
+"""Recorded rows as Markdown: a table of times, a table of ratios to the floor, absent peers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows of the benchmark: what became of one model on one runner, and how it compares.
 
-Ratios are taken within one run, between rows whose turns alternate. Visited by lab 18.
+Ratios are taken within one run, between rows whose turns alternate.
 """
 
 from __future__ import annotations

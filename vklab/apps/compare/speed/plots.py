@@ -1,6 +1,6 @@
 """Recorded rows as PNG files: bars of ratios, the slope of a dispatch, a roofline.
 
-Colours and markers are told apart by colour-blind readers, too. Visited by lab 18.
+Colours and markers are told apart by colour-blind readers, too.
 
 Source: Okabe and Ito, "Color Universal Design", 2008; Williams, Waterman, Patterson, "Roofline",
 2009

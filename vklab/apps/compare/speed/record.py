@@ -1,6 +1,6 @@
 """Benchmark runs as one JSON object: machine, roofs, models, rows; several in one file.
 
-Ratios are those of one run; `gather` puts rows side by side and computes none. Visited by lab 18.
+Ratios are those of one run; `gather` puts rows side by side and computes none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runners of the benchmark: vklab, and each peer with the folder of its packages.
 
-Packages that conflict have an environment of their own. Visited by lab 18.
+Packages that conflict have an environment of their own.
 """
 
 from __future__ import annotations

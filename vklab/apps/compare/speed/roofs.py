@@ -1,7 +1,6 @@
 """Roofs of a device, measured by vklab: bytes and operations a second, time of a submission.
 
-The same child keeps the device at work between turns, so that its clocks stay up. Visited by
-lab 18.
+The same child keeps the device at work between turns, so that its clocks stay up.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 These modes take turns in short rounds, so that rising clocks and other programs affect all of them.
 A mode's ratio to another mode is the median over rounds.
-Visited by lab 18.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measurement in turns: every runner has a child of its own, and they alternate in short rounds.
 
-A child that crashes or hangs ends its row, and the run goes on. Visited by lab 18.
+A child that crashes or hangs ends its row, and the run goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Work of a model, counted on its ONNX graph: operations of products, and bytes that must move.
 
 What no implementation can avoid without another algorithm: Winograd's convolutions do fewer
-operations, a cache may save bytes. Visited by lab 18.
+operations, a cache may save bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Protocol of a runner, and the files of a model that every runner loads. Imports nothing heavy.
 
 A runner is one runtime in one mode with one dtype. It prepares a case in a child, and what it has
-loaded runs on arrays of the host. Visited by lab 18.
+loaded runs on arrays of the host.
 """
 
 from __future__ import annotations
