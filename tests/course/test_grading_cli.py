@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import class_of_students as students
 import pytest
@@ -63,9 +64,10 @@ FORGED = "x\n7: eve, 91_class: 9 of 9\x1b[1A\x1b]0;t\x07\r\u202e\x9b2J"
 
 
 def test_a_name_forges_no_line_of_the_terminal(release, tmp_path):
-    folder = tmp_path / "in"
-    students.hand_in(folder / f"{FORGED}.ipynb", students.notebook(release))
-    students.hand_in(folder / f"{FORGED}b.ipynb", b"{")
+    folder, coding = tmp_path / "in", sys.getfilesystemencoding()
+    name = FORGED.encode(coding, "ignore").decode(coding)  # what a file can be called here
+    students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
+    students.hand_in(folder / f"{name}b.ipynb", b"{")
     lab = students.edit(release, lambda c: c["metadata"]["vklab"].update(lab=FORGED))
     students.hand_in(folder / "c.ipynb", lab)
     words = ["grade", folder, "--release", release.folder, "--out", tmp_path / "out",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from child import python
+from child import python, run
 from onnx import helper
 from overlay import write_kernel
 from small_models import DATA, model, random_array, relu, stock_variant, value
@@ -124,6 +125,23 @@ print("closed")
 
 def test_a_device_that_never_answers_does_not_stop_the_process_from_ending(device_index):
     assert "closed" in python(STUCK, device_index)
+
+
+AT_EXIT = """
+import ctypes, sys
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"handlers run")
+libc.on_exit(libc.dprintf, text)  # called with the exit code, 2: the number of stderr
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "on_exit"), reason="glibc alone has on_exit")
+@pytest.mark.parametrize(("code", "expected"), [
+    (STUCK, ""), ("import sys, vklab; vklab.load('data/digits_cnn.onnx', int(sys.argv[1]))",
+                  "handlers run"),
+])  # fmt: skip
+def test_exit_handlers_of_a_driver_do_not_meet_its_threads(code, expected, device_index):
+    done = run(AT_EXIT + code + "\nsys.exit(2)", device_index, PYTHON_SERVER="")
+    assert (done.returncode, done.stderr) == (2, expected), done.stdout
 
 
 def test_a_session_that_nobody_closed_is_no_trouble_at_the_end(device_index):

@@ -56,9 +56,10 @@ def require_own(token: object, name: str) -> None:
 
 
 def skip_exit_handlers() -> None:
-    """Let this child end without its libraries' exit handlers, which wait for the parent's threads.
+    """Let this process end without the exit handlers that its libraries have registered so far.
 
-    Source: glibc manual, section 'Cleanups on Exit'.
+    In a child they wait for the parent's threads; beside a stuck device they free what its threads
+    still use. Source: glibc manual, section 'Cleanups on Exit'.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):

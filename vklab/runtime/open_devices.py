@@ -283,6 +283,7 @@ def close_all() -> None:
             device.close()
         if api.LIVE["VkDevice"] or any(device.is_stuck for device in opened):
             _instances.clear()  # live devices need their instance: the process's end frees both
+            forking.skip_exit_handlers()  # the driver's must not meet its threads that still work
         while _instances:
             _instances.popitem()[1].close()
 
