@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import folder_rules
+import numpy as np
 import prose_rules
 import reading_path
 import steady_run
@@ -83,45 +83,30 @@ def run_text(calls: Sequence[steady_run.Call]) -> str:
     return "\n".join(["```", *rows, "```"])
 
 
-def lines_text(files: dict[str, dict[str, int]], usual: dict[str, dict[str, int]]) -> str:
-    """Return the table of the reading path, and what a default run imports beside it."""
-    rows = ["| folder | files | lines of code | all lines | lines of functions that ran |",
+def lines_text(files: dict[str, dict[str, int]]) -> str:
+    """Return the table of the files that a default run of the digits executes."""
+    rows = ["| folder | files | logical lines | all lines | logical lines of functions that ran |",
             "|---|---|---|---|---|"]  # fmt: skip
-    rows += ["| `{}` | {} | {:,} | {:,} | {:,} |".format(*row) for row in reading_path.table(files)]
-    sums = [reading_path.total(files, kind) for kind in ("code", "all", "ran")]
-    count = sum(not name.startswith("ops/") for name in files)
-    rows.append("| **reading path**, without `ops/` | {} | **{:,}** | {:,} | {:,} |".format(
-        count, *sums))  # fmt: skip
-    sums = [reading_path.total(usual, kind) for kind in ("code", "all", "ran")]
-    count = sum(not name.startswith("ops/") for name in usual)
-    rows.append("| a default run, without `ops/` | {} | {:,} | {:,} | {:,} |".format(count, *sums))
-    text = (
-        "The digits were loaded and run with cold caches, in a copy of the package without the\n"
-        "folders that one model on one device can do without: these files were imported. The\n"
-        f"budget of the reading path is {reading_path.BUDGET_LINES:,} lines of code; docstrings, "
-        "comments and\nblank lines do not count.\n\n"
-    )
-    return text + "\n".join(rows)
+    read = reading_path.on_path(files)
+    for row in reading_path.table({**read, **{n: c for n, c in files.items() if "ops/" in n}}):
+        rows.append("| `{}` | {} | {:,} | {:,} | {:,} |".format(*row))
+    for label, counted in (("**reading path**, without `ops/`", read),
+                           ("all of the run, without `ops/`", files)):  # fmt: skip
+        sums = [reading_path.total(counted, kind) for kind in ("code", "all", "ran")]
+        count = sum(not name.startswith("ops/") for name in counted)
+        rows.append("| {} | {} | {:,} | {:,} | {:,} |".format(label, count, *sums))
+    return "\n".join(rows)
 
 
-def compared_text(
-    files: dict[str, dict[str, int]],
-    usual: dict[str, dict[str, int]],
-    calls: list[steady_run.Call],
-) -> str:
+def compared_text(files: dict[str, dict[str, int]], calls: list[steady_run.Call]) -> str:
     """Return the table of figures before one kind of plan, counted once, and now.
 
     Args:
-        files: the files of the reading path.
-        usual: the files of a default run.
+        files: the files of a default run.
         calls: the calls of a steady run.
     """
     rows = (
-        ("lines of code that a default run of the digits imports, without `ops/`",
-         "12,816", f"{reading_path.total(usual):,}"),
-        ("lines of code that a reader needs for one model on one device",
-         "not separable", f"{reading_path.total(files):,}"),
-        ("modules that a default run imports", "180", str(len(usual))),
+        ("modules that a default run imports", "180", str(len(files))),
         ("Python calls of a steady run", "63", str(len(calls))),
         ("frames deep", "12", str(max(depth for depth, *_ in calls))),
         ("classes whose methods a steady run calls", "8", str(len(steady_run.classes(calls)))),
@@ -155,12 +140,14 @@ def with_block(page: str, name: str, text: str) -> str:
     return f"{page[: page.index(old)]}<!-- begin {name} -->\n{text}\n{rest}"
 
 
-def _described(folders: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the files that the digits import in a copy of the package without some folders."""
+def described() -> dict[str, dict[str, int]]:
+    """Return the files that a load and a run of the digits execute, with their lines."""
     with tempfile.TemporaryDirectory() as folder:
-        root = reading_path.without(Path(folder), *folders)
-        command = [sys.executable, reading_path.__file__]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
+        images = np.load(ROOT / "data" / "digits.npz")["images"][:50]
+        np.savez(f"{folder}/inputs.npz", image=images)
+        command = [sys.executable, reading_path.__file__, str(ROOT / "data" / "digits_cnn.onnx"),
+                   f"{folder}/inputs.npz"]  # fmt: skip
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True,
                               env={**os.environ, "VKLAB_CACHE": f"{folder}/cache",
                                    reading_path.PROFILED: "1"})  # fmt: skip
         files: dict[str, dict[str, int]] = json.loads(done.stdout)["files"]
@@ -170,10 +157,9 @@ def _described(folders: Sequence[str]) -> dict[str, dict[str, int]]:
 def main() -> None:
     """Write the generated parts anew."""
     page = PAGE.read_text("utf-8")
-    present = [f for f in folder_rules.OPTIONAL if (ROOT / "vklab" / f).is_dir()]
-    files, usual, calls = _described(present), _described(()), steady_run.steady_calls(0)
-    page = with_block(page, "lines", lines_text(files, usual))
-    page = with_block(page, "compared", compared_text(files, usual, calls))
+    files, calls = described(), steady_run.steady_calls(0)
+    page = with_block(page, "lines", lines_text(files))
+    page = with_block(page, "compared", compared_text(files, calls))
     page = with_block(page, "run", run_text(calls))
     PAGE.write_text(page, "utf-8")
     MAP.write_text(drawn_map(), "utf-8")

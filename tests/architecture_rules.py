@@ -209,7 +209,7 @@ def _defined_names(tree: ast.Module) -> set[str]:
 
 
 def wrong_all(root: Path) -> list[str]:
-    """Check that every public module has an __all__ that names what it defines, and all of it."""
+    """Check that an __all__ names what its module defines, and all of it."""
     problems = []
     for path in package_files(root):
         if not is_public_module(path) or path == root / "vklab" / "__init__.py":
@@ -220,8 +220,7 @@ def wrong_all(root: Path) -> list[str]:
             for node in tree.body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         ]
-        if not listed:
-            problems.append(f"{name}: no __all__")
+        if not listed:  # what begins with no underscore is public
             continue
         try:
             exported = set(ast.literal_eval(listed[0]))

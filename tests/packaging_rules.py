@@ -198,7 +198,7 @@ def different_versions(root: Path) -> list[str]:
     found = {
         name: re.findall(pattern, (root / name).read_text("utf-8"))
         for name, pattern in (
-            ("vklab/__init__.py", r'(?m)^__version__ = "(.+)"'),
+            ("vklab/base/version.py", r'(?m)^__version__ = "(.+)"'),
             ("labs/engine/vklab_course/__init__.py", r'(?m)^__version__ = "(.+)"'),
             (PROJECTS[1], r'"vklab==(.+)"'),
         )

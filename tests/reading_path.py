@@ -1,8 +1,7 @@
-"""The reading path: the lines of code of the files that a run imports where nothing else is there.
+"""Sizes of the package in logical lines, and the files that a run of a model executes.
 
-Run in a copy of the package, with that copy as the current folder: prints one JSON object about a
-load and a run of the digits, with the lines where READING_PATH_COUNTED is set, and with the lines
-that ran where READING_PATH_PROFILED is. In the repository it describes a default run.
+A logical line is a statement: no formatter moves the count. Docstrings are none. Run as a file with
+a model and its inputs, it prints one JSON object about a load and a run of the model.
 """
 
 from __future__ import annotations
@@ -11,47 +10,50 @@ import ast
 import io
 import json
 import os
-import shutil
 import sys
 import tokenize
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-BUDGET_LINES = 6_500
-COUNTED, PROFILED = "READING_PATH_COUNTED", "READING_PATH_PROFILED"
+PROFILED = "READING_PATH_PROFILED"
 ROOT = Path(__file__).resolve().parent.parent
-_BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-          tokenize.ENDMARKER)  # fmt: skip
+CORE = ("base", "vulkan", "shader", "ops", "graph", "plan", "runtime")
+# What a first reader can leave out, though a run executes some of it.
+SIDE = ("graph/passes", "plan/tuning", "plan/fusion", "plan/templates", "plan/report", "plan/place",
+        "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "runtime/cuda",
+        "runtime/polled")  # fmt: skip
 
 
-def code_lines(text: str) -> set[int]:
-    """Return the numbers of the lines of code: docstrings, comments and blank lines apart."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _BLANK:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
-            lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return lines
+def logical_lines(text: str) -> set[int]:
+    """Return the numbers of the lines on which a statement ends, docstrings apart."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    docstrings = {node.body[0].end_lineno for node in ast.walk(ast.parse(text))
+                  if isinstance(node, kinds) and ast.get_docstring(node) is not None}  # fmt: skip
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0] for token in tokens
+            if token.type == tokenize.NEWLINE and token.start[0] not in docstrings}  # fmt: skip
 
 
-def without(folder: Path, *folders: str) -> Path:
-    """Copy the package and its data into a folder, without some of its folders; return the copy."""
-    root = folder / "copy"
-    ignore = shutil.ignore_patterns("_spirv")  # bytecode is as good in a copy
-    shutil.copytree(ROOT / "vklab", root / "vklab", ignore=ignore)
-    for name in ("shaders", "data"):
-        shutil.copytree(ROOT / name, root / name)
-    for name in folders:
-        shutil.rmtree(root / "vklab" / name)
-    return root
+def size_of(*names: str) -> int:
+    """Return the logical lines of files, and of all files in folders, of the package."""
+    paths = [ROOT / "vklab" / name for name in names]
+    files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    return sum(len(logical_lines(file.read_text("utf-8"))) for file in files)
 
 
-def describe(root: Path) -> dict[str, Any]:
-    """Load and run the digits in this process; return which files that took, and their lines."""
+def core_size() -> int:
+    """Return the logical lines of the core: its folders, and the files beside them."""
+    return size_of(*CORE, *(file.name for file in (ROOT / "vklab").glob("*.py")))
+
+
+def is_on_path(name: str) -> bool:
+    """Tell whether a file that a run executes is one that a first reader reads."""
+    return not name.startswith(("ops/", *(f"{folder}/" for folder in SIDE)))
+
+
+def describe(model: str, inputs: str) -> dict[str, Any]:
+    """Load and run a model in this process; return which files that executed, and their lines."""
     ran: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -64,31 +66,26 @@ def describe(root: Path) -> dict[str, Any]:
 
     import vklab
 
-    digits = np.load(root / "data" / "digits.npz")
-    with vklab.load(root / "data" / "digits_cnn.onnx", os.environ.get("VKLAB_DEVICE")) as session:
-        logits = session.run({"image": digits["images"][:50]})["logits"]
+    with vklab.load(model, os.environ.get("VKLAB_DEVICE")) as session:
+        session.run({name: array for name, array in np.load(inputs).items()
+                     if name in {info.name for info in session.inputs}})  # fmt: skip
     sys.setprofile(None)
     modules = {str(module.__file__) for name, module in sys.modules.items()
                if name.split(".")[0] == "vklab" and getattr(module, "__file__", None)}  # fmt: skip
     files: dict[str, dict[str, int]] = {}
     for name in sorted(modules):
-        # Only where they are counted: reading every file takes longer than the run.
-        is_counted = COUNTED in os.environ or PROFILED in os.environ
-        text = Path(name).read_text("utf-8") if is_counted else ""
-        lines = code_lines(text)
+        text = Path(name).read_text("utf-8")
+        lines = logical_lines(text)
         used = {number for code in ran if code.co_filename == name and code.co_name != "<module>"
-                for *_, number in code.co_lines() if number in lines}  # fmt: skip
-        files[str(Path(name).relative_to(root / "vklab"))] = {
-            "code": len(lines), "all": len(text.splitlines()), "ran": len(used),
+                for *_, number in code.co_lines()}  # fmt: skip
+        files[str(Path(name).relative_to(ROOT / "vklab"))] = {
+            "code": len(lines), "all": len(text.splitlines()), "ran": len(lines & used),
         }  # fmt: skip
-    return {
-        "right": float((logits.argmax(1) == digits["labels"][:50]).mean()),
-        "files": files,
-    }
+    return {"files": files}
 
 
 def table(files: dict[str, dict[str, int]]) -> list[tuple[str, int, int, int, int]]:
-    """Return folder, files, lines of code, all lines, lines of functions that ran; `ops` last."""
+    """Return folder, files, logical lines, all lines, lines of functions that ran; `ops` last."""
     folders: dict[str, list[dict[str, int]]] = {}
     for name, counts in files.items():
         folder = f"{name.rpartition('/')[0]}/" if "/" in name else "(top level)"
@@ -106,7 +103,11 @@ def total(files: dict[str, dict[str, int]], kind: str = "code") -> int:
     return sum(c[kind] for name, c in files.items() if not name.startswith("ops/"))
 
 
+def on_path(files: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Return the files that a first reader reads."""
+    return {name: counts for name, counts in files.items() if is_on_path(name)}
+
+
 if __name__ == "__main__":
-    here = Path.cwd()
-    sys.path.insert(0, str(here))
-    print(json.dumps(describe(here)))
+    sys.path.insert(0, str(ROOT))
+    print(json.dumps(describe(*sys.argv[1:3])))

@@ -11,8 +11,7 @@ import logging
 from typing import Any
 
 from vklab.base import forward
-
-__version__ = "0.1.0"
+from vklab.base.version import __version__
 
 # What is logged is shown only by a program that configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

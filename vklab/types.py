@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.base.optional import Door
+from vklab.base.door import Door
 from vklab.base.protocols import Layout
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
@@ -346,5 +346,5 @@ class DeviceInfo:
         return f"{self.label} ({self.type}, {self.driver}, Vulkan {version})"
 
     # Functions of `draw/device.py`, whose first parameter is the description.
-    rows = Door[list[tuple[str, str]]]("base.draw.device", "rows")
-    _repr_html_ = Door[str]("base.draw.device", "html")
+    rows = Door[list[tuple[str, str]]]("vklab.base.draw.device", "rows")
+    _repr_html_ = Door[str]("vklab.base.draw.device", "html")

@@ -11,9 +11,10 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab import settings
+from vklab.base import catalogue
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
-from vklab.plan.tuning import last_convs, last_pools, single_rules, tiles, variants
+from vklab.plan.tuning import last_convs, last_pools, tiles, variants
 from vklab.runtime import host
 
 
@@ -178,7 +179,10 @@ def test_pools_between_convolutions(device, pool):
     ((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 3), (1, 2), (0, 1, 1, 2)), ((1, 1), (1, 1), (0,) * 4),
 ])  # fmt: skip
 def test_maxima_of_four_channels_at_once(device, monkeypatch, kernel, strides, pads, dtype):
-    monkeypatch.setitem(single_rules.RULES, "pool", lambda dispatch, info: last_pools.choose(
+    enabled, choose = catalogue.enabled, last_pools.choose
+    monkeypatch.setattr(catalogue, "enabled", lambda stage, is_cpu, kinds=None: enabled(
+        stage, is_cpu and kinds != ("pool",), kinds))  # fmt: skip
+    monkeypatch.setattr(last_pools, "choose", lambda dispatch, info: choose(
         dispatch, replace(info, type="discrete")))  # fmt: skip
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
              helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=kernel, strides=strides,

@@ -13,7 +13,7 @@ from vklab.graph import passes
 
 TOLERANCE = 1e-5  # of an output's largest value
 SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 20, "width": 44}
-STEPS = [step.__name__ for step in passes.PASSES]
+STEPS = [step.name for step in passes.PASSES]
 QUICK = ["bert_script"]
 NAMES = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
 MODELS = [

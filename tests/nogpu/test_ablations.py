@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from fake_device import fake_device
 
-from vklab import plan, settings
+from vklab import settings
 from vklab.apps.compare.speed import ablations
-from vklab.graph import passes
+from vklab.base import catalogue
 from vklab.ops import registry
-from vklab.plan import fusion
-from vklab.plan.tuning import single_rules, variants
+from vklab.plan.tuning import variants
 from vklab.types import TensorInfo
 
 
@@ -29,31 +25,9 @@ def test_ablations_switch_every_optimisation_off_alone(kind):
         left_out.add(switch.name)
         if switch.name == "DISABLE_PASSES":
             with settings.settings(DISABLE_PASSES=value):
-                every = (*passes.PASSES, *passes.LAYOUT_PASSES)
-                fusion.check_names(each.__name__ for each in every)
+                catalogue.check_names()
     assert left_out == {*ablations.switches()}
     assert {"DISABLE_FUSION", "DISABLE_VARIANTS", "DISABLE_REPLAY"} <= left_out
-
-
-def asked_inside() -> set[str]:
-    """Return the names for which files of the planner ask DISABLE_PASSES, beside its tables."""
-    asked = re.compile(r'"(\w+)" (?:not )?in settings\.names\("DISABLE_PASSES"\)')
-    files = Path(plan.__file__).parent.rglob("*.py")
-    return {name for file in files for name in asked.findall(file.read_text("utf-8"))}
-
-
-def test_every_choice_of_kernels_is_ablated_by_its_name():
-    """A new rule or switch needs a name in `fusion.KERNELS`, and a row of the ablations."""
-    devices = [fake_device(type=kind) for kind in ("cpu", "discrete")]
-    rules = {name for info in devices for kernel in ("matmul", "conv_last")
-             for name in variants.rules_for(info, kernel, every=not info.is_cpu)}  # fmt: skip
-    rules |= {single_rules.name(rule) for rule in single_rules.RULES.values()}
-    inside = asked_inside()
-    assert {"split_sums", "winograd"} < inside and not inside & rules
-    assert rules - {"plain"} | inside == fusion.KERNELS
-    named = {each for part in ablations.PARTS.values() for names in part.values()
-             for each in names.split(",")}  # fmt: skip
-    assert named >= fusion.KERNELS
 
 
 @pytest.mark.parametrize(("left_out", "op_type", "shapes", "with_it", "without"), [

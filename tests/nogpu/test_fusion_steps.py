@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import light_models
 import numpy as np
 import planned
@@ -13,6 +11,7 @@ from onnx import helper
 from small_models import model, value
 
 from vklab import settings
+from vklab.base import catalogue, stages
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import fusion, lowering
@@ -67,14 +66,6 @@ def test_a_name_that_is_no_fusion_and_no_pass_is_refused():
         assert plans.lower_chunk(Chunk(0, graph), INFO).dispatches
 
 
-def test_the_table_lists_every_fusion():
-    assert [step.__name__ for step in fusion.FUSIONS] == [
-        "fuse_chains", "fuse_epilogues", "fuse_conv_pools", "fuse_depthwise_norms",
-        "fuse_squeezes", "fuse_gates", "gate_rows", "fuse_norms", "join_rows", "fuse_prologues",
-        "read_strided", "join_attention", "place_parts", "join_siblings", "round_rows",
-        "use_native_halves"]  # fmt: skip
-
-
 def proto_of(name):
     if name == "small":
         return small()
@@ -93,12 +84,12 @@ def test_fusing_what_is_fused_changes_nothing(name):
 @pytest.mark.parametrize("name", ["small", "shufflenet", *planned.NAMES])
 def test_a_fusion_is_skipped_only_where_it_keeps_all_dispatches(name):
     flow = Flow(*lowered_of(proto_of(name)), INFO)
-    for step in fusion.FUSIONS:
+    for rule in catalogue.stage(stages.FUSION):
         before = [*flow.alive()]
-        step(flow)
-        if before == [*flow.alive()]:
-            getattr(importlib.import_module(step.__module__), step.__name__)(flow)
-            assert before == [*flow.alive()], step.__name__
+        if not (rule.suits(INFO.is_cpu) and rule.meets(each.kernel for _, each in before)):
+            rule(flow)
+            assert before == [*flow.alive()], rule.name
+        rule(flow)
 
 
 def kernels_of(nodes, outputs, inputs, info=INFO, **constants):

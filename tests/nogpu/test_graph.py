@@ -144,7 +144,7 @@ def test_a_left_out_name_keeps_nothing_alive():
     assert [node.name for node in drop_dead_nodes.drop_dead_nodes(graph).nodes] == ["live"]
 
 
-@pytest.mark.parametrize("step", passes.PASSES, ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", passes.PASSES, ids=lambda step: step.name)
 def test_a_pass_has_nothing_to_do_the_second_time(step):
     once = step(foldable())
     assert step(once) is once

@@ -14,8 +14,8 @@ import written
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import matching
 
-PASSES = [getattr(importlib.import_module(step.__module__), step.__name__)
-          for step in passes.PASSES if step.__name__ in pattern_forms.PATTERNS]  # fmt: skip
+PASSES = [getattr(importlib.import_module(step.__module__), step.name)
+          for step in passes.PASSES if step.name in pattern_forms.PATTERNS]  # fmt: skip
 CASES = [(kind, name) for kind, forms in pattern_forms.FORMS.items() for name in forms]
 MISSES = [(kind, name) for kind, forms in pattern_forms.NOT_FORMS.items() for name in forms]
 
@@ -29,7 +29,7 @@ def found(graph):
     for step in PASSES:
         changed = step(graph)
         again = step(changed)
-        assert again is changed, f"{step.__name__} is not idempotent"
+        assert again is changed, f"{step.name} is not idempotent"
         graph = changed
     fresh = shapes.infer(dataclasses.replace(graph, infos={})).infos
     assert {name: str(graph.infos[name]) for name in fresh} == {
@@ -41,7 +41,7 @@ def found(graph):
 def test_every_pass_that_searches_patterns_has_forms_and_look_alikes():
     files = Path(passes.__file__).parent.glob("*.py")
     searching = {path.stem for path in files if "matching.replaced(" in path.read_text("utf-8")}
-    assert searching == pattern_forms.PATTERNS.keys() == {step.__name__ for step in PASSES}
+    assert searching == pattern_forms.PATTERNS.keys() == {step.name for step in PASSES}
     assert all(all(pair) for pair in pattern_forms.PATTERNS.values())
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from onnx import StringStringEntryProto, TensorProto
 
-from vklab.base import optional
+from vklab.base import catalogue
 
 __all__ = ["fields", "no_onnx", "read", "require_parsable"]
 
-no_onnx = optional.function(f"{__package__}.other_formats", "no_onnx")  # imported after a failure
+no_onnx = catalogue.step("no model")
 
 # Smaller tensors are read: a mapped model must not be overwritten while it is in use.
 MAPPED_BYTES = 1 << 20

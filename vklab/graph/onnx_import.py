@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import helper, version_converter
 
-from vklab.base import optional
+from vklab.base import catalogue
 from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError, UnusedWarning
 from vklab.graph import onnx_file, onnx_tensors, schemas
@@ -84,7 +84,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     proto = prepare(proto)
     made = from_graph(proto.graph, _opsets(proto), folder)
     if any(SEPARATOR in name for name in made.names()):
-        escaped = optional.require("graph.escaping").escaped(proto.graph, made)
+        escaped = catalogue.step("escape names")(proto.graph, made)
         made = from_graph(escaped, _opsets(proto), folder)
     return made
 
@@ -96,7 +96,7 @@ def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
         UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
                             f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
     if proto.functions:
-        proto = optional.require("graph.local_functions").inlined(proto)
+        proto = catalogue.step("inline functions")(proto)
     return proto
 
 

@@ -16,8 +16,6 @@ from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator
 from vklab.types import TensorInfo
 
-__all__ = ["bias_gelu", "fast_gelu", "gelu", "prelu", "relu", "swish"]
-
 MICROSOFT = "com.microsoft"
 
 

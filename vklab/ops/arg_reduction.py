@@ -14,8 +14,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.rows import Rows, Work, divide_rows, rows_of, value_dtype
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["argmax", "argmin", "hardmax", "hardmax_flattened"]
-
 # An index is written without 64-bit arithmetic, which some devices lack.
 INDEX = {
     "int64": (("Y", "uint2"), ("INDEX", "uint2(place,0)")),

@@ -16,8 +16,6 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["by_kind", "clip", "maximum", "mean", "mod", "power"]
-
 # Functions of one real number; those of EXACT exist for float64 too.
 EXACT = {"Ceil": "ceil", "Floor": "floor", "Reciprocal": "reciprocal", "Round": "round",
          "Sqrt": "sqrt"}  # fmt: skip

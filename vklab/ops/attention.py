@@ -21,8 +21,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.rows import rows_of
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["Attending", "Heads", "attention", "flex_attention"]
-
 Strides = tuple[int, int, int]
 
 

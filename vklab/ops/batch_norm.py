@@ -19,16 +19,6 @@ from vklab.ops.layer_norm import CODES, normalize
 from vklab.ops.registry import Answer, operator
 from vklab.types import TensorInfo
 
-__all__ = [
-    "batch_normalization",
-    "batch_normalization_of_9",
-    "lp_normalization",
-    "mean_variance_normalization",
-    "simplified_layer_normalization",
-    "skip_layer_normalization",
-    "skip_simplified_layer_normalization",
-]
-
 
 @operator("BatchNormalization", since=14)
 def batch_normalization(

@@ -18,8 +18,6 @@ from vklab.ops.inputs import require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["FORMATS", "BlockFormat", "block_format", "words"]
-
 STEP, PART = 32, 8  # elements that share a scale, and that are dequantised at once
 LANES, TILE, MOST_ROWS = 32, 32, 8  # invocations of a row, sides of a tile, rows of matvec_blocks
 DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}

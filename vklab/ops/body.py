@@ -13,8 +13,6 @@ import numpy as np
 
 from vklab.types import TensorInfo
 
-__all__ = ["BODY_OPSET", "Body", "Expansion", "Step"]
-
 # The opset of the nodes in a body.
 BODY_OPSET = 23
 

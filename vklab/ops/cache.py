@@ -18,9 +18,6 @@ from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["cache_attention", "cache_counters", "cache_last", "cache_positions", "cache_update",
-           "row_words"]  # fmt: skip
-
 FORMATS = {"F16": 8, "F32": 4, "Q8_0": 16}  # elements in 16 bytes of a row
 BLOCK = 32  # elements of Q8_0 that share a scale
 LANES, LANES_OF_KEY, TILE, FEW = 128, 4, 8, 2  # FEW: the most queries of one step in a workgroup

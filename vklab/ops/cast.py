@@ -14,8 +14,6 @@ from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["BYTE_FLOATS", "cast", "cast_like", "convert", "dtype_of", "value_of"]
-
 CASTABLE = frozenset(ELEMENTS)
 # Floats that a cast saturates by default, with the largest number of each.
 BYTE_FLOATS = {"float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0,

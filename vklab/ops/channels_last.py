@@ -17,8 +17,6 @@ from vklab.ops.registry import Result, grid, operator, output
 from vklab.ops.window import Window
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["channels_last_conv", "pad_last"]
-
 WORKGROUP, MOST_PIXELS = 128, 4
 FOUR = 4
 

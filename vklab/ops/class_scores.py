@@ -18,9 +18,6 @@ from vklab.ops.dtypes import table
 from vklab.ops.registry import WORKGROUP, grid, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["BINARY", "COLUMN", "ML", "MULTICLASS", "TARGETS", "TRANSFORMS",
-           "Scoring", "labelled", "scored"]  # fmt: skip
-
 ML = "ai.onnx.ml"
 ML_OPSET = 3  # of the nodes of an Expansion; all of these operators have it
 # How sums become scores and a label: RULE of shaders/ops/class_scores.slang.

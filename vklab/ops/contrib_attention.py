@@ -17,8 +17,6 @@ from vklab.ops.inputs import known_integers
 from vklab.ops.registry import operator
 from vklab.types import TensorInfo
 
-__all__ = ["contrib_attention", "group_query_attention", "multi_head_attention"]
-
 DOMAIN = "com.microsoft"
 # The first opset with TensorScatter.
 CACHE_OPSET = 24

@@ -17,8 +17,6 @@ from vklab.ops.linear import COLUMN_WORKGROUP, PRODUCTS, product
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["fused_gemm", "fused_matmul", "matmul_nbits"]
-
 DOMAIN = "com.microsoft"
 ROWS = 4
 

@@ -19,13 +19,6 @@ from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import operator
 from vklab.types import TensorInfo
 
-__all__ = [
-    "dynamic_quantize_matmul", "embed_layer_normalization", "fused_conv",
-    "matmul_integer_to_float", "qgemm", "qlinear_add", "qlinear_average_pool", "qlinear_concat",
-    "qlinear_global_average_pool", "qlinear_leaky_relu", "qlinear_mul", "qlinear_sigmoid",
-    "qlinear_softmax", "qlinear_where",
-]  # fmt: skip
-
 DOMAIN = "com.microsoft"
 BYTES = frozenset({"int8", "uint8"})
 # The attributes that FusedConv's activation_params set, by activation.

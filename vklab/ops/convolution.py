@@ -22,8 +22,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.window import Window
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["causal_conv", "check_filters", "conv", "conv_integer", "qlinear_conv"]
-
 BYTES = frozenset({"int8", "uint8"})
 
 

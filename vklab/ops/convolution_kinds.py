@@ -17,8 +17,6 @@ from vklab.ops.per_element import per_element
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["col2im", "conv_transpose", "deform_conv"]
-
 
 @operator("ConvTranspose")
 def conv_transpose(

@@ -16,11 +16,6 @@ import numpy as np
 from vklab.base.protocols import Size
 from vklab.types import TensorInfo
 
-__all__ = [
-    "BOOL", "ELEMENTS", "ELEMENT_TYPES", "FLOATS", "INTEGERS", "MOVABLE", "OTHER_TYPES", "NUMBERS",
-    "REALS", "Element", "integer_array", "raw_defines", "table", "type_defines",
-]  # fmt: skip
-
 Defines = tuple[tuple[str, str], ...]
 
 

@@ -20,8 +20,6 @@ from vklab.ops.linear import PRODUCTS, product
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["einsum", "parse_equation"]
-
 ELLIPSIS_AXES = "0123456789"
 
 

@@ -24,11 +24,6 @@ from vklab.types import (
     dense_strides,
 )
 
-__all__ = [
-    "apply_expression", "broadcast_shape", "broadcast_strides", "compute", "dense_strides",
-    "elementwise", "merge_axes", "move", "strided",
-]  # fmt: skip
-
 PUSHED_AXES = 5
 MOVE = "a"
 SELECT = "onnx::select(a, b, c)"

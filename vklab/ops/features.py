@@ -28,9 +28,6 @@ from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator
 from vklab.types import TensorInfo
 
-__all__ = ["array_feature_extractor", "class_scores", "feature_vectorizer", "imputer",
-           "linear_classifier", "linear_regressor", "normalizer", "scaler"]  # fmt: skip
-
 TYPES = frozenset({"float32", "float64", "int32", "int64"})
 FLOAT = ELEMENT_TYPES["float32"]
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from vklab.ops.dtypes import ELEMENTS, Defines, type_defines
 from vklab.types import Dispatch
 
-__all__ = ["loads", "stores", "typed"]
-
 
 def stores(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch can take an epilogue: it stores y by number, and writes only y."""

@@ -18,8 +18,6 @@ from vklab.ops.inputs import affordable, known_array, known_integers, normal_axi
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["constant_result"]
-
 # TensorProto's numbers of the dtypes, as attributes name them.
 DTYPES = (
     "", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",

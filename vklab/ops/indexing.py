@@ -16,8 +16,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["chosen", "index_defines"]
-
 INDICES = frozenset({"int32", "int64"})
 COMBINES = {"none": "REPLACE", "add": "ADD", "mul": "MUL", "max": "MAX", "min": "MIN"}
 # The least invocations of a large scatter, and the most loop steps of one invocation.

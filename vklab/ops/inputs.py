@@ -13,10 +13,6 @@ import numpy as np
 from vklab.errors import ModelError, UnsupportedOperatorError, ValueNeededError
 from vklab.types import TensorInfo
 
-__all__ = [
-    "affordable", "known_array", "known_integers", "normal_axes", "normal_axis", "require", "same",
-]  # fmt: skip
-
 # The largest constant that an operator creates; a larger size in a model is taken for a mistake.
 PLANNED_BYTES = 1 << 32
 

@@ -13,8 +13,6 @@ from vklab.ops.linear import COLUMN_WORKGROUP, MOST_GROUPS, batch_axes, batch_st
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["integer_product", "matmul_integer", "qlinear_matmul"]
-
 BYTES = frozenset({"int8", "uint8"})
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (0, 0)}
 ROWS = 4

@@ -19,8 +19,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.select import key_defines
 from vklab.types import TensorInfo
 
-__all__ = ["label_encoder", "label_encoder_of_lists"]
-
 Given = tuple[Sequence[int], Sequence[float], Sequence[str], np.ndarray | None]
 
 

@@ -21,17 +21,6 @@ from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
 from vklab.ops.rows import Rows, Work
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = [
-    "CODES",
-    "group_normalization",
-    "group_normalization_of_18",
-    "instance_normalization",
-    "layer_normalization",
-    "normalize",
-    "rms_normalization",
-    "standardize",
-]
-
 # Rows above LONGEST, or above LONG_ROW if fewer than FEW_ROWS, are divided among workgroups.
 FEW_ROWS, LONG_ROW, LONGEST = 64, 1 << 15, 1 << 21
 # ONNX's numbers of the dtypes that Cast converts between here.

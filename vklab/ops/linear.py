@@ -15,21 +15,6 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = [
-    "COLUMN_WORKGROUP",
-    "MOST_GROUPS",
-    "batch_starts",
-    "PRODUCTS",
-    "batch_axes",
-    "default_lanes",
-    "gemm",
-    "matmul",
-    "matrix_batches",
-    "product",
-    "row_blocks",
-    "value_defines",
-]
-
 # `integer_linear` has the products of 8-bit integers.
 PRODUCTS = REALS | {"int32", "uint32", "int64", "uint64"}
 # Batch axes of a kernel: two are nearly always enough, and leave room for fused push constants.

@@ -11,8 +11,6 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["linear_attention"]
-
 COLUMN_WORKGROUP = 64
 # Loop iterations of one invocation in one dispatch; llvmpipe stops loops at twice this number.
 MOST_ITERATIONS = 32768

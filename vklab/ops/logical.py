@@ -11,8 +11,6 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import Result, operator
 from vklab.types import TensorInfo
 
-__all__ = ["equal", "is_inf", "is_nan", "where"]
-
 CODED = frozenset(name for name, element in ELEMENTS.items() if element.value == "float") - FLOATS
 
 

@@ -19,8 +19,6 @@ from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
 from vklab.ops.rows import Work, value_dtype
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["negative_log_likelihood_loss", "softmax_cross_entropy_loss"]
-
 INDICES = frozenset({"int32", "int64"})
 REDUCTIONS = ("none", "sum", "mean")
 # Not the index of a class: no target is ignored.

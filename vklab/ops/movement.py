@@ -18,8 +18,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["rearrange"]
-
 
 def rearrange(
     X: TensorInfo, split: Sequence[int], order: Sequence[int], shape: Sequence[int]

@@ -18,8 +18,6 @@ from vklab.ops.registry import Answer, Result, operator, output
 from vklab.ops.rows import rows_of
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["log_softmax", "log_softmax_flattened", "softmax", "softmax_flattened"]
-
 # Rows above LONGEST (by `wide`), or above LONG_ROW if fewer than FEW_ROWS, are divided among
 # workgroups: softmax is then expanded into reductions.
 LONGEST = {True: 1 << 20, False: 20000}

@@ -16,8 +16,6 @@ from vklab.ops.inputs import require
 from vklab.ops.registry import Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["sample_token", "softmax_attention"]
-
 RUN, BLOCK = 1024, 16  # as in shaders/lib/sampling.slang
 RUNS, OPTIONS = 512, 12
 HISTOGRAM = 256 * 7 + 1  # words of a sequence's histogram

@@ -18,8 +18,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["center_crop_pad", "pad", "pad_by_attribute"]
-
 MODES = {"constant": "CONSTANT", "edge": "EDGE", "reflect": "REFLECT", "wrap": "WRAP"}
 
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from vklab.ops.registry import WORKGROUP, Result, grid
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["per_element"]
-
 
 def per_element(
     kernel: str, result: TensorInfo, reads: Sequence[tuple[str, TensorInfo | None]],

@@ -17,17 +17,6 @@ from vklab.ops.per_element import per_element
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = [
-    "average_pool",
-    "global_average_pool",
-    "global_lp_pool",
-    "global_max_pool",
-    "lp_pool",
-    "lrn",
-    "max_pool",
-    "max_unpool",
-]
-
 
 @operator("MaxPool")
 def max_pool(

@@ -19,9 +19,6 @@ from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import WORKGROUP, Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["dequantize_linear", "dynamic_quantize_linear", "dynamic_words", "quantize_linear",
-           "widens"]  # fmt: skip
-
 MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 SMALL_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16))

@@ -20,8 +20,6 @@ from vklab.ops.linear import product
 from vklab.ops.registry import Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["gru", "lstm", "rnn"]
-
 UNIT_WORKGROUP = 64
 CELLS = {"RNN": (0, 1, ("Tanh",)), "GRU": (1, 3, ("Sigmoid", "Tanh")),
          "LSTM": (2, 4, ("Sigmoid", "Tanh", "Tanh"))}  # fmt: skip

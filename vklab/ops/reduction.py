@@ -20,8 +20,6 @@ from vklab.ops.rows import Rows, Work, divide_rows, rows_of, value_dtype
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["KINDS", "Kind", "reduce_axes", "reduce_work"]
-
 LIMITS = {
     "float": ("asfloat(0xff800000u)", "asfloat(0x7f800000u)"),
     "double": ("double(asfloat(0xff800000u))", "double(asfloat(0x7f800000u))"),

@@ -17,8 +17,6 @@ from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Expansion
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["OPERATORS", "Operator", "Result", "apply", "find", "grid", "operator", "output"]
-
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
 GRID_WIDTH = 32768
 WORKGROUP = 256

@@ -22,8 +22,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["Sampling", "resize", "taps"]
-
 COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",
                "pytorch_half_pixel", "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip
 TIE = 1e-6  # a coordinate this near to a half counts as one, as in ONNX Runtime

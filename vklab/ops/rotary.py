@@ -16,9 +16,6 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding", "rotary_heads",
-           "whole_rotary_embedding"]  # fmt: skip
-
 
 @operator("RotaryEmbedding", since=23)
 def rotary_embedding(

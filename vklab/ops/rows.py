@@ -12,8 +12,6 @@ from vklab.ops.dtypes import ELEMENTS
 from vklab.ops.registry import WORKGROUP, grid, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["Rows", "Work", "divide_rows", "rows_of", "value_dtype"]
-
 # Elements of one invocation: the least before a row is cut (by `wide`), and the most.
 LEAST, MOST = {True: 16, False: 64}, 16384
 # Invocations that keep a large GPU busy.

@@ -17,8 +17,6 @@ from vklab.ops.per_element import per_element
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["affine_grid", "grid_sample", "max_roi_pool", "roi_align", "roi_align_by_corners"]
-
 # Pixels that are read along an axis; bilinear and bicubic are the names of opset 16.
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 PADDINGS = ("zeros", "border", "reflection")

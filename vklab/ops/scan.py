@@ -17,8 +17,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.rows import rows_of, value_dtype
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["cumprod", "cumsum", "determinant"]
-
 EACH = 4  # elements of one invocation in a block of shaders/ops/cumulative.slang
 LARGEST_MATRIX = 256
 # The longest row of one invocation.

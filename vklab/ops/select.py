@@ -21,9 +21,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, Operands, TensorInfo
 
-__all__ = ["compact", "compress", "key_defines", "non_zero", "top_k", "top_k_by_attribute",
-           "unique"]  # fmt: skip
-
 BLOCK = 1024  # elements that a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
 

@@ -15,8 +15,6 @@ from vklab.ops.inputs import affordable, known_array, known_integers, normal_axi
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["view"]
-
 
 def view(X: TensorInfo, shape: Sequence[int]) -> Result:
     """Return a view of X under another shape of as many elements."""

@@ -18,17 +18,6 @@ from vklab.ops.linear import value_defines
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = [
-    "blackman_window",
-    "dft",
-    "dft_by_attribute",
-    "hamming_window",
-    "hann_window",
-    "mel_weight_matrix",
-    "stft",
-    "transform",
-]
-
 
 def transform(
     x: TensorInfo,

@@ -14,8 +14,6 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.select import compact
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["non_max_suppression"]
-
 STEPS = 60_000  # loop iterations of an invocation in one dispatch
 DISPATCHES = 512
 

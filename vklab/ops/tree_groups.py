@@ -23,8 +23,6 @@ from vklab.ops.tree_nodes import (
     weighted,
 )
 
-__all__ = ["flatten_shared"]
-
 EQUAL, MEMBER = 4, 6  # modes
 
 

@@ -14,9 +14,6 @@ import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 
-__all__ = ["KIND_BIT", "MISSING_BIT", "MODES", "MOST_NODES", "Ints", "Trees", "arranged", "bits",
-           "checked", "flatten", "weighted"]  # fmt: skip
-
 # The comparison of each mode, by its number in the kernel; a leaf has none.
 MODES = {"BRANCH_LEQ": "<=", "BRANCH_LT": "<", "BRANCH_GTE": ">=", "BRANCH_GT": ">",
          "BRANCH_EQ": "==", "BRANCH_NEQ": "!="}  # fmt: skip

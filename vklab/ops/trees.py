@@ -23,8 +23,6 @@ from vklab.ops.tree_groups import flatten_shared
 from vklab.ops.tree_nodes import Trees, flatten
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["ensemble_scores"]
-
 TYPES = frozenset({"float32", "int32", "int64"})
 # Invocations that occupy a device: few rows are walked by several blocks of trees.
 INVOCATIONS = 8192

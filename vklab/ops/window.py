@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.types import TensorInfo
 
-__all__ = ["Window", "resolve", "resolve_transposed", "spatial_axes"]
-
 MAX_AXES = 3
 SAME = ("SAME_UPPER", "SAME_LOWER")
 Push = tuple[tuple[str, float | tuple[int, ...]], ...]

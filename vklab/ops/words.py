@@ -19,10 +19,6 @@ from vklab.ops.per_element import per_element
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["BYTES", "CODES", "WORD", "add_words", "dequantize_words", "max_pool_words",
-           "pack_words", "quantize_words", "sum_push", "unpack_words",
-           "word_count"]  # fmt: skip
-
 BYTES = 4
 # Least code of each dtype, which int8 stores as -128.
 CODES = {"int8": -128, "uint8": 0}

@@ -20,8 +20,6 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.window import Window
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["LONGEST", "conv_words", "filter_table", "lay_out", "matmul_words"]
-
 WORKGROUP = 64
 # A sum of float32 is exact below this.
 LONGEST = 1 << 24

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from vklab import settings
+from vklab.base import catalogue
 from vklab.ops import registry
 from vklab.plan import storage
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
@@ -183,7 +184,7 @@ def shared(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     size = 4 * constants["ROWS"] * constants["K"]
     fits = size <= min(MOST_SHARED, info.limit("maxComputeSharedMemorySize") * SHARE)
     pays = dispatch.kernel == "matvec_floats" and dict(dispatch.defines)["NORM"] == "1"
-    if not fits or not pays or "shared_floats" in settings.names("DISABLE_PASSES"):
+    if not fits or not pays or catalogue.is_off("shared_floats"):
         return dispatch
     return replace(dispatch, constants=tuple((constants | {"SHARED": 1}).items()))
 

@@ -1,57 +1,42 @@
 """Lower one device chunk: dispatches, kernels, memory and barriers from its rewritten graph.
 
 lowering -> cuts of dispatches whose tensors exceed maxStorageBufferRange -> fusion -> tuning ->
-storage -> limits -> arenas -> barriers. Modules of optional folders are passed in as `Tools`.
-Visited by labs 10 and 11.
+storage -> limits -> arenas -> barriers. Visited by labs 10 and 11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, barriers, limits, lowering, storage
+from vklab.plan import arenas, barriers, fusion, limits, lowering, storage
 from vklab.plan.arenas import Arenas
 from vklab.plan.barriers import Access, Barrier, Copy, Step
 from vklab.plan.chunk import Chunk
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
 from vklab.plan.options import Facts
+from vklab.plan.tuning import in_place, kept, layers, split_ranges, tune
 from vklab.types import DeviceInfo
 
-__all__ = ["Tools", "access", "lower"]
+__all__ = ["access", "lower"]
 
 
-class Tools(NamedTuple):
-    """Modules of the optional folders that improve a chunk; None for one that does not exist."""
-
-    fusion: Any = None
-    tune: Any = None
-    split_ranges: Any = None
-    in_place: Any = None
-    layers: Any = None
-    kept: Any = None
-
-
-def lower(
-    chunk: Chunk, info: DeviceInfo, tools: Tools, facts: Facts, unseen: Collection[str] = ()
-) -> Chunk:
+def lower(chunk: Chunk, info: DeviceInfo, facts: Facts, unseen: Collection[str] = ()) -> Chunk:
     """Return a device chunk with dispatches, memory and barriers; passes are not run.
 
     Args:
         chunk: its graph is rewritten already, and has an info for every value.
         info: the device.
-        tools: the optional steps.
         facts: as in `plan.make_plan`.
         unseen: inputs and outputs that the host neither writes nor reads; empty for one device.
 
     Raises PlanError if the device cannot run the chunk.
     """
-    given, graph = (chunk, info, tools, facts), chunk.graph
-    lowered = tools.kept.lowered(_dispatches, unseen, *given) if tools.kept else _dispatches(*given)
-    lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
+    graph = chunk.graph
+    lowered = kept.lowered(_dispatches, unseen, chunk, info, facts)
+    lowered, arranged, steps, found = _arranged(graph, lowered, info, unseen)
     return replace(
         chunk,
         steps=steps,
@@ -68,48 +53,39 @@ def lower(
     )  # fmt: skip
 
 
-def _dispatches(chunk: Chunk, info: DeviceInfo, tools: Tools, facts: Facts) -> Lowered:
+def _dispatches(chunk: Chunk, info: DeviceInfo, facts: Facts) -> Lowered:
     """Return a chunk's dispatches, fused and tuned, which no binding of memory changes."""
     graph = chunk.graph
     unfused = lowering.with_exact_division(lowering.lower(graph), info)
-    if tools.in_place:
-        tools.in_place.require_taken(graph, unfused)
-    if tools.split_ranges:
-        unfused = tools.split_ranges.apply(unfused, info)
-    fused = tools.fusion.fuse(graph, unfused, info) if tools.fusion else unfused
-    lowered = _finished(fused, info, tools, facts, chunk)
+    in_place.require_taken(graph, unfused)
+    unfused = split_ranges.apply(unfused, info)
+    lowered = _finished(fusion.fuse(graph, unfused, info), info, facts, chunk)
     # A fused kernel is generated text (a `fragment`), which requires a compiler. Without one,
     # the chunk runs unfused, with stock kernels.
     if any(facts.kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(unfused, info, tools, facts, chunk)
+        lowered = _finished(unfused, info, facts, chunk)
     limits.check(lowered.dispatches, info)
     return lowered
 
 
-def _finished(
-    lowered: Lowered, info: DeviceInfo, tools: Tools, facts: Facts, chunk: Chunk
-) -> Lowered:
+def _finished(lowered: Lowered, info: DeviceInfo, facts: Facts, chunk: Chunk) -> Lowered:
     """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
-    if tools.tune:
-        lowered = tools.tune.tune(lowered, info, facts, chunk.device, chunk.graph.outputs)
-    if tools.fusion:
-        lowered = tools.fusion.write(lowered)
-    return storage.adapt(lowered, info)
+    tuned = tune.tune(lowered, info, facts, chunk.device, chunk.graph.outputs)
+    return storage.adapt(fusion.write(tuned), info)
 
 
 def _arranged(
-    graph: Graph, lowered: Lowered, info: DeviceInfo, tools: Tools, unseen: Collection[str]
+    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str]
 ) -> tuple[Lowered, Arenas, tuple[Step, ...], tuple[Barrier, ...]]:
     """Return dispatches in their final order, their arenas, the steps, and their barriers."""
-    owners = tools.in_place.owners if tools.in_place else arenas.own_memory
-    arranged = arenas.arrange(graph, lowered, info, unseen, owners)
+    arranged = arenas.arrange(graph, lowered, info, unseen, in_place.owners)
     steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
     found = _barriers(steps, arranged)
-    layered = tools.layers.grouped(lowered, arranged, len(found)) if tools.layers else lowered
+    layered = layers.grouped(lowered, arranged, len(found))
     if layered is not lowered:
-        again = arenas.arrange(graph, layered, info, unseen, owners)
+        again = arenas.arrange(graph, layered, info, unseen, in_place.owners)
         fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
-        larger = again.memory.arena_bytes > tools.layers.room_bytes(lowered, arranged, info)
+        larger = again.memory.arena_bytes > layers.room_bytes(lowered, arranged, info)
         if not larger and len(left := _barriers(fewer, again)) < len(found):
             return layered, again, fewer, left
     return lowered, arranged, steps, found

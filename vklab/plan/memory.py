@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab.base import draw
-from vklab.base.optional import Door
+from vklab.base.door import Door
 from vklab.errors import PlanError
 
 __all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",
@@ -110,7 +110,7 @@ class MemoryPlan:
         """Return the number of steps that the lifetimes span."""
         return max((life.last for life in self.lifetimes), default=0) + 1
 
-    _repr_html_ = Door[str]("plan.report.picture", "memory_svg")
+    _repr_html_ = Door[str]("vklab.plan.report.picture", "memory_svg")
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

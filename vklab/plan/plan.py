@@ -1,8 +1,7 @@
 """Plan: the chunks of a model, and the function that decides them.
 
 partition -> placement and cut -> passes -> lowering -> fusion and tuning -> memory -> barriers.
-No driver is called here. Fusion, tuning, placement and reports are optional folders, loaded if they
-exist. Visited by labs 11 and 12.
+No driver is called here. Visited by labs 11 and 12.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vklab import settings
-from vklab.base import optional
-from vklab.base.optional import Door
-from vklab.errors import PlanError, SetupError, UnsupportedOperatorError
-from vklab.graph import operator_cache
+from vklab.base import catalogue
+from vklab.base.door import Door
+from vklab.errors import PlanError, UnsupportedOperatorError
+from vklab.graph import operator_cache, passes
 from vklab.graph.graph import Graph
-from vklab.plan import capability, device_chunk, partition
+from vklab.plan import capability, device_chunk, partition, templates
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import CONTROL, HOST, Chunk, Transfer
-from vklab.plan.device_chunk import Tools
 from vklab.plan.memory import MemoryPlan
 from vklab.plan.options import Facts, Options
+from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
@@ -98,12 +97,11 @@ class Plan:
         more = "" if self.rest is None else "; the rest is decided by the first run"
         return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
 
-    # Functions of the optional folder `plan/report`, whose first parameter is the plan.
-    summary = Door[Any]("plan.report.table", "summary")
-    rows = Door[Any]("plan.report.table", "rows")
-    picture = Door[Any]("plan.report.table", "picture")
-    write = Door[Any]("plan.report.table", "write")
-    _repr_html_ = Door[Any]("plan.report.table", "html")
+    summary = Door[Any]("vklab.plan.report.table", "summary")
+    rows = Door[Any]("vklab.plan.report.table", "rows")
+    picture = Door[Any]("vklab.plan.report.table", "picture")
+    write = Door[Any]("vklab.plan.report.table", "write")
+    _repr_html_ = Door[Any]("vklab.plan.report.table", "html")
 
 
 # -------------------------------------------------------------------------------- the whole model
@@ -143,7 +141,7 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts, memo: Any 
         memo: a list in which plans of other shapes leave what this one can reuse, or None.
     """
     assert plan.rest is not None, "a complete plan cannot grow"
-    if memo is not None and (templates := optional.load("plan.templates")):
+    if memo is not None:
         return templates.extend(functools.partial(extend, plan), plan, infos, facts, memo)
     with settings.settings(**plan.options.switches), operator_cache.active():
         require = functools.partial(capability.require, **_checks(facts))
@@ -204,8 +202,7 @@ def _placed(
     plan: Plan, chunk: Chunk, facts: Facts
 ) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any]:
     """Return the pieces of a device chunk, the transfers between them, and the placement."""
-    place = optional.require("plan.place.split")
-    made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = place.split(
+    made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = catalogue.step("place nodes")(
         chunk.graph, plan.devices, plan.options, facts,
         lambda piece, unseen: lower_chunk(piece, plan.devices[piece.device], plan.options.dtype,
                                           facts, unseen),
@@ -236,8 +233,9 @@ def lower_chunk(
 
     Raises PlanError if the device cannot run the chunk.
     """
-    rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype, info), source=chunk.graph)
-    return lower_rewritten(rewritten, info, facts, unseen)
+    catalogue.check_names()
+    graph = passes.run(chunk.graph, dtype, info)
+    return lower_rewritten(replace(chunk, graph=graph, source=chunk.graph), info, facts, unseen)
 
 
 def lower_rewritten(
@@ -251,22 +249,7 @@ def lower_rewritten(
         facts: as in `make_plan`.
         unseen: as in `lower_chunk`.
     """
-    names = ("fusion", "tuning.tune", "tuning.split_ranges", "tuning.in_place", "tuning.layers",
-             "tuning.kept")
-    tools = Tools(*(optional.load(f"plan.{name}") for name in names))
-    return device_chunk.lower(chunk, info, tools, facts or Facts(), unseen)
-
-
-def _rewritten(graph: Graph, dtype: str, info: DeviceInfo) -> Graph:
-    passes = optional.load("graph.passes")
-    if passes is None and dtype:
-        raise SetupError(f"dtype={dtype!r} takes vklab/graph/passes, which is not there")
-    if passes and (fusion := optional.load("plan.fusion")):
-        fusion.check_names(p.__name__ for p in (*passes.PASSES, *passes.LAYOUT_PASSES))
-    return passes.run(graph, dtype, info) if passes else graph
-
-
-# ------------------------------------------------------------------------------ optional folders
+    return device_chunk.lower(chunk, info, facts or Facts(), unseen)
 
 
 def _checks(facts: Facts) -> dict[str, Any]:
@@ -278,5 +261,4 @@ def _checks(facts: Facts) -> dict[str, Any]:
             refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
         return refusals[dispatch.variant]
 
-    tuning = optional.load("plan.tuning.tune")
-    return {"kernel_refusal": refusal, "tune": tuning.adapt if tuning else None}
+    return {"kernel_refusal": refusal, "tune": tune.adapt}

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vklab import settings
+from vklab.base import catalogue
 from vklab.errors import ModelError, SetupError
 from vklab.plan.chunk import HOST, Chunk
 from vklab.plan.options import Facts
@@ -24,10 +24,11 @@ from vklab.runtime import kernels
 from vklab.runtime.buffers import BufferPool
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.plan_cache import Entry, PlanCache, Runner
+from vklab.runtime.polled import commands as polled
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
-__all__ = ["Executor", "evaluate", "load_runner", "results"]
+__all__ = ["Executor", "evaluate", "results"]
 
 # Plans that a cache keeps. A program in a shared pool costs only its plan and a command buffer.
 # Chosen, not measured.
@@ -44,7 +45,6 @@ class Executor:
         shaders: kernels of a compiled model, used instead of compiling.
         tuned: for each device the choices that `vklab tune` measured; empty for none.
         polls: True if a wait for a device polls before it blocks.
-        polled: the module `polled.commands`, for programs that poll; None for none.
         lock: taken to plan and to free; a planned run does not take it.
 
     Args:
@@ -52,10 +52,9 @@ class Executor:
         has_bounds: as the attribute.
         progress: called as (done, of, kernel) while kernels compile.
         splitter: runs plans of several devices: a `many.split.Split`; None for one device.
-        load_overlap: returns the optional module `many.overlap`, or None; the session passes it in,
-            because only sessions and plans load optional folders.
         lock: as the attribute; a new lock if None.
         on_host: called after a run that has planned host nodes for the first time.
+        tuned: as the attribute.
     """
 
     def __init__(
@@ -64,19 +63,18 @@ class Executor:
         has_bounds: bool = False,
         progress: kernels.Progress | None = None,
         splitter: Any = None,
-        load_overlap: Callable[[], Any] = lambda: None,
         lock: threading.RLock | None = None,
         on_host: Callable[[PlanCache], None] = lambda cache: None,
+        tuned: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.devices = devices
         self.has_bounds = has_bounds
         self.progress = progress
         self.splitter = splitter
         self.shaders: Mapping[compiler.Variant, compiler.Shader] = {}
-        self.tuned: Sequence[Mapping[str, Any]] = ()
-        self.polls, self.polled = True, None  # type: bool, Any
+        self.tuned = tuned
+        self.polls = True
         self.lock = lock or threading.RLock()
-        self._load_overlap = load_overlap
         self.on_host = on_host
         self._has_new_host = False
 
@@ -146,7 +144,7 @@ class Executor:
         if chunk.place == HOST:
             self._has_new_host = True
             reason = next(iter(chunk.reasons.values()), "")
-            runner: Runner = load_runner("host", reason).HostChunk(chunk.graph)
+            runner: Runner = _host(reason)(chunk.graph)
             return runner
         if not chunk.is_on_device:
             return self._control(plan, chunk, like)
@@ -168,7 +166,7 @@ class Executor:
             pool: the buffer pool to share; None for a pool of its own.
             **more: further arguments of `Program`.
         """
-        if self.polls and self.polled and (kind := self.polled.class_for(state.opened)):
+        if self.polls and (kind := polled.class_for(state.opened)):
             more.setdefault("commands", kind)
         program = Program(state, chunk, pool, self.progress, **more)
         program.polls &= self.polls
@@ -182,7 +180,7 @@ class Executor:
             for name, body in chunk.graph.nodes[0].bodies.items()
         }  # fmt: skip
         run = functools.partial(self.run, is_body=True)
-        runner: Runner = load_runner("control").Control(chunk.graph, bodies, run)
+        runner: Runner = catalogue.step("control nodes")(chunk.graph, bodies, run)
         return runner
 
     def tell_host(self, cache: PlanCache) -> None:
@@ -239,9 +237,8 @@ class Executor:
         # may differ in the next run, so they are not scheduled.
         is_free = first.overlap is None and not is_body and len(taken) > 1
         if is_free and not any(rest.needs for rest, _ in taken[1:]):
-            overlap = self._load_overlap()
-            pays = overlap and overlap.pays([state.opened.info for state in self.devices])
-            first.overlap = overlap.Overlap(taken, values) if pays else None
+            infos = [state.opened.info for state in self.devices]
+            first.overlap = catalogue.step("overlap chunks")(infos, taken, values)
 
 
 def results(cache: PlanCache, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,23 +269,24 @@ def _report(plan: Plan) -> None:
         plan.write(str(settings.get("DUMP")))
 
 
-def load_runner(module: str, reason: str = "") -> Any:
-    """Import the runners of host or control nodes, which most models and readers do not need.
+def _host(reason: str) -> Any:
+    """Return the class of runners of host chunks.
 
     Args:
-        module: "host", which needs ONNX Runtime, or "control".
         reason: why a node runs on the host, for the error; "" if it depends on sizes.
 
-    Raises SetupError if onnx or onnxruntime is not installed.
+    Raises SetupError if onnx is not installed.
     """
     try:
-        return importlib.import_module(f"vklab.runtime.{module}")
+        import onnx  # noqa: F401
     except ImportError as error:
         raise SetupError(f"nodes of this model run on the host, in ONNX Runtime ({error}); "
                          f"reason: {reason or 'they depend on sizes'}",
                          "pip install onnx onnxruntime") from error  # fmt: skip
+    return catalogue.step("host chunks").load()
 
 
 def evaluate(*given: Any) -> Any:
     """Compute one node with known inputs on the host, for constant folding: `host.evaluate`."""
-    return load_runner("host").evaluate(*given)
+    _host("")
+    return catalogue.step("evaluate a node")(*given)

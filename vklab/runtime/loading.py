@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from vklab import settings
-from vklab.base import optional
+from vklab.base import catalogue
+from vklab.errors import SetupError
+from vklab.graph.graph import Graph
 from vklab.runtime import kernels, open_devices
+from vklab.runtime.compiled import container
+from vklab.runtime.observe import given
 from vklab.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -61,22 +65,29 @@ def load(
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
-    given = optional.load("runtime.observe.given")
-    source: Any = given.source(model) if given else model
-    compiled = optional.load("runtime.compiled.container")
-    is_compiled = compiled and compiled.is_compiled(source)
-    saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
-    # Not optional, but imported here: it imports onnx, which a compiled model does not need.
-    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
+    source: Any = given.source(model)
+    is_compiled = container.is_compiled(source)
+    saved = catalogue.step("read compiled")(source) if is_compiled else None
+    graph = saved.graph if saved else _imported(source)
     if outputs is not None:
-        graph = optional.require("runtime.bound.chosen").only(graph, outputs, saved)
+        graph = catalogue.step("only outputs")(graph, outputs, saved)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
-        options = optional.require("runtime.many.device_options").DeviceOptions(
+        options = catalogue.step("device options")(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str))  # fmt: skip
     opened = open_devices.open_all(device, devices)
-    check = optional.require("plan.tuning.precision").check if precision else None
-    with settings.settings(**check(precision, opened) if check else {}):
+    switches = catalogue.step("check precision")(precision, opened) if precision else {}
+    with settings.settings(**switches):
         return Session(graph, opened, source, progress, saved, dtype=dtype,
                        upper_bounds=upper_bounds, options=options)  # fmt: skip
+
+
+def _imported(source: Any) -> Graph:
+    """Return the Graph of an ONNX model; SetupError without onnx, which compiled models spare."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
+    graph: Graph = catalogue.step("import a model")(source)
+    return graph

@@ -1,7 +1,7 @@
 """Session: a model loaded on a device; `loading.load` makes one.
 
 A session checks its inputs, plans a shape at its first use and replays the plan later. Methods for
-profiling and for many frames are in optional folders, loaded when used. Visited by all labs.
+profiling and for many frames are in other modules, imported when used. Visited by all labs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vklab import settings
-from vklab.base import forking, optional
-from vklab.base.optional import Door, PropertyDoor
+from vklab.base import catalogue, forking
+from vklab.base.door import Door, PropertyDoor
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
@@ -28,6 +28,7 @@ from vklab.plan.plan import Plan
 from vklab.runtime import feeds, kernels, open_devices
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
+from vklab.runtime.observe import tuned
 from vklab.runtime.plan_cache import PlanCache
 from vklab.types import DeviceInfo, TensorInfo
 
@@ -46,14 +47,9 @@ Outputs = dict[str, np.ndarray]
 
 def _warn_of_host(warned: threading.Event, root: PlanCache) -> None:
     """Warn of nodes on the host, once for each session: `warned` is set then."""
-    observe = optional.load("runtime.observe.host_nodes")
-    if observe and not warned.is_set():
+    if not warned.is_set():
         warned.set()
-        observe.warn(observe.of(root))
-
-
-def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
-    return optional.require("runtime.observe.profile").once(root, values)
+        catalogue.step("warn of the host")(root)
 
 
 class Session:
@@ -123,12 +119,12 @@ class Session:
     ) -> list[PlanCache]:
         """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
-        split = optional.require("runtime.many.split").Split if self.is_split else None
-        tuned = optional.load("runtime.observe.tuned")
-        # Not optional, but most models and their readers do not need it.
-        root: Any = optional.require("runtime.overrides").Root if self.graph.defaults else PlanCache
+        split = catalogue.step("split devices") if self.is_split else None
+        root: Callable[..., PlanCache] = PlanCache
         if saved:
-            root = functools.partial(optional.require("runtime.compiled.restore").root, saved)
+            root = functools.partial(catalogue.step("restore plans"), saved)
+        elif self.graph.defaults:
+            root = catalogue.step("override defaults")
         lock = threading.RLock()
         # No method of the session: a session that is forgotten must not be kept by its executors.
         on_host = functools.partial(_warn_of_host, threading.Event())
@@ -138,13 +134,9 @@ class Session:
             splitter = split(states, bool(self.upper_bounds)) if split else None
             if splitter:
                 splitter.check(self.graph, options.placement)
-            executor = Executor(states, bool(self.upper_bounds), progress, splitter,
-                                lambda: optional.load("runtime.many.overlap"), lock,
-                                on_host)  # fmt: skip
-            executor.polled = optional.load("runtime.polled.commands")
-            executor.tuned = [tuned.kept(info) for info in infos] if tuned else ()
-            start = Plan(self.graph, infos, options, rest=self.graph)
-            caches.append(root(start, executor))
+            executor = Executor(states, bool(self.upper_bounds), progress, splitter, lock, on_host,
+                                [tuned.kept(info) for info in infos])  # fmt: skip
+            caches.append(root(Plan(self.graph, infos, options, rest=self.graph), executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in
@@ -201,19 +193,19 @@ class Session:
         return str(getattr(self.roots[0], "reason", ""))
 
     # Properties in other modules: functions whose parameter is the session.
-    host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
-    step_count = PropertyDoor[int]("runtime.last_run", "step_count")
-    host_nodes: PropertyDoor[HostNodes] = PropertyDoor("runtime.observe.host_nodes", "of_session")
-    metadata = PropertyDoor[dict[str, Any]]("runtime.observe.outputs", "metadata")
-    output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
+    host_reasons = PropertyDoor[dict[str, str]]("vklab.runtime.last_run", "host_reasons")
+    step_count = PropertyDoor[int]("vklab.runtime.last_run", "step_count")
+    host_nodes: PropertyDoor[HostNodes] = PropertyDoor(
+        "vklab.runtime.observe.host_nodes", "of_session")
+    metadata = PropertyDoor[dict[str, Any]]("vklab.runtime.observe.outputs", "metadata")
+    output_infos = PropertyDoor[tuple[TensorInfo, ...]]("vklab.runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:
         if self._opened is None:
             return f"Session of {self.graph}, closed"
         where = ", ".join(map(str, self.devices))
-        observe = optional.load("runtime.observe.host_nodes")
-        host = observe.of(self.roots[0]) if observe else None
-        more = f"; {host.count} on the host" if host and host.nodes else ""
+        host = self.host_nodes
+        more = f"; {host.count} on the host" if host.nodes else ""
         return f"Session of {self.graph} on {where}{more}"
 
     def _repr_html_(self) -> str:
@@ -233,13 +225,13 @@ class Session:
         ModelError for a wrong name, dtype or shape.
         """
         if outputs is not None:
-            return optional.require("runtime.bound.chosen").run(self, inputs, outputs)
+            return self._run_chosen(inputs, outputs)
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
             values = feeds.arrays(self.graph, inputs, self.upper_bounds, self._last_inputs)
             if int(settings.get("DEBUG")) >= 2:
-                print(_profile(self.roots[0], dict(values)), file=sys.stderr)
+                print(catalogue.step("profile once")(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
             made = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
         if settings.get("CHECK"):
@@ -262,26 +254,23 @@ class Session:
         if self._frames is None:  # checked without the lock, which a long run may have taken
             with self.exclusive():
                 if self._frames is None:
-                    self._frames = optional.require("runtime.many.frames").Frames(
-                        self.roots, self._closables(), _profile)  # fmt: skip
+                    self._frames = catalogue.step("frames in flight")(
+                        self.roots, self._closables(), catalogue.step("profile once"))  # fmt: skip
         return self._frames
 
-    def optional_module(self, name: str) -> Any:
-        """Return a module of an optional folder of the runtime, for modules of other ones."""
-        return optional.require(f"runtime.{name}")
-
-    # Methods of optional folders: functions whose first parameter is the session.
-    bind: Door[DeviceBinding] = Door("runtime.bound.binding", "bind")
-    submit = Door[Future[Outputs]]("runtime.many.streams", "submit")
-    run_async = Door[Coroutine[Any, Any, Outputs]]("runtime.many.streams", "run_async")
-    map = Door[Iterator[Outputs]]("runtime.many.streams", "map_items")
-    profile: Door[Profile] = Door("runtime.observe.profile", "profile")
-    time: Door[Timing] = Door("runtime.observe.profile", "time_runs")
-    trace: Door[Trace] = Door("runtime.observe.tracing", "trace_session")
-    reference = Door[Outputs]("runtime.observe.reference", "outputs")
-    check: Door[Comparison] = Door("runtime.observe.reference", "check")
-    __reduce_ex__ = Door[Any]("runtime.observe.given", "refuse_copy")
-    require_equal = Door[None]("runtime.observe.reference", "require_equal")
+    # Methods in other modules: functions whose first parameter is the session.
+    _run_chosen = Door[Outputs]("vklab.runtime.bound.chosen", "run")
+    bind: Door[DeviceBinding] = Door("vklab.runtime.bound.binding", "bind")
+    submit = Door[Future[Outputs]]("vklab.runtime.many.streams", "submit")
+    run_async = Door[Coroutine[Any, Any, Outputs]]("vklab.runtime.many.streams", "run_async")
+    map = Door[Iterator[Outputs]]("vklab.runtime.many.streams", "map_items")
+    profile: Door[Profile] = Door("vklab.runtime.observe.profile", "profile")
+    time: Door[Timing] = Door("vklab.runtime.observe.profile", "time_runs")
+    trace: Door[Trace] = Door("vklab.runtime.observe.tracing", "trace_session")
+    reference = Door[Outputs]("vklab.runtime.observe.reference", "outputs")
+    check: Door[Comparison] = Door("vklab.runtime.observe.reference", "check")
+    __reduce_ex__ = Door[Any]("vklab.runtime.observe.given", "refuse_copy")
+    require_equal = Door[None]("vklab.runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vklab.base import optional
+from vklab.base import catalogue
 from vklab.errors import SetupError, VulkanError
 from vklab.vulkan import api
 
@@ -18,8 +18,7 @@ __all__ = ["VALIDATION_LAYER", "Instance", "ValidationMessage", "extensions", "l
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
 # Imported after a failure.
-no_driver = optional.function(f"{__package__}.driver_search", "no_driver")
-_explain = optional.function(f"{__package__}.driver_search", "explain")
+no_driver, _explain = catalogue.step("no driver"), catalogue.step("explain an instance")
 _listeners: list[Any] = []  # cffi handles of message lists, kept until the process ends
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vklab import settings
-from vklab.base import optional
+from vklab.base import catalogue
 from vklab.errors import VklabError
 from vklab.graph import bounds
 from vklab.plan.options import Facts
@@ -30,7 +30,6 @@ Make = Callable[[Infos, Facts], Any]
 Axes = tuple[tuple[tuple[str, int], ...], ...]
 _UNSUITABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, VklabError)
 log = logging.getLogger(__name__)
-_trace = optional.function(f"{__name__}.tracing", "trace")
 
 
 @dataclass(eq=False)
@@ -93,7 +92,7 @@ def extend(
             return plan
     uses = [each.uses - 1 if each else 0 for each in memo]
     if uses.count(0) <= MOST_WASTED + sum(uses):
-        traced = _trace(make, before.rest.inputs, infos, largest, facts)
+        traced = catalogue.step("trace sizes")(make, before.rest.inputs, infos, largest, facts)
         made = Template(_fixed(infos, traced[0]), *traced) if traced else None
         memo[:] = [*memo[1 - MOST_TEMPLATES :], made]
         if memo[-1] and (plan := memo[-1].plan(infos)) is not None:

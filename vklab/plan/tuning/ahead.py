@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vklab import settings
+from vklab.base import catalogue
 from vklab.plan.arenas import Arenas
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch
@@ -80,4 +80,4 @@ def _is_busy(dispatch: Dispatch) -> bool:
 
 
 def _is_off() -> bool:
-    return "unpack_ahead" in settings.names("DISABLE_PASSES")
+    return catalogue.is_off("unpack_ahead")

@@ -15,8 +15,8 @@ __all__ = ["choose"]
 def choose(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str],
     tuned: Mapping[str, Choice] | None,
-) -> tuple[tuple[Dispatch, ...], Dispatch | None]:  # fmt: skip
-    """Return the fastest dispatches, and after them a product whose kernel is still to be chosen.
+) -> tuple[Dispatch, ...]:  # fmt: skip
+    """Return the fastest dispatches; the last may be a matmul whose kernel is still to be chosen.
 
     Args:
         dispatch: one dispatch of a plan.
@@ -26,10 +26,10 @@ def choose(
     """
     *halves, product = float_blocks.choose(dispatch, info) or (dispatch,)
     if product.kernel != "matmul":
-        return (block_sizes.choose(dispatch, info, resident, tuned),), None
+        return (block_sizes.choose(dispatch, info, resident, tuned),)
     split = tuple(split_blocks.apply(each, info, resident) for each in halves)
     push = dict[str, Any](product.push)
     sizes = push["m"], push["n"], push["k"], push["batches"]
     gated = wide_blocks.gated(product, lambda pick: tiled.matrix_product(
         ProductTask(product, sizes, info, pick)))  # fmt: skip
-    return ((*split, gated), None) if gated else (split, product)
+    return (*split, gated or product)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.base import catalogue
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["choose"]
@@ -37,7 +38,7 @@ def choose(
     Source: Dao et al. 2022, "FlashAttention"
     """
     if dispatch.kernel != "cache_attention" or one is None or not layout or (
-        "matrix_cache" in settings.names("DISABLE_PASSES") or settings.get("PRECISION") == "exact"
+        catalogue.is_off("matrix_cache") or settings.get("PRECISION") == "exact"
     ):
         return None
     push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)

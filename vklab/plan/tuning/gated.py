@@ -7,13 +7,13 @@ as they read. Visited by lab 08.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
 from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
+from vklab.plan.tuning.join_task import JoinTask
 from vklab.types import Dispatch, Operand, Pointwise, TensorInfo
 
 __all__ = ["join"]
@@ -23,19 +23,16 @@ KERNELS = {"matmul_registers": ("a_buffer", "float16"), "conv_last_tiled": ("x_b
 SIGMOID, PRODUCT = "onnx::sigmoid(a)", "onnx::mul(a, b)"
 
 
-def join(
-    lowered: Lowered, kept: Collection[str], refused: Callable[[Dispatch], str]
-) -> Lowered:
+def join(task: JoinTask) -> Lowered:
     """Merge each product with the element-wise product before it that only scales channels.
 
-    Source: Hu et al. 2018, "Squeeze-and-Excitation Networks"
-
     Args:
-        lowered: dispatches with the kernels that a device runs.
-        kept: values that must stay in memory.
-        refused: why a kernel cannot be had; "" if it can.
+        task: dispatches with the kernels that a device runs.
+
+    Source: Hu et al. 2018, "Squeeze-and-Excitation Networks"
     """
-    if settings.get("DISABLE_FUSION") or "gated" in settings.names("DISABLE_PASSES"):
+    lowered = task.lowered
+    if settings.get("DISABLE_FUSION"):
         return lowered
     roots, dispatches = lowered.roots, list[Dispatch | None](lowered.dispatches)
     makers = {info.name: number for number, dispatch in enumerate(lowered.dispatches)
@@ -46,7 +43,7 @@ def join(
                        for name in {info.name for info in lowering.tensors_read(each)}),
                       (info.name for each in lowered.dispatches for _, info in each.writes))
     )  # fmt: skip
-    single = (read_once & written_once) - {roots[name] for name in kept}
+    single = (read_once & written_once) - {roots[name] for name in task.outputs}
     nodes = list(lowered.nodes)
     for number, dispatch in enumerate(lowered.dispatches):
         read, dtype = KERNELS.get(dispatch.kernel, ("", ""))
@@ -59,7 +56,7 @@ def join(
         if roots[info.name] in {roots[each.name] for each in beside}:
             continue  # such as an image that is added to its own product
         made = _joined(dispatch, lowered.dispatches[maker], read)
-        if made and not lowered.slices.get(info.name, 0) and not refused(made):
+        if made and not lowered.slices.get(info.name, 0) and not task.refused(made):
             dispatches[number], dispatches[maker] = made, None
             nodes[number] = f"{nodes[maker]} + {nodes[number]}"
     left = [(d, node) for d, node in zip(dispatches, nodes, strict=True) if d is not None]

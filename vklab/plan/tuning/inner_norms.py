@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab import settings
 from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
+from vklab.plan.tuning.join_task import JoinTask
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
@@ -32,20 +32,18 @@ LANES = precision.LANES
 Chosen = list[tuple[Dispatch, ...]]
 
 
-def join(chosen: Chosen, lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Return the roots and constants with those of joined norms, which `chosen` then lacks.
+def join(task: JoinTask) -> Lowered:
+    """Return the roots and constants with those of joined norms, which `task.chosen` then lacks.
 
     Args:
-        chosen: for each dispatch those that tuning has chosen, changed in place.
-        lowered: the dispatches before tuning.
-        info: the device.
+        task: dispatches before kernels were chosen, with those that were.
 
     Source: Ba, Kiros and Hinton 2016, "Layer Normalization", equation 3
     """
-    taken = lowered.kept is not None and "inner_norms" not in settings.names("DISABLE_PASSES")
-    if not taken or not any(each.kernel == NORM for pieces in chosen for each in pieces):
+    lowered, chosen = task.lowered, task.chosen
+    if lowered.kept is None:
         return lowered
-    work = _Work(chosen, lowered, info)
+    work = _Work(chosen, lowered, task.info)
     for number, pieces in enumerate(chosen):
         if len(pieces) == 1 and pieces[0].kernel == NORM:
             work.visit(number, pieces[0])

@@ -26,7 +26,7 @@ _last: list[tuple[weakref.ref[Graph], tuple[Any, ...], Lowered]] = []
 
 def lowered(
     make: Callable[..., Lowered], unseen: Collection[str], chunk: Chunk, info: DeviceInfo,
-    tools: Any, facts: Facts,
+    facts: Facts,
 ) -> Lowered:  # fmt: skip
     """Return the dispatches of a chunk: new ones, or those made last if its memory alone differs.
 
@@ -35,13 +35,12 @@ def lowered(
         unseen: inputs and outputs that the host does not see; without any, the call is a first one.
         chunk: the chunk, whose graph is rewritten already.
         info: the device.
-        tools: the optional steps of the lowering.
         facts: resident weights and measured choices; kernels that were missing stay missing.
     """
     decides = (info, chunk.place, facts.resident, facts.tuned, settings.plan_switches())
     for graph, before, dispatches in [*_last] if unseen else ():
         if graph() is chunk.graph and before == decides:
             return dispatches
-    made = make(chunk, info, tools, facts)
+    made = make(chunk, info, facts)
     _last[:] = [(weakref.ref(chunk.graph, lambda _: _last.clear()), decides, made)]
     return made

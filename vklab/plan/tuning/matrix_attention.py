@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vklab import settings
+from vklab.base import catalogue
 from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
@@ -86,7 +86,7 @@ def _direct(
                and not (size % 32 or value_size % 64)
                and direct_bytes(each[2], value_size) <= room)  # fmt: skip
     found = next(fitting, None)
-    if found is None or "direct" in settings.names("DISABLE_PASSES"):
+    if found is None or catalogue.is_off("direct"):
         return None
     constants = {"WORKGROUP": 32 * found[2], "BLOCKS": found[3], "SIZE": size,
                  "VALUE_SIZE": value_size}  # fmt: skip

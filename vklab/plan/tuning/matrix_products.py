@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vklab import settings
+from vklab.base import catalogue
 from vklab.ops import dtypes
 from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
@@ -99,7 +99,7 @@ def wide(dispatch: Dispatch, n: int, fused: bool = False) -> tuple[str, str]:
         fused: whether the kernel can hand four results at once to its epilogue.
     """
     work = dispatch.epilogue
-    fused = fused and "fours" not in settings.names("DISABLE_PASSES")
+    fused = fused and not catalogue.is_off("fours")
     takes = work is None or fused and _in_fours(work)
     return "WIDE_Y", str(int(takes and not n % 4))
 

@@ -13,9 +13,9 @@ from typing import Any
 from vklab import settings
 from vklab.plan import block_units, storage
 from vklab.plan.lowering import Lowered
-from vklab.plan.options import Facts
 from vklab.plan.tuning import cache_groups, chain_kernels, precision, prepack
 from vklab.plan.tuning.chain_kernels import FORMATS, Product
+from vklab.plan.tuning.join_task import JoinTask
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
@@ -33,29 +33,22 @@ RELU, ADD, WIDEN = "onnx::relu(a)", ("onnx::add(a, b)", (0, 1)), "float(a)"
 MOST_COLUMNS = 1024
 
 
-def join(
-    lowered: Lowered, info: DeviceInfo, outputs: Collection[str], resident: Collection[str],
-    facts: Facts,
-) -> Lowered:  # fmt: skip
+def join(task: JoinTask) -> Lowered:
     """Return fewer dispatches, in which one computes several products of one row.
 
     Args:
-        lowered: dispatches with the kernels that are right everywhere.
-        info: the device.
-        outputs: the values that must be in memory after the last dispatch.
-        resident: names of weights that the device holds.
-        facts: tells which kernels the machine lacks.
+        task: dispatches with the kernels that are right everywhere.
     """
+    lowered, info = task.lowered, task.info
     forced = settings.get("DISABLE_VARIANTS") or settings.get("VARIANT")  # kernels of each product
-    left_out = forced or "row_chains" in settings.names("DISABLE_PASSES")
     whole = info.limit("minSubgroupSize") == info.subgroup_size
-    if left_out or info.is_cpu or not whole or "arithmetic" not in info.subgroup_operations:
+    if forced or not whole or "arithmetic" not in info.subgroup_operations:
         return lowered
-    flow = _Flow(lowered, {lowered.roots[name] for name in outputs})
+    flow = _Flow(lowered, {lowered.roots[name] for name in task.outputs})
     dispatches: list[tuple[tuple[str, Dispatch], ...]] = [
         (pair,) for pair in zip(lowered.nodes, lowered.dispatches, strict=True)]  # fmt: skip
     roots = dict(lowered.roots)
-    for chain in flow.chains(info, resident):
+    for chain in flow.chains(info, task.resident):
         last = flow.softmax_after(chain[-1])
         for part in _parts(chain, flow.maker(chain[0]) is None, info):
             tail = last if part[-1] is chain[-1] else None
@@ -65,7 +58,7 @@ def join(
             before = flow.maker(part[0])
             if (len(made) > 1 and before is None or flow.changes(made[-1], places)
                     or not _binds(made[-1], info)
-                    or any(facts.kernel_refusal(each) for each in made)):  # fmt: skip
+                    or any(task.refused(each) for each in made)):  # fmt: skip
                 continue
             label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
             for number in places:

@@ -5,7 +5,7 @@ Visited by lab 08.
 
 from __future__ import annotations
 
-from vklab.base import optional
+from vklab.base import catalogue
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
@@ -13,7 +13,6 @@ __all__ = ["apply"]
 
 # Largest factor by which elements grow if a device stores them in a wider type.
 WIDENED = 4
-_cut = optional.function(f"{__package__}.range_cutter", "cut")
 
 
 def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -21,5 +20,5 @@ def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
     fitting = info.limit("maxStorageBufferRange") // WIDENED
     operands = (each for step in lowered.dispatches for _, each in step.reads + step.writes)
     is_large = any(each.size_bytes > fitting for each in operands)
-    made: Lowered = _cut(lowered, info) if is_large else lowered
+    made: Lowered = catalogue.step("cut ranges")(lowered, info) if is_large else lowered
     return made

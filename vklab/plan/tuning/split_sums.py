@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.base import optional
+from vklab.base import catalogue
 from vklab.base.names import internal
 from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
@@ -21,7 +21,6 @@ __all__ = ["split"]
 
 # Invocations of a workgroup that adds four neighbours each.
 FOUR_LANES = 64
-_wide = optional.function(f"{__package__}.matrix_products", "wide")
 
 
 def split(
@@ -41,7 +40,7 @@ def split(
     steps = push.get("part", 0)  # the whole sum, in the kernel's unit: terms of k, or channels
     result = _computed(original)
     shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
-    is_off = settings.get("DISABLE_VARIANTS") or "split_sums" in settings.names("DISABLE_PASSES")
+    is_off = settings.get("DISABLE_VARIANTS") or catalogue.is_off("split_sums")
     if info.is_cpu or is_off or shares:
         wanted = 1
     if "llvmpipe" in info.driver:
@@ -98,7 +97,7 @@ def _sum_splits(
         rows, steps = m, (push["c_row"], push["c_column"])
         scales = (float(push["alpha"]), float(push["beta"]))
     is_wide = not info.is_cpu and result.dtype in dtypes.FLOATS and partial.dtype == "float32"
-    fours = _wide(original, n, True) if is_wide else ("WIDE_Y", "0")
+    fours = catalogue.step("wide results")(original, n, True) if is_wide else ("WIDE_Y", "0")
     lanes = FOUR_LANES if fours[1] == "1" else registry.WORKGROUP
     each = 4 * lanes if fours[1] == "1" else lanes
     return Dispatch(

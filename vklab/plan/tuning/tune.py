@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from vklab import settings
-from vklab.base import optional
+from vklab.base import catalogue, stages
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.plan.tuning import prepack, split_ranges, variants, winograd
+from vklab.plan.tuning.join_task import JoinTask
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["adapt", "tune"]
-
-# Joins of dispatches, and the kernels without which a plan has nothing to join.
-_join_chains = optional.function(f"{__package__}.row_chains", "join")  # for GPUs
-_join_norms = optional.function(f"{__package__}.inner_norms", "join")
-_join_gates = optional.function(f"{__package__}.gated", "join")
-NORMS, GATED = {"normalize_registers"}, {"conv_last_tiled", "matmul_registers"}
 
 
 def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -44,13 +39,31 @@ def tune(
     """
     facts = facts or Facts()
     resident = facts.resident[device] if facts.resident else frozenset[str]()
-    if outputs is not None and not info.is_cpu:
-        lowered = _join_chains(lowered, info, outputs, resident, facts)
+    task = JoinTask(lowered, info, outputs or (), resident, facts.kernel_refusal, [])
+    if outputs is not None:
+        task = _joined(stages.CHAIN, task)
     tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
+    chosen = _with_shared_weights(
+        task.lowered, lambda dispatch: _choose(dispatch, info, resident, tuned, facts))
+    task = _joined(stages.NORM, task._replace(chosen=chosen))
+    made = _filled(task.lowered, task.chosen)
+    return made if outputs is None else _joined(
+        stages.GATE, task._replace(lowered=made, chosen=[])).lowered  # fmt: skip
 
-    def choose(dispatch: Dispatch) -> tuple[Dispatch, ...]:
-        return _choose(dispatch, info, resident, tuned, facts)
 
+def _joined(stage: str, task: JoinTask) -> JoinTask:
+    """Return a task after the rules of a stage for whose kernels there are dispatches."""
+    pieces = task.chosen or [task.lowered.dispatches]
+    kernels = {dispatch.kernel for each in pieces for dispatch in each}
+    for rule in catalogue.enabled(stage, task.info.is_cpu, kernels):
+        task = task._replace(lowered=rule(task))
+    return task
+
+
+def _with_shared_weights(
+    lowered: Lowered, choose: Callable[[Dispatch], tuple[Dispatch, ...]]
+) -> list[tuple[Dispatch, ...]]:
+    """Return for each dispatch those that are chosen for it; none brings a weight in twice."""
     each = [choose(dispatch) for dispatch in lowered.dispatches]
     given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
     for number, dispatch in enumerate(lowered.dispatches):
@@ -58,26 +71,25 @@ def tune(
         if any(read.name in given - own for _, read in dispatch.reads):
             # another dispatch reads this weight as it is: no device should hold it twice
             each[number] = choose(prepack.as_given(dispatch))
-    kernels = {dispatch.kernel for pieces in each for dispatch in pieces}
-    if kernels & NORMS:
-        lowered = _join_norms(each, lowered, info)
+    return each
+
+
+def _filled(lowered: Lowered, chosen: Sequence[tuple[Dispatch, ...]]) -> Lowered:
+    """Return the chosen dispatches, with roots and contents of what they read and write anew."""
     roots, constants = dict(lowered.roots), dict(lowered.constants)
-    for chosen in (dispatch for pieces in each for dispatch in pieces):
-        for _, written in chosen.writes:
+    for each in (dispatch for pieces in chosen for dispatch in pieces):
+        for _, written in each.writes:
             roots.setdefault(written.name, written.name)
-        for _, read in chosen.reads:
+        for _, read in each.reads:
             filled = None if read.name in roots else prepack.fill(read, constants)
             if filled is not None:
                 roots[filled.name], constants[filled.name] = filled.name, filled
-    named = _once(((node, dispatch) for node, chosen in zip(lowered.nodes, each, strict=True)
-                   for dispatch in chosen), lowered.roots)  # fmt: skip
-    made = replace(
+    named = _once(((node, each) for node, pieces in zip(lowered.nodes, chosen, strict=True)
+                   for each in pieces), lowered.roots)  # fmt: skip
+    return replace(
         lowered, dispatches=tuple(dispatch for _, dispatch in named),
         nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
     )  # fmt: skip
-    if outputs is not None and kernels & GATED:
-        made = _join_gates(made, outputs, facts.kernel_refusal)
-    return made
 
 
 def _once(

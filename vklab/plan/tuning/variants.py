@@ -7,58 +7,26 @@ rules but those that a driver's limits require, DISABLE_PASSES one by its name. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.base import optional
+from vklab.base import catalogue, stages
 from vklab.plan.tuning import (
     forced,
-    pairs,
     plain_rows,
     prepack,
-    single_rules,
     split_sums,
     tiles,
 )
 from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Pick, ProductSizes, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["BLOCKS", "WORDS", "choose", "rules_for"]
+__all__ = ["choose", "rules_for"]
 
 Tuned = Mapping[str, Choice] | None
-
-BLOCKS = frozenset({"matmul_blocks", "matmul_nbits", "matvec_blocks", "matvec_floats",
-                    "matvec_units"})  # fmt: skip
-WORDS = frozenset({"conv_words", "depthwise_words"})
-
-
-def _rule(module: str, name: str) -> Callable[..., Any]:
-    """Return a function of another file of this folder, which is loaded by its first call."""
-    return optional.function(f"{__package__}.{module}", name)
-
-
-_in_blocks = _rule("block_choices", "choose")
-_in_words = _rule("word_variants", "choose")
-_problem = _rule("problems", "of")
-# Rules by name, the preferred ones first: of CPU devices, of GPUs, and for channels-last images.
-CPU_RULES: dict[str, KernelRule] = {
-    "depthwise": plain_rows.depthwise, "pairs": pairs.pairs, "shared_rows": plain_rows.shared_rows,
-}  # fmt: skip
-GPU_RULES: dict[str, KernelRule] = {
-    "one_row": _rule("row_products", "one_row"),
-    "rows_at_once": _rule("row_products", "rows_at_once"),
-    "registers": _rule("register_products", "registers"), "sliced": _rule("last_convs", "sliced"),
-    "matrix_product": _rule("tiled", "matrix_product"),
-    "matrix_conv": _rule("tiled", "matrix_conv"), "tiled": _rule("tiled", "tiled"),
-    "few_rows": plain_rows.few_rows,
-}  # fmt: skip
-LAST_RULES: dict[str, KernelRule] = {
-    "registers": _rule("register_products", "windows"), "sliced": _rule("last_convs", "sliced"),
-    "matrix_last": _rule("tiled", "matrix_last"), "tiled_last": _rule("tiled", "tiled_last"),
-    "paired_last": _rule("last_convs", "paired"),
-}  # fmt: skip
+PRODUCTS = ("matmul", "conv", "conv_last")
 
 
 def choose(
@@ -75,16 +43,14 @@ def choose(
         resident: names of weights already on the device; a prepacked name encodes its layout.
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
-    if not settings.get("DISABLE_VARIANTS"):
-        if rule := single_rules.of(dispatch.kernel):
-            return rule(dispatch, info)
-        if dispatch.kernel in BLOCKS:
-            made, left = _in_blocks(dispatch, info, resident, tuned)
-            return (*made, *(choose(left, info, resident, tuned) if left else ()))
-        if dispatch.kernel in WORDS:
-            return (_in_words(dispatch, info, tuned),)
-    if dispatch.kernel not in ("matmul", "conv", "conv_last"):
-        return (dispatch,)
+    if dispatch.kernel not in PRODUCTS:
+        if settings.get("DISABLE_VARIANTS"):
+            return (dispatch,)
+        made = _replaced(dispatch, info, resident, tuned)
+        last = made[-1]  # a product of weights that were in blocks still has no kernel
+        if last is not dispatch and last.kernel in PRODUCTS:
+            made = (*made[:-1], *choose(last, info, resident, tuned))
+        return made
     sizes = _product_sizes(dispatch)
     pick: Pick = tiles.first if info.is_cpu else tiles.soonest
     given = ProductTask(dispatch, sizes, info, pick)
@@ -95,7 +61,7 @@ def choose(
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
         if laid_out is dispatch:
             laid_out = prepack.in_wide_rows(dispatch, sizes[:3], info, resident)
-        problem = _problem(laid_out, sizes) if tuned else None
+        problem = catalogue.step("name a product")(laid_out, sizes) if tuned else None
         wanted = tuned.get(problem) if tuned and problem else None
         wanted = forced.choice() or wanted
         given = given._replace(dispatch=laid_out)
@@ -105,6 +71,19 @@ def choose(
         chosen = found or next(filter(None, expected))
     made = split_sums.split(*chosen, dispatch, sizes, info)
     return tuple(replace(each, measured=measured) for each in made) if measured else made
+
+
+def _replaced(
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str], tuned: Tuned
+) -> tuple[Dispatch, ...]:
+    """Return equivalent dispatches by the rule of a kernel; a product among them has none yet."""
+    for rule in catalogue.enabled(stages.KERNEL, info.is_cpu, (dispatch.kernel,)):
+        made: tuple[Dispatch, ...] = rule(dispatch, info)
+        return made
+    for rule in catalogue.enabled(stages.CODES, info.is_cpu, (dispatch.kernel,)):
+        made = rule(dispatch, info, resident, tuned)
+        return made
+    return (dispatch,)
 
 
 def _as_measured(wanted: Choice, given: ProductTask) -> Chosen | None:
@@ -125,14 +104,18 @@ def rules_for(
         kernel: the kernel of the operator.
         every: also the rules that are never fastest on such a device.
     """
-    if kernel in WORDS:
-        return dict(_rule("word_variants", "rules")())
-    rules = LAST_RULES
-    if kernel != "conv_last":
-        shared = {"shared_rows": plain_rows.shared_rows} if every else {}
-        rules = CPU_RULES if info.is_cpu and not every else {**GPU_RULES, **shared}
-    left_out = settings.names("DISABLE_PASSES")
-    return {**{n: rule for n, rule in rules.items() if n not in left_out}, "plain": _plain}
+    if kernel == "conv_words":
+        return _named(catalogue.enabled(stages.WORDS, info.is_cpu))
+    # Only GPUs are given images with channels last, unless a test hands them to others.
+    is_cpu = info.is_cpu and not every and kernel != "conv_last"
+    rules = _named(catalogue.enabled(stages.PRODUCT, is_cpu, (kernel,)))
+    if every and kernel != "conv_last" and not catalogue.is_off("shared_rows"):
+        rules["shared_rows"] = plain_rows.shared_rows
+    return {**rules, "plain": _plain}
+
+
+def _named(rules: Iterable[stages.Rule]) -> dict[str, KernelRule]:
+    return {rule.name: rule for rule in rules}
 
 
 def _plain(given: ProductTask) -> Chosen:
@@ -145,8 +128,8 @@ def _plain(given: ProductTask) -> Chosen:
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
     push: dict[str, Any] = dict(dispatch.push)
     if dispatch.kernel == "conv_last":
-        sizes: ProductSizes = _rule("last_convs", "sizes")(dispatch)
-        return sizes
+        made: ProductSizes = catalogue.step("sizes of windows")(dispatch)
+        return made
     if dispatch.kernel == "matmul":
         return push["m"], push["n"], push["k"], push["batches"]
     k = push["in_channels"] * push["kernel_h"] * push["kernel_w"]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vklab import settings
+from vklab.base import catalogue
 from vklab.base.names import internal
 from vklab.ops import dtypes, linear, registry
 from vklab.plan.tuning import forced, tiles
@@ -161,7 +162,7 @@ def _image(dispatch: Dispatch) -> _Image | None:
         strides = push["stride_h"], push["stride_w"]
     steps = (groups, *strides, push["dilation_h"], push["dilation_w"])
     off = (settings.get("DISABLE_VARIANTS") or settings.get("DISABLE_PREPACK")
-           or "winograd" in settings.names("DISABLE_PASSES"))  # fmt: skip
+           or catalogue.is_off("winograd"))  # fmt: skip
     known = dict(dispatch.reads)["w_buffer"].constant is not None
     if off or not known or defines["T"] != "float" or window != (3, 3) or {*steps} != {1}:
         return None

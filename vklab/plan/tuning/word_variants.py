@@ -6,16 +6,17 @@ matrix units. Visited by lab 08.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
+from vklab.base import catalogue, stages
 from vklab.plan.tuning import problems, tiles, word_tiles
-from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, ProductTask
+from vklab.plan.tuning.tiles import Choice, Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULES", "choose", "rules"]
+__all__ = ["choose", "untiled"]
 
 # Pixels up to which invocations share a pixel, and each computes one word of channels.
 FEW_PIXELS, FEW_COLUMNS = 8, 4
@@ -28,27 +29,34 @@ GPU_BLOCKS = (4, 2, 1)
 
 
 def choose(
-    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None = None
-) -> Dispatch:
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = (),
+    tuned: Mapping[str, Choice] | None = None,
+) -> tuple[Dispatch, ...]:  # fmt: skip
     """Return the fastest equivalent of a dispatch of conv_words or depthwise_words on a device.
 
     Args:
         dispatch: one dispatch of a plan.
         info: the device.
+        resident: not read: no layout of these weights is another one on the device.
         tuned: the choices that were measured on this device, by `problems.Problem`.
     """
     if info.is_cpu or dispatch.kernel == "depthwise_words":
-        return _untiled(dispatch, info)
+        return (_untiled(dispatch, info),)
     sizes = word_tiles.sizes_of(dispatch)
     problem = problems.of(dispatch, sizes) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
-    rule = RULES.get(wanted[0]) if wanted else None
+    rules = {rule.name: rule for rule in catalogue.enabled(stages.WORDS, info.is_cpu)}
+    rule = rules.get(wanted[0]) if wanted else None
     product = ProductTask(dispatch, sizes, info, tiles.whole)
     found = rule(product._replace(pick=tiles.only(*wanted[1:]))) if rule and wanted else None
-    expected = (each(product) for each in RULES.values())
-    chosen, _ = found or next(filter(None, expected))
+    chosen, _ = found or next(filter(None, (each(product) for each in rules.values())))
     is_measured = found or (wanted and not wanted[0])
-    return replace(chosen, measured=str(problem)) if is_measured else chosen
+    return (replace(chosen, measured=str(problem)) if is_measured else chosen,)
+
+
+def untiled(given: ProductTask) -> Chosen:
+    """Keep the kernel without tiles."""
+    return _untiled(given.dispatch, given.info), 1
 
 
 def _untiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
@@ -114,19 +122,3 @@ def _sized(dispatch: Dispatch, pixels: int, columns: int, rows: tuple[int, ...])
 def _with(dispatch: Dispatch, **values: str) -> Dispatch:
     defines = tuple((name, values.get(name, value)) for name, value in dispatch.defines)
     return replace(dispatch, defines=defines)
-
-
-def _plain(given: ProductTask) -> Chosen:
-    """Keep the kernel without tiles."""
-    return _untiled(given.dispatch, given.info), 1
-
-
-RULES: dict[str, KernelRule] = {
-    "row_words": word_tiles.by_few_columns, "matrix_words": word_tiles.on_matrix_units,
-    "dot_words": word_tiles.by_dots, "words": _plain,
-}  # fmt: skip
-
-
-def rules() -> dict[str, KernelRule]:
-    """Return the rules for GPUs by name, the preferred ones first; the last always applies."""
-    return RULES

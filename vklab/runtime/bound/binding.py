@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vklab import settings
-from vklab.base import forking
+from vklab.base import catalogue, forking
 from vklab.errors import ModelError, VklabError
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.copying import CopiedRun
@@ -99,7 +99,7 @@ class DeviceBinding:
         _require_names(session, states, in_place, resident)
         if cuda and in_place:
             raise ModelError("cuda=True is given with in_place, which is memory of the host")
-        sharing = session.optional_module("cuda.sharing").of(self.state.opened) if cuda else None
+        sharing = catalogue.step("share with CUDA")(self.state.opened) if cuda else None
         fed = _by_name(session, given, states, sharing and sharing.cuda.number)
         tensors = {name: value for name, value in fed.items() if isinstance(value, DeviceTensor)}
         bound = {name: value for name, value in tensors.items() if name not in states}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import vklab
 from vklab import settings
+from vklab.base.version import __version__
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.plan.chunk import Chunk
@@ -130,7 +130,7 @@ def write(path: Path, saved: Saved) -> int:
     blobs = codec.Blobs()
     plans = codec.Encoder(blobs).document((saved.stages, saved.kernels))
     rest = replace(saved, stages=(), kernels=())
-    header = {"vklab": vklab.__version__, "model": codec.Encoder(blobs).document(rest),
+    header = {"vklab": __version__, "model": codec.Encoder(blobs).document(rest),
               "plans": plans}  # fmt: skip
     return container.write(path, header, blobs.views)
 

@@ -19,7 +19,7 @@ from vklab.runtime.many import scheduler
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.types import DeviceInfo
 
-__all__ = ["Overlap", "pays", "predecessors"]
+__all__ = ["Overlap", "of", "pays", "predecessors"]
 
 # No limit in practice: device waits time out by themselves, and host chunks always end.
 DAY_SECONDS = 86_400.0
@@ -28,6 +28,20 @@ DAY_SECONDS = 86_400.0
 def pays(devices: Sequence[DeviceInfo]) -> bool:
     """Tell whether overlap can save time: not if all devices are CPU devices, on the same cores."""
     return not all(info.is_cpu for info in devices)
+
+
+def of(
+    devices: Sequence[DeviceInfo], taken: Sequence[tuple[PlanCache, Entry]],
+    values: Mapping[str, Any],
+) -> Overlap | None:  # fmt: skip
+    """Return the overlap of the entries of a run; None where it cannot save time.
+
+    Args:
+        devices: the devices of the session.
+        taken: as in `Overlap`.
+        values: as in `Overlap`.
+    """
+    return Overlap(taken, values) if pays(devices) else None
 
 
 class Overlap:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import vklab
 from vklab import settings
 from vklab.base import store
+from vklab.base.version import __version__
 from vklab.plan.place import costs
 from vklab.plan.place.costs import DeviceCosts
 from vklab.types import DeviceInfo
@@ -54,4 +54,4 @@ def keep(info: DeviceInfo, speeds: DeviceCosts) -> None:
 def _path(info: DeviceInfo) -> Path | None:
     folder = store.folder("speeds")
     name = f"{info.uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
-    return folder / f"{name}-{vklab.__version__}.json" if folder else None
+    return folder / f"{name}-{__version__}.json" if folder else None

@@ -16,7 +16,7 @@ from vklab.graph.graph import Node
 from vklab.runtime import last_run
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["HostNodes", "of", "of_session", "warn"]
+__all__ = ["HostNodes", "of", "of_session", "warn_of"]
 
 _SHOWN = 3
 _NODE = re.compile(r"^node '[^']*'(?: \([^)]*\))?: ")
@@ -87,7 +87,8 @@ def of_session(session: Any) -> HostNodes:
     return of(session.roots[0])
 
 
-def warn(nodes: HostNodes) -> None:
-    """Warn of nodes on the host."""
+def warn_of(root: PlanCache) -> None:
+    """Warn of the nodes that `of` returns."""
+    nodes = of(root)
     HostWarning.issue(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
                       "session.host_reasons has the reason for each")  # fmt: skip

@@ -24,6 +24,7 @@ from vklab.errors import CheckError, ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.runtime import cpu_session, host
+from vklab.runtime.many import device_options
 from vklab.runtime.observe import compare, given
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.plan_cache import PlanCache
@@ -124,7 +125,7 @@ def _all_values(session: Any, inputs: Mapping[str, Any], replica: int) -> Mappin
     if session.is_split:
         _run_on(session, replica, inputs)  # makes the plan that places the nodes
         opened = [state.opened for state in session.states]
-        options = session.optional_module("many.device_options").DeviceOptions(
+        options = device_options.DeviceOptions(
             place=_devices(root))  # fmt: skip
     dtype = root.plan.options.dtype
     again = type(session)

@@ -11,6 +11,8 @@ from typing import Any
 
 from vklab import settings
 from vklab.base.trace import Trace
+from vklab.runtime.many import streams
+from vklab.runtime.many.frames import Frames
 from vklab.runtime.observe import profile
 from vklab.runtime.observe.notes import RUN, Notes
 from vklab.runtime.observe.recorded import RecordedRunner, RunOrder
@@ -60,9 +62,7 @@ def _trace_frames(
     session: Any, values: Values, count: int, in_flight: int, steps: bool
 ) -> Trace:
     """Run frames as `Session.map` does, with recorders, after a warm-up run of each slot."""
-    frames = session.optional_module("many.frames").Frames(
-        session.roots, profile=session.optional_module("observe.profile").once)  # fmt: skip
-    streams = session.optional_module("many.streams")
+    frames = Frames(session.roots, profile=profile.once)
     in_flight = streams.room(session, in_flight)
     if count < 1:
         raise ValueError(f"frames={count}: trace at least one frame")

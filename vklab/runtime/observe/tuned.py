@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import vklab
 from vklab import settings
 from vklab.base import store
+from vklab.base.version import __version__
 from vklab.errors import VklabError
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
@@ -110,7 +110,7 @@ def folder(info: DeviceInfo) -> Path | None:
     root = store.folder("tuned")
     cache: Any = info.limits.get("pipelineCacheUUID", ())
     name = f"{bytes(cache).hex() or info.uuid}-{info.vendor_id:x}-{info.device_id:x}"
-    return root / f"{name}-{info.driver_version:x}-{vklab.__version__}" if root else None
+    return root / f"{name}-{info.driver_version:x}-{__version__}" if root else None
 
 
 def _path(info: DeviceInfo, problem: str) -> Path | None:

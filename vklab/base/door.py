@@ -1,0 +1,41 @@
+"""Methods and properties whose body is in another module, which their first use imports.
+
+Doors are on `Session`, and where plans and devices draw themselves. Visited by lab 12.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Door", "PropertyDoor"]
+
+Value = TypeVar("Value")
+
+
+class Door(Generic[Value]):
+    """A method whose module is imported when the method is used.
+
+    Args:
+        module: the full name of the module.
+        name: a function of it, whose first parameter is the object.
+
+    `Door[T]` tells type checkers that the method returns a T.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Value]:
+        function: Any = getattr(importlib.import_module(self._module), self._name)
+        return function if instance is None else types.MethodType(function, instance)
+
+
+class PropertyDoor(Door[Value]):
+    """A property whose function has no parameter but the object."""
+
+    def __get__(self, instance: Any, owner: type) -> Value:  # type: ignore[override]
+        bound = super().__get__(instance, owner)
+        return bound() if instance is not None else bound  # type: ignore[return-value]
