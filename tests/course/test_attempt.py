@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 from student_functions import hangs, hangs_and_catches
@@ -47,6 +49,22 @@ def test_attempt_names_the_stub_that_it_has_met(capsys):
     assert first == "exercise 90-1 is not solved yet, and this cell of 90-2 uses its answer"
     assert second == "exercise 90-1: step 5 waits for step 4"
     assert third.startswith("exercise 90-1 is not solved yet: ")
+
+
+def test_the_dots_of_a_stub_are_no_error_of_the_student(monkeypatch):
+    notes = []
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(
+        display=SimpleNamespace(display=notes.append)))  # fmt: skip
+    answer = ...
+    with attempt("90-1"):
+        [] + answer
+    with attempt("90-1"):
+        right(..., 256)
+    with attempt("90-1"):
+        [] + None
+    assert [note.status for note in notes] == ["not_attempted", "error", "error"]
+    assert repr(notes[0]).endswith("90-1: write your answer in place of the dots; then this cell "
+                                  "shows it")  # fmt: skip
 
 
 @pytest.mark.parametrize("loop", [hangs, hangs_and_catches])

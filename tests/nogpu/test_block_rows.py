@@ -8,6 +8,7 @@ from fake_device import fake_device
 from small_models import ROOT
 
 from vklab import settings
+from vklab.base import catalogue, stages
 from vklab.errors import ModelError
 from vklab.ops import blocks, registry
 from vklab.plan import block_units
@@ -28,7 +29,8 @@ def product(rows, block_type="Q4_0", elements=64, count=70):
 
 
 def test_the_kernels_with_blocks_are_known_before_their_files_are_loaded():
-    assert {*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"} == variants.BLOCKS
+    (rule,) = [each for each in catalogue.stage(stages.CODES) if each.name == "blocks"]
+    assert {*block_rows.KERNELS, *block_units.KERNELS, "matmul_nbits"} == {*rule.needs}
 
 
 def chosen(dispatch, **changes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +13,7 @@ import written
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import matching
 
-PASSES = [getattr(importlib.import_module(step.__module__), step.name)
-          for step in passes.PASSES if step.name in pattern_forms.PATTERNS]  # fmt: skip
+PASSES = [step for step in passes.PASSES if step.name in pattern_forms.PATTERNS]
 CASES = [(kind, name) for kind, forms in pattern_forms.FORMS.items() for name in forms]
 MISSES = [(kind, name) for kind, forms in pattern_forms.NOT_FORMS.items() for name in forms]
 

@@ -1,7 +1,8 @@
 """Catalogue of the rules that make a model faster: a row for each, in the order of their use.
 
 A rule's module is imported when a model on a device needs it. Everything that names rules reads
-this list: the steps themselves, DISABLE_PASSES, `vklab bench ablate`, docs/tuning.md. Visited by lab 10.
+this list: planning itself, DISABLE_PASSES, `vklab bench ablate`, docs/tuning.md. Visited by
+lab 10.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class attempt:
         if error is None or not isinstance(error, Exception | limits.OutOfTime):
             return False
         said = words.short_message(error)
-        unsolved = isinstance(error, NotImplementedError) or "#error Lab" in said
+        unsolved = (isinstance(error, NotImplementedError) or "#error Lab" in said
+                    or _is_left_open(error, said, self.id))  # fmt: skip
         text = (_waits(self.id, said) if unsolved else _not_run(self.id, error)
                 or f"exercise {self.id}: {_words(error, said, _title(self.id))}")  # fmt: skip
         note = Note(self.id, "not_attempted" if unsolved else "error", text)
@@ -84,9 +85,17 @@ class attempt:
         return True
 
 
+def _is_left_open(error: BaseException, said: str, identifier: str) -> bool:
+    """Tell whether a cell met the dots that stand where the answer belongs."""
+    return "'ellipsis'" in said and not _in_answer(error.__traceback__, _title(identifier))
+
+
 def _waits(identifier: str, said: str) -> str:
     """Return the note for an unsolved stub, which may be that of another exercise."""
     stub = re.search(rf"Lab ({LAB}), exercise (\d+)", said)
+    if "'ellipsis'" in said:
+        return (f"exercise {identifier}: write your answer in place of the dots; then this cell "
+                "shows it")  # fmt: skip
     if said and not stub:
         return f"exercise {identifier}: {said}"
     met = f"{stub[1]}-{stub[2]}" if stub else identifier
@@ -118,8 +127,6 @@ def _words(error: BaseException, said: str, title: str) -> str:
                 "never ends. Is this computer busy with other programs? Then run the cell again")
     if _in_answer(error.__traceback__, title):
         return f"your answer raised {words.error_text(error)}"
-    if "'ellipsis'" in said:
-        return "write your answer in place of the dots; then this cell shows it"
     if "NoneType" in said:
         return "this cell cannot use your answer: got None (is a return missing?)"
     return f"this cell cannot use your answer: {type(error).__name__}: {said}"
