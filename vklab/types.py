@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.base.door import Door
+from vklab.base.late import Door
 from vklab.base.protocols import Layout
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",

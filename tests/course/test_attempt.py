@@ -57,11 +57,11 @@ def test_the_dots_of_a_stub_are_no_error_of_the_student(monkeypatch):
         display=SimpleNamespace(display=notes.append)))  # fmt: skip
     answer = ...
     with attempt("90-1"):
-        [] + answer
+        sorted(answer)
     with attempt("90-1"):
         right(..., 256)
     with attempt("90-1"):
-        [] + None
+        sorted(None)
     assert [note.status for note in notes] == ["not_attempted", "error", "error"]
     assert repr(notes[0]).endswith("90-1: write your answer in place of the dots; then this cell "
                                   "shows it")  # fmt: skip

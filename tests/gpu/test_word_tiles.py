@@ -12,7 +12,8 @@ from quantized_models import product
 
 import vklab
 from vklab import settings
-from vklab.plan.tuning import tiles, word_tiles, word_variants
+from vklab.base import catalogue, stages
+from vklab.plan.tuning import tiles, word_tiles
 from vklab.types import DeviceInfo
 
 CASES = [
@@ -43,10 +44,13 @@ def same(case, form, device, monkeypatch, rule, tile):
     expected, plain = run(proto, fed, device, DISABLE_VARIANTS=True)
     with monkeypatch.context() as patch:
         patch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
-        patch.setattr(word_variants, "RULES", {rule: word_variants.RULES[rule],
-                                               "words": word_variants.RULES["words"]})
+        rules = [each for each in catalogue.RULES if getattr(each, "stage", "") != stages.WORDS
+                 or each.name in (rule, "words")]  # fmt: skip
+        patch.setattr(catalogue, "RULES", rules)
+        catalogue.stage.cache_clear()
         patch.setattr(tiles, "WORDS" if rule == "matrix_words" else "DOTS", (tile,))
         made, kernels = run(proto, fed, device)
+    catalogue.stage.cache_clear()
     wanted = "matvec_words" if rule == "row_words" else "words_tiled"
     assert wanted in kernels and "conv_words" in plain, (case, kernels)
     if made.dtype == np.float32:

@@ -5,10 +5,11 @@ Visited by lab 10.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from vklab.base import late
 
 __all__ = ["CHAIN", "CODES", "CPU", "DTYPE", "FUSION", "GATE", "GPU", "KERNEL", "LAYOUT", "NORM",
            "PASS", "PRODUCT", "STEP", "WORDS", "Choice", "Rule"]
@@ -74,7 +75,7 @@ class Rule:
 
     def load(self) -> Any:
         """Return the rule's function; its module is imported by the first call."""
-        return getattr(importlib.import_module(self.module), self.function or self.name)
+        return late.attribute(self.module, self.function or self.name)
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         """Call the rule's function."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import FLOATS, type_defines
-from vklab.ops.elementwise import broadcast_strides, dense_strides, move
+from vklab.ops.elementwise import broadcast_strides, move
 from vklab.ops.indexing import index_defines
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import product
 from vklab.ops.registry import Result, operator, output
 from vklab.ops.rows import rows_of
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 Strides = tuple[int, int, int]
 

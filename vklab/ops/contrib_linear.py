@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import FLOATS, type_defines
-from vklab.ops.elementwise import broadcast_shape, dense_strides
+from vklab.ops.elementwise import broadcast_shape
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import COLUMN_WORKGROUP, PRODUCTS, product
 from vklab.ops.registry import Result, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 DOMAIN = "com.microsoft"
 ROWS = 4

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from vklab.errors import ModelError
 from vklab.ops.dtypes import table
-from vklab.ops.elementwise import dense_strides, merge_axes, move
+from vklab.ops.elementwise import merge_axes, move
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import PRODUCTS, product
 from vklab.ops.registry import Result, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 ELLIPSIS_AXES = "0123456789"
 

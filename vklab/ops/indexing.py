@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from vklab.errors import ModelError
 from vklab.ops.dtypes import MOVABLE, NUMBERS, Defines, raw_defines, table, type_defines
-from vklab.ops.elementwise import dense_strides, merge_axes, move
+from vklab.ops.elementwise import merge_axes, move
 from vklab.ops.inputs import normal_axis, require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 INDICES = frozenset({"int32", "int64"})
 COMBINES = {"none": "REPLACE", "add": "ADD", "mul": "MUL", "max": "MAX", "min": "MIN"}

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.ops.elementwise import broadcast_shape, broadcast_strides, dense_strides, move
+from vklab.ops.elementwise import broadcast_shape, broadcast_strides, move
 from vklab.ops.inputs import known_integers, normal_axes, normal_axis, same
 from vklab.ops.registry import Result, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 
 def rearrange(

@@ -12,11 +12,10 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import MOVABLE, raw_defines, table
-from vklab.ops.elementwise import dense_strides
 from vklab.ops.inputs import known_integers, normal_axes, require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 MODES = {"constant": "CONSTANT", "edge": "EDGE", "reflect": "REFLECT", "wrap": "WRAP"}
 

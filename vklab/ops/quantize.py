@@ -14,10 +14,10 @@ from typing import Any
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.cast import BYTE_FLOATS, dtype_of
 from vklab.ops.dtypes import ELEMENTS, FLOATS, type_defines
-from vklab.ops.elementwise import dense_strides, strided
+from vklab.ops.elementwise import strided
 from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import WORKGROUP, Result, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}

@@ -14,11 +14,11 @@ import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import FLOATS, table, type_defines
-from vklab.ops.elementwise import dense_strides, strided
+from vklab.ops.elementwise import strided
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import product
 from vklab.ops.registry import Result, grid, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 UNIT_WORKGROUP = 64
 CELLS = {"RNN": (0, 1, ("Tanh",)), "GRU": (1, 3, ("Sigmoid", "Tanh")),

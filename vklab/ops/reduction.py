@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.ops.dtypes import BOOL, ELEMENTS, FLOATS, NUMBERS, type_defines
-from vklab.ops.elementwise import dense_strides, move
+from vklab.ops.elementwise import move
 from vklab.ops.inputs import known_integers, normal_axes, require
 from vklab.ops.registry import Answer, Result, operator, output
 from vklab.ops.rows import Rows, Work, divide_rows, rows_of, value_dtype
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 LIMITS = {
     "float": ("asfloat(0xff800000u)", "asfloat(0x7f800000u)"),

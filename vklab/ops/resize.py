@@ -16,11 +16,10 @@ import numpy as np
 
 from vklab.errors import ModelError
 from vklab.ops.dtypes import ELEMENTS, MOVABLE, REALS, raw_defines, table, type_defines
-from vklab.ops.elementwise import dense_strides
 from vklab.ops.inputs import affordable, known_array, known_integers, normal_axes, require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, TensorInfo, dense_strides
 
 COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",
                "pytorch_half_pixel", "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip

@@ -14,12 +14,11 @@ import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import ELEMENTS, MOVABLE, Defines, table, type_defines
-from vklab.ops.elementwise import dense_strides
 from vklab.ops.indexing import chosen, index_defines
 from vklab.ops.inputs import known_integers, normal_axis, require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
-from vklab.types import Dispatch, Operands, TensorInfo
+from vklab.types import Dispatch, Operands, TensorInfo, dense_strides
 
 BLOCK = 1024  # elements that a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab.base import draw
-from vklab.base.door import Door
+from vklab.base.late import Door
 from vklab.errors import PlanError
 
 __all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",

@@ -13,7 +13,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.base import catalogue
-from vklab.base.door import Door
+from vklab.base.late import Door
 from vklab.errors import PlanError, UnsupportedOperatorError
 from vklab.graph import operator_cache, passes
 from vklab.graph.graph import Graph

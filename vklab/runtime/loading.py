@@ -10,8 +10,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from vklab import settings
 from vklab.base import catalogue
-from vklab.errors import SetupError
-from vklab.graph.graph import Graph
 from vklab.runtime import kernels, open_devices
 from vklab.runtime.compiled import container
 from vklab.runtime.observe import given
@@ -68,7 +66,7 @@ def load(
     source: Any = given.source(model)
     is_compiled = container.is_compiled(source)
     saved = catalogue.step("read compiled")(source) if is_compiled else None
-    graph = saved.graph if saved else _imported(source)
+    graph = saved.graph if saved else catalogue.step("import a model")(source)
     if outputs is not None:
         graph = catalogue.step("only outputs")(graph, outputs, saved)
     options = None
@@ -81,13 +79,3 @@ def load(
     with settings.settings(**switches):
         return Session(graph, opened, source, progress, saved, dtype=dtype,
                        upper_bounds=upper_bounds, options=options)  # fmt: skip
-
-
-def _imported(source: Any) -> Graph:
-    """Return the Graph of an ONNX model; SetupError without onnx, which compiled models spare."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
-    graph: Graph = catalogue.step("import a model")(source)
-    return graph

@@ -19,7 +19,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.base import catalogue, forking
-from vklab.base.door import Door, PropertyDoor
+from vklab.base.late import Door, PropertyDoor
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph

@@ -1,6 +1,7 @@
-"""Methods and properties whose body is in another module, which their first use imports.
+"""Late imports: attributes of modules that are imported when they are used.
 
-Doors are on `Session`, and where plans and devices draw themselves. Visited by lab 12.
+A `Door` is a method or property whose body is in another module: on `Session`, and where plans and
+devices draw themselves. Rows of the catalogue are the other late imports. Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -10,9 +11,25 @@ import types
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Door", "PropertyDoor"]
+from vklab.errors import SetupError
+
+__all__ = ["Door", "PropertyDoor", "attribute"]
 
 Value = TypeVar("Value")
+
+
+def attribute(module: str, name: str) -> Any:
+    """Return an attribute of a module, which is imported.
+
+    Raises SetupError where the module needs onnx, which is not installed.
+    """
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        if (error.name or "").startswith("onnx"):
+            repair = "pip install onnx onnxruntime"
+            raise SetupError(f"this needs onnx ({error})", repair) from error
+        raise
 
 
 class Door(Generic[Value]):
@@ -29,7 +46,7 @@ class Door(Generic[Value]):
         self._module, self._name = module, name
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Value]:
-        function: Any = getattr(importlib.import_module(self._module), self._name)
+        function: Any = attribute(self._module, self._name)
         return function if instance is None else types.MethodType(function, instance)
 
 
