@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import architecture_page
-import child
-import folder_rules
 import pytest
-import reading_path
+
+from support.rules import architecture_page, folder_rules, reading_path
+from support.runs import child
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = str(ROOT / "tests" / "stand_ins")

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab import plan, settings
 from vklab.apps.compare.speed import ablations
 from vklab.graph import passes

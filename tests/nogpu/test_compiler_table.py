@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import compiler_table
-import exported_models
-import light_models
 import pytest
 
+from support.models import exported_models, light_models
+from support.rules import compiler_table
 from vklab.shader import toolchain
 
 compiles = pytest.mark.skipif(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import placement_table
 import pytest
 
+from support.rules import placement_table
 from vklab.plan.place import placement
 
 DOCUMENT = placement_table.DOCUMENT.read_text("utf-8")

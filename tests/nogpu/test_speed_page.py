@@ -7,9 +7,9 @@ import re
 import shlex
 
 import pytest
-import speed_page
 import typer.main
 
+from support.rules import speed_page
 from vklab.apps.cli import app
 from vklab.apps.compare.models import catalogue
 from vklab.apps.compare.speed import record
