@@ -77,7 +77,7 @@ def require_on_page(files: dict) -> None:
     lines = reading_path.total(files)
     shown = [int(text.replace(",", "")) for text in re.findall(r"\b\d{1,2},\d{3}\b", page)]
     assert min(abs(lines - figure) for figure in shown) <= lines // 50, (
-        f"{lines} lines: run python tests/architecture_page.py"
+        f"{lines} lines: run python tests/support/rules/architecture_page.py"
     )
 
 

@@ -1,4 +1,4 @@
-"""A short run of tests/soak.py: nothing grows, damaged models end in a result or an error."""
+"""A short run of `support.runs.soak`: nothing grows, damaged models end in a result or an error."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def test_the_table_is_what_the_planner_says(name):
     make = compiler_table.light if name in light_models.NAMES else compiler_table.exported
     found = compiler_table.row(*make(name))
     (line,) = [line for line in COMMITTED if line.split()[1] == name]
-    assert line.startswith(str(found)), "python tests/compiler_table.py --write docs/compiler.md"
+    command = "python tests/support/rules/compiler_table.py --write docs/compiler.md"
+    assert line.startswith(str(found)), command
 
 
 def test_the_table_holds_what_was_promised():

@@ -1,4 +1,4 @@
-"""docs/devices.md is what tests/placement_table.py writes; its numbers are some machine's."""
+"""docs/devices.md is what `support.rules.placement_table` writes; its numbers are a machine's."""
 
 from __future__ import annotations
 

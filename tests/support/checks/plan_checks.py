@@ -1,7 +1,7 @@
 """Check every plan that a test makes by what its steps do to bytes, apart from what planned it.
 
 `install` puts the check behind what lowers a chunk, and those of split models behind what plans and
-what runs them; tests/conftest.py does that before any test is read, and tests/child.py in the
+what runs them; tests/conftest.py does that before any test is read, and `support.runs.child` in the
 processes that tests start.
 Written apart from `vklab.plan`: who wrote which bytes last is tracked on shadows of memory, once as
 the lowered dispatches say, where no two values share bytes, and once as the plan says.

@@ -1,7 +1,7 @@
 """Chat templates in the manner of families of models, and the texts that transformers makes.
 
-`python tests/chat_templates.py [FOLDER]` compares with transformers, where that is installed:
-these, or the *.jinja files of a folder, as those in llama.cpp's models/templates.
+`python tests/support/language/chat_templates.py [FOLDER]` compares with transformers, where that is
+installed: these, or the *.jinja files of a folder, as those in llama.cpp's models/templates.
 """
 
 from __future__ import annotations

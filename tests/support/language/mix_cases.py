@@ -1,6 +1,8 @@
 """Models whose matrices llama-quantize has stored in mixes of formats, and what it chose.
 
-    PYTHONPATH=. python tests/mix_cases.py LLAMA_QUANTIZE     records tests/mix_cases.json anew
+    PYTHONPATH=. python tests/support/language/mix_cases.py LLAMA_QUANTIZE
+
+records mix_cases.json anew.
 """
 
 from __future__ import annotations

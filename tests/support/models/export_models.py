@@ -1,6 +1,6 @@
 """Write the models of tests/models: the structure of small PyTorch models, without their weights.
 
-    python tests/export_models.py [NAME ...]
+    python tests/support/models/export_models.py [NAME ...]
 
 Needs, beside what tests need: torch, onnxscript, torchvision, transformers. Each model is exported
 by both of PyTorch's exporters, since both are met in the wild: NAME.onnx by the one built on

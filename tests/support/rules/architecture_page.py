@@ -1,6 +1,7 @@
 """Generated parts of docs/architecture.md: the map, the calls of a steady run, tables of its size.
 
-`python tests/architecture_page.py` writes them anew; tests/gpu/test_architecture_page.py compares.
+`python tests/support/rules/architecture_page.py` writes them anew;
+tests/gpu/test_architecture_page.py compares.
 """
 
 from __future__ import annotations

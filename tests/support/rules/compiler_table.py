@@ -1,4 +1,6 @@
-"""What the compiler makes of real models: a table, `python tests/compiler_table.py [--write FILE]`.
+"""What the compiler makes of real models: a table.
+
+    python tests/support/rules/compiler_table.py [--write FILE]
 
 Plans are for a lavapipe that is described here and need not be there; times are taken on the
 machine's own device. tests/nogpu/test_compiler_table.py holds docs/compiler.md to the planner.
@@ -50,14 +52,15 @@ HEADERS = ("model", "nodes imported", "nodes, passes off", "nodes", "dispatches,
            "lower bound", "ratio", "without aliasing", "load ms")  # fmt: skip
 TEXT = """# What the compiler makes of real models
 
-Generated: `PYTHONPATH=. python tests/compiler_table.py --write docs/compiler.md`. A test holds
-every column but the last to what the planner says today.
+Generated: `PYTHONPATH=. python tests/support/rules/compiler_table.py --write docs/compiler.md`. A
+test holds every column but the last to what the planner says today.
 
 The first nine models are the light CNNs of the onnx wheel (224 x 224, batch 1), with random weights
-in place of their constant ones. The others are exported from PyTorch (`tests/export_models.py`),
-small but whole; `_script` is the older exporter, and the numbers behind a name are the sizes of its
-open dimensions. `vklab plan MODEL` shows the same for any model, `--passes` what each pass has
-done, `--show NUMBER` the text of a kernel, `--svg FILE` dispatches and memory as a picture.
+in place of their constant ones. The others are exported from PyTorch
+(`tests/support/models/export_models.py`), small but whole; `_script` is the older exporter, and the
+numbers behind a name are the sizes of its open dimensions. `vklab plan MODEL` shows the same for
+any model, `--passes` what each pass has done, `--show NUMBER` the text of a kernel, `--svg FILE`
+dispatches and memory as a picture.
 
 {table}
 
@@ -69,8 +72,9 @@ How to read it:
   more for each node that computes something. A **barrier** costs about ten dispatches on a GPU.
 * **generated kernels** are kernels of different text; a dispatch that is fused uses one of them.
 * **lower bound** is the largest sum of bytes alive at one step. It is computed by
-  `tests/memory_table.py` from the dispatches alone. Inputs, outputs and weights are not counted:
-  on this device they lie in memory of their own. 0 bytes: all values are inputs or outputs.
+  `tests/support/rules/memory_table.py` from the dispatches alone. Inputs, outputs and weights are
+  not counted: on this device they lie in memory of their own. 0 bytes: all values are inputs or
+  outputs.
 * **without aliasing** (`DISABLE_ALIASING=1`): the arena if every value had bytes of its own.
 * **load ms**: `vklab.load` from ONNX, with its sizes as `upper_bounds`, so that a run has nothing
   left to plan; the caches of SPIR-V and pipelines are warm. lavapipe, 2 cores.

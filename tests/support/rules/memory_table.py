@@ -1,4 +1,6 @@
-"""How well each model's memory is planned: `PYTHONPATH=. python tests/memory_table.py`.
+"""How well each model's memory is planned.
+
+    PYTHONPATH=. python tests/support/rules/memory_table.py
 
 The bound is computed here, from the dispatches alone, apart from vklab.plan.memory.
 """

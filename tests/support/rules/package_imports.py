@@ -1,4 +1,4 @@
-"""The imports of the package's files, as the rules of tests/architecture_rules.py read them."""
+"""The imports of the package's files, as `architecture_rules` reads them."""
 
 from __future__ import annotations
 

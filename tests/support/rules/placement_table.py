@@ -1,4 +1,6 @@
-"""What placement predicts, beside what runs take: `python tests/placement_table.py [--write FILE]`.
+"""What placement predicts, beside what runs take.
+
+    python tests/support/rules/placement_table.py [--write FILE]
 
 Every model is given less memory on the first device than it needs there, so that it must be split.
 tests/nogpu/test_placement_table.py holds docs/devices.md to this script; numbers are a machine's.
@@ -38,10 +40,10 @@ HEADERS = ("model", "policy", "stages", "transfers", "bytes moved", "predicted m
            "predicted / measured", "one device: predicted ms", "measured ms")  # fmt: skip
 TEXT = """# One model on several devices
 
-Generated: `PYTHONPATH=. python tests/placement_table.py --write docs/devices.md`, which replaces
-the section of the devices that it finds, and leaves the others. Each device is measured first
-(`vklab devices --measure`, or `vklab.measure(0)` in Python): placement weighs what was measured,
-and guesses from the type of a device where nothing was.
+Generated: `PYTHONPATH=. python tests/support/rules/placement_table.py --write docs/devices.md`,
+which replaces the section of the devices that it finds, and leaves the others. Each device is
+measured first (`vklab devices --measure`, or `vklab.measure(0)` in Python): placement weighs what
+was measured, and guesses from the type of a device where nothing was.
 
 How to read it:
 
@@ -56,10 +58,10 @@ How to read it:
   of their own go by dma-buf, or in pieces through a ring of two slots, while the first one goes on;
   others lie in host memory that both see, or are copied by the host. `session.plan`
   names the path of each (`summary()["moves"]`), with the reason that there is no better; traces
-  name it too, and `tests/try_transfers.py` times every one on your machine. Two H100 (driver 580)
-  offer no dma-buf; in one run of that script 64 MiB moved at 27.8 GB/s through the ring (33.8 with
-  slots of 16 MiB), 9.7 where its slots were copied by the host, 24.0 as a whole in shared host
-  memory and 9.5 as a whole copied by the host.
+  name it too, and `python tests/support/runs/try_transfers.py` times every one on your machine. Two
+  H100 (driver 580) offer no dma-buf; in one run of that script 64 MiB moved at 27.8 GB/s through
+  the ring (33.8 with slots of 16 MiB), 9.7 where its slots were copied by the host, 24.0 as a whole
+  in shared host memory and 9.5 as a whole copied by the host.
 * Each way can be left out: `DISABLE_DMA_BUF`, `DISABLE_STAGING_RING`, `DISABLE_SHARED_MEMORY`;
   `STAGING_SLOT_BYTES` sizes the ring, `DISABLE_EARLY_MOVES` lets large values wait for their stage.
   `DISABLE_DEVICE_ORDER` sends stages of one device through the host, `DISABLE_OVERLAP` runs host

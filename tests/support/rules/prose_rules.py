@@ -1,7 +1,8 @@
 """Docstrings, names and import cycles as rules: each takes a project root and returns problems.
 
 test_prose.py runs them on this repository, and on small trees with one planted violation each.
-`python tests/prose_rules.py cli doctor` prints what is wrong in some folders or files of vklab.
+`python tests/support/rules/prose_rules.py cli doctor` prints what is wrong in some folders or files
+of vklab.
 """
 
 from __future__ import annotations

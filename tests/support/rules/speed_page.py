@@ -1,4 +1,6 @@
-"""Tables of docs/speed.md from the recorded runs: `python tests/speed_page.py --write`.
+"""Tables of docs/speed.md from the recorded runs.
+
+    python tests/support/rules/speed_page.py --write
 
 A table stands between `<!-- FILE.json RUN TABLE -->` and `<!-- end -->`; the text around the tables
 is written by hand. tests/nogpu/test_speed_page.py holds the page to the files. `--plots` draws

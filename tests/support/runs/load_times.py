@@ -1,7 +1,7 @@
 """Print how long it takes to load a model and to run it first: from ONNX, and compiled ahead.
 
 Each time in a process of its own; cold is with an empty cache of shaders and pipelines. The least
-of a few repeats is shown, in seconds: python tests/load_times.py [DEVICE] [REPEATS]
+of a few repeats is shown, in seconds: python tests/support/runs/load_times.py [DEVICE] [REPEATS]
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the scheduler costs for each chunk, beside one submission: python tests/scheduler_cost.py
+"""What the scheduler costs for each chunk, beside one submission.
+
+    python tests/support/runs/scheduler_cost.py
 
 Jobs are empty; lanes are real threads. A submission is an empty command buffer and its fence.
 """

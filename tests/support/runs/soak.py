@@ -1,8 +1,9 @@
 """Load and close models thousands of times, and damaged models by the hundred thousand.
 
-`python tests/soak.py --loads 10000 --models 100000 --jobs 16` prints one JSON object; its exit code
-is 1 if something grew or failed. A damaged model must give a result or an error of vklab. A batch
-of models has a process of its own, which a native crash ends: the model is then in the report.
+`python tests/support/runs/soak.py --loads 10000 --models 100000 --jobs 16` prints one JSON object;
+its exit code is 1 if something grew or failed. A damaged model must give a result or an error of
+vklab. A batch of models has a process of its own, which a native crash ends: the model is then in
+the report.
 """
 
 from __future__ import annotations

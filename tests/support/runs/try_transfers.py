@@ -1,6 +1,7 @@
 """Which ways between devices this machine accepts, and how fast and how right each of them is.
 
-    python3 tests/try_transfers.py [--all] [--seconds 110] [--pairs 0:1,1:0] [--mib 1,16,256]
+    python3 tests/support/runs/try_transfers.py [--all] [--seconds 110] [--pairs 0:1,1:0]
+                                                [--mib 1,16,256]
 
 Every way runs in a process of its own with a time limit; what fails is printed, and the rest goes
 on. "move" times the transfer alone; "run" a whole run, less the same run on the first device.
