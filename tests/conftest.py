@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
-import plan_checks
 import pytest
-import python_server
-import slang_server
-import tiers
+
+from support.checks import plan_checks
+from support.runs import python_server, slang_server, tiers
 
 TESTS = Path(__file__).resolve().parent
 STAND_INS, ENGINE = str(TESTS / "stand_ins"), str(TESTS.parent / "labs" / "engine")

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import architecture_rules as rules
-import late_imports
 import pytest
+
+from support.rules import architecture_rules as rules
+from support.rules import late_imports
 
 ROOT = Path(__file__).resolve().parent.parent
 

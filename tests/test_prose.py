@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import prose_rules as rules
 import pytest
+
+from support.rules import prose_rules as rules
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import class_of_students
 import filelock
-import hand_ins
 import pytest
-import python_server
-from stand_ins import loaded_python as forks
 
+from stand_ins import loaded_python as forks
+from support.course import class_of_students, hand_ins
+from support.runs import python_server
 from vklab.shader import modules, toolchain
 from vklab_course.author import build
 from vklab_course.author.lab import Lab, all_labs, read_lab
@@ -24,7 +23,7 @@ from vklab_course.grade.results.schema import ExerciseResult, SubmissionResult
 from vklab_course.grade.selftest import self_test
 from vklab_course.places import PROJECT
 
-own_process.PRELOADED.append("class_of_students")  # its imports take a second of each job
+own_process.PRELOADED.append("support.course.class_of_students")  # a second of imports for each job
 
 FIXTURE = Path(__file__).resolve().parent / "labs"
 FIXTURE_LAB = "90_fixture"

@@ -7,13 +7,13 @@ import json
 import warnings
 import zipfile
 
-import class_of_students as students
 import pytest
-import tiers
-from hand_ins import beside, book, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.course import class_of_students as students
+from support.course.hand_ins import beside, book, same
+from support.runs import tiers
 from vklab_course.grade import bounds
 
 pytestmark = pytest.mark.usefixtures("class_labs")

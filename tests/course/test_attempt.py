@@ -7,8 +7,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from student_functions import hangs, hangs_and_catches
 
+from support.course.student_functions import hangs, hangs_and_catches
 from vklab.errors import ShaderError
 from vklab.plan import memory
 from vklab_course import attempt

@@ -15,7 +15,7 @@ import pytest
 from vklab_course.author.gates import verdicts_of
 from vklab_course.definition.exercise import exercises_of
 
-browser_tools = pytest.importorskip("browser", reason="playwright is not installed")
+browser_tools = pytest.importorskip("support.course.browser", reason="playwright is not installed")
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,8 +6,8 @@ import dataclasses
 
 import nbformat
 import pytest
-import tiers
 
+from support.runs import tiers
 from vklab.apps import cli
 from vklab_course.author import build, gates
 from vklab_course.author.lab import Cell, LabError, all_labs, find_lab, read_lab

@@ -9,8 +9,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from student_functions import hangs, hangs_and_catches, right
 
+from support.course.student_functions import hangs, hangs_and_catches, right
 from vklab.errors import ShaderError
 from vklab.plan import memory
 from vklab_course import check, hint, show, swap
@@ -297,7 +297,7 @@ def test_show_reads_what_runs():
     assert ",monospace;" in html  # an exported page has no style sheet that says so
     assert "var(--jp-mirror-editor" in html and "overflow-x:auto" in html
     assert "softmax.slang:1" in html
-    assert show(right).place == "tests/student_functions.py"
+    assert show(right).place == "tests/support/course/student_functions.py"
 
 
 @pytest.mark.parametrize(("thing", "kind"), [

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sandboxes import IMAGE, SMALL
 
+from support.course.sandboxes import IMAGE, SMALL
 from vklab.errors import SetupError
 from vklab_course.grade.sandbox import leftovers
 from vklab_course.grade.sandbox.container import Container

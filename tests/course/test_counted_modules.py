@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-import counted_kernels as kernels
 import numpy as np
 import pytest
-import two_drivers
-from child import python
-from counted_kernels import CALLS, COUNT, GLSL_MAP, MAP, look, run_of, slang
 
+from support.course import counted_kernels as kernels
+from support.course.counted_kernels import CALLS, COUNT, GLSL_MAP, MAP, look, run_of, slang
+from support.runs import two_drivers
+from support.runs.child import python
 from vklab.errors import ShaderError
 from vklab.shader import compiler
 from vklab.vulkan import instance

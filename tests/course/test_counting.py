@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 
-import counted_kernels as kernels
 import numpy as np
 import pytest
-from counted_kernels import BY_GROUPS, CALLS, COUNT, GLSL_MAP, MAP, X, glsl, look, run_of, slang
 
+from support.course import counted_kernels as kernels
+from support.course.counted_kernels import (
+    BY_GROUPS,
+    CALLS,
+    COUNT,
+    GLSL_MAP,
+    MAP,
+    X,
+    glsl,
+    look,
+    run_of,
+    slang,
+)
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 from vklab_course import Run

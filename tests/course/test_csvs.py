@@ -6,10 +6,10 @@ import csv
 import io
 
 import pytest
-import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.runs import tiers
 from vklab_course.grade import bounds
 from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
 from vklab_course.grade.assignment.roster import marks_by_student, read_roster

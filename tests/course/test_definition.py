@@ -8,11 +8,11 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from student_functions import right
 
+from support.course.student_functions import right
+from support.runs import tiers
 from vklab_course import check
 from vklab_course.definition import codec, stub
 from vklab_course.definition.case import Case, Folder

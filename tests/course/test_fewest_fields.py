@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 
-from scored import drawn_cases
-
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.lab import find_lab
 from vklab_course.definition.judge import LocalAnswers, judge

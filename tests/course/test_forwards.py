@@ -6,9 +6,9 @@ import importlib
 import pickle
 
 import pytest
-from child import python
 
 import vklab_course
+from support.runs.child import python
 from vklab_course.definition import case
 from vklab_course.grade.sandbox import package
 from vklab_labs.lab_09 import onnx_bytes, onnx_bytes_pictures

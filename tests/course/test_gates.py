@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-import notebooks
 import pytest
 
+from support.course import notebooks
 from vklab_course.author import gates, trials
 from vklab_course.author.answers import answers_of
 from vklab_course.definition.exercise import exercises_of

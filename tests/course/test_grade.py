@@ -9,9 +9,9 @@ import json
 import multiprocessing
 import signal
 
-import class_of_students as students
 import pytest
 
+from support.course import class_of_students as students
 from vklab_course.grade import jobs as running
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.grade import grade

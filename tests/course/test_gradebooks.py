@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.runs import tiers
 from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
 from vklab_course.grade.assignment.roster import Roster, Student
 from vklab_course.grade.results.csvs import write_marks

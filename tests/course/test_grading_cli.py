@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-import class_of_students as students
 import pytest
-from sandboxes import needs_bubblewrap
 from typer.testing import CliRunner
 
+from support.course import class_of_students as students
+from support.course.sandboxes import needs_bubblewrap
 from vklab_course.cli.course import course
 from vklab_course.grade import judging
 from vklab_course.grade.results.csvs import read_csv, write_csv

@@ -9,10 +9,10 @@ import time
 import zipfile
 from pathlib import Path
 
-import class_of_students as students
 import pytest
-from hand_ins import beside, book, nested, planned, same, zipped
 
+from support.course import class_of_students as students
+from support.course.hand_ins import beside, book, nested, planned, same, zipped
 from vklab_course.grade import bounds
 from vklab_course.grade.assignment import reading
 from vklab_course.grade.assignment.intake import read_submissions

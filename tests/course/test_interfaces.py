@@ -6,8 +6,8 @@ import json
 import sys
 
 import pytest
-import tiers
 
+from support.runs import tiers
 from vklab.shader import reflection, toolchain
 from vklab_course.data import data
 from vklab_course.definition.draw import draw

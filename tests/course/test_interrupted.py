@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import class_of_students as students
 import pytest
 from typer.testing import CliRunner
 
+from support.course import class_of_students as students
 from vklab_course.cli import grading
 from vklab_course.cli.course import course
 from vklab_course.grade.assignment.intake import read_submissions

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-import tiers
 
 import vklab
+from support.runs import tiers
 from vklab.plan.memory import Lifetime
 from vklab_course import data
 from vklab_course.author import build, regions

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-import tiers
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
+from support.runs import tiers
 from vklab_course.author import trials
 from vklab_course.author.lab import find_lab
 from vklab_course.children.run_kernel import Run, run_kernel

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from scored import drawn_cases
 
 import vklab
+from support.course.scored import drawn_cases
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_file, onnx_import
 from vklab_course.author import trials

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
 import vklab
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab
 from vklab_course.definition.draw import draw

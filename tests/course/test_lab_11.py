@@ -8,10 +8,10 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from fake_device import UNIFIED, fake_device
-from scored import drawn_cases
 
 import vklab
+from support.course.scored import drawn_cases
+from support.fakes.fake_device import UNIFIED, fake_device
 from vklab.base.names import internal
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime

@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
 from vklab.errors import PlanError
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of

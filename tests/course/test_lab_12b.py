@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
 from vklab_course import run_limited
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of

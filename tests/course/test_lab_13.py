@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
 from vklab import settings
 from vklab.plan.options import Options, PlacementOptions
 from vklab_course.author import trials

@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from scored import drawn_cases
 
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab

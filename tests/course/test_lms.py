@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import class_of_students as students
 import pytest
-from hand_ins import book, planned, zipped
 from typer.testing import CliRunner
 
+from support.course import class_of_students as students
+from support.course.hand_ins import book, planned, zipped
 from vklab_course.cli.course import course
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.assignment.names import identify

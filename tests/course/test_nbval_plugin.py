@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import notebooks
 import pytest
+
+from support.course import notebooks
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("loaded_notebooks")]
 

@@ -7,9 +7,9 @@ import re
 import zipfile
 from html.parser import HTMLParser
 
-import class_of_students as students
 import pytest
 
+from support.course import class_of_students as students
 from vklab_course.grade.results.feedback import feedback_page, write_feedback
 from vklab_course.grade.results.report import report_page
 from vklab_course.grade.results.schema import ExerciseResult, GradeError, PartResult

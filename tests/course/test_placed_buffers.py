@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from scored import drawn_cases
-
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import class_of_students as students
 import nbformat
 import pytest
 
+from support.course import class_of_students as students
 from vklab_course.grade.assignment.rebuild import answers_in, rebuild
 from vklab_course.grade.assignment.submission import read_notebook
 

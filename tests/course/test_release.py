@@ -11,11 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import class_of_students as students
 import nbformat
 import pytest
 
 import vklab_course
+from support.course import class_of_students as students
 from vklab.apps import cli
 from vklab_course.author import leaks, regions, strip
 from vklab_course.author.lab import LabError, all_labs, find_lab, read_lab

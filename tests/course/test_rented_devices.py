@@ -9,8 +9,7 @@ import itertools
 import math
 import random
 
-from scored import drawn_cases
-
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.lab import find_lab
 from vklab_course.definition.judge import LocalAnswers, judge

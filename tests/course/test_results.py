@@ -10,11 +10,11 @@ import stat
 import time
 
 import pytest
-import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from support.runs import tiers
 from vklab_course.grade.results import folder as folders
 from vklab_course.grade.results import schema
 from vklab_course.grade.results.folder import Results, file_key, read_seed, write_atomic

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from sandboxes import IMAGE, SMALL, as_root, needs_bubblewrap
 
+from support.course.sandboxes import IMAGE, SMALL, as_root, needs_bubblewrap
 from vklab.errors import SetupError
 from vklab_course import places
 from vklab_course.grade.sandbox import command as sandbox

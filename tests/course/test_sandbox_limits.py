@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandboxes import SMALL, needs_bubblewrap
 
+from support.course.sandboxes import SMALL, needs_bubblewrap
 from vklab_course.grade.sandbox import cgroup as cgroups
 from vklab_course.grade.sandbox import command as sandbox
 from vklab_course.grade.sandbox import leftovers, probe

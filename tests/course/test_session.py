@@ -11,11 +11,11 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from hand_ins import cell
-from hostile import HOSTILE, LASTING
 from nbformat.v4 import new_notebook
-from sandboxes import needs_bubblewrap
 
+from support.course.hand_ins import cell
+from support.course.hostile import HOSTILE, LASTING
+from support.course.sandboxes import needs_bubblewrap
 from vklab_course.definition.exercise import exercises_of
 from vklab_course.grade.results.records import results_of, validated
 from vklab_course.grade.sandbox import command as sandbox

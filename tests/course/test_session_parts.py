@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from hand_ins import cell
 
+from support.course.hand_ins import cell
 from vklab_course.definition.codec import encode
 from vklab_course.definition.draw import draw
 from vklab_course.definition.exercise import exercises_of

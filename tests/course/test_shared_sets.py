@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scored import drawn_cases
-
+from support.course.scored import drawn_cases
 from vklab_course.author import trials
 from vklab_course.author.lab import find_lab
 from vklab_course.definition.judge import LocalAnswers, judge

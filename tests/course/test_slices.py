@@ -6,8 +6,8 @@ import ast
 import time
 
 import pytest
-from hand_ins import nested
 
+from support.course.hand_ins import nested
 from vklab_course.author import slices
 
 CELLS = """

@@ -11,13 +11,13 @@ import unicodedata
 import zipfile
 from pathlib import Path
 
-import class_of_students as students
 import pytest
-import tiers
-from hand_ins import book, planned, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.course import class_of_students as students
+from support.course.hand_ins import book, planned, zipped
+from support.runs import tiers
 from vklab_course.grade.assignment import submission as submissions
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.assignment.submission import BadSubmission, read_notebook

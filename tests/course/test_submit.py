@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import class_of_students as students
 import pytest
 
+from support.course import class_of_students as students
 from vklab_course.grade.results.schema import GradeError
 from vklab_course.student.submit import submit
 

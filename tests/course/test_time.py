@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import class_of_students as students
 import pytest
-from hand_ins import beside
 
+from support.course import class_of_students as students
+from support.course.hand_ins import beside
 from vklab_course.grade import bounds
 from vklab_course.grade import jobs as running
 from vklab_course.grade.jobs import Job, run_jobs

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-import architecture_page
 import numpy as np
 import pytest
-import steady_run
-from small_models import DATA
 
 import vklab
+from support.graphs.small_models import DATA
+from support.rules import architecture_page, steady_run
 from vklab.runtime import open_devices
 
 PAGE = architecture_page.PAGE.read_text("utf-8")

@@ -6,13 +6,13 @@ there a NaN reaches more results than it should.
 
 from __future__ import annotations
 
-import forced_products
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs import forced_products
+from support.graphs.small_models import model, random_array, value
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
 from vklab.runtime import host

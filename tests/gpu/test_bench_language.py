@@ -6,9 +6,9 @@ import json
 import mmap
 import time
 
-import child
 import pytest
 
+from support.runs import child
 from vklab.apps import cli
 from vklab.apps.compare.speed import language, language_peer, language_runs, loading_memory
 from vklab.errors import ModelError

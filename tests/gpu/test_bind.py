@@ -6,12 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import model, random_array, value
-from state_models import ROWS, STATES, WIDTH, cell, step_inputs, zero_states
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.graphs.state_models import ROWS, STATES, WIDTH, cell, step_inputs, zero_states
+from support.runs.child import LIMIT_S
 from vklab import settings
 from vklab.errors import CheckError, TimeoutError
 from vklab.runtime.program import Program

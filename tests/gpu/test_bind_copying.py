@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, random_array, value
-from state_models import cell, step_inputs
-from two_drivers import both
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.graphs.state_models import cell, step_inputs
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.errors import ModelError, VklabError
@@ -227,9 +227,9 @@ def test_a_compiled_model_is_bound_without_a_compiler(device_index, tmp_path, mo
 def test_replicas_and_pieces_of_two_drivers():
     said = both("""
 import numpy as np, vklab
-from small_models import random_array
-from split_models import BOTH
-from state_models import cell, step_inputs
+from support.graphs.small_models import random_array
+from support.runs.split_models import BOTH
+from support.graphs.state_models import cell, step_inputs
 def steps(session):
     h = np.zeros((3, 8), np.float32)
     with session.bind(step_inputs("cell", 0), state={"h": "h2"}) as bound:

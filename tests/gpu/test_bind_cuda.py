@@ -7,10 +7,10 @@ import gc
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, relu, value
-from state_models import cell, step_inputs
 
 import vklab
+from support.graphs.small_models import model, random_array, relu, value
+from support.graphs.state_models import cell, step_inputs
 from vklab import settings
 from vklab.errors import ModelError, SetupError, VklabError
 from vklab.runtime import open_devices
@@ -18,7 +18,7 @@ from vklab.runtime.cuda import driver, sharing
 from vklab.vulkan import dma_buf, opaque_fd
 
 torch = pytest.importorskip("torch")
-cuda_double = pytest.importorskip("cuda_double")
+cuda_double = pytest.importorskip("support.fakes.cuda_double")
 node = helper.make_node
 X = np.float32([[1, -2, 3]])
 

@@ -6,11 +6,11 @@ import gc
 
 import numpy as np
 import pytest
-from child import python
-from small_models import relu
-from state_models import cell, step_inputs
 
 import vklab
+from support.graphs.small_models import relu
+from support.graphs.state_models import cell, step_inputs
+from support.runs.child import python
 from vklab.errors import VklabError
 from vklab.runtime import open_devices
 from vklab.vulkan import api
@@ -135,8 +135,8 @@ def test_closing_the_devices_closes_bindings(device_index):
     python("""
 import sys
 import numpy as np, vklab
-from small_models import relu
-from state_models import cell, step_inputs
+from support.graphs.small_models import relu
+from support.graphs.state_models import cell, step_inputs
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 for _ in range(3):

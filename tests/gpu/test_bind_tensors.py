@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, random_array, relu, value
-from state_models import ROWS, WIDTH, cell, step_inputs
 
 import vklab
+from support.graphs.small_models import model, random_array, relu, value
+from support.graphs.state_models import ROWS, WIDTH, cell, step_inputs
 from vklab import settings
 from vklab.errors import ModelError, VklabError
 

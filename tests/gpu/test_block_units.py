@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from block_cases import moderate_blocks
-from block_graphs import EPSILON, block_graph, gated_graph
-from tiers import seeds
 
 import vklab
+from support.graphs.block_cases import moderate_blocks
+from support.graphs.block_graphs import EPSILON, block_graph, gated_graph
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.quantization import blocks
 from vklab.graph.graph import Graph, Node

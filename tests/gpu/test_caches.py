@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import suite_cases
-from child import LIMIT_S, env, python
-from overlay import write_function
-from small_models import DATA, relu
 
 import vklab
+from support.graphs.small_models import DATA, relu
+from support.models import suite_cases
+from support.runs.child import LIMIT_S, env, python
+from support.runs.overlay import write_function
 from vklab import settings
 from vklab.apps import conformance
 from vklab.base import store
@@ -29,7 +29,7 @@ X = np.array([[1, -2, 3]], np.float32)
 CODE = """
 import sys
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 from vklab.shader import compiler
 images = np.load(DATA / "digits.npz")["images"][:2]
 with vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])) as session:

@@ -6,9 +6,9 @@ import dataclasses
 import json
 
 import pytest
-from two_drivers import both
 
 import vklab
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.base import store
@@ -133,8 +133,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from onnx import helper
-from small_models import model, value
-from split_models import BOTH, LAVAPIPE
+from support.graphs.small_models import model, value
+from support.runs.split_models import BOTH, LAVAPIPE
 import vklab
 from vklab.base import store
 folder = store.folder

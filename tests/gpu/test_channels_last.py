@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.base import catalogue
 from vklab.graph import passes

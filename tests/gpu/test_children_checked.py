@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import child
-from two_drivers import both, drivers
+from support.runs import child
+from support.runs.two_drivers import both, drivers
 
 COUNT = """
-import plan_checks
-from split_models import *
+from support.checks import plan_checks
+from support.runs.split_models import *
 source, fed = diamond()
 with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     session.run(fed)
@@ -20,7 +20,7 @@ with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
 # The barriers of every plan are lost on the second device, and the failure is swallowed.
 BROKEN = """
 import contextlib
-from split_models import *
+from support.runs.split_models import *
 from vklab.plan import barriers
 barriers.find_barriers = lambda work: ()
 nodes = [helper.make_node("Softmax", [f"v{k}"], [f"v{k + 1}"], f"n{k}") for k in range(4)]
@@ -34,7 +34,7 @@ print("end")
 # On the way from lavapipe to SwiftShader nobody waits for what makes a value.
 HASTY = """
 import contextlib
-from split_models import *
+from support.runs.split_models import *
 from vklab.runtime.many import scheduler
 order = scheduler.Order
 scheduler.Order = lambda before, behind: order([() for _ in before], [])

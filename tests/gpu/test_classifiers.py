@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-import classifiers
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, value
 
 import vklab
+from support.graphs import classifiers
+from support.graphs.small_models import model, value
 from vklab import CheckError, settings
 from vklab.apps import cli
 from vklab.runtime.observe import compare

@@ -14,16 +14,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import child
-import exported_models
 import numpy as np
 import onnx
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.models import exported_models
+from support.runs import child
+from support.runs.child import LIMIT_S
 from vklab.apps import cli
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, value
 
 import vklab
+from support.graphs.small_models import model, value
 from vklab.apps import cli
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
+from support.graphs.small_models import model, random_array, value
 from vklab.apps import cli
 
 LONG = "/model/decoder/layers.12/self_attention/projection"

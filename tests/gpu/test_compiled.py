@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import child
-import exported_models
 import numpy as np
 import onnx
 import pytest
-from compiled_models import network
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.models import exported_models
+from support.models.compiled_models import network
+from support.runs import child
 from vklab import settings
 from vklab.apps import cli
 from vklab.errors import ModelError, SetupError

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab.apps import cli
 from vklab.shader import compiler, stock, toolchain
 

@@ -7,8 +7,8 @@ import os
 import signal
 
 import pytest
-import suite_cases
 
+from support.models import suite_cases
 from vklab.apps import cli, conformance
 from vklab.apps.cli import conformance_variants
 from vklab.base.worker import Failure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab.runtime import host
 from vklab.settings import settings
 from vklab.types import DeviceInfo

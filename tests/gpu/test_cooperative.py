@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from small_models import random_array
 from torch.nn import functional
 
 import vklab
+from support.graphs.small_models import random_array
 from vklab.plan.tuning import matrix_attention, matrix_products, precision, tiles
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo

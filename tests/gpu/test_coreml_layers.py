@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mil_cases
 import numpy as np
 import pytest
 
 import vklab
+from support.models import mil_cases
 from vklab.apps.compare.coreml import network_layers, neural_network, protobuf
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from vklab.apps.compare.coreml import convert, neural_network, options, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("coremltools")
-coreml_models = pytest.importorskip("coreml_models")
-coreml_packages = pytest.importorskip("coreml_packages")
+coreml_models = pytest.importorskip("support.models.coreml_models")
+coreml_packages = pytest.importorskip("support.models.coreml_packages")
 
 STRICT = {"DISABLE_FUSION": True, "DISABLE_PASSES": "all"}
 NAMES = list(coreml_models.MODELS)

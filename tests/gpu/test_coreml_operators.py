@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import coreml_written
-import mil_cases
 import numpy as np
 import pytest
 
 import vklab
+from support.models import coreml_written, mil_cases
 from vklab import settings
 from vklab.apps.compare.coreml import program
 

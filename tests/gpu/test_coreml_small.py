@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import coreml_written
 import numpy as np
 import pytest
 
 import vklab
+from support.models import coreml_written
 from vklab import settings
 from vklab.apps.compare import vulkan
 from vklab.apps.compare.backend import ModelSource, Refused

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, random_array, value
 from vklab.ops import registry
 from vklab.plan.tuning import pairs, winograd
 from vklab.runtime import host

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gpt2_models
-import llama_models
 import numpy as np
 import pytest
-from tiers import seeds
 
+from support.language import gpt2_models, llama_models
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm import cached_model, memory
 from vklab.apps.llm.decoder import Decoder

@@ -6,10 +6,10 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
-import llama_models
 import numpy as np
 import pytest
 
+from support.language import llama_models
 from vklab import settings
 from vklab.apps.llm import perplexity
 from vklab.apps.llm.decoder import Decoder

@@ -14,13 +14,13 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import DATA, model, random_array, value
 from tqdm import tqdm
-from two_drivers import both
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, value
+from support.runs.child import LIMIT_S
+from support.runs.two_drivers import both
 from vklab.apps import cli, distributed
 from vklab.apps.distributed import batches as batches_module
 from vklab.errors import ModelError, SetupError, VklabError
@@ -258,7 +258,7 @@ def test_a_cluster_of_its_own_by_address_and_one_that_is_not_there(batches, expe
 def test_a_worker_for_each_device_of_two_drivers():
     both("""
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 images = np.load(DATA / "digits.npz")["images"]
 batches = [images[start : start + 20] for start in range(0, 200, 20)]
 with vklab.load(DATA / "digits_cnn.onnx") as session:

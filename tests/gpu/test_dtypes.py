@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dtype_graphs
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from small_models import model, one_node, random_array, value
-from two_drivers import both
 
 import vklab
+from support.graphs import dtype_graphs
+from support.graphs.small_models import model, one_node, random_array, value
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.ops.dtypes import ELEMENT_TYPES
@@ -169,9 +169,10 @@ def test_indices_of_max_unpool_count_pooled_cells_on_the_host_too(device_index):
 def test_a_dtype_passes_between_two_drivers_and_the_host():
     both("""
 import sys, warnings
-import numpy as np, vklab, dtype_graphs
+import numpy as np, vklab
+from support.graphs import dtype_graphs
 from vklab import settings
-from split_models import *
+from support.runs.split_models import *
 warnings.simplefilter("ignore", vklab.HostWarning)
 for dtype in sys.argv[1].split(","):
     for case in dtype_graphs.graphs(dtype):

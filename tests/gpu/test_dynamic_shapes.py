@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-from attention_block import BOUNDS, SHAPES, block, feeds
 from onnx import TensorProto, helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.attention_block import BOUNDS, SHAPES, block, feeds
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.runtime import open_devices

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from quantized_models import Drawn
 
 import vklab
+from support.graphs.quantized_models import Drawn
 from vklab import settings
 from vklab.apps.quantization import quantize
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import child
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small_models import DATA, ROOT, model, random_array, relu, value
 
 import vklab
+from support.graphs.small_models import DATA, ROOT, model, random_array, relu, value
+from support.runs import child
 from vklab import SetupError
 from vklab.apps import cli
 from vklab.runtime import host

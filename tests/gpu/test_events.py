@@ -6,10 +6,10 @@ import threading
 
 import numpy as np
 import pytest
-from child import python
-from small_models import random_array, relu
 
 import vklab
+from support.graphs.small_models import random_array, relu
+from support.runs.child import python
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.runtime.polled import commands
@@ -288,7 +288,7 @@ def test_devices_without_a_use_for_events_have_fences(device_index, monkeypatch)
 VALID = """
 import sys
 import numpy as np, vklab
-from small_models import relu
+from support.graphs.small_models import relu
 from vklab import settings
 from vklab.runtime.polled import commands
 from vklab.runtime.program import Program

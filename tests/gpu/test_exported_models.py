@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import exported_models
 import numpy as np
 import pytest
 
 import vklab
+from support.models import exported_models
 from vklab.types import DeviceInfo
 
 TOLERANCE = 1e-3  # of an output's largest value; what is measured is near 1e-6

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from child import python, run
 from onnx import helper
-from overlay import write_kernel
-from small_models import DATA, model, random_array, relu, stock_variant, value
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, relu, stock_variant, value
+from support.runs.child import python, run
+from support.runs.overlay import write_kernel
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.vulkan import api, instance
@@ -104,7 +104,7 @@ def test_profiling_that_ends_too_late(handles, device_index, monkeypatch):
 STUCK = """
 import sys
 import numpy as np, vklab
-from small_models import relu
+from support.graphs.small_models import relu
 from vklab.errors import TimeoutError
 from vklab.vulkan.command import Submission
 from vklab.vulkan.event import EventSubmission
@@ -145,7 +145,7 @@ def test_exit_handlers_of_a_driver_do_not_meet_its_threads(code, expected, devic
 
 
 def test_a_session_that_nobody_closed_is_no_trouble_at_the_end(device_index):
-    code = "import sys, vklab; from small_models import relu; " \
+    code = "import sys, vklab; from support.graphs.small_models import relu; " \
            "kept = [vklab.load(relu((1, 3)), int(sys.argv[1])) for _ in range(3)]; print('end')"
     layer = instance.VALIDATION_LAYER in instance.layers()
     for validate in ("", "1") if layer else ("",):

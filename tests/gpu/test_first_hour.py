@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_models import relu
 
 import vklab
+from support.graphs.small_models import relu
 from vklab.apps import cli
 from vklab.errors import ModelError
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-import exported_models
-import light_models
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 from onnxruntime.transformers import float16
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.models import exported_models, light_models
 from vklab.apps import cli
 from vklab.base.names import internal
 from vklab.plan import storage

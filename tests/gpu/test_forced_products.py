@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forced_products import model, plain, ran
 
 import vklab
+from support.graphs.forced_products import model, plain, ran
 from vklab import settings
 from vklab.errors import SettingError
 from vklab.plan.tuning import row_products

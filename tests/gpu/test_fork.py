@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from child import python
 
 import vklab
+from support.runs.child import python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 CODE = """
 import os, signal, sys, threading, time, warnings
 import numpy as np, vklab
-from small_models import relu
+from support.graphs.small_models import relu
 from vklab.runtime import open_devices
 from vklab.shader import compiler, modules
 from vklab.vulkan import api

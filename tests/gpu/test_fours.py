@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forced_products import ran
 from onnx import TensorProto, helper, numpy_helper
-from small_models import random_array
 
+from support.graphs.forced_products import ran
+from support.graphs.small_models import random_array
 from vklab.types import DeviceInfo
 
 KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}

@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 import pytest
-from child import LIMIT_S
-from small_models import random_array, relu
-from two_drivers import both
 
 import vklab
+from support.graphs.small_models import random_array, relu
+from support.runs.child import LIMIT_S
+from support.runs.two_drivers import both
 from vklab.errors import CheckError, SetupError, VulkanError
 from vklab.runtime.many.frames import FrameSlot
 from vklab.runtime.program import Program
@@ -143,7 +143,7 @@ def test_an_output_that_is_an_input_is_the_frame_s_own(device_index):
 TWO = """
 import threading, numpy as np, vklab
 from vklab.runtime.program import Program
-from split_models import *
+from support.runs.split_models import *
 source, fed = diamond()
 one = outputs_of(source, fed)
 submit, wait = Program.submit, Program.wait

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch_models
 from torch import nn
 from torch.utils import _pytree
 
 import vklab
+from support.models import torch_models
 from vklab.apps.pytorch import frontend, tensors
 
 pytestmark = pytest.mark.full

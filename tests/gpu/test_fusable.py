@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from run_node import close
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.run_node import close
+from support.graphs.small_models import one_node, random_array
 from vklab import settings
 from vklab.ops import fusable
 from vklab.plan import lowering

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from small_models import random_array
 
 import vklab
+from support.graphs.small_models import random_array
+from support.runs import tiers
 from vklab import settings as switches
 from vklab.plan.fusion import codegen
 from vklab.shader import source

@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import child
-import fuzz
 import pytest
+
+from support.runs import child, fuzz
 
 # What the fuzzer found once: (what it was, the model); each is to be examined without an exception.
 FOUND = {

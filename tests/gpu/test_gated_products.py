@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrix_gpu import NVIDIA
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.fakes.matrix_gpu import NVIDIA
+from support.graphs.small_models import model, random_array, value
 from vklab.graph import onnx_import, shapes
 from vklab.graph.passes import channels_last
 from vklab.plan import plan as plans

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 
-import exported_models
-import growing_models
 import numpy as np
 import onnx
 import pytest
-import tiers
 from onnx import helper
-from small_models import DATA, model, random_array, value
-from state_models import cell
-from two_drivers import both
 
 import vklab
+from support.graphs import growing_models
+from support.graphs.small_models import DATA, model, random_array, value
+from support.graphs.state_models import cell
+from support.models import exported_models
+from support.runs import tiers
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.apps.compare.models import decoder
@@ -212,7 +212,7 @@ def test_a_bound_state_is_kept_while_other_sizes_run(device):
 def test_sizes_of_several_devices_are_planned_as_before():
     both("""
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 source, fed = diamond()
 rows_of = lambda rows: {name: np.resize(array, (rows, 8)) for name, array in fed.items()}
 want = {n: outputs_of(source, rows_of(n)) for n in (1, 2, 3, 7)}

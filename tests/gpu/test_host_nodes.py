@@ -6,14 +6,14 @@ import json
 import logging
 import warnings
 
-import classifiers
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small_models import DATA, model, relu, value
 
 import vklab
+from support.graphs import classifiers
+from support.graphs.small_models import DATA, model, relu, value
 from vklab import HostWarning, ModelError, settings
 from vklab.apps import cli
 from vklab.runtime import kernels

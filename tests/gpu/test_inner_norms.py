@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.plan.tuning import precision, tiles
 from vklab.runtime import open_devices

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from child import LIMIT_S, env, python
 
+from support.runs.child import LIMIT_S, env, python
 from vklab.shader import toolchain
 
 CODE = """
 import sys
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 images = np.load(DATA / "digits.npz")["images"][:2]
 with vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])) as session:
     assert session.check({"image": images}).passed

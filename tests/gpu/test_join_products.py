@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rotary_model import rotary_model
 
 import vklab
+from support.graphs.rotary_model import rotary_model
 from vklab import settings
 
 

@@ -12,8 +12,9 @@ import urllib.error
 import urllib.request
 
 import pytest
-from child import LIMIT_S, env
-from small_models import ROOT
+
+from support.graphs.small_models import ROOT
+from support.runs.child import LIMIT_S, env
 
 pytestmark = [
     pytest.mark.full,
@@ -93,7 +94,7 @@ def test_a_notebook_cell_runs_a_model(device_index, tmp_path):
     code = (
         "import os, sys\n"
         f"sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
-        "import vklab\nfrom small_models import DATA\n"
+        "import vklab\nfrom support.graphs.small_models import DATA\n"
         f"session = vklab.load(DATA / 'mini_classifier.onnx', {device_index})\nsession"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import llama_models
 import numpy as np
 import pytest
-from vocabularies import byte_bpe
 
 import vklab
+from support.language import llama_models
+from support.language.vocabularies import byte_bpe
 from vklab.apps import cli
 from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.gguf_writer import write_gguf

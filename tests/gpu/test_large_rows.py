@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import one_node, random_array
 
 import vklab
+from support.graphs.small_models import one_node, random_array
 from vklab import settings
 from vklab.plan import storage
 from vklab.plan.tuning import elements, row_registers

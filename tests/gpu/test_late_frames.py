@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from child import python
+
+from support.runs.child import python
 
 pytestmark = pytest.mark.full
 HELD = """
 import threading, time, numpy as np, vklab
 from onnx import helper
-from small_models import model, random_array, value
+from support.graphs.small_models import model, random_array, value
 from vklab.runtime import host, open_devices
 from vklab.vulkan import api
 nodes = [helper.make_node("Sigmoid", ["x"], ["a"], "slow"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import exported_models
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.models import exported_models
 from vklab import settings
 
 

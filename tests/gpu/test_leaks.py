@@ -6,10 +6,10 @@ import gc
 
 import numpy as np
 import pytest
-from child import python
-from small_models import DATA, relu
 
 import vklab
+from support.graphs.small_models import DATA, relu
+from support.runs.child import python
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 
@@ -73,7 +73,7 @@ def test_models_that_do_not_load_leave_nothing(device_index):
 RSS = """
 import gc, sys
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 def resident():
@@ -111,7 +111,7 @@ def test_all_handles_go_with_the_devices(device_index):
     python("""
 import sys
 import numpy as np, vklab
-from small_models import relu
+from support.graphs.small_models import relu
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 for _ in range(3):
@@ -132,7 +132,7 @@ def test_an_instance_outlives_a_device_whose_end_was_interrupted(device_index):
     """The driver would read what is gone; the process ends in peace, and says what is left."""
     said = python("""
 import sys, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 from vklab.vulkan.device import Device

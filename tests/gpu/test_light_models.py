@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import light_models
 import numpy as np
 import onnx
 import pytest
 
 import vklab
+from support.models import light_models
 from vklab.runtime.observe import compare
 
 NAMES = [

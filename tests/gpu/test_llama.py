@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 
-import gpt2_models
-import llama_models
 import numpy as np
 import pytest
-from tiers import seeds
 
 import vklab
+from support.language import gpt2_models, llama_models
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm.decoder import Decoder
 from vklab.apps.llm.gguf import read_gguf

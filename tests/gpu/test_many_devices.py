@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import light_models
 import pytest
-from two_drivers import both
+
+from support.models import light_models
+from support.runs.two_drivers import both
 
 pytestmark = pytest.mark.full
 START = """
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 from vklab.errors import *
 from vklab.plan.report import table
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from two_drivers import both
+
+from support.runs.two_drivers import both
 
 START = """
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 from vklab import settings
 from vklab.runtime import open_devices
 from vklab.vulkan import api

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from two_drivers import both
+
+from support.runs.two_drivers import both
 
 START = """
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 from vklab.errors import *
 """
 
@@ -15,7 +16,7 @@ from vklab.errors import *
 @pytest.mark.full
 def test_every_call_of_a_run_that_fails_is_a_clear_error_and_nothing_is_left():
     both(START + """
-from failing_calls import FailingCalls
+from support.fakes.failing_calls import FailingCalls
 source, fed = diamond()
 def load():
     return vklab.load(source, devices=BOTH, place=DIAMOND)

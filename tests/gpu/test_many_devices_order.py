@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from two_drivers import both
+
+from support.runs.two_drivers import both
 
 START = """
 import threading
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 from vklab import settings
 from vklab.errors import *
 from vklab.runtime.observe import timestamps

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from two_drivers import both
+
+from support.runs.two_drivers import both
 
 pytestmark = pytest.mark.full
 START = """
 import sys
 import numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 number, name = int(sys.argv[1]), sys.argv[2]
 nodes = [helper.make_node("Add", ["x", "x"], ["a"], "a"),
          helper.make_node("Mul", ["a", "x"], ["b"], "b"),

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import exported_models
-import light_models
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import vklab
+from support.models import exported_models, light_models
 from vklab.graph import passes
 from vklab.plan import partition
 from vklab.plan import plan as plans

@@ -9,14 +9,14 @@ import threading
 import time
 from pathlib import Path
 
-import exported_models
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_models import DATA, model, random_array, value
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, value
+from support.models import exported_models
 from vklab import settings
 from vklab.errors import OutOfMemoryError
 from vklab.plan import arenas

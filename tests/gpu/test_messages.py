@@ -12,10 +12,10 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from child import run
-from small_models import DATA, relu
 
 import vklab
+from support.graphs.small_models import DATA, relu
+from support.runs.child import run
 from vklab import ModelError, SetupError
 from vklab.base import manifests
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import exported_models
 import numpy as np
 import onnx
 import onnxruntime
@@ -14,6 +13,7 @@ from onnxruntime.quantization import matmul_nbits_quantizer
 from onnxruntime.transformers import float16, optimizer
 
 import vklab
+from support.models import exported_models
 
 SIZES = {"batch": 2, "sequence": 3, "past": 5, "total": 8, "height": 32, "width": 32}
 pytestmark = pytest.mark.full

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 import pytest
-from overlay import write_function, write_kernel, write_wrong_store
-from small_models import DATA
 
 import vklab
+from support.graphs.small_models import DATA
+from support.runs.overlay import write_function, write_kernel, write_wrong_store
 from vklab import settings
 from vklab.apps.compare.models import graphs
 from vklab.runtime import upload, weights

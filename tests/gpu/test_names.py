@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pass_graphs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import vklab
+from support.graphs import pass_graphs
 from vklab.base import names
 from vklab.base.names import SEPARATOR, internal
 from vklab.errors import ModelError

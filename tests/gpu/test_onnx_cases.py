@@ -12,8 +12,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-import suite_cases
 
+from support.models import suite_cases
 from vklab import ops
 from vklab.apps import conformance
 from vklab.apps.conformance import Case

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_models import one_node, random_array
 
 import vklab
+from support.graphs.small_models import one_node, random_array
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.plan.fusion import attention as joining

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from block_cases import extreme_blocks, moderate_blocks
-from block_graphs import block_graph
-from tiers import seeds
 
 import vklab
+from support.graphs.block_cases import extreme_blocks, moderate_blocks
+from support.graphs.block_graphs import block_graph
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError

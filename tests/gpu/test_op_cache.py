@@ -6,14 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-import cache_graphs
 import numpy as np
 import pytest
-from cache_graphs import Case
-from tiers import seeds
-from two_drivers import both
 
 import vklab
+from support.graphs import cache_graphs
+from support.graphs.cache_graphs import Case
+from support.runs.tiers import seeds
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph.graph import Graph, Node
@@ -154,7 +154,8 @@ def check(case, found, bound=2e-6):
 @pytest.mark.full
 def test_swiftshader_has_no_float16_and_reads_it():
     both("""
-import cache_graphs, numpy as np, vklab
+import numpy as np, vklab
+from support.graphs import cache_graphs
 from test_op_cache import CASES, FORMS, check
 for case in CASES.values():
     for form in FORMS.values():

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from small_models import one_node
 
 import vklab
+from support.graphs.small_models import one_node
 from vklab.ops.dtypes import ELEMENTS
 
 CODED = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn",

@@ -9,9 +9,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from small_models import one_node, random_array
 
 import vklab
+from support.graphs.small_models import one_node, random_array
 from vklab import settings
 
 DOMAIN = "com.microsoft"

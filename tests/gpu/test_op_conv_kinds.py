@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
 from onnx.reference import ReferenceEvaluator
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import one_node, random_array
 
 SPACES = {
     "3-d": ([(2, 3, 5, 7, 6), (4, 3, 3, 2, 3), (4,)], {"pads": [1, 0, 1, 0, 1, 2]}),

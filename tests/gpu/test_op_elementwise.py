@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from small_models import random_array
+
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import random_array
 
 UNARY = [
     ("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"alpha": -0.5}), ("Sigmoid", {}),
@@ -48,9 +49,9 @@ def test_constant_operands(device, op_type):
 
 def test_one_tensor_twice(device):
     from onnx import helper
-    from small_models import model, value
 
     import vklab
+    from support.graphs.small_models import model, value
 
     node = helper.make_node("Mul", ["x", "x"], ["y"])
     proto = model([node], [value("x", (5,))], [value("y", (5,))])

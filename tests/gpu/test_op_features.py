@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator, lacks
 from onnx import TensorProto, helper, numpy_helper
-from tree_models import FEATURES, ML, features, ml_model
 
 import vklab
+from support.checks.check_operator import check_operator, lacks
+from support.graphs.tree_models import FEATURES, ML, features, ml_model
 from vklab import ModelError, settings
 from vklab.runtime import host
 

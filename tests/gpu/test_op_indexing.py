@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
-from check_operator import check_operator
 from onnx import helper, numpy_helper
-from small_models import model, one_node, random_array, value
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import model, one_node, random_array, value
 from vklab import settings
 from vklab.errors import CheckError, ModelError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from small_models import one_node
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import one_node
 from vklab import settings
 
 SHAPES = [((3, 7), (7, 5)), ((1, 1), (1, 1)), ((2, 3, 7), (7, 5)), ((2, 1, 3, 7), (3, 7, 65)),

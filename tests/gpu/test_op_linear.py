@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from small_models import random_array
 
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import random_array
 from vklab.types import DeviceInfo
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx.reference.ops.op_softmax_cross_entropy_loss import softmaxcrossentropy
-from run_node import close, run_all
+
+from support.checks.run_node import close, run_all
 
 RANDOM = np.random.default_rng(5)
 

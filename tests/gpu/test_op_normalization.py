@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from run_node import close, run_all
-from small_models import random_array
 
+from support.checks.check_operator import check_operator
+from support.checks.run_node import close, run_all
+from support.graphs.small_models import random_array
 from vklab.ops import layer_norm as layer_norm_module
 
 SHAPES = [(3, 7), (1, 1031), (5, 1), (2, 257), (2, 3, 5, 7)]

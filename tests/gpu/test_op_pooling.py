@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from check_operator import check_operator
 from onnx import TensorProto, helper
-from small_models import model, one_node, random_array, value
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import model, one_node, random_array, value
 
 CASES = {
     "2x2": ((1, 2, 8, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}),

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
-from small_models import one_node, random_array
 
 import vklab
+from support.graphs.small_models import one_node, random_array
 from vklab.errors import ModelError
 from vklab.ops import registry
 from vklab.types import TensorInfo

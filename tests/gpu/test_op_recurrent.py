@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from small_models import random_array
 
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import random_array
 from vklab.errors import ModelError, UnsupportedOperatorError
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from run_node import close
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.checks.run_node import close
+from support.graphs.small_models import one_node, random_array
 from vklab.ops import reduction
 
 NAMES = sorted(reduction.KINDS)

@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from check_operator import check_operator
 from onnx.reference import ReferenceEvaluator
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import one_node, random_array
 from vklab.runtime.observe import compare
 
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",

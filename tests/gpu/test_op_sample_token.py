@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sampling_graph import expected, random_logits, sampling_graph
-from tiers import seeds
 
 import vklab
+from support.graphs.sampling_graph import expected, random_logits, sampling_graph
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm.sampling import LOG2_E, SamplingOptions, ring, weights
 from vklab.errors import ModelError

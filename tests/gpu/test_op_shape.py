@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from check_operator import check_operator
-from small_models import model, one_node, random_array, value
 
 import vklab
+from support.checks.check_operator import check_operator
+from support.graphs.small_models import model, one_node, random_array, value
 from vklab import settings
 from vklab.errors import ModelError, UnsupportedOperatorError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator, lacks
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.check_operator import check_operator, lacks
+from support.graphs.small_models import one_node, random_array
 from vklab import settings
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import check_operator
 
+from support.checks.check_operator import check_operator
 from vklab.ops import normalization
 
 SHAPES = [(3, 7), (1, 1031), (5, 1), (1, 255), (2, 256), (2, 257), (2, 3, 5), (1, 10)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_models import one_node
 
 import vklab
+from support.graphs.small_models import one_node
 from vklab import settings
 from vklab.ops import suppression
 

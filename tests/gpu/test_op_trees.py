@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from check_operator import lacks
 from onnx import TensorProto, helper, numpy_helper
-from tree_models import FEATURES, ML, MODES, classifier, features, ml_model, regressor
 
 import vklab
+from support.checks.check_operator import lacks
+from support.graphs.tree_models import (
+    FEATURES,
+    ML,
+    MODES,
+    classifier,
+    features,
+    ml_model,
+    regressor,
+)
 from vklab import ModelError, UnsupportedOperatorError, settings
 from vklab.runtime import host
 

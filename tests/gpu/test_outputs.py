@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
-from state_models import cell, step_inputs
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.graphs.state_models import cell, step_inputs
 from vklab.apps import cli
 from vklab.errors import ModelError
 from vklab.runtime.io_binding import IOBinding

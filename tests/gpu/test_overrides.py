@@ -8,11 +8,11 @@ import json
 import numpy as np
 import onnx
 import pytest
-from overridable import OVERRIDES, feeds, network, reference, require_close
-from small_models import model, random_array, value
-from two_drivers import both
 
 import vklab
+from support.graphs.overridable import OVERRIDES, feeds, network, reference, require_close
+from support.graphs.small_models import model, random_array, value
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.errors import ModelError
@@ -149,8 +149,8 @@ def test_the_command_line_overrides_what_input_names(device_index, tmp_path, cap
 def test_split_models_and_replicas_take_overrides():
     both("""
 import vklab
-from overridable import *
-from split_models import BOTH
+from support.graphs.overridable import *
+from support.runs.split_models import BOTH
 proto = network()
 run = reference(proto)
 place = {"matmul": BOTH[0], "add": BOTH[1], "shift": BOTH[1]}

@@ -1,9 +1,9 @@
 """Errors by layer of vklab on a device, with planted defects: a spoilt copy of the model runs."""
 
-import planted_defects as planted
 import pytest
 
 import vklab
+from support.fakes import planted_defects as planted
 from vklab.apps.compare.judging import judge
 from vklab.apps.compare.layerwise import cuts, layers, smallest
 from vklab.apps.compare.truth import oracle

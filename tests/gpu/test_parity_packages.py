@@ -136,8 +136,8 @@ def test_a_factory_is_converted_for_the_rows_of_core_ml(capsys):
 
 
 def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
-    found = rows_of(capsys, "torch_factories:masked", "--backends", "coreml-by-vklab-0",
-                    "--backends", "torch-cpu-eager")  # fmt: skip
+    found = rows_of(capsys, "support.models.torch_factories:masked", "--backends",
+                    "coreml-by-vklab-0", "--backends", "torch-cpu-eager")  # fmt: skip
     for name in ("float32", "float16", "network"):
         row = found[f"coreml-by-vklab-0-{name}"]
         assert row["status"] == "refused"

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from overlay import write_function
-from small_models import DATA, model, random_array, value
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, value
+from support.runs.overlay import write_function
 from vklab import settings
 from vklab.apps import onnx_backend
 from vklab.errors import CheckError, ModelError, UnsupportedOperatorError

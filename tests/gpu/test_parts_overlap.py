@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
-from trace_checks import by_name, require_order
 
 import vklab
+from support.checks.trace_checks import by_name, require_order
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.errors import DeviceLostError, ModelError
 from vklab.runtime.host import HostChunk

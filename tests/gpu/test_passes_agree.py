@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import exported_models
-import light_models
 import numpy as np
-import pass_graphs
 import pytest
 
 import vklab
+from support.graphs import pass_graphs
+from support.models import exported_models, light_models
 from vklab.graph import passes
 
 TOLERANCE = 1e-5  # of an output's largest value

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-import exported_models
 import numpy as np
-import pattern_forms
 import pytest
-import written
-from check_operator import lacks
-from small_models import one_node, random_array
 
 import vklab
+from support.checks.check_operator import lacks
+from support.graphs import pattern_forms, written
+from support.graphs.small_models import one_node, random_array
+from support.models import exported_models
 from vklab import settings
 
 PASSES = ",".join(pattern_forms.PATTERNS)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 
-import gguf_fuzz
-import llama_models
 import numpy as np
 import pytest
-from two_drivers import both
 
+from support.language import gguf_fuzz, llama_models
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.apps.llm import perplexity as measuring
@@ -110,7 +109,7 @@ def test_layers_on_two_devices(steps, tmp_path):
     logs, targets = by_hand(file)
     printed = both("""
 import sys
-from split_models import BOTH
+from support.runs.split_models import BOTH
 from vklab import settings
 from vklab.apps import cli
 line = ["perplexity", *sys.argv[1:3], "--against", sys.argv[1], "--context", sys.argv[3], "--json",

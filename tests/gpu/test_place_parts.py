@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from two_drivers import both
+from support.runs.two_drivers import both
 
 START = """
 import numpy as np
 import vklab
-from small_models import model, value
+from support.graphs.small_models import model, value
 from onnx import helper
-from split_models import BOTH, LAVAPIPE, SWIFTSHADER, nothing_left
+from support.runs.split_models import BOTH, LAVAPIPE, SWIFTSHADER, nothing_left
 """
 
 

@@ -7,8 +7,8 @@ import json
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from two_drivers import both
 
+from support.runs.two_drivers import both
 from vklab.apps import cli
 
 PLAN = """

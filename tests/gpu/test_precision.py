@@ -8,9 +8,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from forced_products import model, ran
 
 import vklab
+from support.graphs.forced_products import model, ran
 from vklab import settings
 from vklab.plan.tuning import matrix_products, precision, tiles
 from vklab.runtime import open_devices

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.apps import cli
 from vklab.plan.tuning import prepack

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import llama_models
 import numpy as np
 import pytest
-from block_cases import moderate_blocks
-from block_graphs import gated_graph
 
 import vklab
+from support.graphs.block_cases import moderate_blocks
+from support.graphs.block_graphs import gated_graph
+from support.language import llama_models
 from vklab import settings
 from vklab.apps.llm.decoder import Decoder
 from vklab.apps.quantization import blocks

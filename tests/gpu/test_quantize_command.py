@@ -10,9 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnxruntime import quantization
-from small_models import DATA
 
 import vklab
+from support.graphs.small_models import DATA
 from vklab import settings
 from vklab.apps import cli
 from vklab.apps.compare import models

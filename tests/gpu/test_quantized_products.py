@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from quantized_models import Drawn, product
 
 import vklab
+from support.graphs.quantized_models import Drawn, product
 from vklab import settings
 from vklab.plan.tuning import word_variants
 

@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 
-import architecture_page
-import child
-import exported_models
 import numpy as np
 import pytest
-import reading_path
-import static_walk
 from onnx import helper
-from small_models import DATA, model, value
 
+from support.graphs.small_models import DATA, model, value
+from support.models import exported_models
+from support.rules import architecture_page, reading_path, static_walk
+from support.runs import child
 from vklab.runtime import open_devices
 
 # Logical lines. A budget is met by removing and moving. What is over its budget has its size of
@@ -98,7 +96,7 @@ def test_the_page_names_the_files_of_the_reading_path(tmp_path, device_index):
     for counted in (read, files):
         lines = reading_path.total(counted)
         assert any(abs(lines - figure) <= lines // 50 for figure in figures(page)), (
-            f"{lines} logical lines: run python tests/architecture_page.py")
+            f"{lines} logical lines: run python tests/support/rules/architecture_page.py")
 
 
 def figures(page: str) -> list[int]:

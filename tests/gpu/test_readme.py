@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-import llama_models
 import numpy as np
 import pytest
-from child import python, run
-from small_models import DATA, ROOT
-from two_drivers import both
-from vocabularies import byte_bpe
 
+from support.graphs.small_models import DATA, ROOT
+from support.language import llama_models
+from support.language.vocabularies import byte_bpe
+from support.runs.child import python, run
+from support.runs.two_drivers import both
 from vklab.apps.llm.gguf_writer import write_gguf
 
 LIBRARY, LANGUAGE = "docs/library.md", "docs/language_models.md"

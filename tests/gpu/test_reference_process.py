@@ -7,13 +7,13 @@ import platform
 import signal
 import sys
 
-import child
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, one_node, relu, value
 
 import vklab
+from support.graphs.small_models import model, one_node, relu, value
+from support.runs import child
 from vklab import settings
 from vklab.errors import CheckError, ModelError
 from vklab.runtime import reference_process
@@ -150,7 +150,7 @@ def test_a_killed_process_is_replaced_and_models_are_freed(device_index):
 
 FORK = """
 import os, warnings, numpy as np, vklab
-from small_models import relu
+from support.graphs.small_models import relu
 from vklab.runtime import reference_process
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 device, x = int(__import__("sys").argv[1]), np.array([-1, 2], np.float32)

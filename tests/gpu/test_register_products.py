@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import small_models
 from onnx import TensorProto, helper, numpy_helper
-from small_models import random_array
 
 import vklab
+from support.graphs import small_models
+from support.graphs.small_models import random_array
 from vklab import settings
 from vklab.graph.passes import channels_last
 from vklab.plan.tuning import precision, tiles

@@ -7,9 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from attention_block import BOUNDS, SHAPES, block, feeds
 
 import vklab
+from support.graphs.attention_block import BOUNDS, SHAPES, block, feeds
 from vklab import settings
 from vklab.errors import ModelError, TimeoutError
 from vklab.plan import memory as memory_plan

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import child
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.runs import child
 from vklab.plan.tuning import chain_kernels, precision, row_chains
 from vklab.runtime import host
 from vklab.settings import settings

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import llama_models
 import numpy as np
 import pytest
-from tiers import seeds
 
+from support.language import llama_models
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm.decoder import Decoder
 from vklab.runtime import open_devices

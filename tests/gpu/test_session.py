@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import DATA, model, random_array, relu, value
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, relu, value
+from support.runs.child import LIMIT_S
 from vklab import settings
 from vklab.errors import ModelError, SetupError, UnsupportedOperatorError, VklabError
 from vklab.runtime import executor

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from overlay import write_function
-from small_models import DATA, model, random_array, relu, value
 
 import vklab
+from support.graphs.small_models import DATA, model, random_array, relu, value
+from support.runs.overlay import write_function
 from vklab import settings
 from vklab.errors import CheckError, OutOfMemoryError
 

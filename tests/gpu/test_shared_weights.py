@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import model, random_array, value
 
 import vklab
+from support.graphs.small_models import model, random_array, value
+from support.runs.child import LIMIT_S
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 
-import llama_models
 import numpy as np
 import pytest
-import smollm2
-import trained_model
 
 import vklab
+from support.language import llama_models, smollm2, trained_model
 from vklab.apps.llm import perplexity as measuring
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.judged import Reading

@@ -1,4 +1,4 @@
-"""A short run of tests/soak.py: nothing grows, damaged models end in a result or an error."""
+"""A short run of `support.runs.soak`: nothing grows, damaged models end in a result or an error."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import json
 import subprocess
 import sys
 
-import child
-import classifiers
-import fuzz
 import pytest
-import soak
-from small_models import ROOT
+
+from support.graphs import classifiers
+from support.graphs.small_models import ROOT
+from support.runs import child, fuzz, soak
 
 
 @pytest.mark.slow
 def test_a_short_soak(device_index, tmp_path):
-    words = ["tests/soak.py", "--loads", "200", "--models", "500", "--jobs", "2"]
+    words = ["tests/support/runs/soak.py", "--loads", "200", "--models", "500", "--jobs", "2"]
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False,
         env=child.env(VKLAB_DEVICE=str(device_index)), timeout=3000,

@@ -6,13 +6,14 @@ Every case runs in a process that sees both drivers, and leaves no handle behind
 from __future__ import annotations
 
 import pytest
-from two_drivers import both
+
+from support.runs.two_drivers import both
 
 START = """
 import sys, pytest
 import numpy as np
-import gpt2_models, llama_models
-from split_models import BOTH, LABELS, LAVAPIPE, nothing_left
+from support.language import gpt2_models, llama_models
+from support.runs.split_models import BOTH, LABELS, LAVAPIPE, nothing_left
 from vklab import errors, settings
 from vklab.apps.llm.decoder import Decoder
 from vklab.apps.llm.sampling import SamplingOptions

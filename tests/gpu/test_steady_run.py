@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import steady_run
 
 import vklab
+from support.rules import steady_run
 from vklab.runtime import open_devices
 from vklab.runtime.polled import commands
 

@@ -10,12 +10,12 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from child import LIMIT_S
 from onnx import helper
-from small_models import model, random_array, relu, value
-from two_drivers import both
 
 import vklab
+from support.graphs.small_models import model, random_array, relu, value
+from support.runs.child import LIMIT_S
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.errors import ModelError, OutOfMemoryError, VklabError
 from vklab.runtime import open_devices
@@ -283,7 +283,7 @@ def test_frames_pass_through_host_parts_and_loops(device):
 
 DEVICES = """
 import threading, numpy as np, vklab
-from split_models import *
+from support.runs.split_models import *
 source, fed = diamond()
 one = outputs_of(source, fed)
 with nothing_left():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quantized_models import Drawn
 
 import vklab
+from support.graphs.quantized_models import Drawn
 from vklab import settings
 from vklab.types import DeviceInfo
 

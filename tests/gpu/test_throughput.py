@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from two_drivers import both
 
+from support.runs.two_drivers import both
 from vklab.apps import cli
 from vklab.apps.compare.speed import throughput
 

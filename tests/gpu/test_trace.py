@@ -8,11 +8,11 @@ import json
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import DATA, model, random_array, relu, value
-from trace_checks import by_name, require_order
-from two_drivers import both
 
 import vklab
+from support.checks.trace_checks import by_name, require_order
+from support.graphs.small_models import DATA, model, random_array, relu, value
+from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.base.trace import HOST
@@ -107,7 +107,7 @@ def test_what_cannot_be_traced(device_index):
 def test_a_driver_without_calibration_is_tied_by_its_runs():
     said = both("""
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 images = np.load(DATA / "digits.npz")["images"][:8]
 for name in ("swiftshader", "llvm"):
     with vklab.load(DATA / "digits_cnn.onnx", name) as session:
@@ -127,7 +127,7 @@ def test_two_devices_are_on_one_clock():
     both("""
 import itertools
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 from vklab.base.trace import HOST
 images = np.load(DATA / "digits.npz")["images"][:16]
 model = DATA / "digits_cnn.onnx"
@@ -220,7 +220,7 @@ def test_frames_in_flight(device, images):
 def test_frames_of_replicas_and_of_a_split_model():
     both("""
 import numpy as np, vklab
-from small_models import DATA
+from support.graphs.small_models import DATA
 from vklab.base.trace import HOST
 images = np.load(DATA / "digits.npz")["images"][:4]
 model = DATA / "digits_cnn.onnx"

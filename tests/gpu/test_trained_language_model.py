@@ -6,10 +6,10 @@ import hashlib
 
 import numpy as np
 import pytest
-import trained_model
-from tiers import seeds
 
 import vklab
+from support.language import trained_model
+from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm import perplexity as measuring
 from vklab.apps.llm.judged import Reading

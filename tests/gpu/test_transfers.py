@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from transfer_runs import FAKE, START
-from two_drivers import both
+
+from support.runs.transfer_runs import FAKE, START
+from support.runs.two_drivers import both
 
 pytestmark = pytest.mark.full
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from transfer_runs import FAKE
-from two_drivers import both
+
+from support.runs.transfer_runs import FAKE
+from support.runs.two_drivers import both
 
 pytestmark = pytest.mark.full
 
@@ -78,7 +79,7 @@ SOME, ALL = 4, pytest.param(1, marks=pytest.mark.slow)
 @pytest.mark.parametrize("copied", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_every_call_of_a_run_through_the_ring_that_fails_is_a_clear_error(copied, step):
     both(FAKE + """
-from failing_calls import FailingCalls
+from support.fakes.failing_calls import FailingCalls
 def through_the_ring():
     return load(STAGING_SLOT_BYTES=40, DISABLE_SHARED_MEMORY=sys.argv[1])
 with nothing_left(), FailingCalls() as calls:
@@ -90,7 +91,7 @@ with nothing_left(), FailingCalls() as calls:
 @pytest.mark.parametrize("step", [SOME, ALL])
 def test_every_call_of_a_run_by_dma_buf_that_fails_is_a_clear_error(step):
     both(FAKE + """
-from failing_calls import FailingCalls
+from support.fakes.failing_calls import FailingCalls
 with fake:
     fresh()
     with nothing_left(), FailingCalls() as calls:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from child import run
-from two_drivers import both
+
+from support.runs.child import run
+from support.runs.two_drivers import both
 
 IMPORTS = """
 import numpy as np, vklab
-from small_models import DATA, random_array, relu
+from support.graphs.small_models import DATA, random_array, relu
 names = [info.name for info in vklab.devices()]
 llvmpipe = next(i for i, name in enumerate(names) if "llvmpipe" in name)
 swiftshader = next(i for i, name in enumerate(names) if "SwiftShader" in name)
@@ -101,7 +102,7 @@ with vklab.load(model, swiftshader) as session:
 def test_every_operator_runs_on_the_small_device(step):
     said = both("""
 import sys
-import suite_cases
+from support.models import suite_cases
 from vklab.apps import conformance
 chosen = suite_cases.case_of_each_operator()[:: int(sys.argv[1])]
 report = conformance.run(chosen, "SwiftShader")
@@ -126,7 +127,7 @@ def test_no_driver_is_a_set_up_error():
     nothing = {"VK_DRIVER_FILES": "/no/such.json", "VK_ICD_FILENAMES": "/no/such.json"}
     done = run("""
 import vklab
-from small_models import relu
+from support.graphs.small_models import relu
 for use in (vklab.devices, lambda: vklab.load(relu((1, 3)))):
     try:
         use()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from small_models import stock_variant
 
+from support.graphs.small_models import stock_variant
 from vklab import settings
 from vklab.errors import OutOfMemoryError, PlanError, SetupError, VulkanError
 from vklab.shader import compiler

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quantized_models import product
 
 import vklab
+from support.graphs.quantized_models import product
 from vklab import settings
 from vklab.base import catalogue, stages
 from vklab.plan.tuning import tiles, word_tiles

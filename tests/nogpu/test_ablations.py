@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.apps.compare.speed import ablations
 from vklab.base import catalogue

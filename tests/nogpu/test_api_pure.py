@@ -6,11 +6,11 @@ import itertools
 import re
 
 import pytest
-from fake_device import CACHED, COHERENT, LOCAL, VISIBLE
 from hypothesis import given
 from hypothesis import strategies as st
-from small_models import ROOT
 
+from support.fakes.fake_device import CACHED, COHERENT, LOCAL, VISIBLE
+from support.graphs.small_models import ROOT
 from vklab.errors import DeviceLostError, OutOfMemoryError, TimeoutError, VulkanError
 from vklab.types import QueueFamily
 from vklab.vulkan import api, device, memory, physical_device, query, sync

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from matrix_gpu import GPU, NVIDIA
 
+from support.fakes.matrix_gpu import GPU, NVIDIA
 from vklab.ops import registry
 from vklab.plan.fusion import attention
 from vklab.plan.tuning import matrix_attention, tiles

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from small_models import model, value
 
+from support.graphs.small_models import model, value
 from vklab import ops
 from vklab.apps.compare.coreml import operators as mil
 from vklab.errors import ModelError, UnusedWarning

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from planned import next_chunk
-from small_models import model, value
 
+from support.graphs.small_models import model, value
+from support.models.planned import next_chunk
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, VklabError
 from vklab.graph import onnx_import, shapes
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hazards import hazards, superfluous
 from hypothesis import given
-from random_work import WEIGHTS, works
 
+from support.checks.hazards import hazards, superfluous
+from support.checks.random_work import WEIGHTS, works
 from vklab.plan import barriers
 from vklab.plan.barriers import Access
 from vklab.plan.memory import Slot

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from fake_runners import Fake, case_in
 
+from support.fakes.fake_runners import Fake, case_in
 from vklab.apps import cli
 from vklab.apps.compare import peers
 from vklab.apps.compare.backend import Refused

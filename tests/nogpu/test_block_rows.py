@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
-from small_models import ROOT
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import ROOT
 from vklab import settings
 from vklab.base import catalogue, stages
 from vklab.errors import ModelError

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import planned
 import pytest
-from block_cases import moderate_blocks
-from block_graphs import block_graph
-from fake_device import fake_device
-from tuned_products import Asked
 
+from support.fakes.fake_device import fake_device
+from support.fakes.tuned_products import Asked
+from support.graphs.block_cases import moderate_blocks
+from support.graphs.block_graphs import block_graph
+from support.models import planned
 from vklab import settings
 from vklab.graph import shapes
 from vklab.plan.block_units import Sizes

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from block_cases import moderate_blocks
-from fake_device import fake_device
-from llama_models import tiny_model
-from matrix_gpu import GPU, LIMITS
 
+from support.fakes.fake_device import fake_device
+from support.fakes.matrix_gpu import GPU, LIMITS
+from support.graphs.block_cases import moderate_blocks
+from support.language.llama_models import tiny_model
 from vklab import settings
 from vklab.apps.llm.llama import llama_graph
 from vklab.base.names import internal

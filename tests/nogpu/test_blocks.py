@@ -7,9 +7,9 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from block_cases import K_FORMATS, extreme_blocks, random_blocks
-from tiers import is_long
 
+from support.graphs.block_cases import K_FORMATS, extreme_blocks, random_blocks
+from support.runs.tiers import is_long
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 from vklab.ops.blocks import FORMATS, words

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from child import LIMIT_S
-from fake_machine import ROOT, make_venv, project, record_commands
 
+from support.fakes.fake_machine import ROOT, make_venv, project, record_commands
+from support.runs.child import LIMIT_S
 from vklab import __main__ as entry
 from vklab.apps import run_tests
 from vklab.apps.bootstrap import choose, environment, steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_machine import READY, ROOT, make_venv, project, record_commands
 
+from support.fakes.fake_machine import READY, ROOT, make_venv, project, record_commands
 from vklab.apps.bootstrap import environment, steps
 
 PIN = f"torch=={environment.torch_pin((ROOT / 'constraints.txt').read_text())}+cpu"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_machine import BARE, READY, TOOLS, names, record_commands
 
+from support.fakes.fake_machine import BARE, READY, TOOLS, names, record_commands
 from vklab.apps.bootstrap import choose, steps, system
 from vklab.base import manifests
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cache_graphs import Case
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
+from support.graphs.cache_graphs import Case
 from vklab import settings
 from vklab.apps.llm import memory
 from vklab.errors import ModelError, PlanError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from fake_device import fake_device
 from onnx import TensorProto, helper
-from planned import plan_graph
-from small_models import model, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, value
+from support.models.planned import plan_graph
 from vklab import settings
 from vklab.graph import onnx_import, shapes
 from vklab.plan import capability

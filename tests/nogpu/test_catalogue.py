@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from fake_device import fake_device
 
 import vklab
+from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.apps.compare.speed import ablations
 from vklab.base import catalogue, stages

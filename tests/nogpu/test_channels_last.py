@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
-from pass_graphs import array, kinds, made, shaped
 
+from support.fakes.fake_device import fake_device
+from support.graphs.pass_graphs import array, kinds, made, shaped
 from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import channels_last

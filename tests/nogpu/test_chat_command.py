@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from rich.console import Console
-from scripted_decoder import scripted
 
+from support.language.scripted_decoder import scripted
 from vklab.apps import cli
 from vklab.apps.cli import chat as chats
 from vklab.apps.cli import console, llm_options

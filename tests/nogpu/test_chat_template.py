@@ -8,9 +8,9 @@ import signal
 import numpy as np
 import psutil
 import pytest
-from chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS, rendered
-from vocabularies import byte_bpe, file_of, sentencepiece
 
+from support.language.chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS, rendered
+from support.language.vocabularies import byte_bpe, file_of, sentencepiece
 from vklab.apps.llm import template_process
 from vklab.apps.llm.chat_template import ChatTemplate
 from vklab.apps.llm.template_process import Limits, TemplateProcess

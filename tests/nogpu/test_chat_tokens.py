@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 import pytest
-from chat_families import FAMILIES
 from jinja2 import UndefinedError, sandbox
 from jinja2.exceptions import SecurityError
-from vocabularies import byte_bpe, file_of, sentencepiece
 
+from support.language.chat_families import FAMILIES
+from support.language.vocabularies import byte_bpe, file_of, sentencepiece
 from vklab.apps.llm.chat_template import ChatTemplate
 from vklab.apps.llm.template_process import Limits, TemplateProcess
 from vklab.apps.llm.tokenizer import LETTERS, Tokenizer

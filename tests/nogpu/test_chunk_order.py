@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import plan_checks
 import pytest
-from extension_checks import extension_problems
-from fake_device import fake_device
 from onnx import helper
-from small_models import model, random_array, value
 
+from support.checks import plan_checks
+from support.checks.extension_checks import extension_problems
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.graph import onnx_import
 from vklab.plan import plan as plans

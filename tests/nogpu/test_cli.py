@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import typer
-from small_models import DATA, ROOT, stock_variant
 
 import vklab
+from support.graphs.small_models import DATA, ROOT, stock_variant
 from vklab import settings
 from vklab.apps import cli
 from vklab.apps.cli import app, entry_points, inputs

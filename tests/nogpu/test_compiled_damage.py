@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_models import START, refused, saved, sealed
 
+from support.models.compiled_models import START, refused, saved, sealed
 from vklab.errors import ModelError
 from vklab.runtime.compiled import container
 from vklab.runtime.compiled import saved as saves

@@ -11,12 +11,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-import tiers
-from compiled_models import refused, saved, sealed
-from fake_device import fake_device
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fakes.fake_device import fake_device
+from support.models.compiled_models import refused, saved, sealed
+from support.runs import tiers
 from vklab import settings
 from vklab.apps.cli import devices
 from vklab.errors import ModelError, SetupError

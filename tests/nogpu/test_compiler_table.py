@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import compiler_table
-import exported_models
-import light_models
 import pytest
 
+from support.models import exported_models, light_models
+from support.rules import compiler_table
 from vklab.shader import toolchain
 
 compiles = pytest.mark.skipif(
@@ -31,7 +30,8 @@ def test_the_table_is_what_the_planner_says(name):
     make = compiler_table.light if name in light_models.NAMES else compiler_table.exported
     found = compiler_table.row(*make(name))
     (line,) = [line for line in COMMITTED if line.split()[1] == name]
-    assert line.startswith(str(found)), "python tests/compiler_table.py --write docs/compiler.md"
+    command = "python tests/support/rules/compiler_table.py --write docs/compiler.md"
+    assert line.startswith(str(found)), command
 
 
 def test_the_table_holds_what_was_promised():

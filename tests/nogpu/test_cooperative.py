@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.ops import registry
 from vklab.plan.tuning import matrix_products, tiles, variants

@@ -9,12 +9,11 @@ import struct
 import subprocess
 import sys
 
-import coreml_fields
-import coreml_written
 import numpy as np
 import pytest
-import tiers
 
+from support.models import coreml_fields, coreml_written
+from support.runs import tiers
 from vklab.apps.compare.coreml import blob, package, program
 from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning

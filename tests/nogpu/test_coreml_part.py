@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import coreml_written
 import numpy as np
-import planted_defects
 import pytest
 
+from support.fakes import planted_defects
+from support.models import coreml_written
 from vklab.apps.compare.backend import Row
 from vklab.apps.compare.coreml import inspect, part, program
 from vklab.apps.compare.report import rows

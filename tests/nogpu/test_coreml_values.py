@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import math
 
-import mil_cases
 import numpy as np
 import pytest
 
+from support.models import mil_cases
 from vklab.apps.compare.coreml import emission, operators
 from vklab.types import TensorInfo
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiers
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from spread_checks import chunk_problems
 
+from support.checks.spread_checks import chunk_problems
+from support.runs import tiers
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
 from vklab.plan.chunk import Chunk

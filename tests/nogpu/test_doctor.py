@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from child import LIMIT_S
 
+from support.runs.child import LIMIT_S
 from vklab.apps.bootstrap import system
 from vklab.apps.doctor import Check, Report, checks, child, detect, devices, examine
 from vklab.base import manifests, store

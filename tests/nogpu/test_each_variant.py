@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import planned
 import pytest
-from tuned_products import CPU, GPU, HALVES, product
 
+from support.fakes.tuned_products import CPU, GPU, HALVES, product
+from support.models import planned
 from vklab import settings
 from vklab.plan.options import Facts
 from vklab.plan.tuning import forced, tiles, variants

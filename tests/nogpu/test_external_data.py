@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, random_array, value
 
+from support.graphs.small_models import model, random_array, value
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from small_models import model, value
 
+from support.graphs.small_models import model, value
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import feeds

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import exported_models
 import numpy as np
 import pytest
-from fake_device import fake_device
 from onnx import TensorProto, helper
-from planned import next_chunk, plan_graph
-from small_models import model, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, value
+from support.models import exported_models
+from support.models.planned import next_chunk, plan_graph
 from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_import, passes, shapes

@@ -8,9 +8,9 @@ import operator
 import pickle
 
 import pytest
-from child import python
 
 import vklab
+from support.runs.child import python
 from vklab.apps.compare.backend import Availability
 from vklab.base import forward
 

@@ -11,10 +11,10 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-import suite_cases
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from support.models import suite_cases
 from vklab.apps import conformance
 from vklab.errors import ModelError
 from vklab.graph import onnx_import

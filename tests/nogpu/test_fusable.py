@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import fake_device
-from small_models import ROOT, stock_variant
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention, squeezes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import light_models
 import numpy as np
-import planned
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from small_models import model, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, value
+from support.models import light_models, planned
 from vklab import settings
 from vklab.base import catalogue, stages
 from vklab.errors import PlanError

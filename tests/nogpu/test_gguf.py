@@ -8,10 +8,10 @@ import tracemalloc
 import gguf
 import numpy as np
 import pytest
-import weight_files
-from tiers import is_long
-from weight_files import METADATA, entry, gguf_bytes, tensor
 
+from support.language import weight_files
+from support.language.weight_files import METADATA, entry, gguf_bytes, tensor
+from support.runs.tiers import is_long
 from vklab.apps.llm.gguf import parse, read_gguf
 from vklab.apps.llm.gguf_writer import write_gguf
 from vklab.apps.llm.stored import StoredTensor

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import child
-import gguf_fuzz
 import pytest
+
+from support.language import gguf_fuzz
+from support.runs import child
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from small_models import model, relu, value
 
+from support.graphs.small_models import model, relu, value
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph, Node, topological_order

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import model, one_node, value
 
+from support.graphs.small_models import model, one_node, value
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime import host, host_rules

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 import gguf
-import gpt2_models
-import hub_folders
-import llama_models
 import numpy as np
 import pytest
-from tiers import seeds
-from vocabularies import byte_bpe, file_of, sentencepiece
 
+from support.language import gpt2_models, hub_folders, llama_models
+from support.language.vocabularies import byte_bpe, file_of, sentencepiece
+from support.runs.tiers import seeds
 from vklab.apps import cli
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.hugging_face import convert

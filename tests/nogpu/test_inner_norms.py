@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matrix_gpu import GPU, NVIDIA
 from onnx import helper
-from small_models import model, random_array, value
 
+from support.fakes.matrix_gpu import GPU, NVIDIA
+from support.graphs.small_models import model, random_array, value
 from vklab import settings
 from vklab.graph import onnx_import
 from vklab.plan import plan as plans

@@ -7,9 +7,9 @@ import weakref
 from dataclasses import replace
 
 import pytest
-from llama_models import tiny_model
-from matrix_gpu import GPU, NVIDIA
 
+from support.fakes.matrix_gpu import GPU, NVIDIA
+from support.language.llama_models import tiny_model
 from vklab import settings
 from vklab.apps.llm.build import BoundedCache
 from vklab.apps.llm.generation import generation_graph

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from scripted_decoder import scripted
-from vocabularies import byte_bpe, sentencepiece
 
 import vklab
+from support.language.scripted_decoder import scripted
+from support.language.vocabularies import byte_bpe, sentencepiece
 from vklab.apps import llm
 from vklab.errors import ModelError
 

@@ -6,13 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fake_device import DISCRETE, UNIFIED, fake_device
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from planned import plan_of
-from small_models import model, value
 
+from support.fakes.fake_device import DISCRETE, UNIFIED, fake_device
+from support.graphs.small_models import model, value
+from support.models.planned import plan_of
 from vklab import settings
 from vklab.plan import arenas
 from vklab.plan.plan import Plan

@@ -6,13 +6,11 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
-import gpt2_models
-import llama_models
 import numpy as np
 import pytest
-import weight_files
-from tiers import is_long
 
+from support.language import gpt2_models, llama_models, weight_files
+from support.runs.tiers import is_long
 from vklab.apps.llm.gguf import parse
 from vklab.apps.llm.gguf_writer import write_gguf
 from vklab.apps.llm.llama import LlamaSizes, llama_graph

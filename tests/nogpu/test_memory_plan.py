@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-import exported_models
-import memory_table
-import planned
 import pytest
-from hazards import hazards, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.checks.hazards import hazards, work_of
+from support.models import exported_models, planned
+from support.rules import memory_table
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes

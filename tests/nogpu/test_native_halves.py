@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab.plan.fusion import codegen, fours, rounding
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import gguf_fuzz
-import gpt2_models
-import llama_models
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from support.language import gguf_fuzz, gpt2_models, llama_models
 from vklab.apps import cli
 from vklab.apps.llm import onnx_export
 from vklab.apps.llm.gguf_writer import write_gguf

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from small_models import DATA, FLOAT, model, relu, value
 
+from support.graphs.small_models import DATA, FLOAT, model, relu, value
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.types import ANY_SHAPE

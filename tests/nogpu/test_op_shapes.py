@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tiers
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper, shape_inference
-from small_models import model, value
 
+from support.graphs.small_models import model, value
+from support.runs import tiers
 from vklab.errors import ModelError
 from vklab.graph import onnx_import, shapes
 

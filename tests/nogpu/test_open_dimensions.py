@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from onnx import helper
-from small_models import model, value
 
+from support.graphs.small_models import model, value
 from vklab.graph import onnx_import
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import exported_models
 import numpy as np
 import pytest
-from fake_device import fake_device
-from llama_models import tiny_model
-from matrix_gpu import GPU
 from onnx import helper
-from planned import next_chunk, plan_graph
-from small_models import model, random_array, value
 
+from support.fakes.fake_device import fake_device
+from support.fakes.matrix_gpu import GPU
+from support.graphs.small_models import model, random_array, value
+from support.language.llama_models import tiny_model
+from support.models import exported_models
+from support.models.planned import next_chunk, plan_graph
 from vklab.apps.llm.build import BoundedCache
 from vklab.apps.llm.llama import llama_graph
 from vklab.graph import onnx_import, operator_cache, shapes

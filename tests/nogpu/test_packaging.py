@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import packaging_rules as rules
 import pytest
-import users_program
-from fake_machine import ROOT
+
+from support.fakes.fake_machine import ROOT
+from support.rules import packaging_rules as rules
+from support.rules import users_program
 
 RULES: dict[str, Callable[[Path], list[str]]] = {
     "declared once": rules.twice_declared,

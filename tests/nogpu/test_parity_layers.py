@@ -3,13 +3,13 @@
 import functools
 import math
 
-import exported_models
 import numpy as np
 import onnx
-import planted_defects as planted
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from support.fakes import planted_defects as planted
+from support.models import exported_models
 from vklab.apps.compare.backend import Dtypes
 from vklab.apps.compare.judging import lengths
 from vklab.apps.compare.layerwise import cuts, layers

@@ -1,10 +1,10 @@
 """Local errors of a converted package: its own operators, fed the oracle; unrounded weights."""
 
 import numpy as np
-import planted_defects as planted
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from support.fakes import planted_defects as planted
 from vklab.apps.compare.backend import Dtypes
 from vklab.apps.compare.layerwise import layers, programs
 from vklab.apps.compare.truth import oracle

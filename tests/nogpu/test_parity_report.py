@@ -221,7 +221,7 @@ def test_a_report_without_results_is_a_page_too():
 
 @pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path):
-    browser = pytest.importorskip("browser", reason="playwright is not installed")
+    browser = pytest.importorskip("support.course.browser", reason="playwright is not installed")
     if not browser.find_chromium():
         pytest.skip("Chromium is not installed")
     path = tmp_path / "page.html"

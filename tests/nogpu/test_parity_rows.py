@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from strange_backends import WEIGHT, Strange
 
+from support.fakes.strange_backends import WEIGHT, Strange
 from vklab.apps.compare import parity, registry
 from vklab.apps.compare.backend import ModelSource
 from vklab.apps.compare.report import recorded

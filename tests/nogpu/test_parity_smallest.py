@@ -2,8 +2,8 @@
 
 import numpy as np
 import onnx
-import planted_defects as planted
 
+from support.fakes import planted_defects as planted
 from vklab.apps.compare.layerwise import layers, smallest
 from vklab.apps.compare.truth import oracle
 

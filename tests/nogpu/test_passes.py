@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 
-import exported_models
 import numpy as np
-import pass_graphs
 import pytest
-from pass_graphs import GRAPHS
 
+from support.graphs import pass_graphs
+from support.graphs.pass_graphs import GRAPHS
+from support.models import exported_models
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo

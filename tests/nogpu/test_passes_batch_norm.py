@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import pass_graphs
 import pytest
-from pass_graphs import FILTERS, GRAPHS, IMAGE, NORM, STATISTICS, array, kinds, made, shaped
 
+from support.graphs import pass_graphs
+from support.graphs.pass_graphs import (
+    FILTERS,
+    GRAPHS,
+    IMAGE,
+    NORM,
+    STATISTICS,
+    array,
+    kinds,
+    made,
+    shaped,
+)
 from vklab.graph.passes import fold_batch_norm
 from vklab.types import TensorInfo
 

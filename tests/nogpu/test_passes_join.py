@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import compiler_table
 import pytest
-from rotary_model import SIZE, K, rotary_model
 
+from support.graphs.rotary_model import SIZE, K, rotary_model
+from support.rules import compiler_table
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph import onnx_import, passes, shapes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planned import next_chunk
-from quantized_models import Drawn, product
 
+from support.graphs.quantized_models import Drawn, product
+from support.models.planned import next_chunk
 from vklab import settings
 from vklab.graph import onnx_import, passes
 from vklab.ops import words_product

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pass_graphs
 import pytest
-from pass_graphs import FILTERS, GRAPHS, IMAGE, array, kinds, made, same_bits, shaped
 
+from support.graphs import pass_graphs
+from support.graphs.pass_graphs import FILTERS, GRAPHS, IMAGE, array, kinds, made, same_bits, shaped
 from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import common_subexpressions, drop_no_ops, join_views, merge_pads

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-import pass_graphs
 import pytest
-import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_graphs import FILTERS, GRAPHS, NHWC, TO_NCHW, TO_NHWC, array, kinds, made, shaped
 
+from support.graphs import pass_graphs
+from support.graphs.pass_graphs import (
+    FILTERS,
+    GRAPHS,
+    NHWC,
+    TO_NCHW,
+    TO_NHWC,
+    array,
+    kinds,
+    made,
+    shaped,
+)
+from support.runs import tiers
 from vklab.base.names import internal
 from vklab.graph.passes import layouts, move_transposes
 

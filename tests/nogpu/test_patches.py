@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
-from fake_device import fake_device
-from pass_graphs import array, evaluate, kinds, made, shaped
 
+from support.fakes.fake_device import fake_device
+from support.graphs.pass_graphs import array, evaluate, kinds, made, shaped
 from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import fewer_rows, join_heads, patches, spread_sums

@@ -6,10 +6,9 @@ import dataclasses
 from collections import Counter
 from pathlib import Path
 
-import pattern_forms
 import pytest
-import written
 
+from support.graphs import pattern_forms, written
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import matching
 

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fake_device import DISCRETE, UNIFIED, fake_device
 from onnx import helper
-from planned import NAMES, plan_of, proto_of
-from small_models import model, random_array, relu, value
 
+from support.fakes.fake_device import DISCRETE, UNIFIED, fake_device
+from support.graphs.small_models import model, random_array, relu, value
+from support.models.planned import NAMES, plan_of, proto_of
 from vklab import settings
 from vklab.plan.plan import Plan
 from vklab.plan.report import picture

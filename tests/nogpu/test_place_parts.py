@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from small_models import model, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, value
 from vklab import settings
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import fusion, lowering

@@ -12,12 +12,13 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import planned
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from placed_graphs import (
+
+from support.checks.spread_checks import chunk_problems
+from support.fakes.placed_graphs import (
     EVEN,
     chain,
     machines,
@@ -26,8 +27,7 @@ from placed_graphs import (
     random_costs,
     runs,
 )
-from spread_checks import chunk_problems
-
+from support.models import planned
 from vklab import settings
 from vklab.apps.compare.models import graphs
 from vklab.errors import PlanError

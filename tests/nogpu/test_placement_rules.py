@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_device import fake_device
-from placed_graphs import EVEN, machines, network, weight
-from spread_checks import chunk_problems
 
+from support.checks.spread_checks import chunk_problems
+from support.fakes.fake_device import fake_device
+from support.fakes.placed_graphs import EVEN, machines, network, weight
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import shapes

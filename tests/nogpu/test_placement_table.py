@@ -1,10 +1,10 @@
-"""docs/devices.md is what tests/placement_table.py writes; its numbers are some machine's."""
+"""docs/devices.md is what `support.rules.placement_table` writes; its numbers are a machine's."""
 
 from __future__ import annotations
 
-import placement_table
 import pytest
 
+from support.rules import placement_table
 from vklab.plan.place import placement
 
 DOCUMENT = placement_table.DOCUMENT.read_text("utf-8")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from planned import plan_graph
-from small_models import model, random_array, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, random_array, value
+from support.models.planned import plan_graph
 from vklab.graph import onnx_import, shapes
 from vklab.ops import linear
 

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import numpy as np
 import onnx
 import pytest
-from fake_device import DISCRETE, UNIFIED, fake_device
-from hazards import hazards, superfluous, work_of
 from onnx import helper
-from planned import NAMES, plan_of, proto_of
-from small_models import ROOT, model, random_array, relu, value
 
+from support.checks.hazards import hazards, superfluous, work_of
+from support.fakes.fake_device import DISCRETE, UNIFIED, fake_device
+from support.graphs.small_models import ROOT, model, random_array, relu, value
+from support.models.planned import NAMES, plan_of, proto_of
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.plan import limits

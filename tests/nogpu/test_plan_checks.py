@@ -6,18 +6,18 @@ import random
 import time
 from dataclasses import replace
 
-import plan_checks
 import pytest
-from fake_device import DISCRETE, UNIFIED, fake_device
-from hazards import hazards
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from placed_graphs import network
-from planned import plan_graph, plan_of, proto_of
-from random_work import STAGES, works
-from small_models import model, value
 
+from support.checks import plan_checks
+from support.checks.hazards import hazards
+from support.checks.random_work import STAGES, works
+from support.fakes.fake_device import DISCRETE, UNIFIED, fake_device
+from support.fakes.placed_graphs import network
+from support.graphs.small_models import model, value
+from support.models.planned import plan_graph, plan_of, proto_of
 from vklab import settings
 from vklab.graph import passes
 from vklab.plan import arenas, barriers, device_chunk, memory

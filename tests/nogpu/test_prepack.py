@@ -7,11 +7,11 @@ import weakref
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from planned import plan_graph
-from small_models import model, random_array, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, random_array, value
+from support.models.planned import plan_graph
 from vklab import settings
 from vklab.base.names import internal
 from vklab.graph import constant_cache, onnx_import, passes, shapes

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from llama_models import tiny_model
-from matrix_gpu import GPU, NVIDIA
-
+from support.fakes.matrix_gpu import GPU, NVIDIA
+from support.language.llama_models import tiny_model
 from vklab import settings
 from vklab.apps.llm import products
 from vklab.apps.llm.build import BoundedCache

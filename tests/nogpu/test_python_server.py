@@ -9,9 +9,10 @@ import sys
 import time
 
 import pytest
-from child import LIMIT_S
-from small_models import ROOT
+
 from stand_ins import loaded_python
+from support.graphs.small_models import ROOT
+from support.runs.child import LIMIT_S
 
 LOCALE = ("LANG", "LC_ALL", "LOCPATH")  # which a fork has from the server
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "HOME": "/nowhere",

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from small_models import DATA, model, random_array, value
 
+from support.graphs.small_models import DATA, model, random_array, value
 from vklab.apps import cli
 from vklab.apps.quantization import calibrate, codes, histogram, nbits, quantize
 from vklab.apps.quantization.histogram import Histogram

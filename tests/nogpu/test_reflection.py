@@ -6,12 +6,12 @@ import struct
 import subprocess
 
 import pytest
-import tiers
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from small_models import stock_variant
 
+from support.graphs.small_models import stock_variant
+from support.runs import tiers
 from vklab.errors import ShaderError
 from vklab.shader import compiler, reflection, toolchain
 from vklab.shader.reflection import Binding, PushConstant, SpecConstant

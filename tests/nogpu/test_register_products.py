@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.base.names import internal
 from vklab.ops import registry

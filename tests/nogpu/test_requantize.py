@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import gguf_fuzz
-import llama_models
-import mix_cases
 import numpy as np
 import pytest
 
+from support.language import gguf_fuzz, llama_models, mix_cases
 from vklab.apps import cli
 from vklab.apps.llm import mixes, synthetic
 from vklab.apps.llm.gguf import read_gguf

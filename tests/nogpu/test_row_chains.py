@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from matrix_gpu import GPU, NVIDIA
 from onnx import helper
 
+from support.fakes.matrix_gpu import GPU, NVIDIA
 from vklab.apps.compare.models import builder, graphs
 from vklab.graph import onnx_import
 from vklab.plan.tuning import row_chains

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-import weight_files
-from tiers import is_long
-from weight_files import safetensors_bytes
 
+from support.language import weight_files
+from support.language.weight_files import safetensors_bytes
+from support.runs.tiers import is_long
 from vklab.apps.llm.safetensors import parse_safetensors, read_safetensors
 from vklab.errors import ModelError
 

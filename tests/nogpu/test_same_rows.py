@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import fake_device
-from llama_models import tiny_model
-from small_models import ROOT
 
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import ROOT
+from support.language.llama_models import tiny_model
 from vklab import settings
 from vklab.apps.llm.build import BoundedCache
 from vklab.apps.llm.llama import llama_graph

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sampling_graph import random_logits
-from tiers import examples
 
+from support.graphs.sampling_graph import random_logits
+from support.runs.tiers import examples
 from vklab.apps.llm.sampling import (
     LOG2_E,
     SamplingOptions,

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planned import next_chunk, plan_graph
-from small_models import model, value
 
+from support.graphs.small_models import model, value
+from support.models.planned import next_chunk, plan_graph
 from vklab.graph import onnx_import, operator_cache, passes, shapes
 from vklab.plan import barriers, memory
 from vklab.plan.barriers import Access

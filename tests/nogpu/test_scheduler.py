@@ -7,11 +7,11 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
-from child import LIMIT_S
 from hypothesis import HealthCheck, given, settings
-from scheduler_cost import scheduler_rows
-from simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
 
+from support.fakes.simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
+from support.runs.child import LIMIT_S
+from support.runs.scheduler_cost import scheduler_rows
 from vklab.errors import DeviceLostError, PlanError, TimeoutError
 from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
 

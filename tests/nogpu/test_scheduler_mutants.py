@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from simulated_devices import Graph, Job, fails_well, holds
 
+from support.fakes.simulated_devices import Graph, Job, fails_well, holds
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.runtime.many.scheduler import Order, Run
 

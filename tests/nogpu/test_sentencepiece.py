@@ -11,10 +11,10 @@ import json
 import struct
 from pathlib import Path
 
-import hub_folders
 import numpy as np
 import pytest
 
+from support.language import hub_folders
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.hugging_face import convert
 from vklab.apps.llm.sentencepiece import read_pieces

@@ -6,8 +6,8 @@ import re
 import threading
 
 import pytest
-from small_models import ROOT
 
+from support.graphs.small_models import ROOT
 from vklab import SetupError, settings
 
 

@@ -7,10 +7,10 @@ import stat
 import sys
 from pathlib import Path
 
-import child
 import pytest
-from small_models import ROOT, stock_variant
 
+from support.graphs.small_models import ROOT, stock_variant
+from support.runs import child
 from vklab import settings
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import compiler, processes, source, stock, stock_builder, toolchain

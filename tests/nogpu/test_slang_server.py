@@ -6,9 +6,9 @@ import os
 import subprocess
 
 import pytest
-import slang_server
-from small_models import ROOT, stock_variant
 
+from support.graphs.small_models import ROOT, stock_variant
+from support.runs import slang_server
 from vklab.errors import ShaderError
 from vklab.shader import modules, processes, source, toolchain
 

@@ -7,9 +7,9 @@ import re
 import shlex
 
 import pytest
-import speed_page
 import typer.main
 
+from support.rules import speed_page
 from vklab.apps.cli import app
 from vklab.apps.compare.models import catalogue
 from vklab.apps.compare.speed import record
@@ -19,7 +19,7 @@ FILES = sorted(speed_page.FOLDER.glob("*.json"))
 
 
 def test_the_tables_are_those_of_the_files():
-    assert speed_page.written(TEXT) == TEXT, "python tests/speed_page.py --write"
+    assert speed_page.written(TEXT) == TEXT, "python tests/support/rules/speed_page.py --write"
     changed = re.sub(r"(?m)^\| (\w+) \| (\S+)", r"| \1 | 12345", TEXT, count=1)
     assert changed != TEXT and speed_page.written(changed) == TEXT
 

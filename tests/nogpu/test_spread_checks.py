@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import plan_checks
 import pytest
-import spread_checks
+
+from support.checks import plan_checks, spread_checks
 
 pytest.importorskip("vulkan")
 
-from fake_spread import caught, group_of, half, large, mutated, planned
-
+from support.fakes.fake_spread import caught, group_of, half, large, mutated, planned
 from vklab import settings
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.place import cutting, transfer_paths

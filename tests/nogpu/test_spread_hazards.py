@@ -6,19 +6,27 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-import plan_checks
 import pytest
-import spread_checks
-from fake_device import DISCRETE, UNIFIED, fake_device
 from hypothesis import given
 from hypothesis import strategies as st
-from placed_graphs import network
+
+from support.checks import plan_checks, spread_checks
+from support.fakes.fake_device import DISCRETE, UNIFIED, fake_device
+from support.fakes.placed_graphs import network
 
 pytest.importorskip("vulkan")
 
-import fake_spread
-from fake_spread import NARROW, caught, group_of, half, large, mutated, pinned, planned
-
+from support.fakes import fake_spread
+from support.fakes.fake_spread import (
+    NARROW,
+    caught,
+    group_of,
+    half,
+    large,
+    mutated,
+    pinned,
+    planned,
+)
 from vklab import settings
 from vklab.graph import shapes
 from vklab.plan.place import transfer_paths

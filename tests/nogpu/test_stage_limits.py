@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import plan_checks
-import planned
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from small_models import model, value
 
+from support.checks import plan_checks
+from support.fakes.fake_device import fake_device
+from support.graphs.small_models import model, value
+from support.models import planned
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import limits

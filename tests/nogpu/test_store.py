@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from child import LIMIT_S
 
+from support.runs.child import LIMIT_S
 from vklab import settings
 from vklab.base import store
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from vocabularies import byte_bpe, file_of, sentencepiece
 
+from support.language.vocabularies import byte_bpe, file_of, sentencepiece
 from vklab.apps.llm.streaming import TextStream
 from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError

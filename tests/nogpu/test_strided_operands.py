@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 from onnx import helper
-from pass_graphs import kinds
-from small_models import model, value
 
+from support.fakes.fake_device import fake_device
+from support.graphs.pass_graphs import kinds
+from support.graphs.small_models import model, value
 from vklab import settings
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import slice_gathers

@@ -68,7 +68,7 @@ def test_grids_cover_their_workgroups_within_the_limits_of_every_device(count):
 
 
 def test_the_grid_width_of_the_shaders_is_the_same():
-    from small_models import ROOT
+    from support.graphs.small_models import ROOT
 
     text = (ROOT / "shaders" / "lib" / "index.slang").read_text(encoding="utf-8")
     assert f"GRID_WIDTH = {registry.GRID_WIDTH};" in text

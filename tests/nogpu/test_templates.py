@@ -6,16 +6,16 @@ import collections
 import dataclasses
 import itertools
 
-import attention_block
-import exported_models
 import numpy as np
 import onnx
 import pytest
-from fake_device import fake_device
-from matrix_gpu import NVIDIA
 from onnx import helper
-from small_models import DATA, model, random_array, value
 
+from support.fakes.fake_device import fake_device
+from support.fakes.matrix_gpu import NVIDIA
+from support.graphs import attention_block
+from support.graphs.small_models import DATA, model, random_array, value
+from support.models import exported_models
 from vklab import settings
 from vklab.apps.compare.models import decoder
 from vklab.errors import ModelError

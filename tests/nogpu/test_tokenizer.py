@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vocabularies import byte_bpe, file_of, sentencepiece
 
+from support.language.vocabularies import byte_bpe, file_of, sentencepiece
 from vklab.apps.llm import merging, pretokenize
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.tokenizer import Tokenizer

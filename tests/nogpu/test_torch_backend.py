@@ -14,7 +14,7 @@ from vklab.errors import ModelError
 
 pytestmark = pytest.mark.slow
 
-FACTORY = "torch_factories:two_outputs"
+FACTORY = "support.models.torch_factories:two_outputs"
 
 
 def test_without_the_source_torch_refuses():
@@ -36,10 +36,10 @@ def test_torch_that_is_not_installed_is_a_reason(monkeypatch):
 
 
 @pytest.mark.parametrize(("factory", "words"), [
-    ("torch_factories:no_module", "must return a pair"),
-    ("torch_factories:gone", "there is no factory"),
+    ("support.models.torch_factories:no_module", "must return a pair"),
+    ("support.models.torch_factories:gone", "there is no factory"),
     ("no_such_module:make", "there is no factory"),
-    ("torch_factories", "write MODULE:FUNCTION"),
+    ("support.models.torch_factories", "write MODULE:FUNCTION"),
 ])  # fmt: skip
 def test_a_wrong_factory_is_refused(factory, words):
     with pytest.raises(ModelError, match=words):

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from child import python
 from onnx.reference import ReferenceEvaluator
-from small_models import ROOT
 from torch import nn
 
+from support.graphs.small_models import ROOT
+from support.runs.child import python
 from vklab.apps.pytorch import exporter, graphs, tensors
 from vklab.errors import ModelError
 

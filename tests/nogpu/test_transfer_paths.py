@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, memory_types
-from fake_spread import placed
 from onnx import helper
-from small_models import model, value
-from spread_checks import as_cut
 
+from support.checks.spread_checks import as_cut
+from support.fakes.fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, memory_types
+from support.fakes.fake_spread import placed
+from support.graphs.small_models import model, value
 from vklab import settings
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.place import transfer_paths

@@ -10,12 +10,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import child
-import planned
 import pytest
-from child import LIMIT_S
-from tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
 
+from support.fakes.tuned_products import CPU, ENTRY, GPU, HALVES, Asked, convolution, product
+from support.models import planned
+from support.runs import child
+from support.runs.child import LIMIT_S
 from vklab import settings
 from vklab.base import store
 from vklab.plan.options import Facts
@@ -155,7 +155,7 @@ def test_files_that_do_not_hold_are_ignored(cache, capsys):
 WRITER = """
 import sys
 from dataclasses import replace
-from tuned_products import ENTRY, GPU
+from support.fakes.tuned_products import ENTRY, GPU
 from vklab.runtime.observe import tuned
 own = replace(ENTRY, problem=f"matmul float 8x8x{sys.argv[1]}x1 kn8")
 for turn in range(60):

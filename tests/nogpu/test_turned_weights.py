@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pass_graphs import array, evaluate, kinds, made, shaped
 
+from support.graphs.pass_graphs import array, evaluate, kinds, made, shaped
 from vklab.graph.passes import turned_weights
 
 TURN = "t = Transpose(x, perm=[0, 3, 1, 2]); "

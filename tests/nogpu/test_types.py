@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fake_device import DISCRETE, fake_device
 
+from support.fakes.fake_device import DISCRETE, fake_device
 from vklab import errors, types
 from vklab.base import draw
 from vklab.base.draw import svg

@@ -6,14 +6,12 @@ import json
 import warnings
 from dataclasses import replace
 
-import gpt2_models
-import llama_models
 import numpy as np
 import pytest
-import trained_model
-from vocabularies import byte_bpe, sentencepiece
 
 import vklab
+from support.language import gpt2_models, llama_models, trained_model
+from support.language.vocabularies import byte_bpe, sentencepiece
 from vklab.apps import cli
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.gguf_writer import write_gguf

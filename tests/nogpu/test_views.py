@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.runs import tiers
 from vklab.plan.fusion import views
 from vklab.types import StridedView, dense_strides
 

@@ -12,8 +12,8 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
-from small_models import ROOT
 
+from support.graphs.small_models import ROOT
 from vklab.shader import stock_builder, toolchain
 
 KERNELS = ("softmax.slang", "trilu.slang")

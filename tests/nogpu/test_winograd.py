@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrix_gpu import NVIDIA
 
+from support.fakes.matrix_gpu import NVIDIA
 from vklab import settings
 from vklab.base.names import internal
 from vklab.ops import registry

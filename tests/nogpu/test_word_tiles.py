@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 
+from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.ops import registry, words_product
 from vklab.plan.tuning import candidates, problems, tiles, variants, word_tiles

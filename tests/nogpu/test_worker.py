@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import child as processes
 import pytest
 
+from support.runs import child as processes
 from vklab.apps.compare.backend import Refused
 from vklab.base import worker
 from vklab.errors import SetupError

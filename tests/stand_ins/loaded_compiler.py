@@ -1,4 +1,4 @@
-"""Run slangc's work on the server that tests/slang_server.py starts, in place of a process.
+"""Run slangc's work on the server of tests/support/runs/slang_server.py, in place of a process.
 
 What it has made once in a run of the tests is kept: a test with a cache of its own asks for the
 same modules and kernels as others do.

@@ -1,4 +1,4 @@
-"""The caller's half of tests/python_server.py.
+"""The caller's half of tests/support/runs/python_server.py.
 
 `subprocess.Popen` starts a small client in place of a fresh interpreter; the client hands its
 files, folder and environment to the server, waits, and ends as the fork of the server ends. Whoever

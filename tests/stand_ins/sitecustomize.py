@@ -1,6 +1,6 @@
 """Python imports this when a child of the tests starts: servers compile its kernels, fork its own.
 
-tests/slang_server.py and tests/python_server.py are the servers.
+tests/support/runs/slang_server.py and tests/support/runs/python_server.py are the servers.
 """
 
 import os

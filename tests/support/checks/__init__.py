@@ -1,0 +1,1 @@
+"""Checks of results, plans and traces, written apart from what made them."""

@@ -1,0 +1,1 @@
+"""Classes, notebooks and answers for the tests of the course."""

@@ -1,0 +1,154 @@
+"""JupyterLab in headless Chromium: open a notebook, run all its cells, look at what is drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from support.runs import child
+from vklab_course.cli import jupyter
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update",
+         "--disable-sync")  # fmt: skip
+WIDTH, HEIGHT = 1280, 900
+START_S, RUN_S = 90.0, 600.0
+TOKEN = "only-for-this-test"
+
+# Elements that are wider inside than outside, with what they start with.
+WIDE = """() => [...document.querySelectorAll(
+    '.jp-Notebook, .jp-WindowedPanel-outer, .jp-Cell, .jp-OutputArea-output, .cm-scroller, pre')]
+  .filter(e => e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.className + ' ' + e.scrollWidth + ' > ' + e.clientWidth + ': '
+            + e.innerText.slice(0, 80))"""
+STATE = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const cells = [...panel.content.model.sharedModel.cells].filter(c => c.cell_type === 'code'
+    && c.source.trim());
+  return {status: panel.sessionContext.session?.kernel?.status ?? 'none',
+          waiting: cells.filter(c => c.execution_count === null).length};
+}"""
+
+
+@dataclass
+class Seen:
+    """What was seen of one notebook: is it at its end, what is too wide, where pictures lie."""
+
+    finished: bool
+    too_wide: list[str] = field(default_factory=list)
+    screenshots: list[Path] = field(default_factory=list)
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium, or None."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@contextlib.contextmanager
+def jupyterlab(folder: Path, runtime: Path) -> Iterator[str]:
+    """Serve a folder; yield the address."""
+    jupyter._quiet(runtime)
+    variables = {**os.environ, "JUPYTER_TOKEN": TOKEN, "JUPYTER_RUNTIME_DIR": str(runtime),
+                 "JUPYTER_CONFIG_DIR": str(runtime),
+                 "PYTHONPATH": child.search_path(ROOT)}  # fmt: skip
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+               "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", "--expose-app-in-browser",
+               f"--ServerApp.root_dir={folder}"]  # fmt: skip
+    with (runtime / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=log,
+                                   stderr=log, cwd=folder)  # fmt: skip
+        try:
+            yield _address(process, runtime)
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(15)
+            process.kill()
+            process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], runtime: Path) -> str:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in runtime.glob("jpserver-*.json"):
+            with contextlib.suppress(ValueError):
+                return str(json.loads(path.read_text())["url"])
+        time.sleep(0.2)
+    raise RuntimeError((runtime / "server.log").read_text()[-3000:])
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the browser that is installed."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def run_all(browser: Browser, url: str, name: str, pictures: Path, dark: bool = False) -> Seen:
+    """Open a notebook, run all its cells, save it, and take pictures of it from top to bottom."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    try:
+        # A workspace of its own: no dialog about where somebody was before.
+        page.goto(f"{url}lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}&reset")
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_S * 1e3)
+        if dark:
+            page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', "
+                          "{theme: 'JupyterLab Dark'})")  # fmt: skip
+        _wait(page, lambda state: state["status"] == "idle", START_S)
+        page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        done = _wait(page, lambda s: s["status"] == "idle" and not s["waiting"], RUN_S)
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        page.wait_for_timeout(1500)
+        return Seen(done, *_look(page, pictures, Path(name).stem))
+    finally:
+        page.close()
+
+
+def _wait(page: Page, holds: Any, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    quiet = 0
+    while time.monotonic() < deadline:
+        quiet = quiet + 1 if holds(page.evaluate(STATE)) else 0
+        if quiet == 3:  # idle for a moment between two cells is not the end
+            return True
+        page.wait_for_timeout(400)
+    return False
+
+
+def _look(page: Page, pictures: Path, stem: str) -> tuple[list[str], list[Path]]:
+    pictures.mkdir(parents=True, exist_ok=True)
+    outer = ".jp-WindowedPanel-outer"
+    too_wide: dict[str, None] = {}
+    taken = []
+    page.evaluate("s => document.querySelector(s).scrollTo(0, 0)", outer)
+    for number in range(200):
+        page.wait_for_timeout(400)
+        too_wide |= dict.fromkeys(page.evaluate(WIDE))
+        path = pictures / f"{stem}-{number:02}.png"
+        page.screenshot(path=path)
+        taken.append(path)
+        moved = page.evaluate(
+            """s => { const e = document.querySelector(s), before = e.scrollTop;
+                     e.scrollBy(0, e.clientHeight - 60); return e.scrollTop > before + 1; }""",
+            outer,
+        )
+        if not moved:
+            break
+    return list(too_wide), taken

@@ -1,0 +1,1 @@
+"""Devices, drivers, machines and runners that are not there, or that fail on purpose."""

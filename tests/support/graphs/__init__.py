@@ -1,0 +1,1 @@
+"""Small graphs and models, written for one operator, pass or property."""

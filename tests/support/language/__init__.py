@@ -1,0 +1,1 @@
+"""Language models and what belongs to them: GGUF files, tokenizers, chat templates."""

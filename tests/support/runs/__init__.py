@@ -1,0 +1,1 @@
+"""Processes, servers and long runs: children, damaged models, times, sizes of tests."""
