@@ -227,6 +227,27 @@ class Dispatch:
     measured: str = ""
 
     @property
+    def tensors_read(self) -> list[TensorInfo]:
+        """Return the tensors that are read, by work that is fused into the kernel too.
+
+        The answer is the same before the work is written into the kernel's text and afterwards.
+        """
+        works = self.siblings
+        if self.kernel == "pointwise" and self.pointwise:
+            works = (self.pointwise,)
+        if works:
+            return [operand.info for work in works for operand in work.operands]
+        own = [i for name, i in self.reads if not (self.prologue and name == "x_buffer")]
+        before = self.prologue.operands if self.prologue else ()
+        after = self.epilogue.operands[1:] if self.epilogue else ()
+        return own + [operand.info for operand in (*before, *after)]
+
+    @property
+    def tensors_written(self) -> list[TensorInfo]:
+        """Return the tensors that are written."""
+        return [info for _, info in self.writes]
+
+    @property
     def size_bytes(self) -> int:
         """Return the bytes moved if every operand is read or written once."""
         return sum(info.size_bytes for _, info in self.reads + self.writes)

@@ -17,8 +17,7 @@ from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "tensors_read",
-           "with_exact_division", "written_bytes"]  # fmt: skip
+__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "with_exact_division", "written_bytes"]
 
 
 # (axis, name of the int32[1] with the true size along the axis)
@@ -111,18 +110,6 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
             kept.append(dispatch)
             wanted.update(id(read) for _, read in dispatch.reads)
     return kept[::-1]
-
-
-def tensors_read(dispatch: Dispatch) -> list[TensorInfo]:
-    """Return all tensors that a dispatch reads, including those of work fused into it."""
-    if dispatch.kernel == "pointwise" and dispatch.pointwise:
-        return [operand.info for operand in dispatch.pointwise.operands]
-    if dispatch.siblings:
-        return [operand.info for work in dispatch.siblings for operand in work.operands]
-    tensors = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
-    tensors += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
-    tensors += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
-    return tensors
 
 
 def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.ops import dtypes
-from vklab.plan import block_units, lowering
+from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
@@ -136,9 +136,8 @@ def _normed(flow: Flow, reader: Dispatch, norm: Dispatch) -> Dispatch | None:
     if made is None or dict(made.constants)["K"] != push["columns"]:
         return None
     read, written = dict(made.reads)["a_buffer"], norm.writes[0][1]
-    root = flow.roots[written.name]
-    uses = [value for value in lowering.tensors_read(reader) if flow.roots[value.name] == root]
-    if len(uses) > 1 or read.count != written.count or flow.slices.get(read.name, 0):
+    is_whole = read.count == written.count and not flow.slices.get(read.name, 0)
+    if flow.count(written, reader) > 1 or not is_whole:
         return None
     return block_units.normed(made, reads["x_buffer"], reads["w_buffer"], push["epsilon"])
 
@@ -182,7 +181,7 @@ def _takes_halves(flow: Flow, reader: Dispatch, value: TensorInfo, root: str) ->
         return False
     if dict(reader.defines)["DEQUANTIZE"] == "dequantize_F32":
         return False
-    uses = [each for each in lowering.tensors_read(reader) if flow.roots[each.name] == root]
+    uses = [each for each in reader.tensors_read if flow.roots[each.name] == root]
     rows = dict(reader.reads)["a_buffer"]
     whole = rows.dtype == "float32" and rows.count == value.count
     return len(uses) == 1 and uses[0].name == rows.name and whole and not flow.slices.get(rows.name)

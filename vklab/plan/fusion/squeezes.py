@@ -10,7 +10,6 @@ from typing import Any
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import FLOATS
-from vklab.plan import lowering
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
@@ -47,10 +46,8 @@ def _is_plain(dispatch: Dispatch) -> bool:
 
 def _joined(flow: Flow, last: Dispatch, first: Dispatch) -> Dispatch | None:
     hidden = dict(last.reads)["a_buffer"]
-    root = flow.roots[hidden.name]
-    uses = [value for value in lowering.tensors_read(last) if flow.roots[value.name] == root]
-    if len(uses) > 1 or flow.slices.get(hidden.name, 0):  # such as a product with itself
-        return None
+    if flow.count(hidden, last) > 1 or flow.slices.get(hidden.name, 0):
+        return None  # such as a product with itself
     return one_dispatch(last, first, flow.info.limit("maxComputeWorkGroupInvocations"))
 
 
