@@ -167,7 +167,7 @@ class ConstantFolder:
         if condition is None or condition.size != 1 or node.inputs[0] in self.asked:
             return None
         body = node.bodies["then_branch" if condition else "else_branch"]
-        return self._take(functions.inline(node, body))
+        return self.take(functions.inline(node, body))
 
     def expand(self, node: Node) -> Sequence[Node] | None:
         """Return the nodes of ONNX's own function body for an operator without any kernel."""
@@ -176,11 +176,12 @@ class ConstantFolder:
         if any(entry.since <= opset for entry in entries):
             return None  # it has kernels, which have refused for a reason
         loaded = onnx_functions()
-        return self._take(loaded.expand(self.graph, node, self.infos) if loaded else None)
+        return self.take(loaded.expand(self.graph, node, self.infos) if loaded else None)
 
-    def _take(
+    def take(
         self, body: tuple[tuple[Node, ...], dict[str, TensorInfo]] | None
     ) -> Sequence[Node] | None:
+        """Return the nodes that replace one, if there are any, and record their constants."""
         if body is None:
             return None
         self.add(body[1])
