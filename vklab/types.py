@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -246,6 +247,21 @@ class Dispatch:
     def tensors_written(self) -> list[TensorInfo]:
         """Return the tensors that are written."""
         return [info for _, info in self.writes]
+
+    @property
+    def push_values(self) -> dict[str, Any]:
+        """Return the push constants by name, as a new dict."""
+        return dict(self.push)
+
+    @property
+    def define_values(self) -> dict[str, str]:
+        """Return the compile-time defines by name, as a new dict."""
+        return dict(self.defines)
+
+    @property
+    def constant_values(self) -> dict[str, Any]:
+        """Return the specialization constants by name, as a new dict."""
+        return dict(self.constants)
 
     @property
     def size_bytes(self) -> int:

@@ -66,7 +66,6 @@ class ConstantFolder:
         self.evaluate = evaluate
         self.infos: dict[str, TensorInfo] = {**graph.initializers, **inputs}
         self.folded: dict[str, TensorInfo] = {}
-        self._outputs = frozenset(graph.outputs)
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
@@ -88,7 +87,7 @@ class ConstantFolder:
 
     def is_output(self, node: Node) -> bool:
         """Tell whether a node writes an output of the graph."""
-        return not self._outputs.isdisjoint(node.outputs)
+        return any(name in self.graph.outputs for name in node.outputs)
 
     def is_small(self, node: Node, outputs: Sequence[TensorInfo]) -> bool:
         """Tell whether folded outputs are worth their memory on the host.

@@ -118,8 +118,7 @@ class _Traversal:
                     queue.extendleft(reversed(branch))
                     continue
                 if not reason:
-                    body = self._visit(node)
-                    queue.extendleft(reversed(body))
+                    queue.extendleft(reversed(self._visit(node)))
                     continue
             except ValueNeededError as error:
                 # Planning this node needs the value of one of its inputs, such as the shape of a

@@ -6,7 +6,6 @@ Few values lie between them, so that every workgroup can compute all of these. V
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import FLOATS
@@ -35,7 +34,7 @@ def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one product of dense matrices, or with a row added."""
     if dispatch.kernel != "matmul" or dispatch.prologue:
         return False
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     n, k = push["n"], push["k"]
     steps = push["a_row"], push["a_column"], push["b_row"], push["b_column"]
     row = push["c_row"], push["c_column"], push["beta"]
@@ -59,7 +58,7 @@ def one_dispatch(last: Dispatch, first: Dispatch, most: int) -> Dispatch | None:
         first: the other product.
         most: the invocations that a workgroup may have.
     """
-    push, after = dict[str, Any](first.push), dict[str, Any](last.push)
+    push, after = first.push_values, last.push_values
     if not _is_plain(first) or (after["m"], after["k"]) != (push["m"], push["n"]):
         return None
     rows, hidden, k, n = push["m"], push["n"], push["k"], after["n"]

@@ -7,7 +7,6 @@ as they read. Visited by lab 08.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.plan.lowering import Lowered
@@ -59,10 +58,10 @@ def _joined(product: Dispatch, maker: Dispatch, read: str) -> Dispatch | None:
         maker: the dispatch that makes what it multiplies.
         read: the name of that in the product's kernel.
     """
-    push, work = dict[str, Any](product.push), maker.pointwise
+    push, work = product.push_values, maker.pointwise
     if work is None or work.target:
         return None
-    channels = dict(product.constants).get("CHANNELS", push["k"])
+    channels = product.constant_values.get("CHANNELS", push["k"])
     if channels != push["k"] or push.get("a_row", channels) != channels:
         return None
     found = _factors(work, channels)

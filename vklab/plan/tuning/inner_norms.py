@@ -85,11 +85,11 @@ class _Work(Uses):
     def _making(self, number: int, norm: Dispatch) -> Dispatch | None:
         """Return the product that makes the rows of a norm, with their moments; None if none is."""
         product = self._product(number)
-        source, push = dict(norm.reads)["x_buffer"], dict[str, Any](norm.push)
+        source, push = dict(norm.reads)["x_buffer"], norm.push_values
         if product is None or product.epilogue is None or product.epilogue.target is not None:
             return None
         (rows, columns), made = _sizes(product), product.writes[0][1]
-        tile = int(dict(product.constants)["TILE_N"])
+        tile = int(product.constant_values["TILE_N"])
         width = tile & -tile  # neighbours add up what they have: a power of two
         is_whole = (self.root(made), made.count) == (self.root(source), source.count)
         if (not is_whole or source.name in self.lowered.slices or made.dtype != "float16"
@@ -115,8 +115,8 @@ class _Work(Uses):
         product = self._product(number)
         if product is None or ("NORM", "1") in product.defines:
             return False
-        push, given = dict[str, Any](product.push), dict[str, Any](norm.push)
-        constants, root = dict(product.constants), self.root(norm.writes[0][1])
+        push, given = product.push_values, norm.push_values
+        constants, root = product.constant_values, self.root(norm.writes[0][1])
         a = dict(product.reads)["a_buffer"]
         shares = int(constants["WORKGROUP"]) // int(constants["TILE_M"])
         sharing = min(1 << shares.bit_length() - 1, LANES) if shares else 0
@@ -143,8 +143,8 @@ class _Work(Uses):
         weight, rows, power = scaled
         changed = {"a_buffer": dict(norm.reads)["x_buffer"], "b_buffer": weight}
         named = tuple((name, changed.get(name, i)) for name, i in product.reads)
-        numbers = {**dict(product.push), "alpha": power, "pieces": moments.dims[1],
-                   "epsilon": dict(norm.push)["epsilon"]}  # fmt: skip
+        numbers = {**product.push_values, "alpha": power, "pieces": moments.dims[1],
+                   "epsilon": norm.push_values["epsilon"]}  # fmt: skip
         return self._bound(replace(
             product, push=tuple(numbers.items()), flops=product.flops + norm.flops,
             reads=(*named, ("given_buffer", moments), ("norm_buffer", rows)),
@@ -205,7 +205,7 @@ class _Work(Uses):
 
 def _is_plain(norm: Dispatch) -> bool:
     """Tell whether a dispatch is LayerNormalization of rows of halves, with factors for columns."""
-    push, defines = dict[str, Any](norm.push), dict(norm.defines)
+    push, defines = norm.push_values, norm.define_values
     return (
         not (norm.prologue or norm.epilogue or norm.siblings) and len(norm.writes) == 1
         and (defines["CENTER"], defines["STATISTICS"]) == ("1", "0")
@@ -220,5 +220,5 @@ def _moments(product: Dispatch) -> TensorInfo:
 
 
 def _sizes(product: Dispatch) -> tuple[Any, Any]:
-    push = dict[str, Any](product.push)
+    push = product.push_values
     return push["m"], push["n"]

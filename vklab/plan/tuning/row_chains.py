@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.plan import block_units, storage
@@ -106,9 +105,9 @@ class _Flow(Uses):
         if number is None:
             return None
         dispatch = self.lowered.dispatches[number]
-        push, work = dict[str, Any](dispatch.push), dispatch.epilogue
+        push, work = dispatch.push_values, dispatch.epilogue
         fits = (dispatch.kernel == "softmax" and (push["rows"], push["columns"]) == (1, product.n)
-                and dict(dispatch.defines)["LOG"] == "0" and product.n <= MOST_COLUMNS
+                and dispatch.define_values["LOG"] == "0" and product.n <= MOST_COLUMNS
                 and not dispatch.prologue and dispatch.writes[0][1].dtype in RESULTS
                 and product.dispatch.writes[0][1].dtype == product.dispatch.reads[0][1].dtype
                 and (work is None or [each.text for each in work.formulas] == [WIDEN]
@@ -143,13 +142,13 @@ class _Flow(Uses):
         """Return a product of one row that the kernels can compute; None for any other dispatch."""
         if dispatch.kernel != "matmul" or dispatch.prologue or not _is_plain(dispatch):
             return None
-        push, name = dict[str, Any](dispatch.push), FORMATS[dict(dispatch.defines)["T"]]
+        push, name = dispatch.push_values, FORMATS[dispatch.define_values["T"]]
         n, k = push["n"], push["k"]
         added = _added(dispatch, n)
         laid_out = prepack.along_k(dispatch, (1, n, k), info, resident)
         if k * n <= FEW_ELEMENTS and laid_out is dispatch:
             laid_out = prepack.along_k(dispatch, (1, n, k), info, resident, always=True)
-        steps = dict[str, Any](laid_out.push)
+        steps = laid_out.push_values
         weight = dict(dispatch.reads)["b_buffer"]
         alone = self.readers[self.root(weight)] == {number}
         alone &= storage.stored_dtype(weight.dtype, info) == weight.dtype
@@ -167,7 +166,7 @@ def _binds(dispatch: Dispatch, info: DeviceInfo) -> bool:
 
 def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
             and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
             and defines["T_LOAD"] == "float" and dispatch.writes[0][1].dtype in RESULTS
