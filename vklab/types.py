@@ -1,4 +1,4 @@
-"""Plain data shared by all parts of vklab: tensors, dispatches and descriptions of devices.
+"""Plain data shared by all parts of vklab: tensors and dispatches; `hardware` describes devices.
 
 Uses no driver and no graph. Visited by labs 02, 09 and 11.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from vklab.base.late import Door
+from vklab.base.hardware import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
 from vklab.base.protocols import Layout
 
 __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
@@ -228,6 +228,42 @@ class Dispatch:
     measured: str = ""
 
     @property
+    def tensors_read(self) -> list[TensorInfo]:
+        """Return the tensors that are read, by work that is fused into the kernel too.
+
+        The answer is the same before the work is written into the kernel's text and afterwards.
+        """
+        works = self.siblings
+        if self.kernel == "pointwise" and self.pointwise:
+            works = (self.pointwise,)
+        if works:
+            return [operand.info for work in works for operand in work.operands]
+        own = [i for name, i in self.reads if not (self.prologue and name == "x_buffer")]
+        before = self.prologue.operands if self.prologue else ()
+        after = self.epilogue.operands[1:] if self.epilogue else ()
+        return own + [operand.info for operand in (*before, *after)]
+
+    @property
+    def tensors_written(self) -> list[TensorInfo]:
+        """Return the tensors that are written."""
+        return [info for _, info in self.writes]
+
+    @property
+    def push_values(self) -> dict[str, Any]:
+        """Return the push constants by name, as a new dict."""
+        return dict(self.push)
+
+    @property
+    def define_values(self) -> dict[str, str]:
+        """Return the compile-time defines by name, as a new dict."""
+        return dict(self.defines)
+
+    @property
+    def constant_values(self) -> dict[str, Any]:
+        """Return the specialization constants by name, as a new dict."""
+        return dict(self.constants)
+
+    @property
     def size_bytes(self) -> int:
         """Return the bytes moved if every operand is read or written once."""
         return sum(info.size_bytes for _, info in self.reads + self.writes)
@@ -242,109 +278,3 @@ class Dispatch:
         # results have no names before they are lowered
         made = "".join(f"{info.name} = " for _, info in self.writes if info.name)
         return f"{made}{self.kernel}({reads}) on {'x'.join(map(str, self.workgroups))}"
-
-
-@dataclass(frozen=True)
-class QueueFamily:
-    """One kind of queue of a physical device."""
-
-    index: int
-    queue_count: int
-    flags: frozenset[str]
-    timestamp_valid_bits: int
-
-
-@dataclass(frozen=True)
-class MemoryHeap:
-    """One memory heap; budget and usage are present values if the driver reports them."""
-
-    size_bytes: int
-    device_local: bool
-    budget_bytes: int
-    usage_bytes: int
-
-
-@dataclass(frozen=True)
-class MemoryType:
-    """One memory type: its heap, and its property flags as names and as bits."""
-
-    heap: int
-    flags: frozenset[str]
-    bits: int
-
-
-@dataclass(frozen=True)
-class CooperativeMatrix:
-    """One matrix shape that a subgroup multiplies in one instruction: C[m,n] += A[m,k] B[k,n]."""
-
-    m: int
-    n: int
-    k: int
-    a: str
-    b: str
-    c: str
-    result: str
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """Description of one physical device, read once from its driver."""
-
-    index: int
-    name: str
-    type: str
-    vendor: str
-    vendor_id: int
-    device_id: int
-    driver: str
-    driver_version: int
-    api_version: tuple[int, int, int]
-    uuid: str
-    queue_families: tuple[QueueFamily, ...]
-    heaps: tuple[MemoryHeap, ...]
-    memory_types: tuple[MemoryType, ...]
-    limits: Mapping[str, int | float | tuple[int, ...] | tuple[float, ...]] = field(repr=False)
-    subgroup_size: int
-    subgroup_operations: frozenset[str]
-    features: frozenset[str] = field(repr=False)
-    extensions: frozenset[str] = field(repr=False)
-    cooperative_matrices: tuple[CooperativeMatrix, ...] = field(repr=False)
-    refusal: str = ""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Return the bytes of all device-local heaps."""
-        return sum(heap.size_bytes for heap in self.heaps if heap.device_local)
-
-    @property
-    def is_cpu(self) -> bool:
-        """Return whether this device is a CPU, as with lavapipe."""
-        return self.type == "cpu"
-
-    def limit(self, name: str) -> int:
-        """Return one integer limit by its Vulkan name, such as maxStorageBufferRange."""
-        value = self.limits[name]
-        if not isinstance(value, int):
-            raise TypeError(f"limit {name} is {value!r}, not one integer")
-        return value
-
-    def summary(self) -> dict[str, Any]:
-        """Return the facts that distinguish devices, ready for JSON."""
-        names = ("index", "name", "type", "vendor", "vendor_id", "device_id", "driver",
-                 "driver_version", "api_version", "uuid", "memory_bytes", "subgroup_size",
-                 "is_cpu", "refusal")  # fmt: skip
-        version = ".".join(map(str, self.api_version))
-        return {name: getattr(self, name) for name in names} | {"api_version": version}
-
-    @property
-    def label(self) -> str:
-        """Return the number and the name, as 0: llvmpipe."""
-        return f"{self.index}: {self.name}"
-
-    def __str__(self) -> str:
-        version = ".".join(map(str, self.api_version))
-        return f"{self.label} ({self.type}, {self.driver}, Vulkan {version})"
-
-    # Functions of `draw/device.py`, whose first parameter is the description.
-    rows = Door[list[tuple[str, str]]]("vklab.base.draw.device", "rows")
-    _repr_html_ = Door[str]("vklab.base.draw.device", "html")

@@ -61,7 +61,7 @@ def test_larger_tiles_where_they_save_multiplications(device, shape, side):
     with vklab.load(proto, device) as session:
         session.run(fed)
         before = next(d for d in session.plan.dispatches if d.kernel == "winograd_input")
-    assert dict(before.defines)["SIDE"] == str(side)
+    assert before.define_values["SIDE"] == str(side)
     assert before.writes[0][1].dims[0] == (side + 2) ** 2
 
 
@@ -72,7 +72,7 @@ def test_transforms_that_a_device_cannot_bind_are_left_out(monkeypatch):
         image = TensorInfo("x", "float32", (1, 1024, size, size))
         made = registry.apply("Conv", [image, weight], {"pads": (1,) * 4}, 22).dispatches
         parts = winograd.parts(*made, fake_device({"maxStorageBufferRange": 1 << 27}))
-        assert dict(parts[0].defines).get("SIDE") == side
+        assert parts[0].define_values.get("SIDE") == side
 
 
 def test_two_convolutions_into_one_tensor(device):

@@ -46,7 +46,7 @@ def test_one_row_reads_transposed_weights_in_fours(device, monkeypatch, sizes, r
     with vklab.load(proto, device=device) as session:
         y = session.run(fed)["y"]
         product, *rest = session.plan.dispatches
-    assert product.kernel == "matvec" and dict(product.defines)["FOURS"] == "2"
+    assert product.kernel == "matvec" and product.define_values["FOURS"] == "2"
     assert bool(rest) == (sizes[1] < 100), "few columns are cut into parts"
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
@@ -75,9 +75,9 @@ def test_parts_of_odd_widths_are_written_in_fours(device, monkeypatch, sizes, co
         product, added = session.plan.dispatches
     m, _, n = sizes
     (_, partial), = product.writes
-    assert (product.kernel, dict(product.defines)["WIDE_Y"]) == ("matmul_tiled", "1")
+    assert (product.kernel, product.define_values["WIDE_Y"]) == ("matmul_tiled", "1")
     assert partial.dims[1:] == (m, -(-n // 4) * 4)
-    assert (added.kernel, dict(added.push)["pitch"]) == ("sum_splits", partial.dims[-1])
+    assert (added.kernel, added.push_values["pitch"]) == ("sum_splits", partial.dims[-1])
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 
@@ -136,7 +136,7 @@ def test_weights_of_odd_widths_are_padded_to_whole_loads(device, monkeypatch, si
         product = session.plan.dispatches[0]
     _, k, n = sizes
     assert dict(product.reads)["b_buffer"].dims == (k, 1, 1, 1, -(-n // 4) * 4)
-    assert dict(product.defines)["B_FOURS"] == "1"
+    assert product.define_values["B_FOURS"] == "1"
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
 
 

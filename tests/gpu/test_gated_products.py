@@ -67,7 +67,7 @@ def test_a_product_scales_its_columns(device, monkeypatch, sizes, sigmoid):
     for name, truth in expected.items():
         np.testing.assert_allclose(found[name], truth, rtol=2e-5, atol=2e-5)
     products = [d for d in dispatches if "gate_buffer" in dict(d.reads)]
-    assert [dict(d.defines)["GATED"] for d in products] == ["2" if sigmoid else "1"]
+    assert [d.define_values["GATED"] for d in products] == ["2" if sigmoid else "1"]
     monkeypatch.setenv("VKLAB_DISABLE_PASSES", "gated")
     again, _, more = run(device, monkeypatch, proto, fed)
     assert len(more) == len(dispatches) + 1

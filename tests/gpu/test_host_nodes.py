@@ -27,7 +27,7 @@ NO_COMPILER = "is not a stock kernel, and there is no shader compiler: pip insta
 def no_kernels(monkeypatch):
     """Be an installation without SPIR-V and without a compiler."""
     monkeypatch.setattr(
-        kernels, "unavailable", lambda d: f"kernel {d.kernel} {dict(d.defines)} {NO_COMPILER}"
+        kernels, "unavailable", lambda d: f"kernel {d.kernel} {d.define_values} {NO_COMPILER}"
     )
 
 

@@ -58,9 +58,9 @@ def test_rows_in_registers_with_infinity_and_nan(device, shape, dtype):
     for op_type, expected in (("Softmax", weights), ("LogSoftmax", np.log(weights))):
         y, (dispatch,) = run(device, op_type, [x])
         np.testing.assert_allclose(y, expected, **tolerance)
-        lanes = dict(dispatch.constants)
+        lanes = dispatch.constant_values
         if dispatch.kernel == "softmax_registers":
-            defines = dict(dispatch.defines)
+            defines = dispatch.define_values
             width = 8 if defines["EIGHTS"] == "1" else 4 if defines["FOURS"] == "1" else 1
             assert shape[1] <= lanes["WORKGROUP"] // lanes["ROWS"] * lanes["EACH"] * width
             assert lanes["ROWS"] == 1 or shape[0] >= 5
@@ -88,7 +88,7 @@ def test_softmax_along_an_axis_whose_elements_lie_apart(device, shape, axis, kep
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 4e-3, "atol": 4e-3}
     for op_type, right in expected.items():
         y, (dispatch,) = run(device, op_type, [np.ascontiguousarray(x)], axis=axis)
-        assert dispatch.kernel == "softmax_columns" and dict(dispatch.defines)["KEPT"] == str(+kept)
+        assert dispatch.kernel == "softmax_columns" and dispatch.define_values["KEPT"] == str(+kept)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(y, right, **tolerance)
 
@@ -107,7 +107,7 @@ def test_largest_elements_are_found_ahead(device, shape, axis, dtype):
         with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
             y, dispatches = session.run(fed)["y0"], session.plan.dispatches
         np.testing.assert_array_equal(y, found(x, axis=axis))
-        assert all(dict(each.constants)["AHEAD"] > 1 for each in dispatches)
+        assert all(each.constant_values["AHEAD"] > 1 for each in dispatches)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
@@ -123,7 +123,7 @@ def test_reductions_load_ahead(device, shape, axis, dtype):
         x = np.ascontiguousarray(np.moveaxis(rows.reshape(moved), -1, axis))
     for op_type, reduced in (("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMin", np.min)):
         y, dispatches = run(device, op_type, [x, np.array([axis])], (1,), keepdims=0)
-        assert all(dict(dispatch.constants)["AHEAD"] > 1 for dispatch in dispatches)
+        assert all(dispatch.constant_values["AHEAD"] > 1 for dispatch in dispatches)
         with np.errstate(invalid="ignore"):
             expected = reduced(x.astype(np.float64), axis=axis)
         scale = np.abs(expected[np.isfinite(expected)]).max(initial=1.0)
@@ -147,7 +147,7 @@ def test_transposes(device, shape, order, dtype):
     wide = order[-1] == len(order) - 1
     if x.size and shape != (9, 5, 7):  # whose sides are too short
         assert dispatches[0].kernel == ("elementwise" if wide else "transpose")
-        moved = dict(dispatches[0].defines).get("A", "")
+        moved = dispatches[0].define_values.get("A", "")
         assert not wide or moved in ("uint2", "uint4", "uint", "uint16_t")
 
 
@@ -157,7 +157,7 @@ def test_slices_move_whole_vectors_where_they_can(device, start):
     bounds = [np.array([number]) for number in (start, start + 40, 1)]
     y, (dispatch,) = run(device, "Slice", [x, *bounds], (1, 2, 3))
     np.testing.assert_array_equal(y, x[:, start : start + 40])
-    assert (dict(dispatch.defines)["A"] == "uint4") == (start == 8)
+    assert (dispatch.define_values["A"] == "uint4") == (start == 8)
 
 
 @pytest.mark.parametrize("count", [1000, 2049, 8192])
@@ -165,7 +165,7 @@ def test_several_elements_of_an_invocation(device, count):
     x = random_array((count,))
     y, (dispatch,) = run(device, "Relu", [x])
     np.testing.assert_array_equal(y, np.maximum(x, 0))
-    assert dict(dispatch.constants)["EACH"] == 4
+    assert dispatch.constant_values["EACH"] == 4
     proto, fed = one_node("Relu", [x.astype(np.float16)], opset=18)
     proto.graph.node.append(helper.make_node("Add", ["y0", "x0"], ["z"]))
     proto.graph.output[0].name = "z"
@@ -174,7 +174,7 @@ def test_several_elements_of_an_invocation(device, count):
         z = session.run(fed)["z"]
     is_half = storage.stored_dtype("float16", vklab.devices()[device]) == "float16"
     each = 8 if is_half else 4  # of 16 bytes
-    assert (dispatch.kernel, dict(dispatch.constants)["EACH"]) == ("pointwise", each)
+    assert (dispatch.kernel, dispatch.constant_values["EACH"]) == ("pointwise", each)
     half = x.astype(np.float16)
     np.testing.assert_array_equal(z, np.maximum(half, 0) + half)
 

@@ -77,4 +77,4 @@ def test_many_products_at_once_take_longer_steps(device, monkeypatch, m, k, n):
         (product,) = session.plan.dispatches
         room = session.device.limit("maxComputeSharedMemorySize")
     np.testing.assert_allclose(y, expected, rtol=3e-5, atol=3e-5)
-    assert dict(product.defines).get("TILE_K") == "32" or room < 4 * 32 * 136
+    assert product.define_values.get("TILE_K") == "32" or room < 4 * 32 * 136

@@ -53,16 +53,16 @@ def resized(dispatch: Dispatch, info: DeviceInfo) -> Iterator[Dispatch]:
                 steps = {"q_row": size, "k_row": size, "v_row": value_size, "queries": queries,
                          "columns": keys, "q_batch": (queries * size,),
                          "k_batch": (keys * size,), "v_batch": (keys * value_size,)}  # fmt: skip
-                constants = {**dict(dispatch.constants), "SIZE": size, "VALUE_SIZE": value_size}
+                constants = {**dispatch.constant_values, "SIZE": size, "VALUE_SIZE": value_size}
                 yield from matrix_attention.choose(replace(
-                    dispatch, push=tuple({**dict(dispatch.push), **steps}.items()),
+                    dispatch, push=tuple({**dispatch.push_values, **steps}.items()),
                     constants=tuple(constants.items())), info)  # fmt: skip
 
 
 def shared_bytes(dispatch: Dispatch) -> int:
     """Return the shared memory of a dispatch's workgroup, as its compiled kernel has it."""
     facts = compiler.compile_variant(*dispatch.variant).reflection
-    values = dict(dispatch.constants)
+    values = dispatch.constant_values
     return facts.workgroup.shared_bytes({known.id: values[name]
                                          for name, known in facts.constants.items()
                                          if name in values})  # fmt: skip
@@ -80,7 +80,7 @@ def test_every_size_of_head_fits_the_shared_memory(known, shared):
     assert expected in kernels and ("attention_direct" in kernels) == (
         known is NVIDIA and shared > 16384)  # fmt: skip
     for dispatch in chosen.values():
-        assert shared_bytes(dispatch) <= shared, (dispatch.kernel, dict(dispatch.constants))
+        assert shared_bytes(dispatch) <= shared, (dispatch.kernel, dispatch.constant_values)
 
 
 @pytest.mark.parametrize("shared", [16384, 49152])
@@ -110,4 +110,4 @@ def test_a_tile_too_large_for_the_device_is_passed_over(monkeypatch):
     for shared, lanes in ((need, 256), (need - 1, 32)):
         made = attending(128, 128, limited(NVIDIA, shared))
         assert made is not None and made.kernel == "attention_direct"
-        assert dict(made.constants)["WORKGROUP"] == lanes
+        assert made.constant_values["WORKGROUP"] == lanes

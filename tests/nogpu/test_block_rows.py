@@ -43,8 +43,8 @@ def chosen(dispatch, **changes):
 @pytest.mark.parametrize(("rows", "at_once", "blocks_"), [(1, 1, 1), (8, 8, 1), (9, 8, 2)])
 def test_a_cpu_gives_each_invocation_a_row(rows, at_once, blocks_):
     made = chosen(product(rows))
-    assert made.kernel == "matvec_blocks" and dict(made.defines)["SHARED"] == "1"
-    assert dict(made.constants) == {"LANES": 1, "ROWS": at_once, "WORKGROUP": 32}
+    assert made.kernel == "matvec_blocks" and made.define_values["SHARED"] == "1"
+    assert made.constant_values == {"LANES": 1, "ROWS": at_once, "WORKGROUP": 32}
     assert made.workgroups == (3, 1, blocks_)
 
 
@@ -61,9 +61,9 @@ def test_other_devices_keep_the_dispatch(changes):
 @pytest.mark.parametrize("block_type", ["F16", "BF16", "F32", "Q8_0", "Q4_1"])
 def test_a_cpu_loads_words_in_pairs(block_type, rows, blocks_):
     made = chosen(product(rows, block_type), features=frozenset({"shaderInt64"}))
-    assert made.kernel == "matvec_pairs" and dict(made.defines)["FORMAT"] == block_type
-    assert dict(made.defines)["FLOATS"] == str(int("F" in block_type))
-    assert dict(made.constants) == {"ROWS": min(rows, 8), "WORKGROUP": 32}
+    assert made.kernel == "matvec_pairs" and made.define_values["FORMAT"] == block_type
+    assert made.define_values["FLOATS"] == str(int("F" in block_type))
+    assert made.constant_values == {"ROWS": min(rows, 8), "WORKGROUP": 32}
     assert made.workgroups == (3, 1, blocks_)
     assert chosen(product(rows, block_type)).kernel == "matvec_blocks"
     for other in (product(rows, "Q5_0"), product(rows, "Q8_0", count=69)):  # 4 bytes are left

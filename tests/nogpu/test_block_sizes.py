@@ -43,7 +43,7 @@ def problem_of(name, info=GPU, **sizes) -> problems.Problem:
 
 def sizes_of(made) -> dict[str, int]:
     (dispatch,) = made.dispatches
-    return dict(dispatch.constants)
+    return dispatch.constant_values
 
 
 @pytest.mark.parametrize("info", [GPU, SMALL], ids=["gpu", "small"])

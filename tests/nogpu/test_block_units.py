@@ -39,7 +39,7 @@ def product(rows=1, block_type="Q4_K", elements=256, count=70, dtype="float32", 
 
 
 def chosen(dispatch, info=GPU):
-    return [(made.kernel, dict(made.constants).get("ROWS")) for made in
+    return [(made.kernel, made.constant_values.get("ROWS")) for made in
             variants.choose(dispatch, info)]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_a_gpu_multiplies_units(rows, at_once, groups):
     for name in blocks.FORMATS:
         (made,) = variants.choose(product(rows, name), GPU)
         assert made.kernel == ("matvec_floats" if name in FLOATS else "matvec_units")
-        sizes = dict(made.constants)
+        sizes = made.constant_values
         assert sizes["ROWS"] == at_once and made.workgroups[2] == groups
         each = sizes["WORKGROUP"] // 32 * sizes["AT_ONCE"]
         assert made.workgroups[:2] == (-(-70 // each), 1)
@@ -130,8 +130,8 @@ def test_a_layer_has_no_dispatch_for_norms_and_gates():
     found = kernels(fused)
     # q with k, v (which stores into the cache), output, gate with up, down, logits
     assert len(products(fused)) == 6 and "normalize" not in found
-    gated = [d for d in fused.dispatches if dict(d.defines).get("GATED") == "1"]
-    assert len(gated) == 1 and dict(gated[0].defines)["NORM"] == "1"
+    gated = [d for d in fused.dispatches if d.define_values.get("GATED") == "1"]
+    assert len(gated) == 1 and gated[0].define_values["NORM"] == "1"
     assert [name for name, _ in gated[0].reads] == ["a_buffer", "b_buffer", "g_buffer", "w_buffer"]
     assert sum(bool(d.epilogue) for d in fused.dispatches if d.kernel == "matvec_blocks") == 2
 
@@ -142,7 +142,7 @@ def test_each_is_left_out_by_its_name(left_out, normalized, gated):
     with settings.settings(DISABLE_PASSES=left_out):
         _, fused = decoding(tiny_model(width=256, hidden=512, layers=1))
     assert kernels(fused).count("normalize") == normalized
-    assert sum(dict(d.defines).get("GATED") == "1" for d in fused.dispatches) == gated
+    assert sum(d.define_values.get("GATED") == "1" for d in fused.dispatches) == gated
 
 
 def test_norms_of_heads_and_biases_keep_their_dispatches():
@@ -184,7 +184,7 @@ def test_heads_of_blocks_are_read_apart_without_a_copy(name):
     held = words(data)
     (made,) = variants.choose(product(1, name, 256, 3, weights=held), GPU)
     (unpacked, *_) = variants.choose(product(64, name, 256, 64), GPU)[1:]
-    assert dict(made.defines)["SPLIT"] == "1" and dict(unpacked.defines)["SPLIT"] == "0"
+    assert made.define_values["SPLIT"] == "1" and unpacked.define_values["SPLIT"] == "0"
     reads, constants = dict(made.reads), {"b": TensorInfo("b", "uint32", held.shape, held)}
     parts = [prepack.fill(reads[key], constants) for key in ("b_buffer", "b_heads_buffer")]
     arrays = [part.constant for part in parts]
@@ -207,7 +207,7 @@ def test_other_weights_are_read_as_they_are(name, resident, changes, switch):
     with settings.settings(**switch):
         (made,) = variants.choose(product(1, name, 256, 3, weights=held),
                                   fake_device(**{**vars(GPU), **changes}), resident)  # fmt: skip
-    assert dict(made.defines).get("SPLIT", "0") == "0"
+    assert made.define_values.get("SPLIT", "0") == "0"
     assert dict(made.reads)["b_buffer"].name == "b"
 
 
@@ -234,10 +234,10 @@ def test_rows_are_rounded_where_they_are_written():
     halves = [d for d in fused.dispatches if d.writes[0][1].dtype == "float16"]
     assert kernels(replace(fused, dispatches=tuple(halves))) == [
         "normalize", "normalize", "matmul_blocks"]  # fmt: skip
-    assert all(dict(d.defines)["Y_STORE"] == "half" for d in halves)
+    assert all(d.define_values["Y_STORE"] == "half" for d in halves)
     rows = {d.writes[0][1].name for d in halves}
     readers = [d for d in fused.dispatches for name, info in d.reads if info.name in rows]
-    assert {(d.kernel, dict(d.defines)["T"]) for d in readers} == {("matmul_blocks", "half")}
+    assert {(d.kernel, d.define_values["T"]) for d in readers} == {("matmul_blocks", "half")}
     assert len(readers) == 5  # q, k, v, gate with up, down
     assert graph.infos[halves[0].writes[0][1].name].dtype == "float32"
 

@@ -44,10 +44,10 @@ def test_rows_have_whole_words(size, kind, words):
 
 def test_few_queries_are_cut_along_the_keys():
     few, combined = attention()
-    assert few.workgroups == (16, 2, 8) and dict(few.constants)["ROWS"] == 2
+    assert few.workgroups == (16, 2, 8) and few.constant_values["ROWS"] == 2
     assert combined.workgroups == (32, 1, 1)
     [many] = attention(steps=512)
-    assert many.workgroups == (1, 256, 8) and dict(many.constants)["ROWS"] == 8
+    assert many.workgroups == (1, 256, 8) and many.constant_values["ROWS"] == 8
     [short] = attention(context=64)
     assert short.workgroups == (1, 2, 8)
 
@@ -59,7 +59,7 @@ def test_shared_memory_is_that_of_every_device(kind, heads, size):
     for steps in (1, 64):
         for counted in (False, True):
             first = attention(1, steps, heads, kv_heads, size, 4096, kind, counted)[0]
-            constants, elements = dict(first.constants), {"F16": 8, "F32": 4, "Q8_0": 16}[kind]
+            constants, elements = first.constant_values, {"F16": 8, "F32": 4, "Q8_0": 16}[kind]
             assert first.kernel == "cache_attention"
             row = constants["FOURS"] * elements
             words = (row + constants["KEYS"] + 1) * constants["ROWS"] + constants["FOLD"] + 128
@@ -73,13 +73,13 @@ def test_shared_memory_is_that_of_every_device(kind, heads, size):
 def test_the_last_workgroup_combines_parts_that_are_counted():
     [one] = attention(is_counted=True)
     two, combine = attention()
-    assert dict(one.defines)["PARTS"] == "2" and dict(two.defines)["PARTS"] == "1"
+    assert one.define_values["PARTS"] == "2" and two.define_values["PARTS"] == "1"
     assert combine.kernel == "cache_combine" and one.workgroups == two.workgroups
     assert [name for name, _ in one.writes][:3] == ["sums_buffer", "heads_buffer",
                                                     "counters_buffer"]
     assert one.workgroups[1] * one.workgroups[2] <= cache.ENOUGH_GROUPS
     [whole] = attention(context=64, is_counted=True)  # one part needs no counter
-    assert dict(whole.defines)["PARTS"] == "0"
+    assert whole.define_values["PARTS"] == "0"
     with pytest.raises(ModelError, match="do not fit"):
         attention(is_counted=True, counters=3)
 
@@ -89,8 +89,8 @@ def test_a_cpu_has_a_counter_for_each_workgroup(heads):
     [dispatch] = attention(steps=2, heads=4 * heads, kv_heads=heads, is_counted=True)
     [made] = variants.choose(dispatch, fake_device(type="cpu"))
     assert made.workgroups[1] * made.workgroups[2] <= cache.ENOUGH_GROUPS
-    assert dict(made.push)["tiles"] == made.workgroups[1]
-    assert dict(made.constants)["WORKGROUP"] >= 128 // 4  # four elements of a head each
+    assert made.push_values["tiles"] == made.workgroups[1]
+    assert made.constant_values["WORKGROUP"] >= 128 // 4  # four elements of a head each
 
 
 @pytest.mark.parametrize(("size", "kind", "lanes"), [(64, "F16", 8), (128, "F16", 16),
@@ -99,9 +99,9 @@ def test_a_cpu_has_small_workgroups(size, kind, lanes):
     dispatches = attention(steps=3, size=size, kind=kind)
     cpu = fake_device(type="cpu")
     first, second = (variants.choose(each, cpu)[0] for each in dispatches)
-    constants = dict(first.constants)
+    constants = first.constant_values
     assert constants["WORKGROUP"] == lanes >= constants["FOURS"]
-    assert constants["ROWS"] == dict(second.push)["tile"] == cache_groups.QUERIES
+    assert constants["ROWS"] == second.push_values["tile"] == cache_groups.QUERIES
     assert first.workgroups == (dispatches[0].workgroups[0], 6, 8)
     gpu = fake_device(type="discrete_gpu")
     assert [variants.choose(each, gpu) for each in dispatches] == [(each,) for each in dispatches]
@@ -120,11 +120,11 @@ def test_one_step_keeps_its_queries_in_registers():
     ):
         [dispatch] = attention(is_counted=True, **more)
         [made] = variants.choose(dispatch, gpu)
-        constants, push = dict(made.constants), dict(made.push)
+        constants, push = made.constant_values, made.push_values
         assert made.kernel == "cache_attention_registers" and made.workgroups == workgroups
         assert (constants["ROWS"], constants["PIECES"]) == (rows, pieces)
         assert workgroups[:2] == (push["parts"], push["tiles"])
-        assert push["parts"] <= dict(dispatch.push)["parts"]  # what its scratch has room for
+        assert push["parts"] <= dispatch.push_values["parts"]  # what its scratch has room for
         assert (made.reads, made.writes) == (dispatch.reads, dispatch.writes)
         with settings.settings(DISABLE_STEP_ATTENTION=True):
             assert variants.choose(dispatch, gpu) == (dispatch,)
@@ -145,12 +145,12 @@ def test_one_workgroup_samples_where_memory_is_not_shared():
     assert isinstance(made, registry.Result)
     draw, gpu = made.dispatches[1], fake_device(type="discrete_gpu")
     [many] = variants.choose(draw, gpu)
-    assert many.workgroups == (10, 1, 1) and dict(many.push)["slices"] == 5  # of 1,024 tokens
+    assert many.workgroups == (10, 1, 1) and many.push_values["slices"] == 5  # of 1,024 tokens
     metal = replace(gpu, extensions=frozenset({"VK_KHR_portability_subset"}))
     with settings.settings(DISABLE_COUNTED_PARTS=True):
         [alone] = variants.choose(draw, gpu)
     assert variants.choose(draw, metal) == (alone,)
-    assert alone == draw and draw.workgroups == (2, 1, 1) and dict(draw.push)["slices"] == 1
+    assert alone == draw and draw.workgroups == (2, 1, 1) and draw.push_values["slices"] == 1
     assert not cache_groups.can_share(metal) and cache_groups.can_share(gpu)
 
 

@@ -75,7 +75,7 @@ def convolved(dtype, filters, channels, size, window, groups=1):
 def test_tiles_fit_the_device(dtype, size):
     (dispatch,) = convolved(dtype, *size)
     first, *rest = variants.choose(dispatch, GPU)
-    known = {**dict(first.constants), **{name: int(v) for name, v in first.defines if v.isdigit()}}
+    known = {**first.constant_values, **{name: int(v) for name, v in first.defines if v.isdigit()}}
     assert first.kernel.startswith(("conv_last_", "matmul_")) and len(rest) <= 1
     assert known["WORKGROUP"] <= 1024
     m, n, k, _ = last_convs.sizes(dispatch) if dispatch.kernel == "conv_last" else (
@@ -103,10 +103,10 @@ def test_depthwise_takes_two_channels_and_more_pixels_where_there_are_many(size)
     channels, side = size
     (dispatch,) = convolved("float16", channels, channels, side, 3, channels)
     (made,) = variants.choose(dispatch, GPU)
-    pixels, lanes = dict(made.constants)["PIXELS"], dict(made.push)["strips"] * channels // 2
+    pixels, lanes = made.constant_values["PIXELS"], made.push_values["strips"] * channels // 2
     assert made.kernel == "conv_last_depthwise"
     assert pixels == (4 if side == 200 else 1) and lanes <= 128 * made.workgroups[0]
-    assert dict(made.push)["strips"] == side * -(-side // pixels)
+    assert made.push_values["strips"] == side * -(-side // pixels)
 
 
 @pytest.mark.parametrize("table", ["SLICED", "SLICED_HALF"])
@@ -119,5 +119,5 @@ def test_slices_fit_small_devices_or_are_left_out(table):
                                                 tiles.only(tile.shape, 1)))
         taken += made is not None
         if made:
-            assert dict(made[0].constants)["WORKGROUP"] <= 256
+            assert made[0].constant_values["WORKGROUP"] <= 256
     assert 0 < taken <= len(getattr(tiles, table))

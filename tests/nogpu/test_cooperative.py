@@ -48,7 +48,7 @@ def test_a_tile_suits_registers_shared_memory_and_lanes(lanes, shared, shape):
         (16, 16, 4, 3), (64, 64, 56, 3), (512, 512, 7, 3), (256, 64, 56, 1))]  # fmt: skip
     for first, *rest in products + convs:
         assert first.kernel.endswith("_cooperative") and len(rest) <= 1
-        sizes = {**dict(first.constants), **{name: int(value) for name, value in first.defines
+        sizes = {**first.constant_values, **{name: int(value) for name, value in first.defines
                                              if value.isdigit()}}  # fmt: skip
         down = sizes["TILE_M"] // (sizes["ROWS"] * sizes["MATRIX_M"])
         across = sizes["TILE_N"] // (sizes["COLUMNS"] * sizes["MATRIX_N"])
@@ -63,7 +63,7 @@ def test_a_tile_suits_registers_shared_memory_and_lanes(lanes, shared, shape):
         rows = sizes["MATRIX_M"] * sizes["COLUMNS"] * sizes["MATRIX_N"] * 4 * down * across
         assert rows <= 2 * step * (sizes["TILE_M"] + sizes["TILE_N"])
         whole = step if first.kernel.startswith("matmul") else 16  # terms; channels
-        assert rest == [] or dict(first.push)["part"] % whole == 0
+        assert rest == [] or first.push_values["part"] % whole == 0
 
 
 @pytest.mark.parametrize("info", [
@@ -98,8 +98,8 @@ def test_other_dtypes_small_products_and_the_switch_leave_matrix_units_alone():
 ])  # fmt: skip
 def test_eights_are_read_where_lines_begin_at_multiples_of_eight(m, k, n, turned, eights):
     first = chosen(device((16, 16, 16)), m, k, n, turned=turned)[0]
-    assert dict(first.defines)["EIGHTS"] == eights
-    assert dict(first.constants)["B_ALONG_N"] == int(not turned)
+    assert first.define_values["EIGHTS"] == eights
+    assert first.constant_values["B_ALONG_N"] == int(not turned)
 
 
 def test_the_model_prefers_more_parts_only_where_few_workgroups_would_run():

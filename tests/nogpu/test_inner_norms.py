@@ -63,10 +63,10 @@ def test_a_norm_between_two_products_is_joined():
     (before,), (after,), norms = joined(planned(block()[0]))
     assert not norms and before.epilogue and "norm_buffer" in dict(after.reads)
     moments = dict(before.writes)["moments_buffer"]
-    assert moments.shape == (ROWS, WIDE // dict(before.constants)["TILE_N"], 2)
+    assert moments.shape == (ROWS, WIDE // before.constant_values["TILE_N"], 2)
     assert dict(after.reads)["given_buffer"] == moments
     assert dict(after.reads)["a_buffer"].name == before.writes[0][1].name
-    assert dict(after.push)["pieces"] == moments.dims[1]
+    assert after.push_values["pieces"] == moments.dims[1]
 
 
 def test_the_plan_has_what_the_kernel_needs_to_normalise():
@@ -77,10 +77,10 @@ def test_the_plan_has_what_the_kernel_needs_to_normalise():
         plan.chunks[0].constants[dict(after.reads)[name].name].constant
         for name in ("b_buffer", "norm_buffer"))  # fmt: skip
     weight = packed.transpose(0, 3, 4, 1, 2).reshape(WIDE, INNER).astype(np.float64)
-    assert 0.5 < np.abs(known["g"]).max() / dict(after.push)["alpha"] <= 1
+    assert 0.5 < np.abs(known["g"]).max() / after.push_values["alpha"] <= 1
     s = (random_array((ROWS, WIDE), 7) + 5).astype(np.float16).astype(np.float64)
     mean, deviation = s.mean(-1, keepdims=True), np.sqrt(s.var(-1, keepdims=True) + 1e-5)
-    got = dict(after.push)["alpha"] / deviation * (s @ weight - mean * sums) + added
+    got = after.push_values["alpha"] / deviation * (s @ weight - mean * sums) + added
     normal = (s - mean) / deviation * known["g"] + known["b"]
     np.testing.assert_allclose(got, normal @ known["w1"], rtol=4e-3, atol=4e-3)
 

@@ -28,8 +28,8 @@ def test_lanes_that_share_loads_are_of_one_subgroup(kernel):
     for rows in (8, 8 * linear.MOST_GROUPS, 8 * linear.MOST_GROUPS + 1, 1_200_007):
         graph = shapes.infer(onnx_import.load_graph(product(rows, kernel)))
         (dispatch,) = plan_graph(graph, info).dispatches
-        constants = dict(dispatch.constants)
-        assert dispatch.kernel == kernel and dict(dispatch.defines)["SUBGROUP"] == "1"
+        constants = dispatch.constant_values
+        assert dispatch.kernel == kernel and dispatch.define_values["SUBGROUP"] == "1"
         assert constants["LANES"] <= info.subgroup_size == 4
         groups = dispatch.workgroups[1]
         assert groups <= linear.MOST_GROUPS

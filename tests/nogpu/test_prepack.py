@@ -132,14 +132,14 @@ def test_products_whose_weight_is_turned(info, sizes, turns):
     assert ("w" not in reads(plan)) == turns
     assert plan.memory.weights_bytes == 4 * sizes[1] * sizes[2]
     first = plan.dispatches[0]
-    push = dict(first.push)
+    push = first.push_values
     if first.kernel != "conv_last_tiled":  # it reads weights as they are only
         assert (push["b_row"], push["b_column"]) == ((1, sizes[1]) if turns else (sizes[2], 1))
     if first.kernel == "matvec":
         fours = "2" if turns else str(int(sizes[2] == 32768))
-        assert dict(first.defines)["FOURS"] == fours
+        assert first.define_values["FOURS"] == fours
         columns = 1 if sizes[2] <= row_products.FEW_COLUMNS else 4
-        assert dict(first.constants)["COLUMNS"] == {"0": 32, "1": 16, "2": columns}[fours]
+        assert first.constant_values["COLUMNS"] == {"0": 32, "1": 16, "2": columns}[fours]
     with settings.settings(DISABLE_PREPACK=True):
         assert "w" in reads(plan_of(product(*sizes), info))
 
@@ -159,7 +159,7 @@ def test_a_weight_is_read_as_it_lies():
 def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
     wide = fake_device(features=frozenset({"shaderFloat16", "storageBuffer16BitAccess"}))
     plan = plan_of(product(1, 68, 4096, dtype), wide)
-    assert dict(plan.dispatches[0].defines)["FOURS"] == fours
+    assert plan.dispatches[0].define_values["FOURS"] == fours
 
 
 def test_convolutions_are_packed_unless_that_is_mostly_padding():
@@ -168,7 +168,7 @@ def test_convolutions_are_packed_unless_that_is_mostly_padding():
         plan = plan_of(convolution(channels, 20, 5), GPU)
         (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
         assert tiled.kernel == kernel
-        assert int(dict(tiled.defines)["TILE_K"]) % prepack.CHUNK == 0
+        assert int(tiled.define_values["TILE_K"]) % prepack.CHUNK == 0
         packed = kernel == "conv_packed"
         assert plan.memory.weights_bytes == (
             4 * 20 * 9 * (-(-channels // 16) * 16 if packed else channels))  # fmt: skip
@@ -184,16 +184,16 @@ def test_padding_never_makes_a_weight_too_large_to_bind(monkeypatch):
 
 def test_large_tiles_are_read_by_fours():
     large = plan_of(convolution(64, 512, 64), GPU).dispatches[0]
-    assert dict(large.constants)["ROWS"] % 4 == 0 and large.kernel == "conv_packed"
+    assert large.constant_values["ROWS"] % 4 == 0 and large.kernel == "conv_packed"
 
 
 def test_parts_of_a_sum_are_whole_chunks():
     plan = plan_of(convolution(500, 20, 5), GPU)
     first, second = plan.dispatches
     assert second.kernel == "sum_splits" and first.kernel == "conv_packed"
-    push = dict(first.push)
+    push = first.push_values
     assert push["part"] % prepack.CHUNK == 0
-    splits = dict(second.push)["splits"]
+    splits = second.push_values["splits"]
     assert (splits - 1) * push["part"] < 500 <= splits * push["part"]
     assert first.workgroups[2] == splits
 
@@ -233,6 +233,6 @@ def test_tiles_of_all_sizes_read_one_layout():
                   {"w": random_array((256, 64, 3, 3))})  # fmt: skip
     graph = onnx_import.load_graph(proto)
     found = [planned(graph, GPU, {"s": size}).dispatches[0] for size in (5, 20, 64, 150)]
-    assert len({dict(d.constants)["TILE_M"] for d in found}) > 1
+    assert len({d.constant_values["TILE_M"] for d in found}) > 1
     assert {d.kernel for d in found} == {"conv_packed"}
     assert len({dict(d.reads)["w_buffer"].name for d in found}) == 1

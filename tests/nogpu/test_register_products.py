@@ -51,12 +51,12 @@ def chosen(m, k, n, turned=False, info=None, constant=True) -> tuple[Dispatch, .
 def test_short_products_with_weights_are_taken(sizes, turned):
     first, *rest = chosen(*sizes, turned)
     assert first.kernel == "matmul_registers" and len(rest) <= 1
-    constants, defines = dict(first.constants), dict(first.defines)
+    constants, defines = first.constant_values, first.define_values
     blocks = (constants["TILE_M"] // (16 * constants["ROWS"])
               * constants["TILE_N"] // (16 * constants["COLUMNS"]))  # fmt: skip
     assert constants["WORKGROUP"] == 32 * blocks * constants["SLICES"]
     assert defines["WHOLE"] == str(int(sizes[1] % 32 == 0)) and defines["WIDE_Y"] == "1"
-    assert rest == [] or dict(first.push)["part"] % 32 == 0
+    assert rest == [] or first.push_values["part"] % 32 == 0
     assert dict(first.reads)["b_buffer"].name.startswith(internal("b", "by lane "))
 
 
@@ -121,7 +121,7 @@ def fused(view: StridedView, columns: int = 768, target: StridedView | None = No
 def test_an_epilogue_reads_four_neighbours_where_they_lie_together(view, columns, wide):
     made = fused(view, columns)
     assert (made.kernel == "matmul_registers") == wide
-    assert dict(made.defines)["WIDE_Y"] == str(int(wide))
+    assert made.define_values["WIDE_Y"] == str(int(wide))
 
 
 def test_an_epilogue_for_four_elements_reads_and_stores_vectors():
@@ -153,10 +153,10 @@ def convolved(channels, filters, size, **attributes) -> tuple[Dispatch, ...]:
 
 def test_windows_of_images_are_taken():
     first, *rest = convolved(256, 256, 14)
-    push, defines = dict(first.push), dict(first.defines)
+    push, defines = first.push_values, first.define_values
     assert first.kernel == "matmul_registers" and defines["WINDOW"] == "1" and len(rest) <= 1
     assert (push["m"], push["n"], push["k"], push["in_h"]) == (196, 256, 2304, 14)
-    assert dict(first.constants)["CHANNELS"] == 256
+    assert first.constant_values["CHANNELS"] == 256
     assert [name for name, _ in first.reads] == ["a_buffer", "b_buffer"]
     assert convolved(256, 260, 14)[0].kernel == "matmul_registers"
     others = [convolved(20, 256, 14), convolved(256, 258, 14), convolved(256, 12, 14)]

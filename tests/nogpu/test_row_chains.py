@@ -52,7 +52,7 @@ def test_tickets_cost_one_barrier(monkeypatch):
     assert [step.kernel for step in steps] == ["clear_words", "matvec", "matvec_chain"]
     assert [barrier.before for barrier in barriers] == [2, 3]
     chain = steps[-1]
-    assert dict(chain.push)["sizes"] == (512, 512, 512, 256, 1004)
+    assert chain.push_values["sizes"] == (512, 512, 512, 256, 1004)
     assert chain.workgroups == (64 + 64 + 32 + 126, 1, 1)
     assert {name for name, _ in chain.writes} == {
         "y_buffer", "counters_buffer", "last_buffer", "z_buffer"}  # fmt: skip

@@ -38,10 +38,10 @@ def step(**kinds):
     ({"attn_k": "F16", "attn_v": "F16"}, "1"), ({"attn": "F32"}, "2"),
 ])  # fmt: skip
 def test_queries_keys_and_values_of_one_format_are_one_product(kinds, further):
-    made = [each for each in step(**kinds) if "FURTHER" in dict(each.defines)]
-    assert [dict(each.defines)["FURTHER"] for each in made] == [further] * bool(further)
+    made = [each for each in step(**kinds) if "FURTHER" in each.define_values]
+    assert [each.define_values["FURTHER"] for each in made] == [further] * bool(further)
     for dispatch in made:
-        sizes, push = [info.dims[-1] for _, info in dispatch.writes], dict(dispatch.push)
+        sizes, push = [info.dims[-1] for _, info in dispatch.writes], dispatch.push_values
         assert push["n"] == sum(sizes) and push["n1"] == sizes[0]
         assert push["n2"] == sum(sizes[:2]) and len(sizes) == int(further) + 1
         assert len({info.name for _, info in dispatch.writes}) == len(sizes)
@@ -50,7 +50,7 @@ def test_queries_keys_and_values_of_one_format_are_one_product(kinds, further):
 def test_it_is_left_out_by_its_name():
     with settings.settings(DISABLE_PASSES="join_rows"):
         apart = step()
-    assert not any("FURTHER" in dict(each.defines) for each in apart)
+    assert not any("FURTHER" in each.define_values for each in apart)
     assert len(apart) == len(step()) + 2
 
 

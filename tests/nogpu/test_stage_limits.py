@@ -64,7 +64,7 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None,
 
 def shared_bytes(dispatch: Dispatch) -> int:
     """Return the shared memory of a tiled product: a tile of each operand, with its margin."""
-    constants = dict(dispatch.constants)
+    constants = dispatch.constant_values
     if "TILE_M" not in constants:
         return 0
     rows_and_columns = constants["TILE_M"] + constants["TILE_N"]
@@ -80,7 +80,7 @@ def broken(plan: Plan) -> list[str]:
             if any(t.size_bytes > info.limit("maxStorageBufferRange")
                    for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
                 found.append("range")
-            invocations = dict(dispatch.constants).get("WORKGROUP", 64)
+            invocations = dispatch.constant_values.get("WORKGROUP", 64)
             if invocations > info.limit("maxComputeWorkGroupInvocations"):
                 found.append("invocations")
             if shared_bytes(dispatch) > info.limit("maxComputeSharedMemorySize"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from xml.etree import ElementTree
 
@@ -40,6 +41,19 @@ def test_a_dispatch_counts_and_names_what_it_touches():
     dispatch = Dispatch("k", (("a", x), ("b", x)), (("c", y),), (3, 2, 1), defines=(("T", "f"),))
     assert dispatch.size_bytes == 40 and dispatch.variant == ("k", (("T", "f"),), "")
     assert str(dispatch) == "y = k(x, x) on 3x2x1"
+
+
+def test_a_dispatch_has_its_numbers_by_name():
+    given = {"push": (("m", 3), ("shape", (1, 2))), "defines": (("T", "half"),),
+             "constants": (("WORKGROUP", 64),)}  # fmt: skip
+    dispatch = Dispatch("k", (), (), (1, 1, 1), **given)
+    assert dispatch.push_values == {"m": 3, "shape": (1, 2)}
+    assert dispatch.define_values == {"T": "half"}
+    assert dispatch.constant_values == {"WORKGROUP": 64}
+    dispatch.push_values["m"] = 5  # a dict of its own each time
+    copy = pickle.loads(pickle.dumps(dispatch))
+    assert copy == dispatch and hash(copy) == hash(dispatch)
+    assert vars(copy).keys() == {field.name for field in dataclasses.fields(Dispatch)}
 
 
 def test_a_device_says_what_it_is():

@@ -32,7 +32,7 @@ def test_a_gpu_takes_what_was_measured_to_be_faster(channels, filters, size, fas
     made = parts(channels, filters, size)
     assert (len(made) == 3) == faster
     if faster:
-        assert {dict(each.defines).get("SIDE", "2") for each in made} == {"2"}
+        assert {each.define_values.get("SIDE", "2") for each in made} == {"2"}
 
 
 def test_more_images_gain_more():

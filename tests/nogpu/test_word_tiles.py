@@ -56,7 +56,7 @@ def test_a_tile_suits_matrices_lanes_and_shared_memory(lanes, shared, shape):
         if made is None:
             continue
         found += 1
-        numbers = dict(made[0].constants)
+        numbers = made[0].constant_values
         numbers |= {name: int(value) for name, value in made[0].defines if value.isdigit()}
         down = numbers["TILE_M"] // (numbers["ROWS"] * numbers["MATRIX_M"])
         across = numbers["TILE_N"] // (numbers["COLUMNS"] * numbers["MATRIX_N"])
@@ -94,7 +94,7 @@ def test_devices_without_matrices_or_dots_keep_their_kernels():
 def test_the_tile_is_the_fastest_for_sums_that_are_not_cut(sizes):
     (chosen,) = variants.choose(convolution(**sizes), device((16, 16, 32)))
     shape = word_tiles.sizes_of(convolution(**sizes))
-    numbers = dict(chosen.constants) | {key: int(n) for key, n in chosen.defines if n.isdigit()}
+    numbers = chosen.constant_values | {key: int(n) for key, n in chosen.defines if n.isdigit()}
     time = {(tile.m, tile.n, tile.k): tiles.expected_ns(tile, 1, shape) for tile in tiles.WORDS}
     assert time[numbers["TILE_M"], numbers["TILE_N"], numbers["TILE_K"]] == min(time.values())
 

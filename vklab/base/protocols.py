@@ -1,13 +1,14 @@
-"""Protocols of plain data: the layout of weights, and the sizes and arrays of a traced plan."""
+"""Protocols and bases of plain data: layouts of weights, traced sizes, equality by content."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Layout", "Size", "Values"]
+__all__ = ["Content", "Layout", "Size", "Values"]
 
 
 class Layout(Protocol):
@@ -35,3 +36,28 @@ class Size:
 
 class Values:
     """Base of arrays that are no array of NumPy's, but compute as one."""
+
+
+class Content:
+    """Base of dataclasses that are equal if their content is, tensors and arrays included.
+
+    Tensors by themselves are told apart by identity: see `types.TensorInfo`.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return _equal(self, other)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, np.ndarray):
+        values = [a.tolist() if a.dtype.hasobject else a.tobytes() for a in (one, other)]
+        return (one.dtype, one.shape, values[0]) == (other.dtype, other.shape, values[1])
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if is_dataclass(one):
+        return all(_equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return bool(one == other)

@@ -5,15 +5,18 @@ Reads no files (`onnx_import`) and computes no shapes (`shapes`). Visited by lab
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import Any
 
 from vklab.base import draw
+from vklab.base.protocols import Content
 from vklab.errors import ModelError
 from vklab.ops import registry
 from vklab.types import TensorInfo
@@ -23,6 +26,12 @@ __all__ = ["RANDOM", "Graph", "Node", "topological_order", "without_unread_outpu
 # Operators that draw random numbers: two equal nodes are two draws, and none is a constant.
 RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
                     "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
+def _read_only(given: Mapping[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(dict(given))
+
+
+# A graph can be pickled and copied, with its initializers.
+copyreg.pickle(MappingProxyType, lambda given: (_read_only, (dict(given),)))
 
 
 @dataclass(frozen=True)
@@ -58,15 +67,15 @@ class Node:
         return f"{self.name}: {', '.join(self.outputs)} = {self.qualified_type}({inputs})"
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, eq=False)
+class Graph(Content):
     """Nodes in topological order, with inputs, outputs, initializers and infos of values.
 
     `infos` holds dtype and shape of values: in an imported graph of inputs and initializers, and
     the declared dtypes of outputs; in a chunk's graph, which `plan.partition` has made, of every
-    value. Initializers are infos with a constant. `captures` are the values of an outer graph that
-    a body reads. `defaults` declares the initializers that are inputs, too: a run may override
-    them, but not one of a compiled model.
+    value. Initializers are infos with a constant; their mapping cannot be changed. `captures` are
+    the values of an outer graph that a body reads. `defaults` declares the initializers that are
+    inputs, too: a run may override them, but not one of a compiled model.
     """
 
     name: str
@@ -79,6 +88,10 @@ class Graph:
     opsets: Mapping[str, int] = field(default_factory=dict)
     captures: tuple[str, ...] = ()
     defaults: tuple[TensorInfo, ...] = field(default=(), compare=False)  # not saved
+
+    def __post_init__(self) -> None:
+        if type(self.initializers) is not MappingProxyType:
+            object.__setattr__(self, "initializers", _read_only(self.initializers))
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Return a copy with other nodes, without the initializers that these do not read."""

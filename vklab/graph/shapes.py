@@ -136,8 +136,7 @@ def infer(graph: Graph) -> Graph:
 
     Raises ModelError or UnsupportedOperatorError naming the first node that cannot be computed.
     """
-    infos: dict[str, TensorInfo] = {info.name: info for info in graph.inputs}
-    infos.update(graph.initializers)
+    infos = {**{info.name: info for info in graph.inputs}, **graph.initializers}
     initializers = dict(graph.initializers)
     nodes: list[Node] = []
     waiting = deque(graph.nodes)

@@ -24,7 +24,7 @@ def loads(dispatch: Dispatch) -> bool:
 
 def typed(dispatch: Dispatch) -> Defines:
     """Return a dispatch's defines, with typed loads and stores where the kernel copies raw bits."""
-    defines = dict(dispatch.defines)
+    defines = dispatch.define_values
     if defines.get("X_LOAD") == "onnx::identity":
         dtype = dict(dispatch.reads)["x_buffer"].dtype
         defines |= dict((*type_defines("X", dtype)[:2], *type_defines("Y", dtype)[::2]))

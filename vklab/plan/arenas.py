@@ -6,7 +6,7 @@ they are copied at the ends of a run. Visited by labs 03 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
@@ -15,18 +15,8 @@ from vklab.graph.graph import Graph
 from vklab.plan import limits, memory, storage
 from vklab.plan.barriers import Copy
 from vklab.plan.lowering import Lowered
-from vklab.plan.memory import (
-    ACTIVATIONS,
-    ARRIVING,
-    INPUTS,
-    LEAVING,
-    OUTPUTS,
-    WEIGHTS,
-    Lifetime,
-    MemoryPlan,
-    Slot,
-)
-from vklab.types import DeviceInfo, TensorInfo
+from vklab.plan.memory import ACTIVATIONS, WEIGHTS, Lifetime, MemoryPlan, Slot
+from vklab.types import DeviceInfo
 
 __all__ = ["Arenas", "arrange", "own_memory", "writes_in_place"]
 
@@ -95,7 +85,8 @@ def arrange(
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
-    kinds = ((inputs, INPUTS), (arriving, ARRIVING), (outputs, OUTPUTS), (leaving, LEAVING))
+    kinds = ((inputs, memory.INPUTS), (arriving, memory.ARRIVING), (outputs, memory.OUTPUTS),
+             (leaving, memory.LEAVING))  # fmt: skip
     packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
     input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
     output_slots |= {name: input_slots[name] for name in taken}
@@ -109,7 +100,7 @@ def arrange(
     for more in (*(sizes for _, sizes in packed), activations):
         arenas |= more
     views = {name: slots[root] for name, root in roots.items() if root in slots}
-    for tensor in _tensors(lowered):
+    for tensor in (info for d in lowered.dispatches for _, info in d.reads + d.writes):
         if tensor.name in lowered.slices:
             whole = slots[roots[tensor.name]]
             start = whole.offset_bytes + lowered.start_bytes(tensor)
@@ -123,16 +114,12 @@ def arrange(
     )
 
 
-def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
-    return (info for d in lowered.dispatches for _, info in d.reads + d.writes)
-
-
 def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot], Sizes]:
     """Return slots of the constants that a dispatch or the host reads, each in its own arena.
 
     A session decides the address (`runtime.weights`): plans for other shapes share the weight.
     """
-    touched = (lowered.roots[i.name] for d in lowered.dispatches for _, i in d.reads)
+    touched = (lowered.roots[i.name] for d in lowered.dispatches for i in d.tensors_read)
     names = dict.fromkeys([*touched, *outputs])
     known = lowered.constants
     sizes = {name: known[name].size_bytes for name in names if name in known}
@@ -171,8 +158,8 @@ def _staged(
     An output that no kernel writes is always staged.
     """
     roots = lowered.roots
-    read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
-    written = {roots[i.name] for d in lowered.dispatches for _, i in d.writes}
+    read = {roots[i.name] for d in lowered.dispatches for i in d.tensors_read}
+    written = {roots[i.name] for d in lowered.dispatches for i in d.tensors_written}
     made = written - inputs.keys()  # an input that a kernel changes is copied to its output
     direct = _reads_in_place(info, sum(inputs.values()))
     before = {n: size for n, size in inputs.items() if size and n in read and not direct}

@@ -8,7 +8,7 @@ Weights as floats keep float32.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vklab import settings
 from vklab.base import catalogue
@@ -70,7 +70,7 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     is_known = dispatch.kernel == "matvec_blocks" or _is_nbits(dispatch, info)
     if not is_known or info.is_cpu or settings.get("DISABLE_VARIANTS"):
         return None
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     nbits = {name: defines[name] for name in ("ZERO", "BIAS") if name in defines}
     name = f"N{defines['BITS']}" if nbits else defines["DEQUANTIZE"].removeprefix("dequantize_")
     k, lanes = push["k"], info.subgroup_size
@@ -111,7 +111,7 @@ def multiplies_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
         return False
     if not may_round(dispatch):
         return False
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     m, n, k = push["m"], push["n"], push["k"]
     largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
     fits = min(m, n) >= FEWEST_ROWS and not k % 8 and 2 * n * k <= largest
@@ -120,7 +120,7 @@ def multiplies_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
 
 def gates_halves(dispatch: Dispatch, info: DeviceInfo) -> bool:
     """Tell whether two such products of one A may be one, in which columns gate others."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     joint = replace(dispatch, push=tuple((push | {"n": 2 * push["n"]}).items()))
     is_float = defines["DEQUANTIZE"].removeprefix("dequantize_") in FLOATS
     wide = push["n"] % SIDE == 0 and min(push["m"], push["k"]) >= 2 * FEWEST_ROWS
@@ -142,9 +142,9 @@ def _matrices(info: DeviceInfo) -> list[CooperativeMatrix]:
 
 def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
     """Tell whether a dispatch is MatMulNBits of a few rows, whose blocks are groups of 32."""
-    if dispatch.kernel != "matmul_nbits" or dict(dispatch.defines)["BITS"] not in ("4", "8"):
+    if dispatch.kernel != "matmul_nbits" or dispatch.define_values["BITS"] not in ("4", "8"):
         return False
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     whole = push["block"] % GROUP == 0 and push["k"] % push["block"] == 0
     return push["m"] <= FEW and whole and storage.stored_dtype("uint8", info) == "uint8"
 
@@ -156,8 +156,8 @@ def unit(name: str) -> int:
 
 def steps(dispatch: Dispatch) -> int:
     """Return the units of a row of weights that a lane of a dispatch of KERNELS multiplies."""
-    constants = dict[str, Any](dispatch.constants)
-    each = unit(dict(dispatch.defines)["FORMAT"]) * constants["SUBGROUP"]
+    constants = dispatch.constant_values
+    each = unit(dispatch.define_values["FORMAT"]) * constants["SUBGROUP"]
     return -(-int(constants["K"]) // each)
 
 
@@ -180,10 +180,10 @@ def shared(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     10.6 without and 9.2 with it, logits 39.6 and 35.4, gate and up 16.2 and 16.1; without a norm
     7.4 and 7.6, or 11.4 and 11.5.
     """
-    constants = dict[str, Any](dispatch.constants)
+    constants = dispatch.constant_values
     size = 4 * constants["ROWS"] * constants["K"]
     fits = size <= min(MOST_SHARED, info.limit("maxComputeSharedMemorySize") * SHARE)
-    pays = dispatch.kernel == "matvec_floats" and dict(dispatch.defines)["NORM"] == "1"
+    pays = dispatch.kernel == "matvec_floats" and dispatch.define_values["NORM"] == "1"
     if not fits or not pays or catalogue.is_off("shared_floats"):
         return dispatch
     return replace(dispatch, constants=tuple((constants | {"SHARED": 1}).items()))
@@ -196,7 +196,7 @@ def sized(dispatch: Dispatch, sizes: Sizes) -> Dispatch:
         dispatch: the dispatch.
         sizes: how its work is shared.
     """
-    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    push, constants = dispatch.push_values, dispatch.constant_values
     constants |= {"WORKGROUP": sizes.workgroup, "AT_ONCE": sizes.at_once, "DEPTH": sizes.depth,
                   "TILES": sizes.tiles}  # fmt: skip
     if dispatch.kernel == "matvec_units":
@@ -219,7 +219,7 @@ def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
     """
     if (up.kernel, up.defines, up.push) != (gate.kernel, gate.defines, gate.push):
         return None
-    if up.epilogue or gate.epilogue or dict(up.defines)["NORM"] == "1":
+    if up.epilogue or gate.epilogue or up.define_values["NORM"] == "1":
         return None
     return replace(
         up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
@@ -239,7 +239,7 @@ def normed(
         scale: the factors of the elements of a row, float32.
         epsilon: the number added to the mean square.
     """
-    if dict(dispatch.defines)["NORM"] == "1" or dict(dispatch.reads)["a_buffer"].dtype != x.dtype:
+    if dispatch.define_values["NORM"] == "1" or dict(dispatch.reads)["a_buffer"].dtype != x.dtype:
         return None
     reads = ((name, x if name == "a_buffer" else info) for name, info in dispatch.reads)
     push = ((name, epsilon if name == "epsilon" else value) for name, value in dispatch.push)

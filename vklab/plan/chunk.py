@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vklab.base.protocols import Content
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan.barriers import Barrier, Copy, Step
@@ -35,8 +36,8 @@ class Transfer:
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class Chunk:
+@dataclass(frozen=True, eq=False)
+class Chunk(Content):
     """Nodes that run together; on a device as one command buffer and one submission.
 
     Attributes:

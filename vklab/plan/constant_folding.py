@@ -66,7 +66,6 @@ class ConstantFolder:
         self.evaluate = evaluate
         self.infos: dict[str, TensorInfo] = {**graph.initializers, **inputs}
         self.folded: dict[str, TensorInfo] = {}
-        self._outputs = frozenset(graph.outputs)
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
@@ -88,7 +87,7 @@ class ConstantFolder:
 
     def is_output(self, node: Node) -> bool:
         """Tell whether a node writes an output of the graph."""
-        return not self._outputs.isdisjoint(node.outputs)
+        return any(name in self.graph.outputs for name in node.outputs)
 
     def is_small(self, node: Node, outputs: Sequence[TensorInfo]) -> bool:
         """Tell whether folded outputs are worth their memory on the host.
@@ -167,7 +166,7 @@ class ConstantFolder:
         if condition is None or condition.size != 1 or node.inputs[0] in self.asked:
             return None
         body = node.bodies["then_branch" if condition else "else_branch"]
-        return self._take(functions.inline(node, body))
+        return self.take(functions.inline(node, body))
 
     def expand(self, node: Node) -> Sequence[Node] | None:
         """Return the nodes of ONNX's own function body for an operator without any kernel."""
@@ -176,11 +175,12 @@ class ConstantFolder:
         if any(entry.since <= opset for entry in entries):
             return None  # it has kernels, which have refused for a reason
         loaded = onnx_functions()
-        return self._take(loaded.expand(self.graph, node, self.infos) if loaded else None)
+        return self.take(loaded.expand(self.graph, node, self.infos) if loaded else None)
 
-    def _take(
+    def take(
         self, body: tuple[tuple[Node, ...], dict[str, TensorInfo]] | None
     ) -> Sequence[Node] | None:
+        """Return the nodes that replace one, if there are any, and record their constants."""
         if body is None:
             return None
         self.add(body[1])

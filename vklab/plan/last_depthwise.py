@@ -7,7 +7,6 @@ lab 08.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab.ops import dtypes, registry
 from vklab.types import DeviceInfo, Dispatch
@@ -26,7 +25,7 @@ def paired(dispatch: Dispatch) -> Dispatch | None:
     """Return a convolution by the kernel of several channels; None if it has no such form."""
     if not _is_depthwise(dispatch):
         return None
-    pieces = dict[str, Any](dispatch.push)["n"] // WIDTH
+    pieces = dispatch.push_values["n"] // WIDTH
     for pixels in _choices(dispatch):
         strips = _strips(dispatch, pixels)
         if strips * pieces >= FEWEST_LANES or pixels == 1:
@@ -43,11 +42,11 @@ def normed(dispatch: Dispatch, norm: Dispatch, info: DeviceInfo) -> Dispatch | N
         norm: the LayerNormalization that reads its result.
         info: the device.
     """
-    push, flags, lanes = dict[str, Any](norm.push), dict(norm.defines), info.subgroup_size
+    push, flags, lanes = norm.push_values, norm.define_values, info.subgroup_size
     given, convolved = dict(norm.reads), dispatch.writes[0][1]
     if not _is_depthwise(dispatch) or "arithmetic" not in info.subgroup_operations:
         return None
-    channels = dict[str, Any](dispatch.push)["n"]
+    channels = dispatch.push_values["n"]
     workgroup = -(-(channels // WIDTH) // lanes) * lanes
     plain = (flags["CENTER"], flags["BIAS"], flags["STATISTICS"]) == ("1", "1", "0")
     own = norm.epilogue.operands[0] if norm.epilogue else norm.writes[0][1]
@@ -71,18 +70,18 @@ def normed(dispatch: Dispatch, norm: Dispatch, info: DeviceInfo) -> Dispatch | N
 
 
 def _is_depthwise(dispatch: Dispatch) -> bool:
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     return (dispatch.kernel == "conv_last" and push["filters"] == 1
-            and dict(dispatch.constants)["DEPTH"] == 1 and push["n"] % WIDTH == 0)  # fmt: skip
+            and dispatch.constant_values["DEPTH"] == 1 and push["n"] % WIDTH == 0)  # fmt: skip
 
 
 def _choices(dispatch: Dispatch) -> tuple[int, ...]:
-    return PIXELS if dict[str, Any](dispatch.push)["dilation_w"] == 1 else (1,)
+    return PIXELS if dispatch.push_values["dilation_w"] == 1 else (1,)
 
 
 def _strips(dispatch: Dispatch, pixels: int) -> int:
     """Return how many groups of so many pixels the lines of all images have."""
-    push, own = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)["PIXELS"]
+    push, own = dispatch.push_values, dispatch.constant_values["PIXELS"]
     lines: int = push["count"] // push["n"] // -(-push["out_w"] // own)
     return lines * -(-push["out_w"] // pixels)
 
@@ -92,7 +91,7 @@ def _made(
     constants: dict[str, int], defines: dict[str, str],
 ) -> Dispatch:  # fmt: skip
     left = tuple(pair for pair in dispatch.push if pair[0] not in ("count", "filters"))
-    stride = dict(dispatch.constants)["STRIDE_W"]
+    stride = dispatch.constant_values["STRIDE_W"]
     result = dispatch.epilogue.operands[0] if dispatch.epilogue else None
     dtype = result.dtype if result else dispatch.writes[0][1].dtype
     return replace(

@@ -40,7 +40,7 @@ def _broken(dispatch: Dispatch, info: DeviceInfo) -> Iterator[str]:
     assert isinstance(groups, tuple)
     if any(count > most for count, most in zip(dispatch.workgroups, groups, strict=True)):
         yield f"{dispatch.workgroups} workgroups, {info.name} launches {groups}"
-    invocations = dict(dispatch.constants).get("WORKGROUP", 0)
+    invocations = dispatch.constant_values.get("WORKGROUP", 0)
     most = info.limit("maxComputeWorkGroupInvocations")
     if invocations > most:
         yield f"{invocations} invocations a workgroup, {info.name} has {most}"

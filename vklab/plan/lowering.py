@@ -15,10 +15,9 @@ from vklab.base.names import internal
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
-from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "tensors_read",
-           "with_exact_division", "written_bytes"]  # fmt: skip
+__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "with_exact_division", "written_bytes"]
 
 
 # (axis, name of the int32[1] with the true size along the axis)
@@ -80,9 +79,8 @@ def lower(graph: Graph) -> Lowered:
         tables = {id(i): i for d in result.dispatches for _, i in d.reads if not i.name}
         for number, info in enumerate(tables.values()):
             renamed.setdefault(id(info), replace(info, name=internal(node.name, f"table{number}")))
-        for info in renamed.values():
-            infos[info.name] = info
-            roots[info.name] = info.name
+        infos |= {info.name: info for info in renamed.values()}
+        roots |= {info.name: info.name for info in renamed.values()}
         for old, name in zip(result.inputs, node.inputs, strict=False):
             if old is not None:
                 renamed.setdefault(id(old), infos[name])
@@ -111,18 +109,6 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
             kept.append(dispatch)
             wanted.update(id(read) for _, read in dispatch.reads)
     return kept[::-1]
-
-
-def tensors_read(dispatch: Dispatch) -> list[TensorInfo]:
-    """Return all tensors that a dispatch reads, including those of work fused into it."""
-    if dispatch.kernel == "pointwise" and dispatch.pointwise:
-        return [operand.info for operand in dispatch.pointwise.operands]
-    if dispatch.siblings:
-        return [operand.info for work in dispatch.siblings for operand in work.operands]
-    tensors = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
-    tensors += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
-    tensors += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
-    return tensors
 
 
 def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
@@ -167,19 +153,12 @@ def _exact(dispatch: Dispatch) -> Dispatch:
 
 def rename(dispatch: Dispatch, renamed: dict[int, TensorInfo]) -> Dispatch:
     """Return a dispatch of other tensors; `renamed` has the new ones by the ids of the old."""
-    reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
-    meaning = _rename_meaning(dispatch.pointwise, renamed)
-    return replace(dispatch, reads=reads, writes=writes, pointwise=meaning)
-
-
-def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:
-    return tuple((binding, renamed.get(id(info), info)) for binding, info in operands)
-
-
-def _rename_meaning(
-    meaning: Pointwise | None, renamed: dict[int, TensorInfo]
-) -> Pointwise | None:
-    if meaning is None:
-        return None
-    named = (replace(o, info=renamed.get(id(o.info), o.info)) for o in meaning.operands)
-    return replace(meaning, operands=tuple(named))
+    reads, writes = (
+        tuple((binding, renamed.get(id(info), info)) for binding, info in operands)
+        for operands in (dispatch.reads, dispatch.writes)
+    )
+    work = dispatch.pointwise
+    if work:
+        named = (replace(o, info=renamed.get(id(o.info), o.info)) for o in work.operands)
+        work = replace(work, operands=tuple(named))
+    return replace(dispatch, reads=reads, writes=writes, pointwise=work)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, ValueNeededError
@@ -70,8 +70,11 @@ def next_chunk(
     return traversal.host_chunk()
 
 
+@dataclass
 class _Traversal:
     """One pass over the remaining nodes: each goes to the device, to the host, or waits.
+
+    The first five attributes are the arguments of `next_chunk`.
 
     Attributes:
         folder: infos of all values so far, and the known ones.
@@ -82,27 +85,23 @@ class _Traversal:
         flops: the work of the device chunk.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, TensorInfo],
-        devices: Sequence[DeviceInfo],
-        evaluate: Evaluate,
-        require: Require,
-    ) -> None:
-        self.graph = graph
-        self.require = require
-        self.devices = devices
+    graph: Graph
+    inputs: Mapping[str, TensorInfo]
+    devices: Sequence[DeviceInfo]
+    evaluate: Evaluate
+    require: Require
+    device: list[Node] = field(default_factory=list)
+    placed: set[str] = field(default_factory=set)
+    host: dict[str, Node] = field(default_factory=dict)
+    waiting: list[Node] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    later: set[str] = field(default_factory=set)
+    flops: int = 0
+
+    def __post_init__(self) -> None:
         self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
-        self.folder = ConstantFolder(graph, inputs, evaluate)
+        self.folder = ConstantFolder(self.graph, self.inputs, self.evaluate)
         self.infos = self.folder.infos
-        self.device: list[Node] = []
-        self.placed: set[str] = set()
-        self.host: dict[str, Node] = {}
-        self.waiting: list[Node] = []
-        self.reasons: dict[str, str] = {}
-        self.later: set[str] = set()
-        self.flops = 0
 
     def run(self) -> Needed | None:
         """Visit all nodes; return the inputs whose values are needed, or None."""
@@ -119,8 +118,7 @@ class _Traversal:
                     queue.extendleft(reversed(branch))
                     continue
                 if not reason:
-                    body = self._visit(node)
-                    queue.extendleft(reversed(body))
+                    queue.extendleft(reversed(self._visit(node)))
                     continue
             except ValueNeededError as error:
                 # Planning this node needs the value of one of its inputs, such as the shape of a
@@ -181,9 +179,7 @@ class _Traversal:
         if isinstance(result, Expansion):
             if folder.is_known(node) and self._fold(node):
                 return ()
-            nodes, constants = shapes.expand(node, result)
-            folder.add(constants)
-            return nodes
+            return folder.take(shapes.expand(node, result)) or ()
         for value in outputs:
             told = self.graph.infos.get(value.name, value).dtype
             if told not in (*OTHER_TYPES, value.dtype):
@@ -279,13 +275,11 @@ class _Traversal:
         read = dict.fromkeys(name for node in nodes for name in node.reads)
         wanted = {name for node in left for name in node.reads} | set(self.graph.outputs)
         constants = self._constants(read)
-        blank = TensorInfo("", "", ANY_SHAPE)
         inputs = tuple(
-            self.infos.get(name, replace(blank, name=name))
+            self.infos.get(name, TensorInfo(name, "", ANY_SHAPE))
             for name in read if name not in made and name not in constants
         )  # fmt: skip
         chosen, strict = {node.name for node in nodes}, not settings.get("FALLBACK")
-        ends = frozenset(self.graph.outputs)
         return Chunk(
             place=place,
             graph=replace(
@@ -302,7 +296,7 @@ class _Traversal:
             reasons={n: r for n, r in self.reasons.items()
                      if n in chosen or n not in self.host or (strict and not self._steers(n))},
             known={n: v.constant for n, v in self.folder.folded.items()
-                   if n in ends and v.constant is not None},
+                   if n in self.graph.outputs and v.constant is not None},
         )
 
     def _steers(self, name: str) -> bool:
@@ -321,10 +315,8 @@ class _Traversal:
             TensorInfo(name, "", ANY_SHAPE)
             for name in read if name not in made and name not in constants
         )  # fmt: skip
-        return replace(
-            self.graph, nodes=tuple(left), inputs=inputs, initializers=constants, captures=(),
-            infos=self.graph.infos,
-        )
+        return replace(self.graph, nodes=tuple(left), inputs=inputs, initializers=constants,
+                       captures=())  # fmt: skip
 
 
 def _patterns(name: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from vklab import settings
 from vklab.base import catalogue
 from vklab.base.late import Door
+from vklab.base.protocols import Content
 from vklab.errors import PlanError, UnsupportedOperatorError
 from vklab.graph import operator_cache, passes
 from vklab.graph.graph import Graph
@@ -28,8 +29,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, eq=False)
+class Plan(Content):
     """A model's chunks in order, up to the first shape that only a run can tell.
 
     `print` shows a plan in one line; a notebook shows it as a table.

@@ -41,7 +41,7 @@ def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
 
     Raises ShaderError, which lists both sides, if names or lengths differ.
     """
-    given = dict(dispatch.push)
+    given = dispatch.push_values
     kernel = f"kernel {dispatch.kernel}"
     if given.keys() != reflection.push.keys():
         raise ShaderError(f"{kernel} takes push constants {sorted(reflection.push)}, the dispatch "
@@ -163,7 +163,7 @@ class Kernels:
         ]
         for text, value, limit in limits:
             if value > info.limit(limit):
-                raise ShaderError(f"kernel {dispatch.kernel} {dict(dispatch.constants)} has {text} "
+                raise ShaderError(f"kernel {dispatch.kernel} {dispatch.constant_values} has {text} "
                                   f"a workgroup, {info.name} has {info.limit(limit)} ({limit})")
         if any(value > most for value, most in zip(shape, sizes, strict=True)):
             raise ShaderError(f"kernel {dispatch.kernel} has workgroups of {shape} invocations, "

@@ -209,11 +209,8 @@ class Program:
         Returns the outputs by name, in order. Raises TimeoutError or DeviceLostError, naming the
         steps that were submitted.
         """
-        self.prepare()
-        self.binding.copy_in(values)
-        self.submit()
-        self.wait()
-        return self.binding.copy_out()
+        self.start(values)
+        return self.finish()
 
     def start(self, values: Mapping[str, Any]) -> None:
         """Begin a run without waiting: prepare, copy in, submit."""

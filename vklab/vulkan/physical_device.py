@@ -43,7 +43,7 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
             handle, api.ffi.NULL,
         )
     )  # fmt: skip
-    version = _api_version(handle)
+    version = api.version_tuple(_properties(handle, modern=False)[0].properties.apiVersion)
     modern = version >= MINIMUM_VERSION
     base, parts = _properties(handle, modern)
     properties, driver, subgroup = base.properties, parts["Driver"], parts["Subgroup"]
@@ -131,12 +131,6 @@ def memory_heaps(handle: Any, has_budget: bool) -> tuple[MemoryHeap, ...]:
     )
 
 
-def _api_version(handle: Any) -> tuple[int, int, int]:
-    properties = api.struct("VkPhysicalDeviceProperties")
-    api.lib.vkGetPhysicalDeviceProperties(handle, properties)
-    return api.version_tuple(properties.apiVersion)
-
-
 def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
     parts: dict[str, Any] = {}
@@ -150,8 +144,9 @@ def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
 
 
 def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | tuple[int, ...]]:
-    limits = {name: _plain(getattr(properties.limits, name))
-              for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields}  # fmt: skip
+    names = (name for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields)
+    values = {name: getattr(properties.limits, name) for name in names}
+    limits = {n: tuple(v) if isinstance(v, api.ffi.CData) else v for n, v in values.items()}
     controls = parts["FloatControls"]  # 1: alone, whatever other types do
     alone = controls.roundingModeIndependence == controls.denormBehaviorIndependence == 1
     return limits | {
@@ -163,12 +158,6 @@ def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | t
                             and controls.shaderDenormPreserveFloat16),
         "pipelineCacheUUID": tuple(properties.pipelineCacheUUID),
     }  # fmt: skip
-
-
-def _plain(value: Any) -> int | float | tuple[int, ...]:
-    if isinstance(value, api.ffi.CData):
-        return tuple(value)
-    return value if isinstance(value, float) else int(value)
 
 
 def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozenset[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vklab.ops import elementwise
 from vklab.plan.fusion import views
@@ -83,12 +82,12 @@ class _Work:
         """Tell whether nothing else is fused with them, and rows of heads are dense."""
         if not all(map(_in_float32, (self.scores, self.values))):
             return False
-        q, w, v = (dict[str, Any](each.push) for each in self._all)
+        q, w, v = (each.push_values for each in self._all)
         dense = zip(v["batch_shape"], dense_strides(v["batch_shape"]), v["a_batch"], strict=True)
         return (
             not (self.scores.epilogue or self.weights.epilogue or self.weights.prologue)
             and self._types(self.scores) == self._types(self.values)
-            and dict(self.weights.defines)["CAPTURE"] == "0" and v["alpha"] == 1
+            and self.weights.define_values["CAPTURE"] == "0" and v["alpha"] == 1
             and dict(self.values.reads)["a_buffer"].name == self.weights.writes[0][1].name
             and (q["m"], q["n"]) == (v["m"], v["k"]) == (w["queries"], w["columns"])
             and q["batches"] == v["batches"] == w["rows"] // w["queries"] <= MOST_GROUPS
@@ -107,7 +106,7 @@ class _Work:
 
     def joined(self, shared_bytes: int) -> Dispatch | None:
         """Return one dispatch for all three; None if its tiles exceed the shared memory."""
-        q, w, v = (dict[str, Any](each.push) for each in self._all)
+        q, w, v = (each.push_values for each in self._all)
         queries, size, value_size = q["m"], q["k"], v["n"]
         tile, axes = _tile(size, value_size, shared_bytes), self._axes()
         if queries < FEWEST_QUERIES or tile is None or axes is None:
@@ -143,7 +142,7 @@ class _Work:
 
     def _axes(self) -> tuple[tuple[int, ...], Sequence[tuple[int, ...]]] | None:
         """Return the axes that lead to a head, and the strides of Q, K and V along them."""
-        q, v = (dict[str, Any](each.push) for each in (self.scores, self.values))
+        q, v = (each.push_values for each in (self.scores, self.values))
         shape = q["batch_shape"]
         composed = views.compose(shape, StridedView(dense_strides(shape)), v["batch_shape"],
                                  [StridedView(v["b_batch"])])  # fmt: skip
@@ -160,7 +159,7 @@ class _Work:
 
 
 def _in_float32(product: Dispatch) -> bool:
-    defines = dict(product.defines)
+    defines = product.define_values
     return product.kernel == "matmul" and (defines["ACC"], defines["BIAS"]) == ("float", "0")
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from vklab.ops import dtypes
-from vklab.plan import block_units, lowering
+from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
@@ -123,7 +122,7 @@ def _is_root_mean_square(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is RMSNormalization of float32 with a factor for each element."""
     if dispatch.kernel != "normalize" or dispatch.prologue or dispatch.epilogue:
         return False
-    push, defines = dict(dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     plain = (defines["CENTER"], defines["BIAS"], defines["STATISTICS"]) == ("0", "0", "0")
     dtypes = {info.dtype for _, info in (*dispatch.reads, *dispatch.writes)}
     return plain and (push["step"], push["run"]) == (0, 1) and dtypes == {"float32"}
@@ -132,13 +131,12 @@ def _is_root_mean_square(dispatch: Dispatch) -> bool:
 def _normed(flow: Flow, reader: Dispatch, norm: Dispatch) -> Dispatch | None:
     """Return a product that normalises its rows of A; None for another kind of reader."""
     made, reads = block_units.of(reader, flow.info), dict(norm.reads)
-    push = dict[str, Any](norm.push)
-    if made is None or dict(made.constants)["K"] != push["columns"]:
+    push = norm.push_values
+    if made is None or made.constant_values["K"] != push["columns"]:
         return None
     read, written = dict(made.reads)["a_buffer"], norm.writes[0][1]
-    root = flow.roots[written.name]
-    uses = [value for value in lowering.tensors_read(reader) if flow.roots[value.name] == root]
-    if len(uses) > 1 or read.count != written.count or flow.slices.get(read.name, 0):
+    is_whole = read.count == written.count and not flow.slices.get(read.name, 0)
+    if flow.count(written, reader) > 1 or not is_whole:
         return None
     return block_units.normed(made, reads["x_buffer"], reads["w_buffer"], push["epsilon"])
 
@@ -180,9 +178,9 @@ def _takes_halves(flow: Flow, reader: Dispatch, value: TensorInfo, root: str) ->
     """
     if not block_units.multiplies_halves(reader, flow.info):
         return False
-    if dict(reader.defines)["DEQUANTIZE"] == "dequantize_F32":
+    if reader.define_values["DEQUANTIZE"] == "dequantize_F32":
         return False
-    uses = [each for each in lowering.tensors_read(reader) if flow.roots[each.name] == root]
+    uses = [each for each in reader.tensors_read if flow.roots[each.name] == root]
     rows = dict(reader.reads)["a_buffer"]
     whole = rows.dtype == "float32" and rows.count == value.count
     return len(uses) == 1 and uses[0].name == rows.name and whole and not flow.slices.get(rows.name)
@@ -197,7 +195,7 @@ def _typed(dispatch: Dispatch, kind: str, binding: str, half: TensorInfo) -> Dis
         binding: the binding's name.
         half: the tensor.
     """
-    known = dict(dispatch.defines)
+    known = dispatch.define_values
     types = {key: text for key, text in dtypes.type_defines(kind, half.dtype) if key in known}
     reads, writes = (tuple((name, half if name == binding else info) for name, info in operands)
                      for operands in (dispatch.reads, dispatch.writes))  # fmt: skip

@@ -81,7 +81,7 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     code.indices.clear()
     at = offset(code, work, work.target) if work.target else "element"
     code.lines += ["uint place(uint element) {", *code.indices, f"    return {at};", "}"]
-    each = registry.WORKGROUP * int(dict(dispatch.constants).get("EACH", 1))
+    each = registry.WORKGROUP * int(dispatch.constant_values.get("EACH", 1))
     return replace(
         joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=kept), [code]),
         workgroups=registry.grid(-(-work.count // each)),
@@ -141,7 +141,7 @@ def joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
     fields = " ".join(field for code in functions for field in code.fields)
     modules = dict.fromkeys(f"import {module};" for code in functions for module in code.imports)
     lines = [*modules, *([f"#define FUSED_PARAMS {fields}"] if fields else [])]
-    defines = dict(dispatch.defines)
+    defines = dispatch.define_values
     own = dict(dispatch.reads)
     if dispatch.prologue:
         del own["x_buffer"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 from vklab.ops import dtypes, registry
 from vklab.ops.dtypes import FLOATS
@@ -45,10 +44,10 @@ def one_dispatch(pool: Dispatch, conv: Dispatch, lanes: int) -> Dispatch | None:
         conv: the convolution.
         lanes: the subgroup size.
     """
-    push, after, relu = dict[str, Any](conv.push), dict[str, Any](pool.push), _relu(conv)
-    defines, result = dict(conv.defines), pool.writes[0][1]
+    push, after, relu = conv.push_values, pool.push_values, _relu(conv)
+    defines, result = conv.define_values, pool.writes[0][1]
     tensors = [info for _, info in (*conv.reads, *conv.writes, *pool.writes)]
-    if (conv.kernel != "conv" or relu is None or dict(pool.defines)["MODE"] != "MAXIMUM"
+    if (conv.kernel != "conv" or relu is None or pool.define_values["MODE"] != "MAXIMUM"
             or {info.dtype for info in tensors} != {result.dtype} or result.dtype not in FLOATS
             or after["in_size"] != (1, push["out_h"], push["out_w"])
             or after["kernel"][0] != 1 or set(after["dilation"]) != {1}

@@ -12,9 +12,10 @@ import numpy as np
 
 from vklab.graph.graph import Graph
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import lowering, storage
+from vklab.plan import storage
 from vklab.plan.fusion import codegen, combine
 from vklab.plan.lowering import Lowered
+from vklab.plan.uses import Uses
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Flow"]
@@ -29,17 +30,14 @@ WORDS = frozenset({"shaderInt64", "shaderFloat64"})
 Joined = Callable[[Dispatch, Dispatch], Dispatch | None]
 
 
-class Flow:
+class Flow(Uses):
     """Dispatches of a plan by number, while one value after the other is fused away.
 
     A dispatch that has been fused into another leaves None behind.
 
     Attributes:
-        roots: the value whose memory each value shares.
         slices: the element of its root at which a value starts, if not 0.
         info: the device.
-        writers: the numbers of the dispatches that write each root; `readers` likewise.
-        kept: the roots that must stay in memory: inputs, outputs, constants.
         shared_bytes: the shared memory of a workgroup.
     """
 
@@ -52,7 +50,11 @@ class Flow:
             info: the device that will run them.
         """
         self._lowered = lowered
-        self.roots, self.slices = dict(lowered.roots), dict(lowered.slices)
+        kept = {lowered.roots[name] for name in graph.outputs}
+        kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
+        kept |= {i.name for i in graph.inputs} | lowered.constants.keys()
+        super().__init__(lowered.roots, lowered.dispatches, kept)
+        self.slices = dict(lowered.slices)
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
         self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
@@ -60,14 +62,7 @@ class Flow:
         self.features, self.is_cpu = info.features, info.is_cpu
         self.shared_bytes = info.limit("maxComputeSharedMemorySize")
         self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
-        kept = {lowered.roots[name] for name in graph.outputs}
-        kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
-        self.kept = kept | {i.name for i in graph.inputs} | lowered.constants.keys()
         self.alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
-        self.writers: dict[str, set[int]] = {}
-        self.readers: dict[str, set[int]] = {}
-        for number, dispatch in enumerate(lowered.dispatches):
-            self._enter(number, dispatch)
 
     def alive(self) -> Iterator[tuple[int, Dispatch]]:
         """Yield the number and the dispatch of all that remain, in order."""
@@ -81,14 +76,6 @@ class Flow:
         dispatch = self.dispatches[number]
         assert dispatch is not None, f"dispatch {number} was fused into another"
         return dispatch
-
-    def maker(self, value: TensorInfo, reader: int) -> int | None:
-        """Return the only writer of a value that only `reader` reads; None if there are others."""
-        root = self.roots[value.name]
-        writers = self.writers.get(root, set())
-        if root in self.kept or len(writers) != 1 or self.readers.get(root) != {reader}:
-            return None
-        return next(iter(writers))
 
     def computes(self, dtype: str) -> bool:
         """Tell whether the device has arithmetic for a dtype, beyond moving its bits."""
@@ -107,11 +94,11 @@ class Flow:
         dispatch = joined(self.at(into), self.at(removed))
         if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
             return False
-        self._leave(removed)
-        self._leave(into)
+        self.leave(removed, self.at(removed))
+        self.leave(into, self.at(into))
         self.dispatches[into], self.dispatches[removed] = dispatch, None
         self.nodes[into] = (*self.nodes[min(into, removed)], *self.nodes[max(into, removed)])
-        self._enter(into, dispatch)
+        self.enter(into, dispatch)
         return True
 
     def spread(self, removed: int, joined: Mapping[int, Dispatch]) -> bool:
@@ -124,11 +111,11 @@ class Flow:
         if not all(codegen.fits(dispatch, self._most_buffers) for dispatch in joined.values()):
             return False
         for into, dispatch in joined.items():
-            self._leave(into)
+            self.leave(into, self.at(into))
             self.dispatches[into] = dispatch
             self.nodes[into] = (*self.nodes[removed], *self.nodes[into])
-            self._enter(into, dispatch)
-        self._leave(removed)
+            self.enter(into, dispatch)
+        self.leave(removed, self.at(removed))
         self.dispatches[removed] = None
         return True
 
@@ -159,18 +146,6 @@ class Flow:
             stored = np.dtype(storage.stored_dtype(value.dtype, self.info))
             self._widths[value.dtype] = stored.itemsize
         return self._widths[value.dtype]
-
-    def _enter(self, number: int, dispatch: Dispatch) -> None:
-        for value in lowering.tensors_read(dispatch):
-            self.readers.setdefault(self.roots[value.name], set()).add(number)
-        for _, value in dispatch.writes:
-            self.writers.setdefault(self.roots[value.name], set()).add(number)
-
-    def _leave(self, number: int) -> None:
-        for value in lowering.tensors_read(self.at(number)):
-            self.readers[self.roots[value.name]].discard(number)
-        for _, value in self.at(number).writes:
-            self.writers[self.roots[value.name]].discard(number)
 
     def lowered(self) -> Lowered:
         """Return the remaining dispatches as a Lowered."""

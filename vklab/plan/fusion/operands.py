@@ -50,7 +50,7 @@ def _is_copy(work: Pointwise, read: TensorInfo) -> bool:
 
 def _strided(flow: Flow, reader: Dispatch, side: str, work: Pointwise) -> Dispatch | None:
     """Return the product that reads the source of a copy; None where strides do not allow it."""
-    push: dict[str, Any] = dict(reader.push)
+    push = reader.push_values
     rows, row, columns, column = SIDES[side]
     batch, other = push["batch_shape"], "b" if side == "a" else "a"
     shape = (*batch, push[rows], push[columns])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vklab.plan import lowering, memory
+from vklab.plan import memory
 from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, StridedView, TensorInfo
@@ -23,7 +23,7 @@ def place_parts(flow: Flow) -> None:
     lives = _lives(flow) if copies else {}
     most = memory.lower_bound(tuple(lives.values()))
     for number, dispatch in copies:
-        part, whole = lowering.tensors_read(dispatch)[0], dispatch.writes[0][1]
+        part, whole = dispatch.tensors_read[0], dispatch.writes[0][1]
         start = _start(flow, dispatch, part, whole)
         if start is None:
             continue
@@ -70,7 +70,7 @@ def _tensors(flow: Flow, root: str) -> Iterator[tuple[TensorInfo, int]]:
         dispatch = flow.dispatches[number]
         assert dispatch is not None
         work = dispatch.pointwise or dispatch.epilogue
-        for info in lowering.tensors_read(dispatch):
+        for info in dispatch.tensors_read:
             if flow.roots[info.name] == root:
                 yield info, 0
         for _, info in dispatch.writes:
@@ -82,7 +82,7 @@ def _lives(flow: Flow) -> dict[str, memory.Lifetime]:
     """Return the lifetime of each root that is no input, output or weight."""
     lives: dict[str, memory.Lifetime] = {}
     for number, dispatch in flow.alive():
-        for info in (*lowering.tensors_read(dispatch), *(info for _, info in dispatch.writes)):
+        for info in (*dispatch.tensors_read, *dispatch.tensors_written):
             root, size = flow.roots[info.name], flow.width(info) * info.count
             size = memory.reserved(size + flow.width(info) * flow.slices.get(info.name, 0))
             known = lives.get(root, memory.Lifetime(root, 0, number, number))

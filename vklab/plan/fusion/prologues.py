@@ -9,7 +9,6 @@ import functools
 from dataclasses import replace
 
 from vklab.ops import fusable
-from vklab.plan import lowering
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
@@ -41,8 +40,7 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
         return None
     if not flow.computes(read.dtype):
         return None
-    root = flow.roots[read.name]  # the core may read it a second time, as a residual
-    if sum(flow.roots[value.name] == root for value in lowering.tensors_read(core)) > 1:
+    if flow.count(read, core) > 1:  # the core reads it a second time, as a residual
         return None
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:

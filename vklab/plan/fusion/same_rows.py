@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
@@ -50,11 +49,11 @@ def joined(one: Dispatch, other: Dispatch) -> Dispatch | None:
         one: a product, or several that are joined already.
         other: the product to add, as `of` returns it.
     """
-    count = int(dict(one.defines).get("FURTHER", "0")) + 1
+    count = int(one.define_values.get("FURTHER", "0")) + 1
     own = tuple(pair for pair in one.defines if pair[0] != "FURTHER")
-    first, second = dict[str, Any](one.push), dict[str, Any](other.push)
+    first, second = one.push_values, other.push_values
     alike = [(each.kernel, defines, push["m"], push["epsilon"],
-              *map(dict[str, Any](each.constants).get, FIXED))
+              *map(each.constant_values.get, FIXED))
              for each, defines, push in ((one, own, first), (other, other.defines, second))]
     is_plain = not any(each.epilogue or each.prologue for each in (one, other))
     is_normed = (dict(own)["NORM"], dict(own)["GATED"]) == ("1", "0")

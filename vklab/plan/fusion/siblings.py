@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vklab.plan import lowering
 from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, Operands, Pointwise
@@ -45,8 +44,8 @@ def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None
     if flow.is_cpu and sum(work.count for work in works) > MOST_ON_CPU:
         return None
     writes = (*before.writes, *dispatch.writes)
-    written = {flow.roots[info.name] for _, info in before.writes}
-    if written & {flow.roots[info.name] for info in lowering.tensors_read(dispatch)} or (
+    written = {flow.roots[info.name] for info in before.tensors_written}
+    if written & {flow.roots[info.name] for info in dispatch.tensors_read} or (
         len({info.dtype for _, info in writes}) > 1 or not _are_apart(flow, works, writes)
     ):
         return None

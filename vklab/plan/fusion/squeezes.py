@@ -6,11 +6,9 @@ Few values lie between them, so that every workgroup can compute all of these. V
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import FLOATS
-from vklab.plan import lowering
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
@@ -36,7 +34,7 @@ def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one product of dense matrices, or with a row added."""
     if dispatch.kernel != "matmul" or dispatch.prologue:
         return False
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     n, k = push["n"], push["k"]
     steps = push["a_row"], push["a_column"], push["b_row"], push["b_column"]
     row = push["c_row"], push["c_column"], push["beta"]
@@ -47,10 +45,8 @@ def _is_plain(dispatch: Dispatch) -> bool:
 
 def _joined(flow: Flow, last: Dispatch, first: Dispatch) -> Dispatch | None:
     hidden = dict(last.reads)["a_buffer"]
-    root = flow.roots[hidden.name]
-    uses = [value for value in lowering.tensors_read(last) if flow.roots[value.name] == root]
-    if len(uses) > 1 or flow.slices.get(hidden.name, 0):  # such as a product with itself
-        return None
+    if flow.count(hidden, last) > 1 or flow.slices.get(hidden.name, 0):
+        return None  # such as a product with itself
     return one_dispatch(last, first, flow.info.limit("maxComputeWorkGroupInvocations"))
 
 
@@ -62,7 +58,7 @@ def one_dispatch(last: Dispatch, first: Dispatch, most: int) -> Dispatch | None:
         first: the other product.
         most: the invocations that a workgroup may have.
     """
-    push, after = dict[str, Any](first.push), dict[str, Any](last.push)
+    push, after = first.push_values, last.push_values
     if not _is_plain(first) or (after["m"], after["k"]) != (push["m"], push["n"]):
         return None
     rows, hidden, k, n = push["m"], push["n"], push["k"], after["n"]

@@ -135,7 +135,7 @@ def _flops(dispatch: Dispatch) -> tuple[float, float]:
 
     A product with one column occupies as many invocations as one with a workgroup's columns.
     """
-    constants = dict(dispatch.constants)
+    constants = dispatch.constant_values
     if "LANES" not in constants:
         return 0.0, float(dispatch.flops)
     rows = constants["LANES"] * constants["BLOCKS"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from vklab.plan.tuning import block_sizes, float_blocks, split_blocks, tiled, wide_blocks
 from vklab.plan.tuning.tiles import Choice, ProductTask
@@ -28,7 +27,7 @@ def choose(
     if product.kernel != "matmul":
         return (block_sizes.choose(dispatch, info, resident, tuned),)
     split = tuple(split_blocks.apply(each, info, resident) for each in halves)
-    push = dict[str, Any](product.push)
+    push = product.push_values
     sizes = push["m"], push["n"], push["k"], push["batches"]
     gated = wide_blocks.gated(product, lambda pick: tiled.matrix_product(
         ProductTask(product, sizes, info, pick)))  # fmt: skip

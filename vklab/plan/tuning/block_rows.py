@@ -7,7 +7,6 @@ and shared memory gains nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.ops.blocks import FORMATS
@@ -32,7 +31,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     shares = smallest >= SHARING and "shuffle" in info.subgroup_operations
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     m, n, k = push["m"], push["n"], push["k"]
     blocks = -(-m // MOST_ROWS)
     is_known = dispatch.kernel in KERNELS and defines["TAIL"] == "0"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from vklab.plan import block_units
 from vklab.plan.block_units import Sizes
@@ -60,7 +59,7 @@ def _resized(
         tuned: the choices that were measured on this device.
     """
     dispatch = block_units.shared(dispatch, info)
-    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    push, constants = dispatch.push_values, dispatch.constant_values
     problem = problems.of(dispatch, (push["m"], push["n"], constants["K"], 1)) if tuned else None
     wanted = tuned.get(problem) if tuned and problem else None
     if wanted and wanted[0] == RULE and wanted[1] in offered(dispatch, info):
@@ -78,7 +77,7 @@ def offered(dispatch: Dispatch, info: DeviceInfo) -> list[Sizes]:
 
 def _all(dispatch: Dispatch, info: DeviceInfo) -> Iterator[Sizes]:
     """Yield the sizes that a device can run and that leave no lane without work."""
-    n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
+    n, constants = dispatch.push_values["n"], dispatch.constant_values
     is_float = dispatch.kernel == "matvec_floats"
     steps = block_units.steps(dispatch)
     for workgroup in WORKGROUPS:
@@ -99,7 +98,7 @@ def _distance(sizes: Sizes, other: Sizes) -> int:
 
 def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
     """Return the sizes that were fastest on an H200, or within 5 % of them, for most shapes."""
-    n, constants = dict[str, Any](dispatch.push)["n"], dict[str, Any](dispatch.constants)
+    n, constants = dispatch.push_values["n"], dispatch.constant_values
     is_gated, is_one = "g_buffer" in dict(dispatch.reads), constants["ROWS"] == 1
     if dispatch.kernel == "matvec_floats" and not constants.get("SHARED"):
         return Sizes(FLOAT_WORKGROUP, 2 if is_one and n >= 4 * MANY else 1, 1,
@@ -110,11 +109,11 @@ def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
         most //= 2
     share = n / (GROUPS * most // constants["SUBGROUP"])
     tiles = min(TILES, key=lambda count: abs(math.log2(count) - math.log2(share)))
-    if "FURTHER" in dict(dispatch.defines):  # no more than each of the products would have
+    if "FURTHER" in dispatch.define_values:  # no more than each of the products would have
         tiles = max(count for count in TILES if count <= max(share, 1))
     if dispatch.kernel == "matvec_floats":
         depth = min(block_units.steps(dispatch), 2 if is_gated else 4)
         return Sizes(most, 1, tiles, 1 << depth.bit_length() - 1)
     few = n <= FEW_ROWS and 1 < block_units.steps(dispatch) <= FEW_STEPS
-    is_wide = dict(dispatch.defines)["FORMAT"] == "Q6_K"
+    is_wide = dispatch.define_values["FORMAT"] == "Q6_K"
     return Sizes(most, 1, tiles, 2 if few and is_one and not is_gated and not is_wide else 1)

@@ -6,7 +6,6 @@ There a barrier saves and restores the registers of every invocation.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.ops import cache, registry
@@ -38,7 +37,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     speed.
     """
     if dispatch.kernel == "sample_draw" and can_share(info):
-        push = dict[str, Any](dispatch.push)
+        push = dispatch.push_values
         push["slices"] = min(push["runs"], SLICES)
         count = push["sequences"] * push["slices"]
         dispatch = replace(dispatch, push=tuple(push.items()), workgroups=registry.grid(count))
@@ -48,17 +47,17 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         return dispatch
     if dispatch.kernel == "sample_draw":  # whose loops it compiles for seconds
         return replace(dispatch, constants=(*dispatch.constants, ("AHEAD", 1)))
-    push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
+    push, constants = dispatch.push_values, dispatch.constant_values
     queries = push["steps"] * push["group"]
     tile = queries if queries <= MOST_QUERIES else QUERIES
     if dispatch.kernel == "cache_combine":
         return replace(dispatch, push=tuple((push | {"tile": tile}).items()))
     parts, tiles, heads = dispatch.workgroups
-    counts_parts = dict(dispatch.defines)["PARTS"] == "2"
+    counts_parts = dispatch.define_values["PARTS"] == "2"
     if counts_parts and -(-queries // tile) * heads > cache.ENOUGH_GROUPS:
         tile = int(constants["ROWS"])  # there are no more counters
     tiles = -(-queries // tile)
-    bits = int(dict(dispatch.defines)["FORMAT"])
+    bits = int(dispatch.define_values["FORMAT"])
     pieces = int(constants["FOURS"]) * (2 if bits == 8 else 1)
     if counts_parts:  # the last workgroup adds up four elements an invocation
         pieces = max(pieces, int(constants["FOURS"]) * 32 // bits)

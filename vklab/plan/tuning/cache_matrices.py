@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.base import catalogue
@@ -41,7 +40,7 @@ def choose(
         catalogue.is_off("matrix_cache") or settings.get("PRECISION") == "exact"
     ):
         return None
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     kinds = {name: defines[name] for name in ("T", "PARTS", "APPENDS")}
     size, rows = push["size"], push["steps"] * push["group"]
     whole = not size % PART and not push["turned"] % PART

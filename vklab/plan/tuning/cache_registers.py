@@ -6,7 +6,6 @@ Source: Dao et al., "Flash-Decoding", 2023
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.plan import block_units
@@ -41,7 +40,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
 
     Returns None for several steps, a cache of float32, and heads that do not divide a subgroup.
     """
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     pieces, rest = divmod(push["size"], PIECE)
     least = min(MOST_QUERIES, 1 << (push["group"] - 1).bit_length())
     is_whole = rest == 0 and pieces & pieces - 1 == 0 and least <= pieces <= info.subgroup_size

@@ -52,7 +52,7 @@ class Product(NamedTuple):
     @property
     def kind(self) -> tuple[str, bool]:
         """Return what all products of a dispatch have in common: the dtype, and biases or none."""
-        return dict(self.dispatch.defines)["T"], self.bias is not None
+        return self.dispatch.define_values["T"], self.bias is not None
 
 
 def dispatches(
@@ -68,7 +68,7 @@ def dispatches(
     """
     first, last = part[0], part[-1]
     dtype, bias = first.kind
-    defines = dict(first.dispatch.defines)
+    defines = first.dispatch.define_values
     result, kind = (softmax or last.dispatch).writes[0], first.dispatch.reads[0][1].dtype
     reads = [("x_buffer", first.dispatch.reads[0][1])]
     for number, each in enumerate(part):
@@ -106,7 +106,7 @@ def head_loads(part: Sequence[Product], info: DeviceInfo) -> int:
 
 def _long(made: Dispatch, product: Product, info: DeviceInfo) -> tuple[Dispatch, Dispatch]:
     """Return a product of few long columns, and before it what makes its counter zero."""
-    whole = LONG_LANES * block_units.unit(dict(made.defines)["FORMAT"])
+    whole = LONG_LANES * block_units.unit(made.define_values["FORMAT"])
     part = whole * -(-product.k // (whole * MOST_PARTS))
     parts = -(-product.k // part)
     _, result = made.writes[0]
@@ -138,7 +138,7 @@ def _tickets(
     kind = part[0].dispatch.reads[0][1].dtype
     between = TensorInfo(internal(result.name, "rows"), kind, (sum(e.n for e in part[:-1]),))
     writes = [("y_buffer", between), ("counters_buffer", counters), *made.writes]
-    if dict(made.defines)["SOFTMAX"] == "1":
+    if made.define_values["SOFTMAX"] == "1":
         row = TensorInfo(internal(result.name, "row"), kind, (part[-1].n,))
         writes.insert(2, ("last_buffer", row))
     constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,

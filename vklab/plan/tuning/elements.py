@@ -62,7 +62,7 @@ def _in_fours(dispatch: Dispatch, work: Pointwise) -> Dispatch | None:
 
     None if they are not neighbours in every operand.
     """
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     if dispatch.kernel != "elementwise" or defines["LAYOUT"] != "1":
         return None
     names = "abc"[: int(defines["ARITY"])]

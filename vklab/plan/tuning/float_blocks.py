@@ -6,7 +6,6 @@ The weights are dequantised once for each product, into memory that is used agai
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab.base.names import internal
 from vklab.ops import linear, registry
@@ -34,7 +33,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """
     if not info.is_cpu:
         return wide_blocks.choose(dispatch, info)
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     m, n, k = (push.get(name, 0) for name in ("m", "n", "k"))
     largest = min(MOST_BYTES, info.limit("maxStorageBufferRange"))
     is_large = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS and 4 * n * k <= largest
@@ -55,5 +54,5 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
     return *made, replace(
         product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
-        defines=tuple({**dict(product.defines), **kept}.items()),
+        defines=tuple({**product.define_values, **kept}.items()),
     )  # fmt: skip

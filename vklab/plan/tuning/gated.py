@@ -6,14 +6,12 @@ as they read. Visited by lab 08.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
-from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning.join_task import JoinTask
+from vklab.plan.uses import Uses
 from vklab.types import Dispatch, Operand, Pointwise, TensorInfo
 
 __all__ = ["join"]
@@ -34,27 +32,16 @@ def join(task: JoinTask) -> Lowered:
     lowered = task.lowered
     if settings.get("DISABLE_FUSION"):
         return lowered
-    roots, dispatches = lowered.roots, list[Dispatch | None](lowered.dispatches)
-    makers = {info.name: number for number, dispatch in enumerate(lowered.dispatches)
-              for _, info in dispatch.writes}  # fmt: skip
-    read_once, written_once = (
-        {root for root, count in Counter(roots[name] for name in names).items() if count == 1}
-        for names in ((name for each in lowered.dispatches
-                       for name in {info.name for info in lowering.tensors_read(each)}),
-                      (info.name for each in lowered.dispatches for _, info in each.writes))
-    )  # fmt: skip
-    single = (read_once & written_once) - {roots[name] for name in task.outputs}
-    nodes = list(lowered.nodes)
+    uses = Uses(lowered.roots, lowered.dispatches, (lowered.roots[name] for name in task.outputs))
+    dispatches, nodes = list[Dispatch | None](lowered.dispatches), list(lowered.nodes)
     for number, dispatch in enumerate(lowered.dispatches):
         read, dtype = KERNELS.get(dispatch.kernel, ("", ""))
         info = dict(dispatch.reads).get(read)
-        maker = makers.get(info.name) if info and info.dtype == dtype else None
-        if info is None or maker is None or roots[info.name] not in single:
-            continue
-        others = tuple(pair for pair in dispatch.reads if pair[0] != read)
-        beside = lowering.tensors_read(replace(dispatch, reads=others))
-        if roots[info.name] in {roots[each.name] for each in beside}:
+        maker = uses.maker(info, number) if info and info.dtype == dtype else None
+        if info is None or maker is None or uses.count(info, dispatch) > 1:
             continue  # such as an image that is added to its own product
+        if info.name not in {made.name for made in lowered.dispatches[maker].tensors_written}:
+            continue
         made = _joined(dispatch, lowered.dispatches[maker], read)
         if made and not lowered.slices.get(info.name, 0) and not task.refused(made):
             dispatches[number], dispatches[maker] = made, None
@@ -71,10 +58,10 @@ def _joined(product: Dispatch, maker: Dispatch, read: str) -> Dispatch | None:
         maker: the dispatch that makes what it multiplies.
         read: the name of that in the product's kernel.
     """
-    push, work = dict[str, Any](product.push), maker.pointwise
+    push, work = product.push_values, maker.pointwise
     if work is None or work.target:
         return None
-    channels = dict(product.constants).get("CHANNELS", push["k"])
+    channels = product.constant_values.get("CHANNELS", push["k"])
     if channels != push["k"] or push.get("a_row", channels) != channels:
         return None
     found = _factors(work, channels)

@@ -7,7 +7,6 @@ left for the norm. Visited by lab 08.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,10 @@ import numpy as np
 
 from vklab.base.names import internal
 from vklab.graph import constant_cache
-from vklab.plan import lowering
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.join_task import JoinTask
+from vklab.plan.uses import Uses
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
@@ -50,28 +49,22 @@ def join(task: JoinTask) -> Lowered:
     return replace(lowered, roots=work.roots, constants=work.constants, nodes=tuple(work.nodes))
 
 
-class _Work:
+class _Work(Uses):
     """One traversal of the norms of a chunk."""
 
     def __init__(self, chosen: Chosen, lowered: Lowered, info: DeviceInfo) -> None:
         self.chosen, self.lowered, self.info = chosen, lowered, info
-        self.roots, self.constants = dict(lowered.roots), dict(lowered.constants)
+        super().__init__(lowered.roots)
+        self.constants = dict(lowered.constants)
         self.nodes = list(lowered.nodes)
-        self.readers: dict[str, list[int]] = {}
-        self.writers: dict[str, list[int]] = {}
-        for number, pieces in enumerate(chosen):
-            for known, used in ((self.readers, lowering.tensors_read), (self.writers, _written)):
-                for root in {self.root(i) for each in pieces for i in used(each)}:
-                    known.setdefault(root, []).append(number)
-
-    def root(self, value: TensorInfo) -> str:
-        return self.roots.get(value.name, value.name)
+        for number, dispatch in ((n, each) for n, pieces in enumerate(chosen) for each in pieces):
+            self.enter(number, dispatch)
 
     def visit(self, number: int, norm: Dispatch) -> None:
         """Leave out a norm between products, if all that read its rows are some."""
         source, made = dict(norm.reads)["x_buffer"], norm.writes[0][1]
-        readers = self.readers.get(self.root(made), [])
-        writers = self.writers.get(self.root(source), [])
+        readers = sorted(self.readers.get(self.root(made), ()))
+        writers = sorted(self.writers.get(self.root(source), ()))
         kept = self.lowered.kept or frozenset()
         if not _is_plain(norm) or len(writers) != 1 or not readers or self.root(made) in kept:
             return
@@ -92,11 +85,11 @@ class _Work:
     def _making(self, number: int, norm: Dispatch) -> Dispatch | None:
         """Return the product that makes the rows of a norm, with their moments; None if none is."""
         product = self._product(number)
-        source, push = dict(norm.reads)["x_buffer"], dict[str, Any](norm.push)
+        source, push = dict(norm.reads)["x_buffer"], norm.push_values
         if product is None or product.epilogue is None or product.epilogue.target is not None:
             return None
         (rows, columns), made = _sizes(product), product.writes[0][1]
-        tile = int(dict(product.constants)["TILE_N"])
+        tile = int(product.constant_values["TILE_N"])
         width = tile & -tile  # neighbours add up what they have: a power of two
         is_whole = (self.root(made), made.count) == (self.root(source), source.count)
         if (not is_whole or source.name in self.lowered.slices or made.dtype != "float16"
@@ -122,14 +115,13 @@ class _Work:
         product = self._product(number)
         if product is None or ("NORM", "1") in product.defines:
             return False
-        push, given = dict[str, Any](product.push), dict[str, Any](norm.push)
-        constants, root = dict(product.constants), self.root(norm.writes[0][1])
+        push, given = product.push_values, norm.push_values
+        constants, root = product.constant_values, self.root(norm.writes[0][1])
         a = dict(product.reads)["a_buffer"]
-        others = (*(i for name, i in product.reads if name != "a_buffer"), *_fused(product))
         shares = int(constants["WORKGROUP"]) // int(constants["TILE_M"])
         sharing = min(1 << shares.bit_length() - 1, LANES) if shares else 0
         return (
-            root not in {self.root(i) for i in others} and self.root(a) == root
+            self.count(a, product) == 1 and self.root(a) == root
             and a.name not in self.lowered.slices and push["alpha"] == 1
             and (push["m"], push["k"]) == (given["rows"], given["columns"])
             and push["a_row"] == given["columns"]
@@ -151,8 +143,8 @@ class _Work:
         weight, rows, power = scaled
         changed = {"a_buffer": dict(norm.reads)["x_buffer"], "b_buffer": weight}
         named = tuple((name, changed.get(name, i)) for name, i in product.reads)
-        numbers = {**dict(product.push), "alpha": power, "pieces": moments.dims[1],
-                   "epsilon": dict(norm.push)["epsilon"]}  # fmt: skip
+        numbers = {**product.push_values, "alpha": power, "pieces": moments.dims[1],
+                   "epsilon": norm.push_values["epsilon"]}  # fmt: skip
         return self._bound(replace(
             product, push=tuple(numbers.items()), flops=product.flops + norm.flops,
             reads=(*named, ("given_buffer", moments), ("norm_buffer", rows)),
@@ -170,7 +162,7 @@ class _Work:
     def _bound(self, dispatch: Dispatch) -> Dispatch | None:
         """Return a dispatch, if the device can bind its buffers."""
         limit = self.info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
-        count = len(dispatch.reads) + len(dispatch.writes) + len(_fused(dispatch))
+        count = len(dispatch.tensors_read) + len(dispatch.writes)
         return dispatch if count <= MOST_BUFFERS and count <= int(str(limit)) else None
 
     def _scaled(
@@ -213,7 +205,7 @@ class _Work:
 
 def _is_plain(norm: Dispatch) -> bool:
     """Tell whether a dispatch is LayerNormalization of rows of halves, with factors for columns."""
-    push, defines = dict[str, Any](norm.push), dict(norm.defines)
+    push, defines = norm.push_values, norm.define_values
     return (
         not (norm.prologue or norm.epilogue or norm.siblings) and len(norm.writes) == 1
         and (defines["CENTER"], defines["STATISTICS"]) == ("1", "0")
@@ -228,16 +220,5 @@ def _moments(product: Dispatch) -> TensorInfo:
 
 
 def _sizes(product: Dispatch) -> tuple[Any, Any]:
-    push = dict[str, Any](product.push)
+    push = product.push_values
     return push["m"], push["n"]
-
-
-def _fused(dispatch: Dispatch) -> list[TensorInfo]:
-    """Return the tensors that fused work reads beside the kernel's own result."""
-    work = (dispatch.prologue, dispatch.pointwise, *dispatch.siblings)
-    others = [o.info for each in work if each for o in each.operands]
-    return others + [o.info for o in (dispatch.epilogue.operands[1:] if dispatch.epilogue else ())]
-
-
-def _written(dispatch: Dispatch) -> Sequence[TensorInfo]:
-    return [i for _, i in dispatch.writes]

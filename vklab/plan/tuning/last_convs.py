@@ -6,7 +6,6 @@ Rows are pixels, columns filters; a product is a window of one pixel. Visited by
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vklab.plan import last_depthwise
 from vklab.plan.tuning import precision, tiles
@@ -25,7 +24,7 @@ SHARED = ("in_h", "in_w", "out_h", "out_w", "stride_h", "dilation_h", "dilation_
 
 def sizes(dispatch: Dispatch) -> ProductSizes:
     """Return m, n, k and the batch count of the product."""
-    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
+    push, constants = dispatch.push_values, dispatch.constant_values
     strips = -(-push["out_w"] // constants["PIXELS"])
     pixels = push["count"] // (push["n"] * strips) * push["out_w"]
     height, width = _window(dispatch)
@@ -33,7 +32,7 @@ def sizes(dispatch: Dispatch) -> ProductSizes:
 
 
 def _window(dispatch: Dispatch) -> tuple[int, int]:
-    defines = dict(dispatch.defines)
+    defines = dispatch.define_values
     return int(defines["KERNEL_H"]), int(defines["KERNEL_W"])
 
 
@@ -47,7 +46,7 @@ def as_product(dispatch: Dispatch, width: int, across: int = 0) -> Dispatch | No
         width: the channels that a kernel takes at once.
         across: the filters that it takes at once, if these are not as many.
     """
-    push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
+    push, constants = dispatch.push_values, dispatch.constant_values
     if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % (across or width):
         return None
     m, n, k, _ = sizes(dispatch)
@@ -59,7 +58,7 @@ def as_product(dispatch: Dispatch, width: int, across: int = 0) -> Dispatch | No
 
 def fixed(made: Dispatch, dispatch: Dispatch) -> Dispatch:
     """Return a kernel with the sizes by which it divides at every step as constants."""
-    constants = dict(dispatch.constants)
+    constants = dispatch.constant_values
     sizes = ("KERNEL_W", _window(dispatch)[1]), ("CHANNELS", constants["DEPTH"])
     return replace(made, constants=(*made.constants, *sizes))
 
@@ -67,7 +66,7 @@ def fixed(made: Dispatch, dispatch: Dispatch) -> Dispatch:
 def sliced(given: ProductTask) -> Chosen | None:
     """Share the terms of a sum among parts of a workgroup, where few workgroups have much to do."""
     dispatch, sizes, info, pick = given
-    is_half = dict(dispatch.defines).get("T") == "half"
+    is_half = dispatch.define_values.get("T") == "half"
     product = _as_window(dispatch, 8 if is_half else 4)
     smallest = -(-sizes[0] // SIDE) * -(-sizes[1] // SIDE)
     if product is None or sizes[3] != 1 or min(sizes[:2]) < 16 or smallest > MOST_GROUPS:
@@ -104,8 +103,8 @@ def _as_window(dispatch: Dispatch, width: int) -> Dispatch | None:
     if dispatch.kernel == "conv_last":
         made = as_product(dispatch, width)
         return made and fixed(replace(made, constants=()), dispatch)
-    push = dict[str, Any](dispatch.push)
-    defines = dict(dispatch.defines)
+    push = dispatch.push_values
+    defines = dispatch.define_values
     if dispatch.kernel != "matmul" or defines["ACC"] != "float" or precision.chosen():
         return None
     if defines["T_LOAD"] == "load_bfloat16":  # for matrix units

@@ -22,12 +22,12 @@ FOUR = 4
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return a maximum of images [N,1,H,W,C] by four channels at once, where that is possible."""
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     read = dict(dispatch.reads).get("x_buffer")
     (taps_h, taps_w, along), channels = push["kernel"], push["in_size"][2]
     still = (along, push["stride"][2], *push["dilation"], channels - push["out_size"][2] + 1)
     if (read is None or read.dtype not in FLOATS or set(still) != {1}
-            or dict(dispatch.defines)["MODE"] != "MAXIMUM" or ELEMENTS[read.dtype].value != "float"
+            or dispatch.define_values["MODE"] != "MAXIMUM" or ELEMENTS[read.dtype].value != "float"
             or channels % FOUR or taps_h * taps_w > MOST_TAPS or dispatch.prologue
             or not all(_see_pixels(push, axis) for axis in (0, 1))):  # fmt: skip
         return (dispatch,)

@@ -36,9 +36,9 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         layout = _layout(info)
         by_matrices = cache_matrices.choose(dispatch, info, one, layout)
         return by_matrices or cache_groups.choose(dispatch, info)
-    if one is None or dict(dispatch.defines).get("T") != "half" or lanes % one.m:
+    if one is None or dispatch.define_values.get("T") != "half" or lanes % one.m:
         return dispatch
-    push, fixed = dict[str, Any](dispatch.push), dict(dispatch.constants)
+    push, fixed = dispatch.push_values, dispatch.constant_values
     size, value_size = int(fixed["SIZE"]), int(fixed["VALUE_SIZE"])
     steps = (push["q_row"], push["k_row"], push["v_row"],
              *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip

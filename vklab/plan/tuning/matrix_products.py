@@ -44,7 +44,7 @@ class Units:
 
 def of(dispatch: Dispatch, info: DeviceInfo) -> Units | None:
     """Return the matrices for a product in the chosen precision; None if the device has none."""
-    defines, wanted = dict(dispatch.defines), precision.chosen()
+    defines, wanted = dispatch.define_values, precision.chosen()
     stored, loaded = defines.get("T", ""), defines.get("T_LOAD", "")
     if stored == "half":
         one = precision.matrix(info, precision.HALF_SUMS) if wanted == "half-sums" else None

@@ -32,8 +32,8 @@ def pairs(given: ProductTask) -> Chosen | None:
     """Multiply by loads of two floats, where an operand's strides are even."""
     dispatch, sizes, info, pick = given
     product = as_product(dispatch) if dispatch.kernel == "conv" else _along_n(dispatch)
-    push: dict[str, Any] = dict(product.push) if product else {}
-    if (not push or dict(dispatch.defines)["T"] != "float" or push["a_column"] != 1
+    push: dict[str, Any] = product.push_values if product else {}
+    if (not push or dispatch.define_values["T"] != "float" or push["a_column"] != 1
             or push["b_column"] != 1 or not fits(info)):  # fmt: skip
         return None
     m, n, _, batch = sizes
@@ -66,7 +66,7 @@ def pairs(given: ProductTask) -> Chosen | None:
 
 def _along_n(dispatch: Dispatch) -> Dispatch:
     """Store B dense along n for few rows: lanes then have neighbouring columns."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     m, n, k = push["m"], push["n"], push["k"]
     weight = dict(dispatch.reads)["b_buffer"]
     if m >= prepack.FEWEST_ROWS or (push["b_row"], push["b_column"]) != (1, k) or any(
@@ -82,7 +82,7 @@ def _along_n(dispatch: Dispatch) -> Dispatch:
 
 def as_product(dispatch: Dispatch) -> Dispatch | None:
     """Return a convolution of one pixel and one group as the dispatch of a product, or None."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     ones = ("groups", "kernel_h", "kernel_w", "stride_h", "stride_w")
     pads = push["pad_top"], push["pad_left"]
     if any(push[name] != 1 for name in ones) or any(pads) or (

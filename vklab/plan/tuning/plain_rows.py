@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from vklab.ops import linear, registry
 from vklab.plan.tuning import tiles
@@ -66,7 +65,7 @@ def most_columns(dispatch: Dispatch) -> int:
 def depthwise(given: ProductTask) -> Chosen | None:
     """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
     dispatch = given.dispatch
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     if (dispatch.kernel != "conv" or push["in_channels"] != 1 or push["groups"] == 1
             or (push["dilation_h"], push["dilation_w"]) != (1, 1)
             or push["kernel_h"] * push["kernel_w"] > MOST_TAPS):  # fmt: skip

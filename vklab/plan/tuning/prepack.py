@@ -212,7 +212,7 @@ def along_k(
         always: also a matrix of few elements or terms.
     """
     m, n, k = sizes
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     if dispatch.kernel != "matmul" or (push["b_row"], push["b_column"]) != (n, 1):
         return dispatch
     weight = dict(dispatch.reads)["b_buffer"]
@@ -239,7 +239,7 @@ def in_wide_rows(
         resident: names of weights already on the device for plans of other shapes.
     """
     m, n, k = sizes
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     weight = dict(dispatch.reads).get("b_buffer")
     if weight is None or weight.constant is None or info.is_cpu:
         return dispatch
@@ -259,7 +259,7 @@ def in_wide_rows(
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
     """Tell whether one row can read B four columns at a time, and B is wide enough to gain."""
-    weight, push = dict(dispatch.reads)["b_buffer"], dict[str, Any](dispatch.push)
+    weight, push = dict(dispatch.reads)["b_buffer"], dispatch.push_values
     size = np.dtype(weight.dtype).itemsize
     fewest = FEWEST_FOURS.get(size, n + 1)
     if size == 2 and push["k"] % WHOLE_TERMS == 0:
@@ -274,7 +274,7 @@ def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
     `width` is the multiple to which filters are padded. Returns None if the weights are computed
     by the model, or would be padded too much.
     """
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     weight = dict(dispatch.reads)["w_buffer"]
     filters, depth = push["out_channels"], push["in_channels"]
     taps = weight.count // (push["groups"] * filters * depth)
@@ -291,7 +291,7 @@ def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
     if dispatch.kernel in ("matmul_tiled", "matmul_cooperative", "conv_last_tiled",
                            "conv_last_cooperative", "conv_last_sliced"):  # fmt: skip
-        return int(dict(dispatch.defines)["TILE_K"])
+        return int(dispatch.define_values["TILE_K"])
     if dispatch.kernel == "matvec" and ("FOURS", "2") in dispatch.defines:
         return 4
     return FEWEST_AT_ONCE.get(dispatch.kernel, 1)

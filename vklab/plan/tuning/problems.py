@@ -7,7 +7,6 @@ measured choices of a device are a mapping from such names. Visited by lab 08.
 from __future__ import annotations
 
 import bisect
-from typing import Any
 
 from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.tiles import ProductSizes
@@ -38,7 +37,7 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
              "matvec_units": _blocks_form, "matvec_floats": _blocks_form}  # fmt: skip
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
-    dtype = dict(dispatch.defines).get("T", "int8")
+    dtype = dispatch.define_values.get("T", "int8")
     dtype += f" {precision.chosen()}" if precision.chosen() else ""
     problem = Problem(f"{dispatch.kernel} {dtype} {shape} {form}")
     problem.dispatch, problem.sizes = dispatch, sizes
@@ -52,7 +51,7 @@ def rounded(size: int) -> int:
 
 def _product_form(dispatch: Dispatch) -> str:
     """Return along which sides the operands are dense, and how many elements a load may take."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     a = "k" if along_k else "m" if push["a_row"] == 1 else "-"
     b = "n" if along_n else "k" if push["b_row"] == 1 else "-"
@@ -60,14 +59,14 @@ def _product_form(dispatch: Dispatch) -> str:
              push["b_row"] if along_n else push["b_column"],
              0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
              *push["a_batch"], *push["b_batch"])  # fmt: skip
-    widths = (8, 4, 1) if dict(dispatch.defines)["T"] == "half" else (4, 1)
+    widths = (8, 4, 1) if dispatch.define_values["T"] == "half" else (4, 1)
     width = next(w for w in widths if w == 1 or not any(step % w for step in steps))
     return f"{a}{b}{width}"
 
 
 def _conv_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and whether the weights can be prepacked."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
     packed = "packed" if prepack.in_chunks(dispatch) else "given"
     return f"{window} g{rounded(push['groups'])} {packed}"
@@ -75,8 +74,8 @@ def _conv_form(dispatch: Dispatch) -> str:
 
 def _last_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and the channels that one load may take."""
-    push, constants = dict[str, Any](dispatch.push), dict(dispatch.constants)
-    sides = dict(dispatch.defines)
+    push, constants = dispatch.push_values, dispatch.constant_values
+    sides = dispatch.define_values
     window = (f"{sides['KERNEL_H']}x{sides['KERNEL_W']}"
               f"/{push['stride_h']}x{constants['STRIDE_W']}")  # fmt: skip
     width = next(w for w in (8, 4, 1) if not constants["DEPTH"] % w and not push["n"] % w)
@@ -85,7 +84,7 @@ def _last_form(dispatch: Dispatch) -> str:
 
 def _words_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and what the result is."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
     grouped = "" if push["group_filters"] == push["filters"] else " grouped"
     result = "codes" if defines["QUANTIZE"] == "1" else "real"
@@ -94,7 +93,7 @@ def _words_form(dispatch: Dispatch) -> str:
 
 def _blocks_form(dispatch: Dispatch) -> str:
     """Return the format of the weights, how it is stored, and what the product does beside."""
-    defines = dict(dispatch.defines)
+    defines = dispatch.define_values
     words = [defines["FORMAT"]]
     words += [name.lower() for name in ("SPLIT", "NORM", "GATED") if defines.get(name) == "1"]
     return " ".join(words)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vklab.plan.tuning.tiles import ProductSizes, Tile
 from vklab.types import Dispatch
 
@@ -17,7 +15,7 @@ def operands(
 
     Returns None for an operand that is dense along no side.
     """
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     if 1 not in (push["a_row"], push["a_column"]) or 1 not in (push["b_row"], push["b_column"]):
         return None
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1

@@ -132,13 +132,13 @@ class _Cutter:
             for name, stride in strides.items() if (whole := tensors.get(name))
         }  # fmt: skip
         return [_resized(dispatch, {axis: stop - start}, parts)
-                for start, stop, parts in self._ranges(_numbers(dispatch)[axis], moving)]
+                for start, stop, parts in self._ranges(dispatch.push_values[axis], moving)]
 
     # -------------------------------------------------------------------------------- products
 
     def _product(self, dispatch: Dispatch) -> Pieces:
         dispatch = _flat(dispatch)
-        push, tensors = _numbers(dispatch), _operands(dispatch)
+        push, tensors = dispatch.push_values, _operands(dispatch)
         large = {name for name, info in tensors.items() if self._is_beyond(info)}
         if push["batches"] * push["m"] * push["n"] != tensors["y_buffer"].count:
             return []
@@ -152,7 +152,7 @@ class _Cutter:
         return self._columns(dispatch) if push["b_column"] >= push["k"] else self._sums(dispatch)
 
     def _batches(self, dispatch: Dispatch, most: int) -> Pieces:
-        push, tensors = _numbers(dispatch), _operands(dispatch)
+        push, tensors = dispatch.push_values, _operands(dispatch)
         shape = push["batch_shape"]
         axis = next((axis for axis, dim in enumerate(shape) if dim > 1), 0)
         inside = push["batches"] // shape[axis]
@@ -168,7 +168,7 @@ class _Cutter:
 
     def _columns(self, dispatch: Dispatch) -> Pieces:
         """Cut a column-major B between columns; with several rows, move each piece into Y after."""
-        push = _numbers(dispatch)
+        push = dispatch.push_values
         m, n = push["m"], push["n"]
         strides = {"b_buffer": push["b_column"], "c_buffer": push["c_column"]}
         if m == 1:
@@ -177,18 +177,18 @@ class _Cutter:
         start = 0
         for piece in self._along("n", dispatch, strides):
             made += self._into_columns(piece, (m, n), start)
-            start += _numbers(piece)["n"]
+            start += piece.push_values["n"]
         return made
 
     def _sums(self, dispatch: Dispatch) -> Pieces:
         """Cut a row-major B between rows: each piece adds its partial sum to the previous one."""
-        push, result = _numbers(dispatch), dispatch.writes[0][1]
+        push, result = dispatch.push_values, dispatch.writes[0][1]
         pieces = self._along("k", dispatch, {"a_buffer": push["a_column"],
                                              "b_buffer": push["b_row"]})  # fmt: skip
         before: TensorInfo | None = None
         made = []
         for number, piece in enumerate(pieces):
-            changed: dict[str, Any] = {"part": _numbers(piece)["k"]}
+            changed: dict[str, Any] = {"part": piece.push_values["k"]}
             if before is not None:
                 changed |= {"beta": 1.0, "c_row": push["n"], "c_column": 1}
                 defines = tuple((k, "1" if k == "BIAS" else v) for k, v in piece.defines)
@@ -203,10 +203,10 @@ class _Cutter:
 
     def _blocks(self, dispatch: Dispatch) -> Pieces:
         """Cut weights in blocks between rows: products for some columns, gathers of some rows."""
-        push, tensors, result = _numbers(dispatch), _operands(dispatch), dispatch.writes[0][1]
+        push, tensors, result = dispatch.push_values, _operands(dispatch), dispatch.writes[0][1]
         if {name for name, info in tensors.items() if self._is_beyond(info)} != {"b_buffer"}:
             return []
-        kind = dict(dispatch.defines)["DEQUANTIZE"].removeprefix("dequantize_")
+        kind = dispatch.define_values["DEQUANTIZE"].removeprefix("dequantize_")
         size, m, n = blocks.block_format(kind).row_bytes(push["k"]), push.get("m", 0), push["n"]
         unit = 4 // math.gcd(size, 4)  # rows that end with a word
         words = unit * size // 4
@@ -222,7 +222,7 @@ class _Cutter:
 
     def _into_columns(self, piece: Dispatch, sizes: tuple[int, int], start: int) -> Pieces:
         """Return a product with a result of its own, and its move into columns of the whole."""
-        (m, n), width, result = sizes, _numbers(piece)["n"], piece.writes[0][1]
+        (m, n), width, result = sizes, piece.push_values["n"], piece.writes[0][1]
         part = self._between(internal(result.name, f"columns{start}"), result, (m, width))
         moved = elementwise.move(part, (width, 1), result, place=((m, width), (n, 1), start))
         return [replace(piece, writes=(("y_buffer", part),)), *moved]
@@ -235,7 +235,7 @@ class _Cutter:
     # ------------------------------------------------------------------------------ the others
 
     def _conv(self, dispatch: Dispatch) -> Pieces:
-        push, tensors = _numbers(dispatch), _operands(dispatch)
+        push, tensors = dispatch.push_values, _operands(dispatch)
         groups, filters = push["groups"], push["out_channels"]
         weight, batch = tensors["w_buffer"], push["batches"] // push["groups"]
         if batch == 1:
@@ -286,7 +286,7 @@ class _Cutter:
 
     def _rows(self, dispatch: Dispatch) -> Pieces:
         """Cut between rows, which are independent of each other."""
-        push, tensors = _numbers(dispatch), _operands(dispatch)
+        push, tensors = dispatch.push_values, _operands(dispatch)
         x, y = tensors["x_buffer"], tensors["y_buffer"]
         together = push.get("inner", 1) * push.get("period", 1)  # interleaved rows
         each, many = together * push["columns"], push["rows"] // together
@@ -297,17 +297,13 @@ class _Cutter:
                 for start, stop, parts in self._ranges(many, moving)]
 
 
-def _numbers(dispatch: Dispatch) -> dict[str, Any]:
-    return dict(dispatch.push)
-
-
 def _operands(dispatch: Dispatch) -> dict[str, TensorInfo]:
     return dict(dispatch.reads + dispatch.writes)
 
 
 def _flat(dispatch: Dispatch) -> Dispatch:
     """Return a batched product with one common B as one product of more rows."""
-    push = _numbers(dispatch)
+    push = dispatch.push_values
     m, count, rest = push["m"], push["batches"], push["batch_shape"][:-1]
     one = not any(push["b_batch"]) and "c_buffer" not in _operands(dispatch)
     if count == 1 or not one or max(rest) > 1 or push["a_batch"][-1] != m * push["a_row"]:
@@ -319,7 +315,7 @@ def _resized(
     dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]
 ) -> Dispatch:
     """Return a dispatch with other push constants and operands, and the grid for them."""
-    push = _numbers(dispatch) | dict(numbers)
+    push = dispatch.push_values | dict(numbers)
     changed = replace(
         dispatch,
         push=tuple(push.items()),
@@ -332,11 +328,11 @@ def _resized(
         columns = -(-push["n"] // blocks.TILE)
         return replace(changed, workgroups=(columns, *dispatch.workgroups[1:]))
     if dispatch.kernel == "matvec_blocks":
-        sizes: Numbers = dict(dispatch.constants)
+        sizes: Numbers = dispatch.constant_values
         groups = registry.grid(-(-push["n"] * sizes["LANES"] // sizes["WORKGROUP"]))
         return replace(changed, workgroups=groups)
     if dispatch.kernel in ("normalize", "softmax"):
-        one = 1 if dict(dispatch.defines).get("WIDE", "1") == "1" else registry.WORKGROUP
+        one = 1 if dispatch.define_values.get("WIDE", "1") == "1" else registry.WORKGROUP
         return replace(changed, workgroups=registry.grid(-(-push["rows"] // one)))
     if dispatch.kernel == "matmul":
         m, n = push["m"], push["n"]

@@ -29,7 +29,7 @@ def registers(given: ProductTask) -> Chosen | None:
     dispatch, sizes, info, pick = given
     if not precision.has_known_order(info) or not _is_suited(dispatch, sizes):
         return None
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     m, n, k, _ = sizes
     weight = dict(dispatch.reads)["b_buffer"]
     packed = prepack.by_lane(weight, (k, n), push["b_column"] == 1)
@@ -63,7 +63,7 @@ def windows(given: ProductTask) -> Chosen | None:
         return None
     names = ("a_buffer", "b_buffer", "c_buffer")
     reads = tuple(zip(names, (read for _, read in dispatch.reads), strict=False))
-    push = dict[str, Any](product.push)
+    push = product.push_values
     part = {name: push.pop(name) for name in ("m", "n", "k", "part")}
     push = {**part, **push, "c_row": 0, "c_column": 1, "alpha": 1.0, "beta": 1.0}
     ready = replace(product, reads=reads, constants=(),
@@ -96,7 +96,7 @@ def _made(dispatch: Dispatch, push: dict[str, Any], packed: TensorInfo, tile: Ti
 
 def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
     """Tell whether a product has one large enough weight of halves, and operands in eights."""
-    push = dict[str, Any](dispatch.push)
+    push = dispatch.push_values
     if dispatch.kernel != "matmul" or not _is_half(dispatch):
         return False
     m, n, k, batches = sizes
@@ -110,7 +110,7 @@ def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
 
 def _is_half(dispatch: Dispatch) -> bool:
     """Tell whether operands are halves, and nothing asks for another kernel."""
-    return dict(dispatch.defines)["T"] == "half" and not precision.chosen()
+    return dispatch.define_values["T"] == "half" and not precision.chosen()
 
 
 def _in_fours(dispatch: Dispatch, columns: int) -> bool:

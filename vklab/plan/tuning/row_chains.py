@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.plan import block_units, storage
@@ -16,6 +15,7 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import cache_groups, chain_kernels, precision, prepack
 from vklab.plan.tuning.chain_kernels import FORMATS, Product
 from vklab.plan.tuning.join_task import JoinTask
+from vklab.plan.uses import Uses
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
@@ -50,12 +50,12 @@ def join(task: JoinTask) -> Lowered:
     roots = dict(lowered.roots)
     for chain in flow.chains(info, task.resident):
         last = flow.softmax_after(chain[-1])
-        for part in _parts(chain, flow.maker(chain[0]) is None, info):
+        for part in _parts(chain, flow.last_writer(chain[0]) is None, info):
             tail = last if part[-1] is chain[-1] else None
             softmax = lowered.dispatches[tail] if tail is not None else None
             made = chain_kernels.dispatches(part, softmax, _is_head(part, info), info)
             places = [each.number for each in part] + ([tail] if tail is not None else [])
-            before = flow.maker(part[0])
+            before = flow.last_writer(part[0])
             if (len(made) > 1 and before is None or flow.changes(made[-1], places)
                     or not _binds(made[-1], info)
                     or any(task.refused(each) for each in made)):  # fmt: skip
@@ -73,23 +73,13 @@ def join(task: JoinTask) -> Lowered:
                    nodes=tuple(node for node, _ in named), roots=roots)  # fmt: skip
 
 
-class _Flow:
+class _Flow(Uses):
     """Products of one row of a plan, and the dispatches that write and read each value."""
 
     def __init__(self, lowered: Lowered, kept: Collection[str]) -> None:
+        counts = (lowered.roots[name] for cut in lowered.trims.values() for _, name in cut)
+        super().__init__(lowered.roots, lowered.dispatches, (*kept, *counts))
         self.lowered = lowered
-        self.kept = {*kept, *(lowered.roots[n] for cut in lowered.trims.values() for _, n in cut)}
-        self.readers: dict[str, list[int]] = {}
-        self.writers: dict[str, list[int]] = {}
-        for number, dispatch in enumerate(lowered.dispatches):
-            for known, tensors in ((self.readers, dispatch.reads), (self.writers, dispatch.writes)):
-                for root in {lowered.roots[tensor.name] for _, tensor in tensors}:
-                    known.setdefault(root, []).append(number)
-            for work in (dispatch.prologue, dispatch.epilogue, dispatch.pointwise,
-                         *dispatch.siblings):  # fmt: skip
-                for operand in work.operands if work else ():
-                    if operand.info.name in lowered.roots:
-                        self.readers.setdefault(lowered.roots[operand.info.name], []).append(number)
 
     def chains(
         self, info: DeviceInfo, resident: Collection[str]
@@ -115,41 +105,35 @@ class _Flow:
         if number is None:
             return None
         dispatch = self.lowered.dispatches[number]
-        push, work = dict[str, Any](dispatch.push), dispatch.epilogue
+        push, work = dispatch.push_values, dispatch.epilogue
         fits = (dispatch.kernel == "softmax" and (push["rows"], push["columns"]) == (1, product.n)
-                and dict(dispatch.defines)["LOG"] == "0" and product.n <= MOST_COLUMNS
+                and dispatch.define_values["LOG"] == "0" and product.n <= MOST_COLUMNS
                 and not dispatch.prologue and dispatch.writes[0][1].dtype in RESULTS
                 and product.dispatch.writes[0][1].dtype == product.dispatch.reads[0][1].dtype
                 and (work is None or [each.text for each in work.formulas] == [WIDEN]
                      and not work.target))  # fmt: skip
         return number if fits else None
 
-    def maker(self, product: Product) -> int | None:
+    def last_writer(self, product: Product) -> int | None:
         """Return the last dispatch that writes what a product reads; None for an input."""
-        root = self.lowered.roots[product.dispatch.reads[0][1].name]
+        root = self.root(product.dispatch.reads[0][1])
         return max(self.writers.get(root, ()), default=None)
 
     def changes(self, joint: Dispatch, places: Sequence[int]) -> bool:
         """Tell whether a value is overwritten before the last place of a dispatch that reads it."""
-        roots = {self.lowered.roots.get(info.name) for _, info in joint.reads}
+        roots = {self.root(info) for _, info in joint.reads}
         return any(places[0] < number < places[-1] and number not in places
-                   for root in roots if root for number in self.writers.get(root, ()))  # fmt: skip
+                   for root in roots for number in self.writers.get(root, ()))  # fmt: skip
 
     def _reader(self, product: Product) -> int | None:
         """Return the only dispatch that reads a product's result, if no other value needs it."""
         result = product.dispatch.writes[0][1]
-        root = self.lowered.roots[result.name]
-        readers = set(self.readers.get(root, ()))
-        if root in self.kept or len(readers) != 1 or len(self.writers[root]) != 1:
-            return None
-        number = next(iter(readers))
-        dispatch = self.lowered.dispatches[number]
-        read, more = dispatch.reads[0][1], [info for _, info in dispatch.reads[1:]]
-        more += [o.info for o in dispatch.epilogue.operands] if dispatch.epilogue else []
-        if any(self.lowered.roots.get(info.name) == root for info in more):
-            return None  # a row that is added to its own product, or multiplied by itself
+        number = self.reader(result)
+        if number is None or self.count(result, self.lowered.dispatches[number]) > 1:
+            return None  # such as a row that is added to its own product, or multiplied by itself
+        read = self.lowered.dispatches[number].reads[0][1]
         starts = [self.lowered.slices.get(name, 0) for name in (result.name, read.name)]
-        whole = self.lowered.roots[read.name] == root and read.count == result.count == product.n
+        whole = self.root(read) == self.root(result) and read.count == result.count == product.n
         return number if whole and not any(starts) else None
 
     def _product(
@@ -158,15 +142,15 @@ class _Flow:
         """Return a product of one row that the kernels can compute; None for any other dispatch."""
         if dispatch.kernel != "matmul" or dispatch.prologue or not _is_plain(dispatch):
             return None
-        push, name = dict[str, Any](dispatch.push), FORMATS[dict(dispatch.defines)["T"]]
+        push, name = dispatch.push_values, FORMATS[dispatch.define_values["T"]]
         n, k = push["n"], push["k"]
         added = _added(dispatch, n)
         laid_out = prepack.along_k(dispatch, (1, n, k), info, resident)
         if k * n <= FEW_ELEMENTS and laid_out is dispatch:
             laid_out = prepack.along_k(dispatch, (1, n, k), info, resident, always=True)
-        steps = dict[str, Any](laid_out.push)
+        steps = laid_out.push_values
         weight = dict(dispatch.reads)["b_buffer"]
-        alone = self.readers[self.lowered.roots[weight.name]] == [number]
+        alone = self.readers[self.root(weight)] == {number}
         alone &= storage.stored_dtype(weight.dtype, info) == weight.dtype
         turned = (steps["b_row"], steps["b_column"]) == (1, k) and not k % block_units.unit(name)
         if added is None or not turned or not alone:
@@ -182,7 +166,7 @@ def _binds(dispatch: Dispatch, info: DeviceInfo) -> bool:
 
 def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
             and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
             and defines["T_LOAD"] == "float" and dispatch.writes[0][1].dtype in RESULTS

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from vklab.ops import registry
 from vklab.plan import block_units
@@ -35,8 +34,8 @@ NAMES = ("m", "n", "k", "part", "a_row", "b_row", "c_row", "c_column", "alpha", 
 def rows_at_once(given: ProductTask) -> Chosen | None:
     """Return a product of 2 to 16 rows that reads B once, and the number of its parts."""
     dispatch, sizes, _, _ = given
-    (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
-    defines = dict(dispatch.defines)
+    (m, n, k, batch), push = sizes, dispatch.push_values
+    defines = dispatch.define_values
     dense = push.get("a_column") == push.get("b_column") == 1
     if dispatch.kernel != "matmul" or batch != 1 or not dense or defines["T"] not in TYPES:
         return None
@@ -59,7 +58,7 @@ def rows_at_once(given: ProductTask) -> Chosen | None:
 def one_row(given: ProductTask) -> Chosen | None:
     """Return a product of one row, and the number of its parts: reading B takes all the time."""
     dispatch, sizes, info, _ = given
-    (m, n, k, batch), push = sizes, dict[str, Any](dispatch.push)
+    (m, n, k, batch), push = sizes, dispatch.push_values
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
     if units := _in_units(dispatch, n, k, info):
@@ -97,7 +96,7 @@ def _in_units(dispatch: Dispatch, n: int, k: int, info: DeviceInfo) -> Dispatch 
     Returns None unless B is dense along k, its columns are many and whole units, and nothing is
     scaled or added.
     """
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     name = FORMATS.get(defines["T"]) if defines["T_LOAD"] == "float" else None
     plain = defines["BIAS"] == "0" and push["alpha"] == 1.0 and n >= MANY_COLUMNS
     dense = push["a_column"] == push["b_row"] == 1 and push["b_column"] == k

@@ -52,7 +52,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 
     Source: Harris, "Optimizing Parallel Reduction in CUDA", 2007.
     """
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     if info.is_cpu or "arithmetic" not in info.subgroup_operations:
         return (dispatch,)
     width = 1 if dispatch.epilogue else _width(dispatch, push)
@@ -105,7 +105,7 @@ def _moves(width: int) -> tuple[tuple[str, str], ...]:
 
 def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return Softmax with rows in registers, if they are wide enough and not too long."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     if info.is_cpu or defines["WIDE"] == "1" or push["inner"] < 8:
         return choose(dispatch, info)
     fours = dispatch.epilogue is None and _plain(dispatch) and push["inner"] % 4 == 0
@@ -144,14 +144,14 @@ def _width(dispatch: Dispatch, push: dict[str, Any]) -> int:
 
 def _is_half(dispatch: Dispatch) -> bool:
     """Tell whether all elements that a dispatch moves at once are halves."""
-    defines = dict(dispatch.defines)
+    defines = dispatch.define_values
     names = "X" if dispatch.kernel in ("reduce", "arg_reduce") else "XWY"
     return all(defines.get(name, "half") == "half" for name in names)
 
 
 def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return a reduction whose invocations load several moves at once."""
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     if info.is_cpu:
         return (dispatch,)
     wide, in_words, width = defines["WIDE"] == "1", defines["V"] in IN_WORDS, 1
@@ -186,7 +186,7 @@ def _lanes_of_rows(
         info: the device.
         width: the elements of a move.
     """
-    lanes, ahead = int(dict(dispatch.constants)["WORKGROUP"]), AHEAD[width]
+    lanes, ahead = int(dispatch.constant_values["WORKGROUP"]), AHEAD[width]
     moves = -(-push["part"] // width)
     while push["rows"] >= MANY_ROWS and lanes > info.subgroup_size and moves <= ahead * lanes // 2:
         lanes //= 2
@@ -205,7 +205,7 @@ def _lanes_of_columns(
         info: the device.
         width: the rows of an invocation.
     """
-    lanes = int(dict(dispatch.constants)["WORKGROUP"])
+    lanes = int(dispatch.constant_values["WORKGROUP"])
     while lanes > info.subgroup_size and push["rows"] < FILLING * tiles.UNITS * width * lanes:
         lanes //= 2
     size = np.dtype(dict(dispatch.reads)["x_buffer"].dtype).itemsize * width

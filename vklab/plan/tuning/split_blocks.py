@@ -51,7 +51,7 @@ def apply(dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()) 
     """
     if dispatch.kernel not in KERNELS or settings.get("DISABLE_PREPACK"):
         return dispatch
-    name = dict(dispatch.defines)["FORMAT"]
+    name = dispatch.define_values["FORMAT"]
     weights = [(key, read) for key, read in dispatch.reads if key in WEIGHTS]
     known = all(read.constant is not None and read.name not in resident for _, read in weights)
     if name not in HEADS or not known or storage.stored_dtype("uint16", info) != "uint16":

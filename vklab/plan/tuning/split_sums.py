@@ -36,7 +36,7 @@ def split(
         info: the device.
     """
     m, n, k, batch = sizes
-    push: dict[str, Any] = {**dict(original.push), **dict(chosen.push)}
+    push: dict[str, Any] = {**original.push_values, **chosen.push_values}
     steps = push.get("part", 0)  # the whole sum, in the kernel's unit: terms of k, or channels
     result = _computed(original)
     shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
@@ -61,7 +61,7 @@ def split(
     changed |= {"WIDE_Y": "1"} if is_tiled or in_fours else {}
     # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
-    biased = dict(chosen.defines)["BIAS"] == "1"
+    biased = chosen.define_values["BIAS"] == "1"
     first = replace(
         chosen,
         reads=chosen.reads[:2],
@@ -87,7 +87,7 @@ def _sum_splits(
     partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: tiles.ProductSizes,
     pitch: int, info: DeviceInfo,
 ) -> Dispatch:  # fmt: skip
-    push: dict[str, Any] = dict(original.push)
+    push = original.push_values
     result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
     if original.kernel == "conv":  # the bias is one column, with one row per channel
         rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)

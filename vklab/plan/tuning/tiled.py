@@ -101,7 +101,7 @@ def _on_matrix_units(
 
 
 def _is_half(dispatch: Dispatch) -> bool:
-    return dict(dispatch.defines).get("T") == "half"
+    return dispatch.define_values.get("T") == "half"
 
 
 def tiled(given: ProductTask) -> Chosen | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.base import catalogue, stages
@@ -56,7 +55,7 @@ def choose(
     given = ProductTask(dispatch, sizes, info, pick)
     chosen, measured = _plain(given), ""
     # The rules are for sums in float32 only.
-    in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
+    in_float32 = dispatch.define_values.get("ACC", "float") == "float"
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
         if laid_out is dispatch:
@@ -126,7 +125,7 @@ def _plain(given: ProductTask) -> Chosen:
 
 
 def _product_sizes(dispatch: Dispatch) -> ProductSizes:
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     if dispatch.kernel == "conv_last":
         made: ProductSizes = catalogue.step("sizes of windows")(dispatch)
         return made

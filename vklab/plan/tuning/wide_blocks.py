@@ -32,7 +32,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
 
     Returns nothing for a product that another kernel should compute.
     """
-    push, defines = dict[str, Any](dispatch.push), dict(dispatch.defines)
+    push, defines = dispatch.push_values, dispatch.define_values
     if not block_units.multiplies_halves(dispatch, info):
         return ()
     m, n, k = push["m"], push["n"], push["k"]
@@ -55,7 +55,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     (product,) = linear.product(rows, weights, None, own, (m, n, k), (k, 1), (1, k))
     return *made, replace(
         product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
-        defines=tuple({**dict(product.defines), **kept}.items()),
+        defines=tuple({**product.define_values, **kept}.items()),
     )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def gated(
         product: a product, as `choose` returns it.
         made: returns it by matrix units in the tile that a function picks.
     """
-    if "GATED" not in dict(product.defines):
+    if "GATED" not in product.define_values:
         return None
 
     def pick(choices: Iterable[tiles.Tile], sizes: tiles.ProductSizes) -> Any:
@@ -144,7 +144,7 @@ def gated(
 
     found = made(pick)
     assert found is not None, "`block_units.gates_halves` asks for such a product"
-    return replace(found[0], defines=tuple((dict(found[0].defines) | {"WIDE_Y": "1"}).items()))
+    return replace(found[0], defines=tuple((found[0].define_values | {"WIDE_Y": "1"}).items()))
 
 
 def _has_pairs(tile: tiles.Tile) -> bool:

@@ -8,7 +8,6 @@ than it should (docs/tuning.md, NaN and infinities). Visited by lab 08.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -148,8 +147,8 @@ def _image(dispatch: Dispatch) -> _Image | None:
     """
     if dispatch.kernel not in ("conv", "conv_last"):
         return None
-    push, constants = dict[str, Any](dispatch.push), dict[str, Any](dispatch.constants)
-    defines, is_last = dict(dispatch.defines), dispatch.kernel == "conv_last"
+    push, constants = dispatch.push_values, dispatch.constant_values
+    defines, is_last = dispatch.define_values, dispatch.kernel == "conv_last"
     if is_last:
         window = int(defines["KERNEL_H"]), int(defines["KERNEL_W"])
         groups, depth, filters = push["n"] // push["filters"], constants["DEPTH"], push["n"]

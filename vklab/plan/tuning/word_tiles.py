@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 from vklab import settings
 from vklab.ops import linear
@@ -35,7 +34,7 @@ CONSTANT = frozenset({"x_words", "group_filters", "depth", "kernel_h", "kernel_w
 
 def sizes_of(dispatch: Dispatch) -> ProductSizes:
     """Return filters, pixels of all images, bytes of one sum, and 1, for a product of words."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     pixels = push["out_h"] * push["out_w"] * dispatch.workgroups[2]
     return push["filters"], pixels, 4 * push["taps"] * push["span"], 1
 
@@ -74,7 +73,7 @@ by_dots = functools.partial(in_tiles, on_units=False)
 def by_few_columns(given: ProductTask) -> Chosen | None:
     """Let a workgroup share the sums of four filters, where few sums would leave a GPU idle."""
     dispatch, sizes, info, _ = given
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     words, columns = sizes[2] // 4, min(sizes[1], EACH_COLUMNS)
     is_long = sizes[0] < FEWEST_FILTERS and words >= LONG_SUM
     most = COLUMNS_OF_FEW_FILTERS if is_long else MOST_COLUMNS
@@ -140,7 +139,7 @@ def _in_tiles(
         one: the matrix of one instruction; None for dot products.
         lanes: the invocations that compute one block of a tile.
     """
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     weights = prepack.by_filter(dict(dispatch.reads)["w_buffer"])
     if push["group_filters"] != push["filters"] or weights is None:
         return None
@@ -154,7 +153,7 @@ def _in_tiles(
     if max(workgroups) > linear.MOST_GROUPS:
         return None
     sides = (one.m, one.n, one.k) if one else (0, 1, 1)
-    is_conv = dict(dispatch.defines)["LAST"] == "0"
+    is_conv = dispatch.define_values["LAST"] == "0"
     kept = tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED)
     defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "TILE_K"), (*sides, tile.k), strict=True)
     workgroup = tile.blocks * lanes * (_slices(tile) if one else 1)

@@ -61,7 +61,7 @@ def untiled(given: ProductTask) -> Chosen:
 
 def _untiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     """Return conv_words or depthwise_words with the sizes that suit a device."""
-    push: dict[str, Any] = dict(dispatch.push)
+    push = dispatch.push_values
     pixels = push["out_h"] * push["out_w"]
     columns = (CPU_COLUMNS if info.is_cpu else GPU_COLUMNS)[dispatch.kernel]
     if dispatch.kernel == "depthwise_words":

@@ -26,6 +26,8 @@ __all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 # Modules of the data classes. No other class is ever instantiated from a file.
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
           "vklab.runtime.compiled.")  # fmt: skip
+# Files name the classes of the second module by the first, which all others import them from.
+_MOVED = {"vklab.types": "vklab.base.hardware"}
 _UNEXPECTED = (AttributeError, LookupError, TypeError, ValueError, RecursionError, OverflowError)
 
 
@@ -38,7 +40,8 @@ def _classes() -> dict[str, type]:
         f"{name}.{kind.__qualname__}": kind
         for name, module in list(sys.modules.items()) if name.startswith(_PARTS)
         for kind in list(vars(module).values())
-        if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == name
+        if isinstance(kind, type) and is_dataclass(kind)
+        and kind.__module__ in (name, _MOVED.get(name))
     }  # fmt: skip
 
 

@@ -260,6 +260,6 @@ def steps(chunk: Chunk) -> list[tuple[str, str, tuple[int, int, int], int, int]]
         if isinstance(step, Copy):
             described.append((node, "copy", (0, 0, 0), 2 * step.source.size_bytes, 0))
         else:
-            kernel = dict(step.defines).get("EXPRESSION", step.kernel)
+            kernel = step.define_values.get("EXPRESSION", step.kernel)
             described.append((node, kernel, step.workgroups, step.size_bytes, step.flops))
     return described
