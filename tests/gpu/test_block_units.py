@@ -18,7 +18,7 @@ from vklab.apps.quantization import blocks
 from vklab.graph.graph import Graph, Node
 from vklab.ops.blocks import FORMATS
 from vklab.plan import block_units
-from vklab.plan.tuning import block_sizes
+from vklab.plan.tuning.blocks import block_sizes
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo, TensorInfo
 

@@ -14,7 +14,9 @@ from vklab import settings
 from vklab.base import catalogue
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
-from vklab.plan.tuning import last_convs, last_pools, tiles, variants
+from vklab.plan.tuning import tiles, variants
+from vklab.plan.tuning.products import last_convs
+from vklab.plan.tuning.rows import last_pools
 from vklab.runtime import host
 
 

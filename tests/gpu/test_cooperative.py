@@ -15,7 +15,9 @@ from torch.nn import functional
 
 import vklab
 from support.graphs.small_models import random_array
-from vklab.plan.tuning import matrix_attention, matrix_products, precision, tiles
+from vklab.plan.tuning import precision, tiles
+from vklab.plan.tuning.attention import matrix_attention
+from vklab.plan.tuning.products import matrix_products
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 

@@ -13,7 +13,7 @@ import vklab
 from support.fakes.fake_device import fake_device
 from support.graphs.small_models import model, random_array, value
 from vklab.ops import registry
-from vklab.plan.tuning import pairs, winograd
+from vklab.plan.tuning.products import pairs, winograd
 from vklab.runtime import host
 from vklab.types import DeviceInfo, TensorInfo
 

@@ -9,7 +9,7 @@ import vklab
 from support.graphs.forced_products import model, plain, ran
 from vklab import settings
 from vklab.errors import SettingError
-from vklab.plan.tuning import row_products
+from vklab.plan.tuning.products import row_products
 from vklab.types import DeviceInfo
 
 # The text of VARIANT, and the kernel that it chooses.

@@ -13,7 +13,7 @@ import vklab
 from support.graphs.small_models import one_node, random_array
 from vklab import settings
 from vklab.plan import storage
-from vklab.plan.tuning import elements, row_registers
+from vklab.plan.tuning.rows import elements, row_registers
 from vklab.types import DeviceInfo
 
 

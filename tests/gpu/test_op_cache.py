@@ -17,7 +17,7 @@ from support.runs.two_drivers import both
 from vklab import settings
 from vklab.errors import ModelError, PlanError
 from vklab.graph.graph import Graph, Node
-from vklab.plan.tuning import cache_registers
+from vklab.plan.tuning.attention import cache_registers
 from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 

@@ -12,7 +12,8 @@ import pytest
 import vklab
 from support.graphs.forced_products import model, ran
 from vklab import settings
-from vklab.plan.tuning import matrix_products, precision, tiles
+from vklab.plan.tuning import precision, tiles
+from vklab.plan.tuning.products import matrix_products
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 import vklab
 from support.graphs.quantized_models import Drawn, product
 from vklab import settings
-from vklab.plan.tuning import word_variants
+from vklab.plan.tuning.blocks import word_variants
 
 # Kernels of products of words: which one depends on the device.
 WORDS = {"conv_words", "depthwise_words", "matvec_words", "words_tiled"}

@@ -9,7 +9,8 @@ from onnx import helper
 import vklab
 from support.graphs.small_models import model, random_array, value
 from support.runs import child
-from vklab.plan.tuning import chain_kernels, precision, row_chains
+from vklab.plan.tuning import precision
+from vklab.plan.tuning.rows import chain_kernels, row_chains
 from vklab.runtime import host
 from vklab.settings import settings
 from vklab.types import DeviceInfo

@@ -13,7 +13,8 @@ import vklab
 from support.graphs.quantized_models import product
 from vklab import settings
 from vklab.base import catalogue, stages
-from vklab.plan.tuning import tiles, word_tiles
+from vklab.plan.tuning import tiles
+from vklab.plan.tuning.blocks import word_tiles
 from vklab.types import DeviceInfo
 
 CASES = [

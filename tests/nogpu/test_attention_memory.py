@@ -10,7 +10,8 @@ import pytest
 from support.fakes.matrix_gpu import GPU, NVIDIA
 from vklab.ops import registry
 from vklab.plan.fusion import attention
-from vklab.plan.tuning import matrix_attention, tiles
+from vklab.plan.tuning import tiles
+from vklab.plan.tuning.attention import matrix_attention
 from vklab.shader import compiler, toolchain
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 

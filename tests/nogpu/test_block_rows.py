@@ -12,7 +12,8 @@ from vklab.base import catalogue, stages
 from vklab.errors import ModelError
 from vklab.ops import blocks, registry
 from vklab.plan import block_units
-from vklab.plan.tuning import block_rows, variants
+from vklab.plan.tuning import variants
+from vklab.plan.tuning.blocks import block_rows
 from vklab.shader import stock_builder
 from vklab.types import TensorInfo
 

@@ -16,7 +16,8 @@ from vklab import settings
 from vklab.graph import shapes
 from vklab.plan.block_units import Sizes
 from vklab.plan.options import Facts
-from vklab.plan.tuning import block_sizes, candidates, problems
+from vklab.plan.tuning import candidates, problems
+from vklab.plan.tuning.blocks import block_sizes
 
 GPU = fake_device(
     {"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024,

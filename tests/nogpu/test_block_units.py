@@ -20,7 +20,8 @@ from vklab.ops.blocks import words
 from vklab.plan import fusion, lowering
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
-from vklab.plan.tuning import prepack, split_blocks, variants
+from vklab.plan.tuning import prepack, variants
+from vklab.plan.tuning.blocks import split_blocks
 from vklab.types import TensorInfo
 
 FLOATS = ("F16", "BF16", "F32")

@@ -15,7 +15,8 @@ from vklab.graph import shapes
 from vklab.graph.graph import Node
 from vklab.ops import cache, registry
 from vklab.plan import lowering
-from vklab.plan.tuning import cache_groups, in_place, variants
+from vklab.plan.tuning import in_place, variants
+from vklab.plan.tuning.attention import cache_groups
 from vklab.types import TensorInfo
 
 

@@ -11,7 +11,8 @@ from vklab import settings
 from vklab.graph import passes
 from vklab.graph.passes import channels_last
 from vklab.ops import registry
-from vklab.plan.tuning import last_convs, tiles, variants
+from vklab.plan.tuning import tiles, variants
+from vklab.plan.tuning.products import last_convs
 from vklab.types import CooperativeMatrix, TensorInfo
 
 GPU = fake_device({"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024},

@@ -8,7 +8,8 @@ import pytest
 from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.ops import registry
-from vklab.plan.tuning import matrix_products, tiles, variants
+from vklab.plan.tuning import tiles, variants
+from vklab.plan.tuning.products import matrix_products
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
 HALF = ("float16", "float16", "float32", "float32")

@@ -17,7 +17,8 @@ from support.graphs.small_models import ROOT, stock_variant
 from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
 from vklab.plan.fusion import attention, squeezes
-from vklab.plan.tuning import precision, variants, winograd
+from vklab.plan.tuning import precision, variants
+from vklab.plan.tuning.products import winograd
 from vklab.shader import compiler, toolchain
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 

@@ -17,7 +17,8 @@ from vklab.base.names import internal
 from vklab.graph import constant_cache, onnx_import, passes, shapes
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.plan.tuning import prepack, row_products
+from vklab.plan.tuning import prepack
+from vklab.plan.tuning.products import row_products
 from vklab.types import TensorInfo
 
 GPU, CPU = fake_device(), fake_device(type="cpu")

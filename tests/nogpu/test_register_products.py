@@ -14,7 +14,8 @@ from vklab.ops import registry
 from vklab.plan import fusion
 from vklab.plan.fusion import fours
 from vklab.plan.lowering import Lowered
-from vklab.plan.tuning import prepack, register_products, tiles, variants
+from vklab.plan.tuning import prepack, tiles, variants
+from vklab.plan.tuning.products import register_products
 from vklab.shader import compiler, toolchain
 from vklab.types import (
     CooperativeMatrix,

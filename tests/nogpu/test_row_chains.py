@@ -10,7 +10,7 @@ from onnx import helper
 from support.fakes.matrix_gpu import GPU, NVIDIA
 from vklab.apps.compare.models import builder, graphs
 from vklab.graph import onnx_import
-from vklab.plan.tuning import row_chains
+from vklab.plan.tuning.rows import row_chains
 from vklab.runtime.compiled import build
 from vklab.settings import settings
 

@@ -9,7 +9,7 @@ from support.fakes.matrix_gpu import NVIDIA
 from vklab import settings
 from vklab.base.names import internal
 from vklab.ops import registry
-from vklab.plan.tuning import winograd
+from vklab.plan.tuning.products import winograd
 from vklab.types import TensorInfo
 
 

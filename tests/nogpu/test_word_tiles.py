@@ -8,7 +8,8 @@ import pytest
 from support.fakes.fake_device import fake_device
 from vklab import settings
 from vklab.ops import registry, words_product
-from vklab.plan.tuning import candidates, problems, tiles, variants, word_tiles
+from vklab.plan.tuning import candidates, problems, tiles, variants
+from vklab.plan.tuning.blocks import word_tiles
 from vklab.types import CooperativeMatrix, Dispatch, TensorInfo
 
 BYTES = ("int8", "int8", "int32", "int32")

@@ -17,7 +17,7 @@ from vklab.apps.llm.memory import Sizes
 from vklab.apps.llm.sampling import SamplingOptions
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.plan.tuning import cache_groups
+from vklab.plan.tuning.attention import cache_groups
 from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from vklab.plan import block_units
-from vklab.plan.tuning import block_sizes, tiles, variants
+from vklab.plan.tuning import tiles, variants
+from vklab.plan.tuning.blocks import block_sizes
 from vklab.plan.tuning.problems import Problem
 from vklab.plan.tuning.tiles import Choice, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch

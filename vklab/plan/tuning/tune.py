@@ -9,8 +9,9 @@ from vklab import settings
 from vklab.base import catalogue, stages
 from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
-from vklab.plan.tuning import prepack, split_ranges, variants, winograd
+from vklab.plan.tuning import prepack, split_ranges, variants
 from vklab.plan.tuning.join_task import JoinTask
+from vklab.plan.tuning.products import winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 

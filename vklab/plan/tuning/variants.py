@@ -12,13 +12,8 @@ from dataclasses import replace
 
 from vklab import settings
 from vklab.base import catalogue, stages
-from vklab.plan.tuning import (
-    forced,
-    plain_rows,
-    prepack,
-    split_sums,
-    tiles,
-)
+from vklab.plan.tuning import forced, prepack, tiles
+from vklab.plan.tuning.products import plain_rows, split_sums
 from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Pick, ProductSizes, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 

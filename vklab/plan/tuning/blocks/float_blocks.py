@@ -10,7 +10,7 @@ from dataclasses import replace
 from vklab.base.names import internal
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.plan.tuning import wide_blocks
+from vklab.plan.tuning.blocks import wide_blocks
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["choose"]

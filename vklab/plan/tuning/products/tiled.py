@@ -10,14 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.ops import linear
-from vklab.plan.tuning import (
-    forced,
-    last_convs,
-    matrix_products,
-    prepack,
-    product_loads,
-    tiles,
-)
+from vklab.plan.tuning import forced, prepack, tiles
+from vklab.plan.tuning.products import last_convs, matrix_products, product_loads
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.ops import linear
-from vklab.plan.tuning import plain_rows, prepack
+from vklab.plan.tuning import prepack
+from vklab.plan.tuning.products import plain_rows
 from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 

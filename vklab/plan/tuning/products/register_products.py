@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vklab.plan.tuning import last_convs, matrix_products, precision, prepack, tiles
+from vklab.plan.tuning import precision, prepack, tiles
+from vklab.plan.tuning.products import last_convs, matrix_products
 from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 

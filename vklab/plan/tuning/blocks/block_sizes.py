@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from vklab.plan import block_units
 from vklab.plan.block_units import Sizes
-from vklab.plan.tuning import block_rows, problems, split_blocks
+from vklab.plan.tuning import problems
+from vklab.plan.tuning.blocks import block_rows, split_blocks
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from vklab.plan.tuning import block_sizes, float_blocks, split_blocks, tiled, wide_blocks
+from vklab.plan.tuning.blocks import block_sizes, float_blocks, split_blocks, wide_blocks
+from vklab.plan.tuning.products import tiled
 from vklab.plan.tuning.tiles import Choice, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.base import catalogue
-from vklab.plan.tuning import cache_groups, cache_matrices, matrix_products, precision, tiles
+from vklab.plan.tuning import precision, tiles
+from vklab.plan.tuning.attention import cache_groups, cache_matrices
+from vklab.plan.tuning.products import matrix_products
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
 __all__ = ["choose", "direct_bytes", "through_memory"]

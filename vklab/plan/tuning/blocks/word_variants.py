@@ -12,7 +12,8 @@ from typing import Any
 
 from vklab import settings
 from vklab.base import catalogue, stages
-from vklab.plan.tuning import problems, tiles, word_tiles
+from vklab.plan.tuning import problems, tiles
+from vklab.plan.tuning.blocks import word_tiles
 from vklab.plan.tuning.tiles import Choice, Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 

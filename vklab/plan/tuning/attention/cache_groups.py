@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from vklab import settings
 from vklab.ops import cache, registry
-from vklab.plan.tuning import cache_registers
+from vklab.plan.tuning.attention import cache_registers
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KERNELS", "can_share", "choose"]

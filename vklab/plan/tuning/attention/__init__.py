@@ -1,0 +1,1 @@
+"""Rules of tuning for attention and its cache."""

@@ -1,0 +1,1 @@
+"""Rules of tuning for products and convolutions."""
