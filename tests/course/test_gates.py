@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
 from support.course import notebooks
 from vklab_course.author import gates, trials
 from vklab_course.author.answers import answers_of
-from vklab_course.definition.exercise import exercises_of
+from vklab_course.definition import draw
+from vklab_course.definition.case import Case
+from vklab_course.definition.exercise import Exercise, exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
 # By default every fifth wrong answer is tried, every 40th kernel and mutant; with --all, all.
 sampled = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 rarely = pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """Draw the public cases of an exercise once, and not again in each gate.
+
+    A gate asks many answers about the same cases, so none may change them.
+    """
+    drawn: dict[tuple[type[Exercise], int], list[Case]] = {}
+
+    def cases(exercise: Exercise) -> list[Case]:
+        key = type(exercise), exercise.variant
+        if key not in drawn:
+            drawn[key] = draw.public_cases(exercise)
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, "public_cases", cases)
+        yield
 
 
 def clean(problems):
