@@ -18,6 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from support.checks.spread_checks import chunk_problems
+from support.fakes.fake_device import fake_device
 from support.fakes.placed_graphs import (
     EVEN,
     chain,
@@ -27,12 +28,15 @@ from support.fakes.placed_graphs import (
     random_costs,
     runs,
 )
+from support.graphs.block_graphs import gated_graph
 from support.models import planned
 from vklab import settings
 from vklab.apps.compare.models import graphs
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
+from vklab.plan import plan as plans
+from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import branches, costs, cutting
 from vklab.plan.place.costs import Workload
 
@@ -224,3 +228,14 @@ def test_ten_thousand_nodes_take_seconds(count):
     placed = planned.place(graph, machines(4), caps=caps)
     assert time.process_time() - start < 30  # 4 for 10,000 on an idle core
     assert placed.single_ns is None and len(placed.transfers) == 3
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_weights_in_blocks_are_placed_on_two_devices(kind):
+    x = np.random.default_rng(0).standard_normal((3, 256)).astype(np.float32)
+    graph = gated_graph("Q4_K", 256, x)
+    infos = {info.name: info for info in graph.inputs}
+    devices = [fake_device(index=number, type=kind) for number in range(2)]
+    plan = plans.make_plan(graph, infos, devices, Options(placement=PlacementOptions()))
+    assert plan.rest is None and plan.dispatches
+    assert set(plan.placement.devices.values()) <= {0, 1}

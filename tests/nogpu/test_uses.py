@@ -8,7 +8,7 @@ from support.fakes.matrix_gpu import NVIDIA
 from support.models import exported_models
 from support.models.planned import NAMES, plan_whole
 from vklab.plan import fusion
-from vklab.plan.uses import Uses
+from vklab.plan.fusion.flow import Uses
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
 X, Y, Z, BIAS = (TensorInfo(name, "float32", (4,)) for name in ("x", "y", "z", "bias"))

@@ -136,7 +136,7 @@ def _flops(dispatch: Dispatch) -> tuple[float, float]:
     A product with one column occupies as many invocations as one with a workgroup's columns.
     """
     constants = dispatch.constant_values
-    if "LANES" not in constants:
+    if not {"LANES", "BLOCKS", "WORKGROUP", "COLUMNS"} <= constants.keys():
         return 0.0, float(dispatch.flops)
     rows = constants["LANES"] * constants["BLOCKS"]
     columns = constants["WORKGROUP"] * constants["COLUMNS"]

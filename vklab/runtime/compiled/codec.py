@@ -38,7 +38,7 @@ class OutdatedError(ModelError):
 def _classes() -> dict[str, type]:
     return {
         f"{name}.{kind.__qualname__}": kind
-        for name, module in list(sys.modules.items()) if name.startswith(_PARTS)
+        for name, module in sys.modules.copy().items() if name.startswith(_PARTS)
         for kind in list(vars(module).values())
         if isinstance(kind, type) and is_dataclass(kind)
         and kind.__module__ in (name, _MOVED.get(name))

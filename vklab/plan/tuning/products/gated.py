@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vklab import settings
+from vklab.plan.fusion.flow import Uses
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning.join_task import JoinTask
-from vklab.plan.uses import Uses
 from vklab.types import Dispatch, Operand, Pointwise, TensorInfo
 
 __all__ = ["join"]

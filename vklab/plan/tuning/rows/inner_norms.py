@@ -14,10 +14,10 @@ import numpy as np
 
 from vklab.base.names import internal
 from vklab.graph import constant_cache
+from vklab.plan.fusion.flow import Uses
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.join_task import JoinTask
-from vklab.plan.uses import Uses
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from vklab import settings
 from vklab.plan import block_units, storage
+from vklab.plan.fusion.flow import Uses
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.attention import cache_groups
 from vklab.plan.tuning.join_task import JoinTask
 from vklab.plan.tuning.rows import chain_kernels
 from vklab.plan.tuning.rows.chain_kernels import FORMATS, Product
-from vklab.plan.uses import Uses
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["join"]
