@@ -233,7 +233,7 @@ def test_ten_thousand_nodes_take_seconds(count):
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])
 def test_weights_in_blocks_are_placed_on_two_devices(kind):
     x = np.random.default_rng(0).standard_normal((3, 256)).astype(np.float32)
-    graph = gated_graph("Q4_K", 256, x)
+    graph = gated_graph("Q4_K", 256, x)[0]
     infos = {info.name: info for info in graph.inputs}
     devices = [fake_device(index=number, type=kind) for number in range(2)]
     plan = plans.make_plan(graph, infos, devices, Options(placement=PlacementOptions()))
