@@ -10,6 +10,7 @@ import pytest
 
 import vklab
 from support.fakes.fake_device import fake_device
+from support.rules import architecture_page, rules_table
 from vklab import settings
 from vklab.apps.compare.speed import ablations
 from vklab.base import catalogue, stages
@@ -87,3 +88,9 @@ def test_groups_of_a_device_leave_out_rules_that_it_meets(kind):
         rows = [row for row in catalogue.RULES if row.name in names.split(",")]
         assert any(row.on in ("", "cpu" if info.is_cpu else "gpu") for row in rows)
     assert ("pairs" in made) == info.is_cpu and ("tiles" in made) == (not info.is_cpu)
+
+
+def test_the_page_has_every_rule():
+    page = rules_table.PAGE.read_text("utf-8")
+    assert architecture_page.block(page, "rules") == rules_table.table()
+    assert page.count("| pass |") == len(catalogue.stage(stages.PASS))
