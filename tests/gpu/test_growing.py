@@ -226,7 +226,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
 def test_the_benchmark_measures_both_ways(device_index, monkeypatch, capsys):
     monkeypatch.setattr(growing, "LAYERS", 1)
     monkeypatch.setattr(growing, "STEPS", range(2, 6))
-    assert cli.main(["bench", "--growing", "--json", "--device", str(device_index)]) == 0
+    assert cli.main(["bench", "grow", "--json", "--device", str(device_index)]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["variant"] for row in rows] == ["templates", "full plans"]
     assert all(row["again_ms"] > 0 and row["first_ms"] <= row["slowest_ms"] for row in rows)

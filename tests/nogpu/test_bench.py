@@ -246,7 +246,7 @@ def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, mo
     assert "no CUDAExecutionProvider; it needs onnxruntime-gpu and CUDA" in cuda.reason
     monkeypatch.setattr(build, "get_available_providers", lambda: 1 / 0)
     broken = runner.available()
-    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench --setup-peers"
+    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench peers"
 
 
 def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
@@ -307,13 +307,13 @@ def test_the_command_sets_peers_up(monkeypatch, capsys):
             raise SetupError("pip cannot install ncnn", "pip install ncnn")
 
     monkeypatch.setattr(peers, "set_up", install)
-    assert cli.main(["bench", "--setup-peers", "--json"]) == 1
+    assert cli.main(["bench", "peers", "--json"]) == 1
     told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["peers"]}
     assert list(told) == asked and {"onnxruntime-webgpu", "ncnn", "iree"} <= {*asked}
     assert not told["ncnn"]["ok"] and "cannot install ncnn" in told["ncnn"]["detail"]
     assert told["iree"]["ok"]
     monkeypatch.setattr(peers, "set_up", lambda name, root: None)
-    assert cli.main(["bench", "--setup-peers"]) == 0
+    assert cli.main(["bench", "peers"]) == 0
 
 
 def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):

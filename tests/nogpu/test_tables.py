@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vklab.apps.cli import bench, bench_rows, console, plan, tables
+from vklab.apps.cli import bench_rows, console, plan, tables
 from vklab.apps.compare.speed import measure, throughput
 
 NAME = "/model/decoder/layers.12/self_attention/projection_of_queries/MatMul_output_0"
@@ -43,8 +43,9 @@ def test_bench_cuts_no_figure(capsys, monkeypatch, width):
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_throughput_cuts_no_figure(capsys, monkeypatch, width):
     row = throughput.Row(NAME, "replicas map", (0, 1, 2, 3), 2646.123, "run", 2.0)
-    cells = bench._rate_cells(row)
-    shown = printed(capsys, monkeypatch, width, "", bench.RATES, [cells], "frames/s ratio", "model")
+    cells = bench_rows.rate_cells(row)
+    shown = printed(capsys, monkeypatch, width, "", bench_rows.RATES, [cells], "frames/s ratio",
+                    "model")  # fmt: skip
     assert max(map(len, shown.splitlines())) <= width and "2646" in shown and "2.00" in shown
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from vklab.apps.cli import console
-from vklab.apps.compare.speed import markdown, record
+from vklab.apps.compare.speed import markdown, record, throughput
 from vklab.apps.compare.speed.measure import Row
 
-__all__ = ["HEADERS", "cells", "show"]
+__all__ = ["GROWTHS", "HEADERS", "RATES", "cells", "rate_cells", "show"]
 
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "ratio", "x floor", "error",
            "load", "first", "MB", "MHz")  # fmt: skip
+GROWTHS = ("model", "plans", "new", "slowest", "again")
+RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 
 
 def show(data: Mapping[str, Any]) -> None:
@@ -48,3 +50,12 @@ def cells(row: Row) -> tuple[str, ...]:
     return (row.model, row.runner, number(row.median_us), number(row.p05_us), number(row.p95_us),
             number(row.device_us), ratio, number(over), error, number(row.load_ms),
             number(row.first_ms), megabytes, str(row.clock_mhz or ""))  # fmt: skip
+
+
+def rate_cells(row: throughput.Row) -> tuple[str, ...]:
+    """Return a row of the table of frames per second."""
+    where = " + ".join(map(str, row.devices))
+    if row.error:
+        return (row.model, row.way, where, "", "", "", row.error)
+    return (row.model, row.way, where, f"{row.frames_per_s:.4g}", f"{row.ratio:.2f}", row.over,
+            f"{row.max_abs_error:.1e}")  # fmt: skip

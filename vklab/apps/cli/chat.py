@@ -12,12 +12,11 @@ from typing import Annotated
 import typer
 
 from vklab.apps.cli import console, llm_options
-from vklab.apps.cli.llm_options import USUAL
+from vklab.apps.cli.options import grouped
 from vklab.apps.llm.answer import Answer
 from vklab.apps.llm.chat import Chat
 from vklab.apps.llm.language_model import LanguageModel
 from vklab.apps.llm.preparation import Preparation
-from vklab.apps.llm.sampling import SamplingOptions
 from vklab.errors import ModelError
 
 __all__ = ["chat"]
@@ -28,24 +27,15 @@ HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this l
 MARK = "> "
 
 
+@grouped
 def chat(
     model: llm_options.Model,
     system: Annotated[
         str, typer.Option(metavar="TEXT", help="Message that tells the model how to answer.")
     ] = "",
-    max_tokens: llm_options.MaxTokens = None,
-    temperature: llm_options.Temperature = USUAL.temperature,
-    top_k: llm_options.TopK = USUAL.top_k,
-    top_p: llm_options.TopP = USUAL.top_p,
-    min_p: llm_options.MinP = USUAL.min_p,
-    repeat_penalty: llm_options.RepeatPenalty = USUAL.repeat_penalty,
-    seed: llm_options.Seed = USUAL.seed,
-    stop: llm_options.Stop = None,
-    context: llm_options.Context = None,
-    cache: llm_options.Cache = "F16",
-    device: llm_options.Device = None,
-    devices: llm_options.Devices = None,
-    layers: llm_options.Layers = None,
+    *,
+    made: llm_options.Generation,
+    placed: llm_options.Placed,
     as_json: Annotated[
         bool, typer.Option("--json", help=f"{console.JSON_HELP} It has all messages.")
     ] = False,
@@ -54,14 +44,13 @@ def chat(
 
     Every line of stdin is a message, so questions may come from a file or a pipe.
     """
-    options = SamplingOptions(temperature, top_k, top_p, min_p, repeat_penalty, seed=seed)
-    with llm_options.load(model, (device, devices, layers), context, cache, as_json) as loaded:
-        made = loaded.chat(system, options, stop or (), max_tokens)
+    with llm_options.load(model, placed, made, as_json) as loaded:
+        talk = loaded.chat(system, made.sampling, made.stop or (), made.max_tokens)
         if not as_json:
             _greet(loaded)
         lines = _prepared(loaded) if sys.stdin.isatty() else _lines()
-        found = [answer.statistics.facts() for answer in _answers(made, lines, as_json)]
-        facts = {**llm_options.as_facts(loaded), "messages": made.messages, "answers": found}
+        found = [answer.statistics.facts() for answer in _answers(talk, lines, as_json)]
+        facts = {**llm_options.as_facts(loaded), "messages": talk.messages, "answers": found}
     if as_json:
         console.emit(facts)
 

@@ -9,8 +9,6 @@ import typer
 
 from vklab.apps.cli import console
 from vklab.apps.cli.inputs import (
-    Device,
-    DType,
     Files,
     Model,
     Size,
@@ -18,9 +16,9 @@ from vklab.apps.cli.inputs import (
     feed,
     given_arrays,
     open_sizes,
-    parse_dims,  # fmt: skip
-    written_file,
+    parse_dims,
 )
+from vklab.apps.cli.options import Device, DType, Json, written_file
 from vklab.base import draw
 from vklab.graph import bounds, onnx_import
 from vklab.runtime import open_devices
@@ -47,7 +45,7 @@ def compile(  # noqa: A001  (the command's name)
         Path | None, typer.Option(metavar="FILE", help="Compile for a device of another machine: "
                                   "the output of `vklab devices NAME --json` on that machine.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compile a model ahead of time: vklab.load takes the file, without onnx or a compiler.
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from vklab.apps.cli import console
 from vklab.apps.cli import parity_providers as providers_table
-from vklab.apps.cli.inputs import written_file
+from vklab.apps.cli.options import Inputs, Json, Peers, written_file
 from vklab.apps.compare import forms, registry
 from vklab.apps.compare import parity as pipeline
 from vklab.apps.compare.children import timing
@@ -46,10 +46,7 @@ def parity(
                      "Default: all, the absent ones as rows with their reason.",
                      show_default=False),
     ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Default: those of "
-                                  "the factory, or random ones of a seed.")
-    ] = None,
+    inputs: Inputs = None,
     package: Annotated[
         Path | None, typer.Option(metavar="FILE.mlpackage", help="The same model as a Core ML "
                                   "package, for its rows.")
@@ -67,11 +64,7 @@ def parity(
         str, typer.Option(metavar="N,N,...", help="Measure these batch sizes, too, and say from "
                           "which one on another backend is faster.")
     ] = "",
-    peers: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
-                                  "build of ONNX Runtime, made by pip install --target. "
-                          "Default: what vklab bench --setup-peers made.")
-    ] = None,
+    peers: Peers = None,
     device_id: Annotated[
         int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "
                           "Runtime.")
@@ -103,7 +96,7 @@ def parity(
     html: Annotated[
         Path | None, written_file("--html", help="Write the report as one page with pictures.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the outputs of one model on every backend with float64; exit 1 if a row fails.
 

@@ -18,8 +18,6 @@ import typer
 from vklab import settings
 from vklab.apps.cli import console, placement, tables
 from vklab.apps.cli.inputs import (
-    Device,
-    DType,
     Files,
     Model,
     Size,
@@ -27,9 +25,9 @@ from vklab.apps.cli.inputs import (
     feed,
     given_arrays,
     open_sizes,
-    parse_dims,  # fmt: skip
-    written_file,
+    parse_dims,
 )
+from vklab.apps.cli.options import Device, DType, Json, grouped, written_file
 from vklab.base import draw
 from vklab.base.draw import svg
 from vklab.graph import bounds, onnx_import, passes
@@ -67,6 +65,7 @@ class _Planned:
         return tuple(chunk for chunk in self.plan.chunks if chunk.is_on_device)
 
 
+@grouped
 def plan(
     model: Model,
     files: Files = None,
@@ -74,10 +73,8 @@ def plan(
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
-    devices: placement.Devices = None,
-    pins: placement.Pins = None,
-    caps: placement.Caps = None,
-    policy: placement.Policy = None,
+    *,
+    flags: placement.PlacementFlags,
     show_passes: Annotated[
         bool, typer.Option("--passes", help="Show how each pass changed the graph.")
     ] = False,
@@ -91,7 +88,7 @@ def plan(
     svg: Annotated[
         Path | None, written_file(help="Draw dispatches and memory into this file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Plan an ONNX model for a device: show what runs where, and why.
 
@@ -106,7 +103,6 @@ def plan(
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     given = given_arrays((*graph.inputs, *graph.defaults), files)
     sizes = open_sizes(graph.inputs, given, parse_dims(dims))
-    flags = placement.PlacementFlags.of(devices, pins, caps, policy)
     if flags:
         placement.show(model, graph, sizes, dims, flags, as_json)
         return

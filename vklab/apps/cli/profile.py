@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, Dims, Files, Model, feed
+from vklab.apps.cli.inputs import Dims, Files, Model, feed
+from vklab.apps.cli.options import Device, Json
 from vklab.apps.cli.run import announce_cpu
 from vklab.base import draw
 from vklab.runtime import loading
@@ -21,7 +22,7 @@ def profile(
     dims: Dims = None,
     device: Device = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs whose median is shown.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:
     """Time every dispatch of a model on the device's own clock.
 

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, Dims, Fed, Files, Model, feed, written_file
+from vklab.apps.cli.inputs import Dims, Fed, Files, Model, feed
+from vklab.apps.cli.options import Device, written_file
 from vklab.apps.cli.run import announce_cpu
 from vklab.base import draw
 from vklab.base.trace import HOST, Trace

@@ -13,7 +13,8 @@ import typer
 
 from vklab import settings
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, Dims, DType, Fed, Files, feed
+from vklab.apps.cli.inputs import Dims, Fed, Files, feed
+from vklab.apps.cli.options import Device, DType, Json
 from vklab.apps.cli.run import announce_cpu
 from vklab.apps.compare.models import graphs
 from vklab.apps.llm.gguf import read_gguf
@@ -50,7 +51,7 @@ def tune(
     clear: Annotated[
         bool, typer.Option("--clear", help="Delete what is kept for the device, and stop.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure tiles, parts and workgroups of a model's products on a device; keep the fastest.
 

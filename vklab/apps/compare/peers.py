@@ -1,7 +1,7 @@
 """Environments of peers: packages that cannot stand beside those of this process, a folder each.
 
 Full builds of ONNX Runtime own one module, so each is installed in a folder of its own, which
-`worker.Worker` puts first in its child. `vklab bench --setup-peers` makes the folders;
+`worker.Worker` puts first in its child. `vklab bench peers` makes the folders;
 `vklab parity` finds them.
 """
 

@@ -267,7 +267,7 @@ def read(path: Path) -> dict[str, Any]:
             raise ValueError("it has no machine and no rows")
         rows_of(data)
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path} is no file of `vklab bench --json`: {error}") from error
+        raise ModelError(f"{path} is no file of `vklab bench run --json`: {error}") from error
     return data
 
 

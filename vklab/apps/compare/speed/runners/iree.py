@@ -31,7 +31,7 @@ from vklab.errors import SetupError
 
 __all__ = ["Iree", "IreeModel", "load_iree"]
 
-INSTALL = "vklab bench --setup-peers"
+INSTALL = "vklab bench peers"
 IMPORT = "iree.compiler.tools.import_onnx"
 SCOPE, LEAST = "model", 1024  # of parameters; initializers with fewer elements are constants
 

@@ -26,7 +26,7 @@ from vklab.errors import SetupError
 
 __all__ = ["Ncnn", "NcnnModel", "load_ncnn"]
 
-INSTALL = "vklab bench --setup-peers"
+INSTALL = "vklab bench peers"
 HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage")
 
 
@@ -146,7 +146,7 @@ def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path,
     if ncnn_files.write(onnx.load(case.onnx), param, weights):
         return param, weights
     if not _converter():
-        raise Refused("ncnn's converter pnnx is not installed: vklab bench --setup-peers")
+        raise Refused("ncnn's converter pnnx is not installed: vklab bench peers")
     link = folder / "model.onnx"
     link.symlink_to(case.onnx)
     texts = [f"[{','.join(map(str, shape))}]" for shape in shapes.values()]

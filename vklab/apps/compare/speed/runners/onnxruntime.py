@@ -60,7 +60,7 @@ class OnnxRuntime:
         """Tell whether the installed build has the provider."""
         install = "pip install onnxruntime"
         if self.package != "onnxruntime":
-            install = "vklab bench --setup-peers"
+            install = "vklab bench peers"
         try:
             if sessions.is_built_in(self.provider):
                 return Availability()
