@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import operator
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +102,18 @@ def test_what_was_pickled_by_an_old_name_is_read():
 )  # fmt: skip
 def test_the_name_that_something_has_now(old, new):
     assert forward.current(old) == new
+
+
+def test_type_checkers_see_the_names_that_a_program_sees():
+    tree = ast.parse(Path(vklab.__file__).with_suffix(".pyi").read_text("utf-8"))
+    seen = {"__version__": vklab.__version__}
+    for line in tree.body:
+        if isinstance(line, ast.ImportFrom):
+            [name] = line.names
+            assert name.name == name.asname, f"{name.name} is not exported"
+            seen[name.name] = getattr(importlib.import_module(line.module), name.name)
+    assert seen.keys() == {*vklab.__all__, "distributed", "llm"}
+    assert [name for name, value in seen.items() if value is not getattr(vklab, name)] == []
 
 
 def test_the_entry_point_of_pytorch_stays():
