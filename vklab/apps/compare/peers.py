@@ -15,13 +15,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from vklab.apps.compare.onnxruntime import providers
 from vklab.base import store
 from vklab.errors import SetupError
 from vklab.types import DeviceInfo
 
-__all__ = ["command", "conflicting", "environment", "folder", "needed", "set_up",
-           "set_up_all"]  # fmt: skip
+__all__ = ["command", "environment", "folder", "needed", "set_up", "set_up_all"]
 
 # Environments of several packages. Their dependencies are those of vklab; pnnx also asks for torch,
 # which its program does not use.
@@ -46,17 +44,6 @@ def environment(package: str, root: Path | None = None) -> Path | None:
     """Return the environment of a package for `worker.Worker`, or None if it is not set up."""
     above = folder(root)
     return above / package if above and (above / package).is_dir() else None
-
-
-def conflicting() -> tuple[str, ...]:
-    """Return the full builds of ONNX Runtime for this system that have not ended.
-
-    `onnxruntime` is not among them, since it is a dependency of vklab.
-    """
-    return tuple(name for name, each in providers.PACKAGES.items()
-                 if each.kind == "full build" and name != "onnxruntime"
-                 and providers.system() in each.systems
-                 and name not in providers.ENDED)  # fmt: skip
 
 
 def command(package: str, target: Path) -> list[str]:
