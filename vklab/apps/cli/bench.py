@@ -12,7 +12,7 @@ import typer
 
 from vklab.apps.cli import bench_language, bench_rows, bench_words, console
 from vklab.apps.cli.options import Device, Json, Peers, Precision, grouped, split, written_file
-from vklab.apps.compare import peers
+from vklab.apps.compare import models, peers
 from vklab.apps.compare.models import catalogue, graphs
 from vklab.apps.compare.speed import (
     ablations,
@@ -32,7 +32,8 @@ __all__ = ["bench", "bench_ablate", "bench_gather", "bench_grow", "bench_peers",
            "bench_run"]  # fmt: skip
 
 DTYPES = ("float32", "float16")
-FORMS = (", ".join(name for name in graphs.MODELS if "chain" not in name)
+FORMS = (", ".join(dict.fromkeys(name for name in (*graphs.MODELS, *models.MODELS)
+                                 if "chain" not in name))
          + ", chain_add_N, matmul_MxKxN, conv8_CxHxW")  # fmt: skip
 
 bench = typer.Typer(cls=bench_words.OldForm, help="Measure vklab and other runtimes.")

@@ -36,8 +36,9 @@ COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "re
 
 def parity(
     model: Annotated[
-        str, typer.Argument(help="An ONNX file, a Core ML package, or MODULE:FUNCTION, a PyTorch "
-                            "factory: it returns an nn.Module and its example tensors.",
+        str, typer.Argument(help="An ONNX file, a Core ML package, a name as `vklab bench run` "
+                            "takes it, or MODULE:FUNCTION, a PyTorch factory: it returns an "
+                            "nn.Module and its example tensors.",
                             show_default=False)
     ] = "",
     backends: Annotated[
@@ -107,7 +108,8 @@ def parity(
         providers_table.show(as_json)
         return
     if not model:
-        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, or MODULE:FUNCTION")
+        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, a name, or "
+                                 "MODULE:FUNCTION")  # fmt: skip
     source = forms.of_text(model)
     if package is not None:
         source = replace(source, package=forms.of_text(str(package)).package)

@@ -16,7 +16,7 @@ from vklab.apps.cli import console
 from vklab.apps.cli.inputs import Dims, Fed, Files, feed
 from vklab.apps.cli.options import Device, DType, Json
 from vklab.apps.cli.run import announce_cpu
-from vklab.apps.compare.models import graphs
+from vklab.apps.compare.models import catalogue
 from vklab.apps.llm.gguf import read_gguf
 from vklab.apps.llm.single_step import single_step
 from vklab.base import draw
@@ -35,8 +35,8 @@ KEPT = ("products", "fastest", "before", "after", "ratio")
 
 def tune(
     model: Annotated[
-        Path | None, typer.Argument(help="An ONNX or GGUF file, or the name of a benchmark model "
-                                    "of `vklab bench`.", show_default=False)
+        Path | None, typer.Argument(help="An ONNX or GGUF file, or the name of a model of `vklab "
+                                    "bench`.", show_default=False)
     ] = None,
     files: Files = None,
     dims: Dims = None,
@@ -64,8 +64,8 @@ def tune(
         return
     if model is None:
         raise typer.BadParameter("name a file to tune, or use --show or --clear")
-    is_named = str(model) in graphs.MODELS and not model.exists()
-    source: Any = graphs.build(str(model)) if is_named else model
+    is_named = catalogue.is_known(str(model)) and not model.exists()
+    source: Any = catalogue.build(str(model)) if is_named else model
     values = dict[str, Any]()
     if model.suffix == GGUF:
         source, values = single_step(read_gguf(model))

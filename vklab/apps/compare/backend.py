@@ -70,11 +70,13 @@ class ModelSource:
             eval mode and the tuple of its example tensors. Empty if there is none.
         onnx: the ONNX file, given or exported from the factory.
         package: the .mlpackage or .mlmodel, given or converted.
+        named: whether the catalogue builds the ONNX file of this name.
     """
     name: str
     factory: str = ""
     onnx: Path | None = None
     package: Path | None = None
+    named: bool = False
 
     def require_onnx(self) -> Path:
         """Return the ONNX file; raise Refused if the model has none."""

@@ -115,7 +115,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")
-        is_package = not source.onnx and not source.factory
+        is_package = not source.onnx and not source.factory and not source.named
         source, notes = forms.exported(source, Path(folder), options.seconds,
                                        bool(options.batches))  # fmt: skip
         given = forms.inputs_of(source, None, options.seconds) if inputs is None else dict(inputs)

@@ -6,7 +6,7 @@ The expected outputs are those of ONNX Runtime on the CPU in float32.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare.models import catalogue, graphs, recorded
+from vklab.apps.compare.models import catalogue, graphs
 from vklab.apps.compare.speed import work
 from vklab.apps.compare.speed.runners.runner import Case
 from vklab.base import worker
 from vklab.base.worker import Failure
-from vklab.errors import SetupError
 from vklab.runtime import host
 
 __all__ = ["make", "make_all"]
@@ -79,30 +78,14 @@ def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
         name: as in `make`.
         folder: folder for the files.
     """
-    if name not in catalogue.REAL or not _export(name, folder):
-        _, model = catalogue.named(name)
-        _save(folder / "inputs.npz", graphs.sample_inputs(model))
-        if not name.endswith(".onnx"):
-            onnx.save(model, folder / "model.onnx")
+    if name.endswith(".onnx"):
+        model = onnx.load(name)
+        np.savez(folder / "inputs.npz", **graphs.sample_inputs(model))
     else:
+        catalogue.write(name, folder)
         model = onnx.load(folder / "model.onnx")
     with np.load(folder / "inputs.npz") as stored:
         inputs = {key: stored[key] for key in stored.files}
     expected = host.Reference(model).run(inputs)
-    _save(folder / "expected.npz", expected)
+    np.savez(folder / "expected.npz", **expected)
     return work.counted(model)
-
-
-def _export(name: str, folder: Path) -> bool:
-    """Export a real model from PyTorch; return False if only its recorded graph is here."""
-    try:
-        catalogue.load_real().write(name, folder)
-    except SetupError:
-        if name not in recorded.NAMES:
-            raise
-        return False
-    return True
-
-
-def _save(path: Path, arrays: Mapping[str, Any]) -> None:
-    np.savez(path, **arrays)
