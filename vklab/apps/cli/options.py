@@ -93,7 +93,8 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     as options are.
     """
     given = inspect.signature(command, eval_str=True).parameters.values()
-    groups = {one.name: one.annotation for one in given if dataclasses.is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {one.name: one.annotation for one in given
+                              if dataclasses.is_dataclass(one.annotation)}  # fmt: skip
     options: list[inspect.Parameter] = []
     for one in given:
         group = groups.get(one.name)
