@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,7 +84,8 @@ def write(name: str, folder: Path) -> None:
             if name not in recorded.NAMES:
                 raise
     model = build(name)
-    np.savez(folder / "inputs.npz", **graphs.sample_inputs(model))
+    inputs: dict[str, Any] = graphs.sample_inputs(model)
+    np.savez(folder / "inputs.npz", **inputs)
     onnx.save(model, folder / "model.onnx")
 
 

@@ -80,12 +80,13 @@ def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:
     """
     if name.endswith(".onnx"):
         model = onnx.load(name)
-        np.savez(folder / "inputs.npz", **graphs.sample_inputs(model))
+        given: dict[str, Any] = graphs.sample_inputs(model)
+        np.savez(folder / "inputs.npz", **given)
     else:
         catalogue.write(name, folder)
         model = onnx.load(folder / "model.onnx")
     with np.load(folder / "inputs.npz") as stored:
         inputs = {key: stored[key] for key in stored.files}
-    expected = host.Reference(model).run(inputs)
+    expected: dict[str, Any] = host.Reference(model).run(inputs)
     np.savez(folder / "expected.npz", **expected)
     return work.counted(model)
