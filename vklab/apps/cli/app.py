@@ -19,8 +19,6 @@ import vklab
 from vklab.apps.cli import console, entry_points
 from vklab.settings import SETTINGS, get
 
-__all__ = ["MODULES", "build", "hoist_switches", "switches"]
-
 # Command -> module of this folder with a function (or typer.Typer) of that name. Only the module
 # of the given command is imported: `run` needs numpy, onnx and the Vulkan loader, and `doctor` must
 # start where one of these is broken. `--help` imports them all.

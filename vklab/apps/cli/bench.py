@@ -28,9 +28,6 @@ from vklab.errors import SetupError
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
-__all__ = ["bench", "bench_ablate", "bench_gather", "bench_grow", "bench_peers", "bench_rate",
-           "bench_run"]  # fmt: skip
-
 DTYPES = ("float32", "float16")
 FORMS = (", ".join(dict.fromkeys(name for name in (*graphs.MODELS, *models.MODELS)
                                  if "chain" not in name))

@@ -16,8 +16,6 @@ from vklab.apps.llm import synthetic
 from vklab.base import draw, store
 from vklab.runtime import open_devices
 
-__all__ = ["bench_llm"]
-
 HEADERS = ("model", "type", "runner", "depth", "prompt t/s", "products", "decode t/s", "device us",
            "host us", "roof", "load s", "first s", "load host")  # fmt: skip
 

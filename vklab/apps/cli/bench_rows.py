@@ -9,8 +9,6 @@ from vklab.apps.cli import console
 from vklab.apps.compare.speed import markdown, record, throughput
 from vklab.apps.compare.speed.measure import Row
 
-__all__ = ["GROWTHS", "HEADERS", "RATES", "cells", "rate_cells", "show"]
-
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "ratio", "x floor", "error",
            "load", "first", "MB", "MHz")  # fmt: skip
 GROWTHS = ("model", "plans", "new", "slowest", "again")

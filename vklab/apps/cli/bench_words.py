@@ -10,8 +10,6 @@ from typer.core import TyperGroup
 
 from vklab.apps.cli import console
 
-__all__ = ["OldForm", "current"]
-
 # The former option of each sub-command, in the order in which one went before another.
 OLD = {"--throughput": "rate", "--growing": "grow", "--llm": "llm", "--setup-peers": "peers",
        "--gather": "gather", "--ablations": "ablate"}  # fmt: skip

@@ -19,8 +19,6 @@ from vklab.apps.llm.language_model import LanguageModel
 from vklab.apps.llm.preparation import Preparation
 from vklab.errors import ModelError
 
-__all__ = ["chat"]
-
 COMMAND = re.compile(r"/\w*")
 HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
         "an answer")  # fmt: skip

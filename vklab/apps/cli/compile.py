@@ -27,8 +27,6 @@ from vklab.runtime.compiled import saved as saves
 from vklab.runtime.observe import tuned
 from vklab.types import DeviceInfo
 
-__all__ = ["compile"]
-
 
 def compile(  # noqa: A001  (the command's name)
     model: Model,

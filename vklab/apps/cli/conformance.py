@@ -17,8 +17,6 @@ from vklab.apps.cli.options import Device, Json, written_file
 from vklab.ops import registry
 from vklab.runtime import open_devices
 
-__all__ = ["conformance", "coverage_table", "load_variants"]
-
 COLORS = {"pass": "green", "fallback": "yellow", "skipped": "yellow"}
 PEERS = (
     ("ONNX Runtime 1.31, WebGPU, no fallback", "69 operators", "470 node cases"),

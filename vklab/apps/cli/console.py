@@ -19,10 +19,6 @@ from tqdm import tqdm
 
 from vklab.apps.cli import tables
 
-__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "loading", "say",
-           "say_wrapped", "spinner", "table", "visible", "warn", "width",
-           "write"]  # fmt: skip
-
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
 BAR_DELAY_S = 0.4

@@ -21,8 +21,6 @@ from vklab.apps.compare.torch import backend as torch
 from vklab.base import draw
 from vklab.errors import ModelError
 
-__all__ = ["benchmark", "convert", "coreml", "inspect"]
-
 coreml = typer.Typer(no_args_is_help=True, help="Convert, inspect and measure Core ML packages.")
 Package = Annotated[Path, typer.Argument(metavar="PACKAGE", help="An .mlpackage or .mlmodel.")]
 

@@ -20,8 +20,6 @@ from vklab.runtime.many import speeds
 from vklab.runtime.observe import calibration
 from vklab.types import DeviceInfo
 
-__all__ = ["devices", "facts"]
-
 WIDE = 100
 SHOWN_LIMITS = (
     "maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations", "maxComputeWorkGroupCount",

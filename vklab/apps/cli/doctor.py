@@ -11,8 +11,6 @@ from vklab.apps.cli import console
 from vklab.apps.cli.options import Json
 from vklab.apps.doctor import Check, Report, examine
 
-__all__ = ["doctor", "show_repairs"]
-
 STYLES = {"ok": "green", "note": "yellow", "FAILED": "bold red"}
 
 

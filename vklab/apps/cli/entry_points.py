@@ -13,8 +13,6 @@ import typer
 
 from vklab.errors import SetupError, VklabError
 
-__all__ = ["COURSE", "add_commands"]
-
 # The course's commands are known by name, so that they can be asked for without it.
 COURSE = ("course", "lab")
 EXTRAS = "[labs,grade]"

@@ -10,8 +10,6 @@ import typer
 from vklab.apps.cli import console, llm_options
 from vklab.apps.cli.options import Json, grouped
 
-__all__ = ["generate"]
-
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 
 

@@ -15,8 +15,6 @@ from vklab.apps.llm import hugging_face, models, onnx_export
 from vklab.apps.quantization import blocks
 from vklab.base import draw
 
-__all__ = ["gguf"]
-
 
 def gguf(
     source: Annotated[

@@ -20,9 +20,6 @@ from vklab.base import draw
 from vklab.graph import shapes
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["Dims", "Fed", "Files", "Model", "Size", "UpperBounds", "feed", "given_arrays",
-           "open_sizes", "parse_dims"]  # fmt: skip
-
 SEED = 0
 _LITERAL = re.compile(r"[-\d\[]|true$|false$")  # how a value begins; a file's name may, too
 

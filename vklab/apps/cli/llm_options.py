@@ -17,9 +17,6 @@ from vklab.apps.llm.language_model import LanguageModel
 from vklab.apps.llm.memory import Sizes
 from vklab.apps.llm.sampling import SamplingOptions
 
-__all__ = ["Generation", "Model", "Placed", "as_facts", "load", "say_end", "say_sizes",
-           "stdin_lines"]  # fmt: skip
-
 USUAL = SamplingOptions()
 
 Model = Annotated[Path, typer.Argument(help="A GGUF file.", show_default=False)]

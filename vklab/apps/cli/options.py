@@ -16,9 +16,6 @@ import typer
 
 from vklab.apps.cli import console
 
-__all__ = ["DType", "Device", "Inputs", "Json", "Peers", "Precision", "grouped",
-           "require_parent", "split", "written_file"]  # fmt: skip
-
 
 def written_file(*names: str, help: str, metavar: str = "FILE") -> Any:
     """Return an option that names a file to write; a folder that is missing is a usage error.

@@ -25,8 +25,6 @@ from vklab.apps.compare.report import page, recorded, summary
 from vklab.apps.compare.report.rows import Measured
 from vklab.base import draw, worker
 
-__all__ = ["parity"]
-
 HEADERS = ("backend", "device", "weights", "arithmetic", "status", "max error", "of tolerance",
            "median us", "size", "nodes")  # fmt: skip
 SHOWN = 12  # layers of a backend, those with the largest errors

@@ -11,8 +11,6 @@ from vklab.apps.compare.backend import Availability
 from vklab.apps.compare.onnxruntime import backend as onnxruntime
 from vklab.apps.compare.onnxruntime import providers
 
-__all__ = ["facts", "show"]
-
 HEADERS = ("provider", "systems", "vendor", "package", "version", "released", "kind", "here")
 
 

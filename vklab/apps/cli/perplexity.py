@@ -14,8 +14,6 @@ from vklab.apps.llm import perplexity as measuring
 from vklab.apps.llm.judged import Reading
 from vklab.errors import ModelError
 
-__all__ = ["perplexity"]
-
 
 @grouped
 def perplexity(

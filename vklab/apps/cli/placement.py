@@ -30,8 +30,6 @@ from vklab.runtime import executor, kernels, loading, open_devices
 from vklab.runtime.many import speeds
 from vklab.types import DeviceInfo
 
-__all__ = ["PlacementFlags", "show"]
-
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REASONS_SHOWN = 2
 

@@ -42,8 +42,6 @@ from vklab.runtime.observe import tuned
 from vklab.shader import source
 from vklab.types import DeviceInfo
 
-__all__ = ["plan"]
-
 NUMBER, WRITES = 4, 28
 
 

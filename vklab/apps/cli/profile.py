@@ -13,8 +13,6 @@ from vklab.apps.cli.run import announce_cpu
 from vklab.base import draw
 from vklab.runtime import loading
 
-__all__ = ["profile"]
-
 
 def profile(
     model: Model,

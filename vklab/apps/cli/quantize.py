@@ -20,8 +20,6 @@ from vklab.apps.quantization.quantize import Choice, Quantized
 from vklab.base import draw
 from vklab.runtime import loading
 
-__all__ = ["quantize"]
-
 
 def quantize(
     model: Model,

@@ -22,8 +22,6 @@ from vklab.runtime import loading, session
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 
-__all__ = ["announce_cpu", "measure", "run", "save"]
-
 # Without --repeat: between LEAST and MOST runs, as many as fit into PATIENCE_NS.
 LEAST, MOST, PATIENCE_NS = 3, 100, 1_000_000_000
 

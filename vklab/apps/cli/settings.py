@@ -6,8 +6,6 @@ from vklab.apps.cli import console
 from vklab.apps.cli.options import Json
 from vklab.settings import SETTINGS, get
 
-__all__ = ["settings"]
-
 
 def settings(as_json: Json = False) -> None:
     """List the switches: names for --set, and for environment variables with VKLAB_ in front."""

@@ -17,8 +17,6 @@ from vklab.base import draw
 from vklab.errors import ShaderError
 from vklab.shader import compiler, source, stock_builder
 
-__all__ = ["compile_shader", "list_shaders", "shader", "show"]
-
 shader = typer.Typer(no_args_is_help=True, help="Compile, show and list shaders.")
 Name = Annotated[
     str, typer.Argument(help="A kernel's name (softmax), labs/NAME.comp, or a path.")

@@ -12,8 +12,6 @@ from itertools import zip_longest
 
 from vklab.base.draw import svg
 
-__all__ = ["block", "fit", "hang", "lines", "wrapped"]
-
 GAP, LEAST, WORD = 2, 8, 28
 _UNIT = re.compile(r"(\d) (?=(?:%|[num]?s|[KMG]?i?B|GB/s)(?!\w))")
 _FIGURE = re.compile(r"\d[\d.,x]*$|\w+\[[\w,.]*\]$")

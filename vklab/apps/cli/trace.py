@@ -19,8 +19,6 @@ from vklab.base import draw
 from vklab.base.trace import HOST, Trace
 from vklab.runtime import loading
 
-__all__ = ["trace"]
-
 
 def trace(
     model: Model,

@@ -26,8 +26,6 @@ from vklab.runtime.compiled import container
 from vklab.runtime.observe import tuned, tuning
 from vklab.types import DeviceInfo
 
-__all__ = ["tune"]
-
 GGUF = ".gguf"
 HEADERS = ("products", "first node", "count", "tried", "fastest", "before", "after", "ratio")
 KEPT = ("products", "fastest", "before", "after", "ratio")

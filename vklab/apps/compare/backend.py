@@ -14,9 +14,6 @@ import numpy as np
 
 from vklab.errors import ModelError, SetupError
 
-__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "Loaded", "ModelSource",
-           "Prepared", "Refused", "Result", "Row", "Runtime", "Steps"]  # fmt: skip
-
 # Of a row: "wrong" of the benchmark alone, "recorded" of parity alone.
 STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed", "recorded")
 

@@ -30,10 +30,6 @@ from vklab.graph import onnx_import
 from vklab.runtime import host
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
-           "proto_of", "random_inputs", "read_inputs", "require_inputs", "tolerance_of",
-           "truth"]  # fmt: skip
-
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
 

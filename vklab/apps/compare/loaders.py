@@ -7,8 +7,6 @@ from types import ModuleType
 
 from vklab.errors import SetupError
 
-__all__ = ["load"]
-
 
 def load(module: str, words: str, install: str) -> ModuleType:
     """Import a module; raise SetupError if it, or a library of it, is missing or does not load.

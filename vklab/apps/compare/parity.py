@@ -32,8 +32,6 @@ from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["Options", "Parity", "run"]
-
 EXPORT = "export"
 Progress = Callable[[str], None]
 

@@ -19,8 +19,6 @@ from vklab.base import store
 from vklab.errors import SetupError
 from vklab.types import DeviceInfo
 
-__all__ = ["command", "environment", "folder", "needed", "set_up", "set_up_all"]
-
 # Environments of several packages. Their dependencies are those of vklab; pnnx also asks for torch,
 # which its program does not use.
 REQUIREMENTS = {

@@ -24,20 +24,6 @@ from vklab.base import draw, store
 from vklab.errors import SetupError
 from vklab.shader import modules, stock, toolchain
 
-__all__ = [
-    "check_bindings",
-    "check_caches",
-    "check_compilers",
-    "check_drivers",
-    "check_jupyter",
-    "check_layers",
-    "check_loader",
-    "check_packages",
-    "check_python",
-    "check_vulkaninfo",
-    "examine",
-]
-
 LIST_LIMIT_S = 60.0
 PACKAGES = ("numpy", "onnx", "onnxruntime", "vulkan", "rich", "typer", "tqdm", "platformdirs")
 OPTIONAL = {"torch": "vklab.from_torch", "slangtorch": "the Slang compiler"}

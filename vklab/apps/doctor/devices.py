@@ -18,8 +18,6 @@ from vklab.apps.doctor.detect import Manifest
 from vklab.apps.doctor.report import Check
 from vklab.base import manifests
 
-__all__ = ["check_devices"]
-
 RUN_LIMIT_S = 60.0
 AT_ONCE = 4
 Facts = dict[str, Any]

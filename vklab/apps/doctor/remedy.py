@@ -6,8 +6,6 @@ import os
 
 from vklab.apps.bootstrap import system
 
-__all__ = ["SET_UP", "assign", "driver_line", "install_line"]
-
 SET_UP = "python3 -m vklab lab   (installs what is missing into .venv)"
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from vklab.base import draw
 
-__all__ = ["Check", "Report"]
-
 
 @dataclass(frozen=True)
 class Check:

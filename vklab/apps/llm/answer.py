@@ -9,8 +9,6 @@ from typing import Any
 
 from vklab.apps.llm.streaming import TextStream
 
-__all__ = ["REASONS", "Answer", "Statistics"]
-
 # Why an answer ended, by the word that statistics have for it.
 REASONS = {
     "end": "the model ended its turn",

@@ -15,8 +15,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import cache
 from vklab.types import TensorInfo
 
-__all__ = ["BoundedCache", "GraphBuild", "Rotation", "floats"]
-
 OPSET = 24
 
 

@@ -22,8 +22,6 @@ from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
 
-__all__ = ["STEPS", "CachedModel", "can_count_parts", "chunk_of"]
-
 # The numbers of steps that are recorded. A prompt goes through in chunks of these sizes.
 STEPS = (1, 8, 32, 128, 512)
 # Up to this many steps, products read each weight once and take about the same time.

@@ -12,8 +12,6 @@ from vklab.apps.llm.answer import Answer
 from vklab.apps.llm.chat_template import ChatTemplate
 from vklab.apps.llm.sampling import SamplingOptions
 
-__all__ = ["Answering", "Chat"]
-
 COLOURS = {"system": "#999999", "user": "#0072B2", "assistant": "#009E73"}
 
 

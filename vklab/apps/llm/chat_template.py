@@ -15,8 +15,6 @@ from vklab.apps.llm.template_process import Limits, Rendered, TemplateProcess
 from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import ModelError
 
-__all__ = ["CHATML", "ChatTemplate", "Message"]
-
 Message = Mapping[str, Any]
 
 KEY = "tokenizer.chat_template"

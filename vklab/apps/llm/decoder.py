@@ -25,8 +25,6 @@ from vklab.apps.llm.staged_model import StagedModel
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import kernels
 
-__all__ = ["Decoder"]
-
 MOST_BATCH = 1024
 
 

@@ -13,8 +13,6 @@ from vklab.apps.llm.sampling import SamplingOptions
 from vklab.apps.llm.staged_model import StagedModel
 from vklab.errors import ModelError
 
-__all__ = ["Loop"]
-
 # The most recent tokens that penalties can apply to.
 MOST_RECENT = 1024
 

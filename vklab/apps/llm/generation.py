@@ -8,8 +8,6 @@ from dataclasses import replace
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["CHOSEN", "RECENT", "STATES", "generation_graph"]
-
 # The output of one run that is an input of the next, besides the caches.
 STATES: Mapping[str, str] = {"tokens": "token", "lengths": "next_lengths",
                              "recent": "next_recent"}  # fmt: skip

@@ -21,9 +21,6 @@ from vklab.errors import ModelError
 from vklab.graph import other_formats
 from vklab.ops.blocks import FORMATS
 
-__all__ = ["ALIGNMENT", "ARRAY", "DTYPES", "MAGIC", "STRING", "GgufFile", "Value",
-           "checked_alignment", "parse", "read_gguf"]  # fmt: skip
-
 Scalar = bool | int | float | str
 Value = Scalar | np.ndarray | tuple[str, ...]
 

@@ -18,8 +18,6 @@ from vklab.apps.llm.gguf import ARRAY, DTYPES, MAGIC, STRING, Value, checked_ali
 from vklab.errors import ModelError
 from vklab.ops.blocks import FORMATS
 
-__all__ = ["Writable", "write_gguf"]
-
 
 class Writable(Protocol):
     """Tensor to write: a `StoredTensor`, or one that makes its bytes when asked."""

@@ -13,8 +13,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 
-__all__ = ["gpt2_graph"]
-
 
 def gpt2_graph(
     file: GgufFile,

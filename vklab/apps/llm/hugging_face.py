@@ -27,8 +27,6 @@ from vklab.apps.llm.stored import StoredTensor
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["FILE_TYPES", "convert"]
-
 Quantize = Callable[[str, np.ndarray], np.ndarray]
 
 # The number that llama.cpp writes as general.file_type, by the format of the matrices.

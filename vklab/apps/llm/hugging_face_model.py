@@ -15,8 +15,6 @@ from vklab.apps.llm.gguf import Value
 from vklab.apps.llm.noted import Noted, require, short
 from vklab.errors import ModelError
 
-__all__ = ["ARCHITECTURES", "HubModel"]
-
 # The architecture in GGUF by the class that config.json names.
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3",

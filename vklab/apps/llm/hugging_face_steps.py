@@ -15,8 +15,6 @@ from vklab.apps.llm import pretokenize
 from vklab.apps.llm.noted import require
 from vklab.errors import ModelError
 
-__all__ = ["SPLITS", "adds_space", "frame", "require_plain", "split_name", "stripped"]
-
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"

@@ -20,8 +20,6 @@ from vklab.apps.llm.noted import require
 from vklab.apps.llm.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
 from vklab.errors import ModelError
 
-__all__ = ["vocabulary_metadata"]
-
 KEY = "tokenizer.ggml"
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 # Added tokens that some folders forget to mark as special.

@@ -8,8 +8,6 @@ from pathlib import Path
 from vklab.apps.llm.noted import Noted
 from vklab.errors import ModelError
 
-__all__ = ["read_json"]
-
 MOST_BYTES = 200_000_000
 
 

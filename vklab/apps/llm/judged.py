@@ -17,8 +17,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.memory import Sizes
 from vklab.runtime import loading
 
-__all__ = ["Cached", "Judged", "Reading", "Stepped"]
-
 
 @dataclass(frozen=True)
 class Reading:

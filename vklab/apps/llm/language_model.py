@@ -24,8 +24,6 @@ from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.base import draw
 from vklab.errors import ModelError
 
-__all__ = ["LanguageModel", "load"]
-
 
 def load(
     path: str | os.PathLike[str], device: int | str | None = None, context: int | None = None,

@@ -17,8 +17,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 
-__all__ = ["ARCHITECTURES", "LlamaSizes", "llama_graph"]
-
 # Whether rotary embeddings rotate neighbours (else element i and i + half), by architecture.
 ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
 MOST_CONTEXT = 1 << 20

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Loaded", "after", "watched"]
-
 # Called with the bytes of weights that are on their devices, and with the bytes of all weights.
 Loaded = Callable[[int, int], None]
 

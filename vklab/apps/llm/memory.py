@@ -11,9 +11,6 @@ from vklab.errors import ModelError, PlanError
 from vklab.graph.graph import Graph
 from vklab.types import DeviceInfo
 
-__all__ = ["Sizes", "cache_bytes", "cache_names", "checked_tokens", "fitting_context",
-           "require_bindable", "require_room"]  # fmt: skip
-
 # The context that is taken by default, unless the model is trained for less: a cache for all that
 # recent models are trained for would fill most devices.
 DEFAULT_CONTEXT, LEAST_CONTEXT = 4096, 256

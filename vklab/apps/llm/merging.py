@@ -9,8 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-__all__ = ["merged"]
-
 Rank = Callable[[str, str], float | None]
 
 

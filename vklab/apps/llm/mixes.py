@@ -16,8 +16,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["MIXES", "Mix", "is_matrix", "of_file", "of_names"]
-
 # Tells whether a layer has the longer format, from its number and the number of layers.
 Layers = Callable[[int, int], bool]
 TABLE, LOGITS = "token_embd.weight", "output.weight"

@@ -9,8 +9,6 @@ from vklab.apps.llm.vocabulary import KEY, Vocabulary
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 
-__all__ = ["BUILDERS", "model_graph", "trained_context", "unused_entries"]
-
 BUILDERS = {**dict.fromkeys(llama.ARCHITECTURES, llama.llama_graph), "gpt2": gpt2.gpt2_graph}
 
 

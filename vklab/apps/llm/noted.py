@@ -12,8 +12,6 @@ import numpy as np
 
 from vklab.errors import ModelError
 
-__all__ = ["Noted", "noted", "require", "short"]
-
 
 class Noted(dict[str, Any]):
     """Entries of a file by name; `[]` and `get` note the name, iteration and `in` do not.

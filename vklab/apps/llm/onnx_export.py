@@ -22,8 +22,6 @@ from vklab.graph import onnx_functions
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES
 
-__all__ = ["FLOATS", "export", "to_onnx"]
-
 # The first opset with all operators that are written, and the format of files that may have it.
 OPSET, IR_VERSION = 23, 11
 FLOATS = {"F32": np.float32, "F16": np.float16}

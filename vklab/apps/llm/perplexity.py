@@ -21,8 +21,6 @@ from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.base import draw
 from vklab.errors import ModelError
 
-__all__ = ["CONTEXT", "HEADERS", "Comparison", "Perplexity", "chunks", "perplexity"]
-
 CONTEXT = 512
 WHOLE = Reading()
 HEADERS = ("model", "perplexity", "+-", "change", "mean KL", "same top-1")

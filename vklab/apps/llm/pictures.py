@@ -8,8 +8,6 @@ from html import escape
 from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.base.draw import svg
 
-__all__ = ["TokenBoxes", "cache_svg"]
-
 # Pale colours of the Okabe-Ito palette: black text stands on them.
 BOXES = ("#cfe3f3", "#fbe3bd", "#c9ece0", "#f3dbe8", "#d9eefa", "#fad6c2")
 WIDTH = 640

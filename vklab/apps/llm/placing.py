@@ -19,8 +19,6 @@ from vklab.graph.graph import Graph
 from vklab.runtime import kernels, open_devices
 from vklab.types import DeviceInfo
 
-__all__ = ["Placement", "load", "placement"]
-
 Layers = int | Sequence[int] | None
 
 

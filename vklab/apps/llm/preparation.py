@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from vklab.errors import VklabError
 
-__all__ = ["Preparation"]
-
 
 class Preparation:
     """A thread that prepares a decoder; call `end` before anything else uses the decoder.

@@ -12,8 +12,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["PATTERNS", "WHOLE_WORDS", "patterns_of", "split"]
-
 # Classes \p{..} and \s stand inside brackets only: `_expanded` replaces them by ranges.
 _ENDINGS = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 _GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|"

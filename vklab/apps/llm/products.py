@@ -9,8 +9,6 @@ from vklab.apps.llm.stored import StoredTensor
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["layer_matrices", "product_graph"]
-
 LAYER = "blk."  # names of a layer's tensors begin with it
 
 

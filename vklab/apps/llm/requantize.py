@@ -16,8 +16,6 @@ from vklab.apps.llm.stored import StoredTensor
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["TYPES", "requantized"]
-
 Convert = Callable[[str, np.ndarray], np.ndarray]
 TYPES = (*blocks.FORMATS, *mixes.MIXES)
 # What a row becomes that is no whole number of blocks of one format, in order.

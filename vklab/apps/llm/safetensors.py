@@ -19,8 +19,6 @@ import numpy as np
 from vklab.apps.llm.stored import StoredTensor, mapped, require_apart, table_html
 from vklab.errors import ModelError
 
-__all__ = ["SafetensorsFile", "parse_safetensors", "read_safetensors"]
-
 MOST_HEADER_BYTES = 100_000_000
 # The formats with kernels here; other types are refused by name.
 FORMAT_OF = {"F32": ("F32", 4), "F16": ("F16", 2), "BF16": ("BF16", 2)}

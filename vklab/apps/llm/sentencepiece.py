@@ -14,8 +14,6 @@ from pathlib import Path
 
 from vklab.errors import ModelError
 
-__all__ = ["Pieces", "read_pieces"]
-
 MOST_BYTES = 200_000_000
 # Numbers of fields: of the model, of a piece, of the trainer, and of the normalizer.
 PIECES, TRAINER, NORMALIZER = 1, 2, 3

@@ -9,8 +9,6 @@ from vklab.apps.llm.build import BoundedCache
 from vklab.apps.llm.gguf import GgufFile
 from vklab.graph.graph import Graph
 
-__all__ = ["single_step"]
-
 # Positions of the cache: its products do not depend on them.
 CONTEXT = 64
 

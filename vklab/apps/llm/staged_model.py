@@ -24,8 +24,6 @@ from vklab.runtime.bound.binding import DeviceBinding
 from vklab.runtime.bound.tensors import Tensors
 from vklab.types import DeviceInfo
 
-__all__ = ["StagedLoop", "StagedModel", "StagedSizes"]
-
 
 @dataclass(frozen=True)
 class StagedSizes(Sizes):

@@ -14,8 +14,6 @@ from vklab.apps.llm import memory
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["Stage", "layer_bytes", "layer_count", "split"]
-
 # A layer's attention, which reads and writes the layer's part of the cache.
 ATTENTION, COUNTERS = "CacheAttention", "CacheCounters"
 

@@ -15,8 +15,6 @@ from vklab.base import draw
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["StoredTensor", "mapped", "require_apart", "table_html"]
-
 
 @dataclass(frozen=True, eq=False)
 class StoredTensor:

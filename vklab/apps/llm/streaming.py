@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from vklab.apps.llm.tokenizer import Tokenizer
 from vklab.errors import ModelError
 
-__all__ = ["TextStream"]
-
 
 class TextStream:
     """Tokens to text, one at a time, until a stop string appears.

@@ -18,8 +18,6 @@ from vklab.apps.llm.stored import StoredTensor
 from vklab.errors import ModelError
 from vklab.ops.blocks import FORMATS
 
-__all__ = ["MIX", "SHAPES", "TYPES", "Shape", "write"]
-
 MIX = "Q4_K_M"
 TYPES = ("F16", "Q8_0", "Q4_K", "Q6_K", MIX)
 EPSILON = 1e-5

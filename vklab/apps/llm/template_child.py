@@ -32,8 +32,6 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["main"]
-
 LARGEST_NUMBER = 1 << 64
 OTHER = "\ud800"  # in no name of a token, since UTF-8 has no such character
 # Fields of the two ways to format; else a literal character, as group 1.

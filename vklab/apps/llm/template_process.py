@@ -23,8 +23,6 @@ try:
 except ImportError:  # of the extra `llm`
     psutil = None
 
-__all__ = ["Limits", "Rendered", "TemplateProcess"]
-
 CHILD = Path(__file__).with_name("template_child.py")
 REPAIR = "pip install 'vklab[llm]'"
 START_S = 60.0

@@ -17,8 +17,6 @@ from vklab.apps.llm.merging import merged
 from vklab.apps.llm.vocabulary import BYTE, CONTROL, UNKNOWN, USER, Vocabulary
 from vklab.errors import ModelError
 
-__all__ = ["Stream", "Tokenizer"]
-
 SPACE = "\u2581"
 _HEX = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

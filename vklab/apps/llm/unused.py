@@ -16,9 +16,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.noted import noted, require, short
 from vklab.errors import ModelError, UnusedWarning
 
-__all__ = ["Unused", "entries", "require_attention", "require_known", "require_model",
-           "require_read", "warn"]  # fmt: skip
-
 SHOWN = 6
 # Entries of the whole file, and the values with which the file is a model in one piece.
 WHOLE = {"general.type": ("model",), "split.count": (0, 1)}

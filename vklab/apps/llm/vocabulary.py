@@ -13,8 +13,6 @@ from vklab.apps.llm import pretokenize
 from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError
 
-__all__ = ["BYTE", "CONTROL", "NORMAL", "UNKNOWN", "UNUSED", "USER", "Vocabulary"]
-
 # GGUF's types of tokens.
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 # Tokens that end a turn in one family or another, whatever else a file says.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["group_scales", "nibbles", "pack_group_scales", "pack_nibbles"]
-
 
 def nibbles(data: np.ndarray, count: int) -> np.ndarray:
     """Return the low halves of `count` bytes, then their high halves, as uint8 [..., 2 * count]."""

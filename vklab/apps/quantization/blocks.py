@@ -15,8 +15,6 @@ from vklab.apps.quantization.bits import group_scales, nibbles, pack_nibbles
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["dequantize", "quantize"]
-
 PART = 1 << 18  # numbers that are quantised at once: the arrays in between are many times as large
 
 

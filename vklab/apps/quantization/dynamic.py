@@ -15,8 +15,6 @@ from onnx import helper, numpy_helper
 from vklab.apps.quantization import codes
 from vklab.apps.quantization.model import Layer, Model
 
-__all__ = ["rewrite"]
-
 
 def rewrite(
     model: Model, layers: Collection[Layer], per_channel: bool = True

@@ -14,8 +14,6 @@ import numpy as np
 from vklab.apps.quantization.bits import group_scales, pack_group_scales, pack_nibbles
 from vklab.ops import blocks
 
-__all__ = ["WRITERS"]
-
 # Groups whose largest magnitude is smaller are taken for zeros.
 LEAST_MAGNITUDE = np.float32(1e-15)
 _ROUNDING = np.float32(12582912)  # 1.5 * 2^23: the sum's last bits are the rounded number

@@ -15,8 +15,6 @@ from onnx import numpy_helper
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
 
-__all__ = ["LAYERS", "Layer", "Model", "read"]
-
 LAYERS = ("Conv", "Gemm", "MatMul")
 
 

@@ -14,8 +14,6 @@ from onnx import helper, numpy_helper
 from vklab.apps.quantization.model import Layer, Model
 from vklab.errors import ModelError
 
-__all__ = ["BITS", "BLOCK", "blocks", "rewrite"]
-
 BITS = (4, 8)
 BLOCK = 32
 DOMAIN = "com.microsoft"

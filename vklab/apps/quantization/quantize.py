@@ -19,8 +19,6 @@ from vklab.apps.quantization.model import Layer, Model
 from vklab.base import draw
 from vklab.errors import ModelError
 
-__all__ = ["Choice", "LayerError", "Quantized", "drop", "quantize"]
-
 # The first opset whose DequantizeLinear has a scale for each filter.
 OPSET = 13
 # Share of the layers that stay in float32 in one more attempt to keep a bound.

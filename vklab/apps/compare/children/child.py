@@ -11,8 +11,6 @@ from vklab.apps.compare.backend import Availability, Runtime
 from vklab.apps.compare.children import tasks
 from vklab.base.worker import Failure, Worker
 
-__all__ = ["Child"]
-
 One = TypeVar("One", bound=Runtime)
 
 

@@ -14,8 +14,6 @@ from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.layerwise.layers import Local
 from vklab.base.worker import Failure
 
-__all__ = ["Live"]
-
 Arrays = dict[str, np.ndarray]
 
 

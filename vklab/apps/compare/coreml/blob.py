@@ -16,8 +16,6 @@ import numpy as np
 
 from vklab.errors import ModelError
 
-__all__ = ["BITS", "DTYPES", "WeightFile", "unpack"]
-
 ALIGNMENT = 64
 SENTINEL = 0xDEADBEEF
 VERSION = 2

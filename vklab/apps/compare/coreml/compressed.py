@@ -17,8 +17,6 @@ from vklab.apps.compare.coreml.values import STORED
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
-__all__ = ["constexpr_lut_to_dense", "constexpr_sparse_to_dense"]
-
 
 def _values(op: Emission, info: TensorInfo) -> np.ndarray:
     if info.constant is None:

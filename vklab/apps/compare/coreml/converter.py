@@ -23,8 +23,6 @@ from vklab.apps.compare.coreml import overrides
 from vklab.apps.compare.coreml.options import Options, Sizes
 from vklab.errors import ModelError
 
-__all__ = ["converted", "save"]
-
 SPARSITY, PALETTE_BITS = 0.5, 4
 
 

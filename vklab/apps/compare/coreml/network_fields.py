@@ -7,8 +7,6 @@ Source: NeuralNetwork.proto of coremltools 9
 
 from __future__ import annotations
 
-__all__ = ["ACTIVATIONS", "CHOICES", "LAYERS", "NETWORK"]
-
 # Every layer type by field number, so that an unsupported one is refused by its name.
 LAYERS = (
     "100 convolution Convolution, 120 pooling Pooling, 130 activation Activation, "

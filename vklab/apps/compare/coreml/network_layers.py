@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.coreml import movement, operators
+from vklab.apps.compare.coreml import elementwise, movement, operators
 from vklab.apps.compare.coreml.emission import Emission
 from vklab.apps.compare.coreml.network_weights import weights
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
-
-__all__ = ["LAYERS", "emit"]
 
 Inputs = Sequence[TensorInfo]
 Rule = Callable[[Emission, Inputs, Any], None]
@@ -183,7 +181,7 @@ def _unary(op: Emission, inputs: Inputs, layer: Any) -> None:
 @_layer("gelu")
 def _gelu(op: Emission, inputs: Inputs, layer: Any) -> None:
     modes = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
-    operators.elementwise.gelu(op, inputs[0], mode=modes[layer.mode])
+    elementwise.gelu(op, inputs[0], mode=modes[layer.mode])
 
 
 @_layer("scale")

@@ -14,8 +14,6 @@ import numpy as np
 from vklab.apps.compare.coreml.emission import Emission
 from vklab.errors import ModelError
 
-__all__ = ["weights"]
-
 
 def weights(op: Emission, stored: Any, shape: Sequence[int]) -> np.ndarray:
     """Return the weights of a layer as float32, dequantized.

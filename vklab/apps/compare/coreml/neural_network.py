@@ -20,8 +20,6 @@ from vklab.graph import graph as graphs
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["import_model", "import_network"]
-
 EXACT_SHAPES = 1
 ARRAY_TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32"}
 

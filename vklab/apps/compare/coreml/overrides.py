@@ -17,8 +17,6 @@ from coremltools.converters.mil.frontend.torch import ops
 from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
-__all__ = ["adaptive_average", "integer", "registered"]
-
 
 @contextlib.contextmanager
 def registered() -> Iterator[None]:

@@ -13,8 +13,6 @@ from typing import Any
 from vklab.apps.compare.coreml import blob, protobuf
 from vklab.errors import ModelError, UnusedWarning
 
-__all__ = ["Package", "open_package"]
-
 MOST_BYTES = 1 << 31  # of a protobuf message
 PLACE = "@model_path/"
 

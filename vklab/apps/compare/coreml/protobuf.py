@@ -18,8 +18,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from vklab.apps.compare.coreml import network_fields
 from vklab.errors import ModelError
 
-__all__ = ["message_class", "parse", "unlisted"]
-
 PACKAGE = "vklab.coreml"
 # Message: its fields as "number name type"; a trailing * repeats, map<T> has keys of text.
 MODEL = """

@@ -13,8 +13,6 @@ from vklab.apps.compare.coreml.package import Package
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.types import TensorInfo
 
-__all__ = ["ONNX_CODES", "STORED", "declared", "read", "type_of"]
-
 # MIL's name of a data type by its number in the file.
 NAMES = {1: "bool", 2: "string", 10: "fp16", 11: "fp32", 12: "fp64", 21: "int8", 22: "int16",
          23: "int32", 24: "int64", 25: "int4", 31: "uint8", 32: "uint16", 33: "uint32",

@@ -16,8 +16,6 @@ import numpy as np
 from vklab.runtime.observe import compare
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["ULP_LIMITS", "Errors", "Repeats", "measure", "plain", "repeats", "share", "ulp_size"]
-
 # Upper limits of the histogram's bins in ULP; a last bin holds all above. Rounded once: 0.5.
 ULP_LIMITS = (0.0, 0.5, *(2.0**power for power in range(13)))
 # Bits of the mantissa, and exponent of the smallest normal number.

@@ -20,9 +20,6 @@ from vklab.apps.compare import models
 from vklab.apps.compare.models import graphs, memory, products, recorded
 from vklab.errors import ModelError, SetupError
 
-__all__ = ["DEFAULT", "REAL", "SUITES", "build", "chosen", "is_known", "is_operator", "load_real",
-           "named", "names", "require_known", "write"]  # fmt: skip
-
 # The models of a run without a suite: each takes a second.
 DEFAULT = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
 REAL = ("resnet50", "vit_b_16", "convnext_tiny", "mobilenet_v2", "efficientnet_b0", "bert_base")

@@ -9,8 +9,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["decoder", "feeds"]
-
 WIDTH, HEADS, SIZE = 32, 2, 16
 
 

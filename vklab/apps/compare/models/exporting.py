@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from vklab.apps.compare.models import networks
 
-__all__ = ["build_module", "export", "exported", "quiet", "strip_metadata", "write"]
-
 
 def build_module() -> torch.nn.Module:
     """Return MiniClassifier in eval mode, with fixed random weights by He's rule."""

@@ -16,8 +16,6 @@ from torch import nn
 from vklab.apps.compare import loaders
 from vklab.apps.compare.models import exporting, networks
 
-__all__ = ["NETWORKS", "Bert", "load_torchvision", "load_transformers", "write"]
-
 TOKENS, WORDS = 128, 30522
 # Last factors of residual branches. Undamped, ResNet-50 makes errors of its output out of rounding
 # errors that are a hundred times smaller, and no tolerance would tell right from wrong.

@@ -27,8 +27,6 @@ from vklab.errors import SetupError
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
-__all__ = ["OnnxRuntime", "Session", "every"]
-
 FULL_BUILD = "full build"
 NARROW = "weights have 7 bits, as this CPU adds 8-bit products in 16 bits"
 EMULATED = "Qualcomm's library emulates its processor on x86; its times say nothing"

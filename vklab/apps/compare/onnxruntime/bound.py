@@ -13,8 +13,6 @@ import numpy as np
 
 from vklab.runtime import host
 
-__all__ = ["MEMORIES", "Bound"]
-
 # The name of the device's memory by provider; the others read and write that of the CPU.
 MEMORIES = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda",
             "NvTensorRTRTXExecutionProvider": "cuda", "DmlExecutionProvider": "dml",

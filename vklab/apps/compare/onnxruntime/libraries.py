@@ -16,8 +16,6 @@ from vklab.apps.compare.onnxruntime import providers
 from vklab.base.endings import one_line
 from vklab.errors import SetupError
 
-__all__ = ["preload_nvidia", "require"]
-
 FOLDERS = ("*/lib", "*/bin", "*/bin/x86_64")  # of NVIDIA's wheels for Linux and Windows
 
 

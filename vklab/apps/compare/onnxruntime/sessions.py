@@ -21,9 +21,6 @@ from vklab.base.endings import MOST_CHARACTERS, one_line
 from vklab.errors import SetupError
 from vklab.runtime import host
 
-__all__ = ["Choices", "is_built_in", "open_session", "opened", "plugin_devices", "plugin_module",
-           "plugin_options", "session_options", "set_option"]  # fmt: skip
-
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
 NUMBERED = {"CUDAExecutionProvider", "DmlExecutionProvider", "MIGraphXExecutionProvider",

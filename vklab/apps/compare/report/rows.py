@@ -27,10 +27,6 @@ from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
-           "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",
-           "with_layers", "with_part"]  # fmt: skip
-
 FAILURES = ("crashed", "timeout", "failed")
 
 

@@ -21,8 +21,6 @@ from vklab.base import worker
 from vklab.base.worker import Failure
 from vklab.runtime import host
 
-__all__ = ["make", "make_all"]
-
 AT_ONCE = 6  # models that are built at the same time
 
 

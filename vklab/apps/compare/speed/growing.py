@@ -16,8 +16,6 @@ from vklab import settings
 from vklab.apps.compare.models import decoder
 from vklab.runtime import loading
 
-__all__ = ["Row", "measure"]
-
 LAYERS, LONGEST, STEPS = 8, 64, range(2, 42)
 
 

@@ -31,8 +31,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import open_devices
 
-__all__ = ["Lengths", "Machine", "Row", "machine", "measure", "models"]
-
 ROUNDS = 2
 PEER_REPEATS, CPU_PEER_REPEATS = 3, 1
 

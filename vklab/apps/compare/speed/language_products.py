@@ -14,8 +14,6 @@ from vklab.apps.llm.stored import StoredTensor
 from vklab.runtime import loading, open_devices
 from vklab.runtime.observe import timestamps
 
-__all__ = ["alone_us"]
-
 # A GPU works before each series, so that its clocks are up; a series is short, so that they stay.
 WARM_S, SERIES, RUNS = 0.1, 4, 8
 

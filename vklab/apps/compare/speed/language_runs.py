@@ -17,8 +17,6 @@ from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.sampling import SamplingOptions
 from vklab.runtime.observe import timestamps
 
-__all__ = ["SAMPLERS", "Runs", "first_use"]
-
 # Ways to choose a token, by what they ask of the device. The first one is that of the rates.
 SAMPLERS = {
     "greedy": SamplingOptions(temperature=0),

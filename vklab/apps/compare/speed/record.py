@@ -29,8 +29,6 @@ from vklab.base.worker import Failure
 from vklab.errors import ModelError
 from vklab.types import DeviceInfo
 
-__all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of", "under_roofs"]
-
 Tell = Callable[[str], object]
 Save = Callable[[dict[str, Any]], object]
 OF_A_RUN = ("machine", "settings", "roofs", "peers", "kernels")

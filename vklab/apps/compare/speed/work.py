@@ -11,8 +11,6 @@ from math import prod
 import onnx
 from onnx import helper
 
-__all__ = ["counted"]
-
 Shapes = dict[str, tuple[int, ...]]
 
 

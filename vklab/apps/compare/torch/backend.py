@@ -16,8 +16,6 @@ from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refuse
 from vklab.base.endings import one_line
 from vklab.errors import SetupError
 
-__all__ = ["Torch", "every", "has_compiler", "load", "load_modules"]
-
 # Kind of device -> words, and the command that installs a torch for it.
 DEVICES: dict[str, tuple[str, str]] = {
     "cpu": ("CPU", "pip install torch"),

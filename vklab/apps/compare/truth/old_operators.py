@@ -13,8 +13,6 @@ import numpy as np
 import onnx
 from onnx.reference.op_run import OpRun
 
-__all__ = ["BatchNormalization", "Hardmax", "LogSoftmax", "Softmax", "operators"]
-
 FLAT_UNTIL, STATISTICS_UNTIL = 13, 14
 
 

@@ -23,9 +23,6 @@ from vklab.apps.compare.truth import old_operators
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
-__all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
-           "rounded", "stored", "widen"]  # fmt: skip
-
 MODULE = "torch module in float64"
 GRAPH = "ONNX graph widened to float64"
 EXPORT = "export"

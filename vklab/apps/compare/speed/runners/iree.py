@@ -29,8 +29,6 @@ from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.base import endings, store
 from vklab.errors import SetupError
 
-__all__ = ["Iree", "IreeModel", "load_iree"]
-
 INSTALL = "vklab bench peers"
 IMPORT = "iree.compiler.tools.import_onnx"
 SCOPE, LEAST = "model", 1024  # of parameters; initializers with fewer elements are constants

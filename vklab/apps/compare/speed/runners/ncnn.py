@@ -24,8 +24,6 @@ from vklab.apps.compare.speed.runners import ncnn_files
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.errors import SetupError
 
-__all__ = ["Ncnn", "NcnnModel", "load_ncnn"]
-
 INSTALL = "vklab bench peers"
 HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage")
 

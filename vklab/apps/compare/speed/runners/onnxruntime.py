@@ -15,8 +15,6 @@ from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.errors import SetupError
 from vklab.runtime import host
 
-__all__ = ["CapturedModel", "OnnxRuntime", "SessionModel"]
-
 
 @dataclass(frozen=True)
 class OnnxRuntime:
