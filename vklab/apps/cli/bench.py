@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vklab.apps.cli import bench_language, bench_rows, bench_words, console
+from vklab.apps.cli import bench_language, bench_words, console
 from vklab.apps.cli.options import Device, Json, Peers, Precision, grouped, split, written_file
 from vklab.apps.compare import models, peers
 from vklab.apps.compare.models import catalogue, graphs
@@ -24,16 +24,64 @@ from vklab.apps.compare.speed import (
     throughput,
     turns,
 )
+from vklab.apps.compare.speed.measure import Row
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
+HEADERS = ("model", "runner", "median", "p05", "p95", "device", "ratio", "x floor", "error",
+           "load", "first", "MB", "MHz")  # fmt: skip
+GROWTHS = ("model", "plans", "new", "slowest", "again")
+RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 DTYPES = ("float32", "float16")
 FORMS = (", ".join(dict.fromkeys(name for name in (*graphs.MODELS, *models.MODELS)
                                  if "chain" not in name))
          + ", chain_add_N, matmul_MxKxN, conv8_CxHxW")  # fmt: skip
-
 bench = typer.Typer(cls=bench_words.OldForm, help="Measure vklab and other runtimes.")
+
+
+def show(data: Mapping[str, Any]) -> None:
+    """Print a recorded run: its machine, a table, rows without times, absent peers."""
+    rows = record.rows_of(data)
+    for index, run in enumerate(data.get("runs") or [data]):
+        own = [row for row in rows if row.run == index]
+        console.say_wrapped(markdown.machine(run))
+        console.say("whole runs with host arrays in us; `load` and `first` (run) in ms; `ratio`: "
+                    "time over vklab's", "dim")  # fmt: skip
+        timed = [row for row in own if row.status == "ran"]
+        console.table("", HEADERS, [cells(row) for row in timed], " ".join(HEADERS[2:]),
+                      "model runner")  # fmt: skip
+        failed: dict[tuple[str, str, str], list[str]] = {}
+        for row in own:
+            if row.status not in ("ran", "absent"):
+                failed.setdefault((row.model, row.status, row.reason), []).append(row.runner)
+        for (model, status, reason), runners in failed.items():
+            console.say_wrapped(f"{model}, {', '.join(runners)}: {status}: {reason}")
+        for name, answer in (run.get("peers") or {}).items():
+            console.say_wrapped(f"absent: {name}: {answer['reason']}; {answer['install']}")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row of the table."""
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+    over = row.time_us / row.floor_us if row.time_us and row.floor_us else None
+    error = "" if row.max_abs_error is None else f"{row.max_abs_error:.1e}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    megabytes = "" if row.host_bytes is None else f"{row.host_bytes / 1e6:.0f}"
+    return (row.model, row.runner, number(row.median_us), number(row.p05_us), number(row.p95_us),
+            number(row.device_us), ratio, number(over), error, number(row.load_ms),
+            number(row.first_ms), megabytes, str(row.clock_mhz or ""))  # fmt: skip
+
+
+def rate_cells(row: throughput.Row) -> tuple[str, ...]:
+    """Return a row of the table of frames per second."""
+    where = " + ".join(map(str, row.devices))
+    if row.error:
+        return (row.model, row.way, where, "", "", "", row.error)
+    return (row.model, row.way, where, f"{row.frames_per_s:.4g}", f"{row.ratio:.2f}", row.over,
+            f"{row.max_abs_error:.1e}")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +174,7 @@ class Written:
         if self.as_json:
             console.emit(data)
         else:
-            bench_rows.show(data)
+            show(data)
 
 
 @bench.command("run")
@@ -198,7 +246,7 @@ def bench_rate(
     for info in infos:
         console.say(str(info), "bold")
     console.say("frames of host arrays; the modes take turns in short rounds", "dim")
-    console.table("", bench_rows.RATES, map(bench_rows.rate_cells, rows), "frames/s ratio",
+    console.table("", RATES, map(rate_cells, rows), "frames/s ratio",
                   "model mode")  # fmt: skip
 
 
@@ -215,7 +263,7 @@ def bench_grow(device: Device = None, as_json: Json = False) -> None:
     console.say("ms of a run of a new size (median, slowest), and of the next of that size", "dim")
     cells = [(row.model, row.variant, f"{row.first_ms:.1f}", f"{row.slowest_ms:.1f}",
               f"{row.again_ms:.1f}") for row in rows]  # fmt: skip
-    console.table("", bench_rows.GROWTHS, cells, " ".join(bench_rows.GROWTHS[2:]), "model plans")
+    console.table("", GROWTHS, cells, " ".join(GROWTHS[2:]), "model plans")
 
 
 bench.command("llm")(bench_language.bench_llm)

@@ -1,4 +1,4 @@
-"""Command `vklab chat`: talk with a language model, in a terminal or through pipes."""
+"""Commands `vklab chat` and `vklab generate`: a language model in a terminal or through pipes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,42 @@ from typing import Annotated
 import typer
 
 from vklab.apps.cli import console, llm_options
-from vklab.apps.cli.options import grouped
+from vklab.apps.cli.options import Json, grouped
 from vklab.apps.llm.answer import Answer
 from vklab.apps.llm.chat import Chat
 from vklab.apps.llm.language_model import LanguageModel
 from vklab.apps.llm.preparation import Preparation
 from vklab.errors import ModelError
 
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 COMMAND = re.compile(r"/\w*")
 HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
         "an answer")  # fmt: skip
 MARK = "> "
+
+
+@grouped
+def generate(
+    model: llm_options.Model,
+    prompt: Annotated[
+        str, typer.Option("--prompt", "-p", metavar="TEXT", help="Text to continue; - reads stdin.")
+    ],
+    *,
+    made: llm_options.Generation,
+    placed: llm_options.Placed,
+    as_json: Json = False,
+) -> None:
+    """Continue a text with a language model in GGUF; the text comes as it is written."""
+    given = "".join(llm_options.stdin_lines()) if prompt == "-" else prompt
+    with llm_options.load(model, placed, made, as_json) as loaded:
+        answer = loaded.generate(given, made.max_tokens, made.sampling, made.stop or ())
+        is_stopped = _write(answer, as_json)
+        facts = {**llm_options.as_facts(loaded), "prompt": given, "text": answer.text,
+                 "tokens": answer.tokens, "statistics": answer.statistics.facts()}  # fmt: skip
+    if as_json:
+        console.emit(facts)
+    if is_stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 @grouped
@@ -94,23 +119,32 @@ def _answers(made: Chat, lines: Iterable[str], is_quiet: bool) -> Iterator[Answe
 
 def _answered(made: Chat, line: str, is_quiet: bool) -> Iterator[Answer]:
     """Write the answer to one message; Ctrl-C ends the answer only."""
-    answer = None
     try:
         with console.spinner("reading"):
             answer = made.ask(line)
+    except KeyboardInterrupt:
+        console.warn("\nstopped before the first token; the message is forgotten")
+        return
+    _write(answer, is_quiet)
+    yield answer
+
+
+def _write(answer: Answer, is_quiet: bool) -> bool:
+    """Write an answer as it comes, and its statistics; return whether Ctrl-C ended it."""
+    is_stopped = False
+    try:
+        with console.spinner("reading"):
             first = next(answer, "")
         for piece in itertools.chain((first,), answer):
             if not is_quiet:
                 console.write(piece)
     except KeyboardInterrupt:
-        if answer is None:
-            console.warn("\nstopped before the first token; the message is forgotten")
-            return
         answer.close()
+        is_stopped = True
     if not is_quiet:
         console.write("" if answer.text.endswith("\n") else "\n")
         llm_options.say_end(answer)
-    yield answer
+    return is_stopped
 
 
 def _lines() -> Iterator[str]:

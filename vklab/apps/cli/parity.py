@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,17 +16,21 @@ import typer
 from rich.text import Text
 
 from vklab.apps.cli import console
-from vklab.apps.cli import parity_providers as providers_table
 from vklab.apps.cli.options import Inputs, Json, Peers, written_file
 from vklab.apps.compare import forms, registry
 from vklab.apps.compare import parity as pipeline
+from vklab.apps.compare.backend import Availability
 from vklab.apps.compare.children import timing
+from vklab.apps.compare.onnxruntime import backend as onnxruntime
+from vklab.apps.compare.onnxruntime import providers
 from vklab.apps.compare.report import page, recorded, summary
 from vklab.apps.compare.report.rows import Measured
 from vklab.base import draw, worker
 
 HEADERS = ("backend", "device", "weights", "arithmetic", "status", "max error", "of tolerance",
            "median us", "size", "nodes")  # fmt: skip
+PROVIDER_HEADERS = ("provider", "systems", "vendor", "package", "version", "released", "kind",
+                    "here")  # fmt: skip
 SHOWN = 12  # layers of a backend, those with the largest errors
 COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "red",
           "failed": "red"}  # fmt: skip
@@ -103,7 +107,7 @@ def parity(
     row with the command that would bring it, and no failure.
     """
     if list_providers:
-        providers_table.show(as_json)
+        show_providers(as_json)
         return
     if not model:
         raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, a name, or "
@@ -210,3 +214,47 @@ def _cells(each: Measured) -> Sequence[object]:
         "" if row.bytes is None else draw.bytes_text(row.bytes),
         summary.nodes_text(row),
     )  # fmt: skip
+
+
+def provider_facts(answers: Mapping[str, Availability]) -> dict[str, Any]:
+    """Return the table ready for JSON; `answers` tell by backend's name what is here."""
+    rows = []
+    for row in providers.PROVIDERS:
+        mine = answers[f"onnxruntime-{row.key}-{row.variants[0].name}"]
+        for name in row.packages:
+            package = providers.PACKAGES[name]
+            rows.append({
+                "provider": row.ep, "systems": list(row.systems), "vendor": row.vendor,
+                "needs": row.needs, "package": name, "version": package.version,
+                "released": package.released, "kind": package.kind,
+                "replaced_by": package.replaced_by, "available": bool(mine),
+                "reason": mine.reason, "install": mine.install,
+            })  # fmt: skip
+    ended = [{"package": name, "version": providers.PACKAGES[name].version,
+              "released": providers.PACKAGES[name].released,
+              "replaced_by": providers.PACKAGES[name].replaced_by}
+             for name in providers.ENDED]  # fmt: skip
+    return {"checked": providers.CHECKED, "providers": rows, "ended": ended}
+
+
+def show_providers(as_json: bool) -> None:
+    """Print the table of ONNX Runtime's execution providers."""
+    found = provider_facts(registry.survey(onnxruntime.every()))
+    if as_json:
+        console.emit(found)
+        return
+    console.say(f"versions of {found['checked']}; a full build owns the module onnxruntime, a "
+                "plugin stands beside it", "dim")
+    console.table("", PROVIDER_HEADERS, map(_provider_cells, found["providers"]), "", "package")
+    for row in found["providers"]:
+        if row["replaced_by"]:
+            console.say_wrapped(f"{row['package']}: followed by {row['replaced_by']}")
+    for row in found["ended"]:
+        console.say_wrapped(f"{row['package']} {row['version']} ({row['released']}) has ended; "
+                            f"followed by {row['replaced_by']}")  # fmt: skip
+
+
+def _provider_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    return (row["provider"].removesuffix("ExecutionProvider"), " ".join(row["systems"]),
+            row["vendor"], row["package"], row["version"], row["released"], row["kind"],
+            "yes" if row["available"] else "no")  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from vklab import settings
-from vklab.apps.cli import console, placement, tables
+from vklab.apps.cli import console, placement
 from vklab.apps.cli.inputs import (
     Files,
     Model,
@@ -236,21 +236,21 @@ def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[st
         number += is_dispatch
     headers = ("#", "nodes", "kernel", "workgroups", "writes")
     numbers = frozenset({"#", "workgroups"})
-    widths = tables.fit(headers, table, width, numbers, frozenset({"nodes"}))
+    widths = console.fit(headers, table, width, numbers, frozenset({"nodes"}))
     if widths:
         titles = ("#".rjust(NUMBER), *headers[1:])
         yield "  ".join(h.ljust(n) for h, n in zip(titles, widths, strict=True)).rstrip()
     for row, reason in zip(table, reasons, strict=True):
         cells = [[row[0]], [svg.shorten(row[1], widths[1])],
-                 tables.wrapped(row[2], widths[2]), [row[3]],
-                 tables.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
+                 console.wrapped(row[2], widths[2]), [row[3]],
+                 console.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
         for line in zip_longest(*cells, fillvalue=""):
             pairs = zip(line, widths, strict=True)
             yield "  ".join(cell.ljust(wide) for cell, wide in pairs).rstrip()
         if not widths:
-            yield from tables.block(headers, row, width)
+            yield from console.block(headers, row, width)
         if reason:
-            yield from tables.hang("     " + reason, width)
+            yield from console.hang("     " + reason, width)
 
 
 def _written(text: str) -> str:
@@ -282,7 +282,7 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
             console.say()
         busy = {name for name, *_ in rows}
         idle = [name for name, *_ in steps if name not in busy]
-        for line in tables.hang(f"nothing to do: {', '.join(idle)}", console.width()):
+        for line in console.hang(f"nothing to do: {', '.join(idle)}", console.width()):
             console.say(line)
 
 

@@ -5,9 +5,11 @@ prepares one model, and the prepared model runs inputs. What it returns is judge
 """
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -207,3 +209,17 @@ class Row:
     latency_us: Mapping[str, float] | None = None
     bytes: int | None = None
     recorded: Mapping[str, Any] | None = None
+
+
+def load_package(module: str, words: str, install: str) -> ModuleType:
+    """Import a module; raise SetupError if it, or a library of it, is missing or does not load.
+
+    Args:
+        module: its full name: of a package, or of a module of ours that imports one at its top.
+        words: the package in the error's sentence.
+        install: the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as error:  # a library that does not load
+        raise SetupError(f"{words} cannot be imported ({error})", install) from error

@@ -18,7 +18,7 @@ import numpy as np
 from vklab.apps.compare import forms, packages, registry
 from vklab.apps.compare.backend import Backend, Dtypes, ModelSource, Row, Steps
 from vklab.apps.compare.children import timing
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.apps.compare.judging import judge
 from vklab.apps.compare.layerwise import programs
 from vklab.apps.compare.layerwise.programs import Program

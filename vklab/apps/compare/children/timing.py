@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.base.worker import Failure
 
 WARM_UP, MOST = 2, 1000  # runs

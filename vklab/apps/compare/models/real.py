@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vklab.apps.compare import loaders
+from vklab.apps.compare import backend
 from vklab.apps.compare.models import exporting, networks
 
 TOKENS, WORDS = 128, 30522
@@ -25,13 +25,13 @@ INPUTS = {"bert_base": ("tokens", "kinds", "positions", "mask")}
 
 def load_torchvision() -> ModuleType:
     """Import torchvision, or raise SetupError with the command that installs it."""
-    return loaders.load("torchvision", "torchvision, which defines the model,",
+    return backend.load_package("torchvision", "torchvision, which defines the model,",
                         "pip install torchvision")  # fmt: skip
 
 
 def load_transformers() -> ModuleType:
     """Import transformers, or raise SetupError with the command that installs it."""
-    return loaders.load("transformers", "transformers, which defines the model,",
+    return backend.load_package("transformers", "transformers, which defines the model,",
                         "pip install transformers")  # fmt: skip
 
 

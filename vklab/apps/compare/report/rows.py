@@ -12,7 +12,7 @@ import onnx
 
 from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Result, Row
 from vklab.apps.compare.children import timing
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.apps.compare.coreml import part
 from vklab.apps.compare.judging import errors, judge
 from vklab.apps.compare.judging.errors import Repeats

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare import loaders
+from vklab.apps.compare import backend
 from vklab.apps.compare.backend import Availability, Refused
 from vklab.apps.compare.speed.runners import ncnn_files
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
@@ -30,7 +30,7 @@ HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_
 
 def load_ncnn() -> ModuleType:
     """Import ncnn, or raise SetupError with the command that installs it."""
-    return loaders.load("ncnn", "ncnn", INSTALL)
+    return backend.load_package("ncnn", "ncnn", INSTALL)
 
 
 @dataclass(frozen=True)
