@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
 import typer
@@ -16,14 +18,39 @@ from vklab.apps.cli.options import Json, grouped
 from vklab.apps.llm.answer import Answer
 from vklab.apps.llm.chat import Chat
 from vklab.apps.llm.language_model import LanguageModel
-from vklab.apps.llm.preparation import Preparation
-from vklab.errors import ModelError
+from vklab.errors import ModelError, VklabError
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 COMMAND = re.compile(r"/\w*")
 HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
         "an answer")  # fmt: skip
 MARK = "> "
+
+
+class Preparation:
+    """A thread that prepares a decoder; call `end` before anything else uses the decoder.
+
+    Args:
+        prepare: called on the thread with a function that tells whether to go on.
+    """
+
+    def __init__(self, prepare: Callable[[Callable[[], bool]], None]) -> None:
+        self._prepare = prepare
+        self._is_over = False
+        context = contextvars.copy_context()  # with the switches of this thread
+        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._prepare(lambda: not self._is_over)
+        except VklabError:  # whoever needs what is missing meets the same error
+            return
+
+    def end(self) -> None:
+        """Wait until the thread has finished what it is at; a second call does nothing."""
+        self._is_over = True
+        self._thread.join()
 
 
 @grouped

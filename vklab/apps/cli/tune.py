@@ -18,7 +18,7 @@ from vklab.apps.cli.options import Device, DType, Json
 from vklab.apps.cli.run import announce_cpu
 from vklab.apps.compare.models import catalogue
 from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.single_step import single_step
+from vklab.apps.llm.models import single_step
 from vklab.base import draw
 from vklab.plan.tuning import candidates
 from vklab.runtime import loading, open_devices

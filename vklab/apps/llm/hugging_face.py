@@ -21,7 +21,7 @@ from vklab.apps.llm.gguf import Value
 from vklab.apps.llm.gguf_writer import write_gguf
 from vklab.apps.llm.hugging_face_model import HubModel
 from vklab.apps.llm.hugging_face_vocabulary import vocabulary_metadata
-from vklab.apps.llm.json_files import read_json
+from vklab.apps.llm.noted import read_json
 from vklab.apps.llm.safetensors import read_safetensors
 from vklab.apps.llm.stored import StoredTensor
 from vklab.errors import ModelError

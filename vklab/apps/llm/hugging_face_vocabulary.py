@@ -15,8 +15,7 @@ import numpy as np
 from vklab.apps.llm import hugging_face_steps as steps
 from vklab.apps.llm import sentencepiece
 from vklab.apps.llm.gguf import Value
-from vklab.apps.llm.json_files import read_json
-from vklab.apps.llm.noted import require
+from vklab.apps.llm.noted import read_json, require
 from vklab.apps.llm.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
 from vklab.errors import ModelError
 
@@ -25,6 +24,7 @@ _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 # Added tokens that some folders forget to mark as special.
 _LOOKS_SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>")
 MOST_TOKENS = 1 << 21
+Entry = tuple[str, Any, int]  # text, number and type
 
 
 def vocabulary_metadata(
@@ -135,9 +135,6 @@ def _of_pieces(
 
 def _stored(tokens: list[str], types: list[int]) -> dict[str, Value]:
     return {f"{KEY}.tokens": tuple(tokens), f"{KEY}.token_type": np.array(types, np.int32)}
-
-
-Entry = tuple[str, Any, int]  # text, number and type
 
 
 def _added(tokens: list[Any], path: Path) -> list[Entry]:

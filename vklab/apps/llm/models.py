@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vklab.apps.llm import gpt2, llama, unused
 from vklab.apps.llm.build import BoundedCache
 from vklab.apps.llm.gguf import GgufFile
@@ -9,6 +11,8 @@ from vklab.apps.llm.vocabulary import KEY, Vocabulary
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 
+# Positions of the cache: its products do not depend on them.
+CONTEXT = 64
 BUILDERS = {**dict.fromkeys(llama.ARCHITECTURES, llama.llama_graph), "gpt2": gpt2.gpt2_graph}
 
 
@@ -68,3 +72,17 @@ def trained_context(file: GgufFile) -> int:
     if not isinstance(value, int) or value < 1:
         raise ModelError(f"{file.name}: metadata {key!r} is {value}, no size")
     return min(value, llama.MOST_CONTEXT)
+
+
+def single_step(file: GgufFile) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Return the graph of a model with a small bounded cache, and inputs of its first step.
+
+    Raises ModelError as `model_graph` does.
+    """
+    graph = model_graph(file, min(CONTEXT, trained_context(file)),
+                               bounded=BoundedCache("F16", 1))  # fmt: skip
+    shapes = {info.name: tuple(size if isinstance(size, int) else 1 for size in info.shape)
+              for info in graph.inputs}  # fmt: skip
+    values = {info.name: np.zeros(shapes[info.name], info.dtype) for info in graph.inputs}
+    values["counts"][...] = 1
+    return graph, values

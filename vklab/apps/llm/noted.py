@@ -5,12 +5,16 @@ A reader that does not use a part of a file can say so, without a second list of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vklab.errors import ModelError
+
+MOST_BYTES = 200_000_000
 
 
 class Noted(dict[str, Any]):
@@ -71,3 +75,21 @@ def short(value: Any) -> str:
     """Return a value as short text, for messages and tables."""
     is_long = isinstance(value, (list, tuple, np.ndarray)) and len(value) > 8
     return f"{len(value)} elements" if is_long else f"{value!r:.40}"
+
+
+def read_json(path: Path) -> Noted:
+    """Return the object of a JSON file, which notes the entries that are read.
+
+    Raises FileNotFoundError, and ModelError for a file that is too long or no JSON object.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path.name} in {path.parent}")
+    if path.stat().st_size > MOST_BYTES:
+        raise ModelError(f"{path} has more than {MOST_BYTES} bytes")
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is no JSON: {error!s:.120}") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} holds a {type(found).__name__}, not a JSON object")
+    return Noted(found)

@@ -2,23 +2,60 @@
 
 Two kinds: SentencePiece merges characters by the scores of the results; byte BPE splits words by
 patterns, and merges bytes by a list of pairs.
-Source: Kudo and Richardson 2018, SentencePiece; llama.cpp, src/llama-vocab.cpp (MIT).
+Source: Kudo and Richardson 2018, SentencePiece; Sennrich et al. 2016, subword units; llama.cpp,
+src/llama-vocab.cpp (MIT).
 """
 
 from __future__ import annotations
 
 import codecs
+import heapq
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from vklab.apps.llm import pretokenize
 from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.merging import merged
 from vklab.apps.llm.vocabulary import BYTE, CONTROL, UNKNOWN, USER, Vocabulary
 from vklab.errors import ModelError
 
+Rank = Callable[[str, str], float | None]
 SPACE = "\u2581"
 _HEX = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def merged(symbols: Sequence[str], rank: Rank) -> list[str]:
+    """Return the symbols after all merges; n symbols take about n log n steps.
+
+    Args:
+        symbols: the symbols, mostly characters.
+        rank: the rank of a pair: the lowest is merged first, of equal ones the left; None for a
+            pair that is never merged.
+    """
+    texts = list(symbols)
+    after, before = list(range(1, len(texts) + 1)), list(range(-1, len(texts) - 1))
+    heap: list[tuple[float, int, str, str]] = []
+
+    def offer(left: int) -> None:
+        right = after[left] if left >= 0 else len(texts)
+        if right < len(texts):
+            value = rank(texts[left], texts[right])
+            if value is not None:
+                heapq.heappush(heap, (value, left, texts[left], texts[right]))
+
+    for index in range(len(texts)):
+        offer(index)
+    while heap:
+        _, left, first, second = heapq.heappop(heap)
+        right = after[left]
+        if right == len(texts) or (texts[left], texts[right]) != (first, second):
+            continue  # one of them has been merged since
+        texts[left], texts[right] = first + second, ""
+        after[left] = after[right]
+        if after[left] < len(texts):
+            before[after[left]] = left
+        offer(before[left])
+        offer(left)
+    return [text for text in texts if text]
 
 
 def _byte_letters() -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vklab.apps.quantization import k_blocks
-from vklab.apps.quantization.bits import group_scales, nibbles, pack_nibbles
+from vklab.apps.quantization.k_blocks import group_scales, nibbles, pack_nibbles
 from vklab.errors import ModelError
 from vklab.ops import blocks
 

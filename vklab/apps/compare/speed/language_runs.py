@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
@@ -12,15 +13,17 @@ import numpy as np
 
 from vklab.apps.compare.speed import roofs
 from vklab.apps.compare.speed.language_peer import Rates
-from vklab.apps.llm import products
 from vklab.apps.llm.decoder import Decoder
 from vklab.apps.llm.generating import Loop
 from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.sampling import SamplingOptions
 from vklab.apps.llm.stored import StoredTensor
+from vklab.graph.graph import Graph, Node
 from vklab.runtime import loading, open_devices
 from vklab.runtime.observe import timestamps
+from vklab.types import TensorInfo
 
+LAYER = "blk."  # names of a layer's tensors begin with it
 # A GPU works before each series, so that its clocks are up; a series is short, so that they stay.
 WARM_S, SERIES, RUNS = 0.1, 4, 8
 # Ways to choose a token, by what they ask of the device. The first one is that of the rates.
@@ -37,6 +40,35 @@ SETTLE_S = 0.4
 # A turn has this many repetitions, and fewer where one takes seconds.
 REPEATS, SLOW_S = 3, 4.0
 GREEDY = "greedy"
+
+
+def layer_matrices(file: GgufFile) -> list[tuple[StoredTensor, int]]:
+    """Return one matrix of each shape and format in the layers of a model, and their number.
+
+    Neither the embedding nor the matrix of the logits is among them: a prompt multiplies no other
+    row by these than the last.
+    """
+    found = {name: tensor for name, tensor in file.tensors.items()
+             if name.startswith(LAYER) and len(tensor.shape) == 2}  # fmt: skip
+    counts = Counter((tensor.block_type, tensor.shape) for tensor in found.values())
+    first = {(tensor.block_type, tensor.shape): tensor for tensor in reversed(found.values())}
+    return [(first[kind], count) for kind, count in counts.items()]
+
+
+def product_graph(tensor: StoredTensor, rows: int, dtype: str) -> Graph:
+    """Return a graph of one node: rows x times the transpose of a matrix.
+
+    Args:
+        tensor: the matrix, as its file stores it.
+        rows: the rows of x.
+        dtype: the dtype of x and of the result.
+    """
+    weight = TensorInfo(tensor.name, "uint32", tensor.words.shape, tensor.words)
+    x = TensorInfo("x", dtype, (rows, tensor.shape[1]))
+    node = Node("product", "MatMulBlocks", ("x", tensor.name), ("y",), {
+        "block_type": tensor.block_type, "N": tensor.shape[0], "K": tensor.shape[1]}, "vklab", 1)
+    return Graph(str(tensor), 24, (node,), (x,), ("y",), {tensor.name: weight},
+                 {info.name: info for info in (x, weight)}, {"": 24, "vklab": 1})  # fmt: skip
 
 
 def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
@@ -56,7 +88,7 @@ def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
     info = open_devices.select(device)
     with roofs.heater(info.index) as warm:
         return sum(count * _product_us(tensor, info.index, rows, info.is_cpu, warm)
-                   for tensor, count in products.layer_matrices(file))  # fmt: skip
+                   for tensor, count in layer_matrices(file))  # fmt: skip
 
 
 def _product_us(
@@ -74,7 +106,7 @@ def _product_us(
     dtype = "float32" if on_cpu else "float16"
     x = np.random.default_rng(0).standard_normal((rows, tensor.shape[1])).astype(dtype)
     medians = []
-    graph = products.product_graph(tensor, rows, dtype)
+    graph = product_graph(tensor, rows, dtype)
     with loading.load(graph, device) as session, session.bind({"x": x}) as binding:
         binding.run()
         program = binding.program
