@@ -8,9 +8,10 @@ import warnings
 import numpy as np
 import pytest
 
-from vklab.apps.compare.coreml import network_layers, network_weights, neural_network, protobuf
+from vklab.apps.compare.coreml import protobuf
 from vklab.apps.compare.coreml import protobuf as messages
 from vklab.apps.compare.coreml.emission import Emission
+from vklab.apps.compare.coreml.network import network_layers, network_weights, neural_network
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 from vklab.types import TensorInfo
 

@@ -13,10 +13,12 @@ import pytest
 
 import vklab
 from support.runs.child import python
+from vklab import apps
 from vklab.apps.compare.backend import Availability
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.base import forward
 
-ROOMS = {**vklab._MOVED}
+ROOMS = {**vklab._MOVED, **{f"apps.{old}": f"apps.{new}" for old, new in apps._MOVED.items()}}
 INNER = {"llm": "gguf", "distributed": "batches", "pytorch": "frontend", "quantization": "blocks",
          "backends": "judging.flips", "bench": "runners.runner", "draw": "svg", "trace": "gantt",
          "doctor": "checks", "cli": "console", "bootstrap": "steps"}  # fmt: skip
@@ -46,9 +48,10 @@ import vklab.llm
 import vklab.llm.gguf as gguf
 from vklab import distributed, draw, llm
 from vklab.llm import load, gguf as again
+from vklab.apps.llm.weights import gguf as now
 from vklab.backends.judging import flips
 import vklab.apps.llm.gguf, vklab.apps.compare.judging.flips
-assert vklab.llm is llm is vklab.apps.llm and gguf is again is vklab.apps.llm.gguf
+assert vklab.llm is llm is vklab.apps.llm and gguf is again is vklab.apps.llm.gguf is now
 assert flips is vklab.apps.compare.judging.flips and callable(load) and callable(distributed.map)
 for module in (gguf, flips, draw):
     assert len({{id(m) for m in sys.modules.values() if m.__name__ == module.__name__}}) == 1
@@ -91,13 +94,17 @@ def test_a_folder_that_a_pull_left_behind_hides_nothing(tmp_path):
 def test_what_was_pickled_by_an_old_name_is_read():
     text = pickle.dumps(Availability, protocol=0).replace(b"vklab.apps.compare", b"vklab.backends")
     assert b"vklab.backends.backend" in text and pickle.loads(text) is Availability
+    for old in (b"vklab.llm.gguf", b"vklab.apps.llm.gguf"):
+        text = pickle.dumps(GgufFile, protocol=0).replace(b"vklab.apps.llm.weights.gguf", old)
+        assert old in text and pickle.loads(text) is GgufFile
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [("vklab.backends.models:encoder", "vklab.apps.compare.models:encoder"),
      ("vklab.bench.models:mlp", "vklab.apps.compare.models.graphs:mlp"),
-     ("vklab.llm", "vklab.apps.llm"), ("vklab.runtime.session", "vklab.runtime.session"),
+     ("vklab.llm", "vklab.apps.llm"), ("vklab.llm.gguf", "vklab.apps.llm.weights.gguf"),
+      ("vklab.runtime.session", "vklab.runtime.session"),
      ("mine.models:net", "mine.models:net"), ("vklab", "vklab")],
 )  # fmt: skip
 def test_the_name_that_something_has_now(old, new):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
-from vklab.apps.llm import pretokenize, tokenizer
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens import pretokenize, tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.errors import ModelError
 
 TEXTS = ["hello world", "  a\tb\n\n c", "don't 1234", "Größe 日本語 🦙", "\x00\x7f", "", " "]

@@ -12,7 +12,7 @@ import typer
 from vklab.apps.cli import console
 from vklab.apps.cli.options import Device, Json, written_file
 from vklab.apps.compare.speed import language, language_peer
-from vklab.apps.llm import synthetic
+from vklab.apps.llm.weights import synthetic
 from vklab.base import draw, store
 from vklab.runtime import open_devices
 

@@ -10,8 +10,9 @@ import typer
 
 from vklab.apps.cli import console
 from vklab.apps.cli.options import Json, written_file
-from vklab.apps.llm import gguf as files
-from vklab.apps.llm import hugging_face, models, onnx_export
+from vklab.apps.llm.graphs import models
+from vklab.apps.llm.weights import gguf as files
+from vklab.apps.llm.weights import hugging_face, onnx_export
 from vklab.apps.quantization import blocks
 from vklab.base import draw
 

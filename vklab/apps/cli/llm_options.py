@@ -13,8 +13,8 @@ import typer
 from vklab.apps.cli import console, options
 from vklab.apps.llm import language_model
 from vklab.apps.llm.answer import REASONS, Answer
+from vklab.apps.llm.decode.memory import Sizes
 from vklab.apps.llm.language_model import LanguageModel
-from vklab.apps.llm.memory import Sizes
 from vklab.apps.llm.sampling import SamplingOptions
 
 USUAL = SamplingOptions()

@@ -9,9 +9,9 @@ import typer
 
 from vklab.apps.cli import console, llm_options
 from vklab.apps.cli.options import Json, grouped
-from vklab.apps.llm import gguf
 from vklab.apps.llm import perplexity as measuring
 from vklab.apps.llm.judged import Reading
+from vklab.apps.llm.weights import gguf
 from vklab.errors import ModelError
 
 

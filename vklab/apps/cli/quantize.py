@@ -12,7 +12,7 @@ import typer
 from vklab.apps.cli import console
 from vklab.apps.cli.inputs import Model
 from vklab.apps.cli.options import Device, Json, written_file
-from vklab.apps.llm import gguf, gguf_writer, requantize
+from vklab.apps.llm.weights import gguf, gguf_writer, requantize
 from vklab.apps.quantization import blocks, histogram, nbits
 from vklab.apps.quantization import model as models
 from vklab.apps.quantization import quantize as quantizing

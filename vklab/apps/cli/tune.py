@@ -17,8 +17,8 @@ from vklab.apps.cli.inputs import Dims, Fed, Files, feed
 from vklab.apps.cli.options import Device, DType, Json
 from vklab.apps.cli.run import announce_cpu
 from vklab.apps.compare.models import catalogue
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.models import single_step
+from vklab.apps.llm.graphs.models import single_step
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.base import draw
 from vklab.plan.tuning import candidates
 from vklab.runtime import loading, open_devices

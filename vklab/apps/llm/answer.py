@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
 from vklab.errors import ModelError
 
 # Why an answer ended, by the word that statistics have for it.

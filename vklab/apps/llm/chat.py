@@ -8,9 +8,9 @@ from html import escape
 from typing import Any, Protocol
 
 from vklab.apps.llm.answer import Answer
-from vklab.apps.llm.chat_template import ChatTemplate
 from vklab.apps.llm.sampling import SamplingOptions
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
 from vklab.base.draw import svg
 
 # Pale colours of the Okabe-Ito palette: black text stands on them.

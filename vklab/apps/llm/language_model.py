@@ -14,11 +14,11 @@ from typing import Any
 from vklab.apps.llm import chat
 from vklab.apps.llm.answer import Answer, TextStream
 from vklab.apps.llm.chat import Chat, TokenBoxes
-from vklab.apps.llm.chat_template import ChatTemplate
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.decode.decoder import Decoder
 from vklab.apps.llm.sampling import SamplingOptions
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.base import draw
 from vklab.errors import ModelError
 

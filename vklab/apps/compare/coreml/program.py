@@ -12,13 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.coreml import (
-    emission,
-    neural_network,
-    operators,  # noqa: F401  (fills the table)
-    package,
-    values,
-)
+from vklab.apps.compare.coreml import emission, package, values
+from vklab.apps.compare.coreml.network import neural_network
 from vklab.apps.compare.coreml.package import Package
 from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError, UnsupportedOperatorError

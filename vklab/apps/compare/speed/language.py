@@ -18,9 +18,9 @@ from typing import Any
 from vklab.apps.compare.speed import clocks, language_peer, language_runs, loading_memory, roofs
 from vklab.apps.compare.speed.language_peer import Peer, Rates
 from vklab.apps.compare.speed.language_runs import Runs
-from vklab.apps.llm import gguf, synthetic
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.weights import gguf, synthetic
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import open_devices
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from vklab.apps.compare.speed import roofs
 from vklab.apps.compare.speed.language_peer import Rates
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.generating import Loop
-from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.decode.generating import Loop
 from vklab.apps.llm.sampling import SamplingOptions
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.weights.gguf import GgufFile
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.graph.graph import Graph, Node
 from vklab.runtime import loading, open_devices
 from vklab.runtime.observe import timestamps
