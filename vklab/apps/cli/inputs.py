@@ -17,7 +17,8 @@ import numpy as np
 import typer
 
 from vklab.base import draw
-from vklab.graph import shapes
+from vklab.graph import bounds, shapes
+from vklab.graph.graph import Graph
 from vklab.types import ANY_SHAPE, TensorInfo
 
 SEED = 0
@@ -121,6 +122,24 @@ def open_sizes(
             pairs = zip(info.shape, given[info.name].shape, strict=True)
             defaults.update({dim: size for dim, size in pairs if isinstance(dim, str)})
     return {**defaults, **sizes}
+
+
+def fixed_sizes(
+    graph: Graph, files: Sequence[str] | None, dims: Sequence[str] | None,
+    upper: Sequence[str] | None,
+) -> tuple[dict[str, int], list[str], dict[str, int]]:  # fmt: skip
+    """Return the upper bounds, values of --dim that begin with them, and a size for each dimension.
+
+    Args:
+        graph: the model's graph.
+        files: values of --input.
+        dims: values of --dim.
+        upper: values of --upper-bound.
+    """
+    most = dict(bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound")))
+    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
+    given = given_arrays((*graph.inputs, *graph.defaults), files)
+    return most, dims, open_sizes(graph.inputs, given, parse_dims(dims))
 
 
 def given_arrays(

@@ -17,20 +17,11 @@ import typer
 
 from vklab import settings
 from vklab.apps.cli import console, placement
-from vklab.apps.cli.inputs import (
-    Files,
-    Model,
-    Size,
-    UpperBounds,
-    feed,
-    given_arrays,
-    open_sizes,
-    parse_dims,
-)
+from vklab.apps.cli.inputs import Files, Model, Size, UpperBounds, feed, fixed_sizes
 from vklab.apps.cli.options import Device, DType, Json, grouped, written_file
 from vklab.base import draw
 from vklab.base.draw import svg
-from vklab.graph import bounds, onnx_import, passes
+from vklab.graph import onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
@@ -97,10 +88,7 @@ def plan(
         raise typer.BadParameter("--libraries: give --show too, which names the kernel")
     is_compiled = container.is_compiled(model)
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
-    most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
-    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
-    given = given_arrays((*graph.inputs, *graph.defaults), files)
-    sizes = open_sizes(graph.inputs, given, parse_dims(dims))
+    _, dims, sizes = fixed_sizes(graph, files, dims, upper)
     if flags:
         placement.show(model, graph, sizes, dims, flags, as_json)
         return

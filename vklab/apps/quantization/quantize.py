@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper, version_converter
 
 from vklab.apps.quantization import calibrate, codes, histogram, nbits, static
 from vklab.apps.quantization.calibrate import Load
-from vklab.apps.quantization.model import Layer, Model
+from vklab.apps.quantization.model import Layer, Model, replace_nodes
 from vklab.base import draw
 from vklab.errors import ModelError
 
@@ -55,11 +55,7 @@ def rewrite(
         added, more = _product(model, layer, per_channel)
         nodes += added
         constants |= more
-    read = {name for node in nodes for name in node.input}
-    kept = [each for each in graph.initializer if each.name in read]
-    del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(kept)
+    replace_nodes(graph, nodes)
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
     return made
 

@@ -11,7 +11,6 @@ import contextlib
 import io
 import logging
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 from coremltools.optimize import coreml as optimize
 
 from vklab.apps.compare.coreml.options import Options, Sizes
+from vklab.apps.compare.models import exporting
 from vklab.errors import ModelError
 
 SPARSITY, PALETTE_BITS = 0.5, 4
@@ -213,15 +213,9 @@ def _compressed(model: Any, weights: str) -> Any:
     return step(model, optimize.OptimizationConfig(global_config=settings))
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> contextlib.ExitStack:
     """Silence progress bars and warnings of coremltools about itself."""
-    logger = logging.getLogger("coremltools")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    silent = contextlib.ExitStack()
+    silent.enter_context(exporting.quiet("coremltools", logging.CRITICAL))
+    silent.enter_context(contextlib.redirect_stderr(io.StringIO()))
+    return silent

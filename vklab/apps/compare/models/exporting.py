@@ -101,12 +101,12 @@ def strip_metadata(model: onnx.ModelProto) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the warnings of the exporter."""
+def quiet(name: str = "torch.onnx", least: int = logging.ERROR) -> Iterator[None]:
+    """Silence the warnings of an exporter, and what its logger says below a level."""
     # The exporter warns of its own deprecations and of torchvision; a caller cannot act on these.
-    logger = logging.getLogger("torch.onnx")
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(least)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
