@@ -59,6 +59,11 @@ print("fine")
 """
 
 
+def test_a_module_that_moved_inside_llm_is_an_attribute_without_an_import():
+    code = "import vklab; print(vklab.llm.gguf.__name__, hasattr(vklab.llm, 'nix'))"
+    assert python(code) == "vklab.apps.llm.weights.gguf False\n"
+
+
 @pytest.mark.parametrize("first", ["", "import vklab.apps.llm.gguf", "from vklab import draw"])
 def test_every_form_of_import_gives_the_same_objects(first):
     assert python(FORMS.format(first=first)) == "fine\n"
