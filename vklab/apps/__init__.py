@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from vklab.base import forward
 
-__all__ = ()
-
 # Modules of llm that stood in the folder itself, by the room where they are; for one release.
 _ROOMS = {
     "decode": ("cached_model", "decoder", "generating", "generation", "load_progress", "memory",
