@@ -9,7 +9,7 @@ from support.fakes.matrix_gpu import GPU, NVIDIA
 from support.language.llama_models import tiny_model
 from vklab import settings
 from vklab.apps.compare.speed import language_runs
-from vklab.apps.llm.decode.generation import generation_graph
+from vklab.apps.llm.decode.cached_model import generation_graph
 from vklab.apps.llm.graphs.build import BoundedCache
 from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.graph import shapes

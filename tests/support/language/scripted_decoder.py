@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from vocabularies import byte_bpe, file_of
-
 from support.language.vocabularies import byte_bpe, file_of
 from vklab.apps.llm.decode.memory import Sizes
 from vklab.apps.llm.language_model import LanguageModel

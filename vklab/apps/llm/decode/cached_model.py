@@ -6,28 +6,65 @@ Nothing but the plan is made before `load`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vklab.apps.llm.decode import generation, load_progress, memory
+from vklab.apps.llm.decode import load_progress, memory
 from vklab.apps.llm.decode.load_progress import Loaded
 from vklab.apps.llm.decode.memory import Sizes
 from vklab.apps.llm.sampling import SamplingOptions
 from vklab.errors import ModelError
-from vklab.graph.graph import Graph
+from vklab.graph.graph import Graph, Node
 from vklab.plan.tuning.attention import cache_groups
 from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.binding import DeviceBinding
+from vklab.types import TensorInfo
 
+# The output of one run that is an input of the next, besides the caches.
+STATES: Mapping[str, str] = {"tokens": "token", "lengths": "next_lengths",
+                             "recent": "next_recent"}  # fmt: skip
+# The chosen token once more, in memory that the host reads.
+CHOSEN = "chosen"
+OPTIONS = 12
+# Recent tokens that the sampler remembers, unless penalties ask for more.
+RECENT = 64
 # The numbers of steps that are recorded. A prompt goes through in chunks of these sizes.
 STEPS = (1, 8, 32, 128, 512)
 # Up to this many steps, products read each weight once and take about the same time.
 FEW = 8
 # Logits of every step of a chunk take no more than this.
 MOST_OUTPUT_BYTES = 64 << 20
+
+
+def generation_graph(graph: Graph, batch: int) -> Graph:
+    """Return the graph of a model with a bounded cache, and with a sampler after its logits.
+
+    Further inputs are `options` and `recent`, as `SampleToken` takes them; the states' outputs and
+    `chosen` are further outputs.
+
+    Args:
+        graph: the model's graph, with logits after the last step alone.
+        batch: the number of sequences.
+    """
+    inputs = (TensorInfo("options", "uint32", (1, OPTIONS)),
+              TensorInfo("recent", "int32", (batch, "recent")))  # fmt: skip
+    nodes = (
+        Node("next_lengths", "Add", ("lengths", "counts"), ("next_lengths",)),
+        Node("sample", "SampleToken", ("logits", "recent", "next_lengths", "options"),
+             ("token", "next_recent"), {}, "vklab", 1),
+        Node(CHOSEN, "Identity", ("token",), (CHOSEN,)),
+    )  # fmt: skip
+    return replace(
+        graph,
+        nodes=(*graph.nodes, *nodes),
+        inputs=(*graph.inputs, *inputs),
+        outputs=(*graph.outputs, *STATES.values(), CHOSEN),
+        infos={**graph.infos, **{info.name: info for info in inputs}},
+    )  # fmt: skip
 
 
 def can_count_parts(device: int | str | None) -> bool:
@@ -77,7 +114,7 @@ class CachedModel:
         self.context = int(infos[memory.cache_names(graph)[0]].shape[2])
         most = min(self.context, MOST_OUTPUT_BYTES // max(step_bytes, 1))
         self.most_steps = max(steps for steps in STEPS if steps <= max(most, 1))
-        self.can_choose = generation.CHOSEN in graph.outputs
+        self.can_choose = CHOSEN in graph.outputs
         self._caches = {name: name.removeprefix("past_") for name in memory.cache_names(graph)}
         self._bindings: dict[int, DeviceBinding] = {}
         self._loops: dict[int, DeviceBinding] = {}
@@ -148,7 +185,7 @@ class CachedModel:
             if steps <= self.most_steps and is_wanted():
                 self.binding(steps)
         if self.can_choose and is_wanted():
-            self.loop(generation.RECENT)
+            self.loop(RECENT)
 
     def loop(self, recent: int) -> DeviceBinding:
         """Return the binding whose results are its next inputs, made at its first use.
@@ -158,7 +195,7 @@ class CachedModel:
         """
         if recent not in self._loops:
             values = self._first_values(1, recent)
-            states = {name: now for name, now in generation.STATES.items() if name in values}
+            states = {name: now for name, now in STATES.items() if name in values}
             self._loops[recent] = self._bound(values, {**self._caches, **states}, ahead=True,
                                               resident=("logits",))  # fmt: skip
         return self._loops[recent]

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from vklab.apps.llm.decode import cached_model, generating, memory, placing
-from vklab.apps.llm.decode.cached_model import CachedModel
-from vklab.apps.llm.decode.generation import generation_graph
+from vklab.apps.llm.decode.cached_model import CachedModel, generation_graph
 from vklab.apps.llm.decode.load_progress import Loaded
 from vklab.apps.llm.decode.memory import Sizes
 from vklab.apps.llm.decode.placing import Placement

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vklab.apps.llm import sampling
-from vklab.apps.llm.decode import generation
+from vklab.apps.llm.decode import cached_model
 from vklab.apps.llm.decode.cached_model import CachedModel
 from vklab.apps.llm.decode.staged_model import StagedModel
 from vklab.apps.llm.sampling import SamplingOptions
@@ -38,7 +38,7 @@ class Loop:
     ) -> None:  # fmt: skip
         if not model.can_choose:
             raise ModelError(f"the graph of {model.graph.name} chooses no tokens")
-        size = generation.RECENT if options.repeat_last <= generation.RECENT else MOST_RECENT
+        size = cached_model.RECENT if options.repeat_last <= cached_model.RECENT else MOST_RECENT
         self.binding: Any = model.loop(size)
         # The last token runs once more: its logits are needed where the sampler is.
         given = {
@@ -58,7 +58,7 @@ class Loop:
         for number in range(count):
             if number + 1 < count:
                 self.binding.submit()
-            chosen = self.binding.collect()[generation.CHOSEN].numpy()
+            chosen = self.binding.collect()[cached_model.CHOSEN].numpy()
             yield chosen[:, 0].tolist()
 
     def close(self) -> None:

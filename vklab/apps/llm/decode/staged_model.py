@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.llm.decode import generation, load_progress
+from vklab.apps.llm.decode import cached_model, load_progress
 from vklab.apps.llm.decode.cached_model import CachedModel
 from vklab.apps.llm.decode.load_progress import Loaded
 from vklab.apps.llm.decode.memory import Sizes
@@ -200,7 +200,7 @@ class StagedLoop:
         numbers = {"lengths": (model.batch,), "counts": (model.batch,), "tokens": (model.batch, 1),
                    "recent": (model.batch, recent)}  # fmt: skip
         self.inputs = {name: np.zeros(shape, np.int32) for name, shape in numbers.items()}
-        self.inputs["options"] = np.zeros((1, generation.OPTIONS), np.uint32)
+        self.inputs["options"] = np.zeros((1, cached_model.OPTIONS), np.uint32)
         self._has_begun = False
 
     @property
@@ -221,7 +221,7 @@ class StagedLoop:
         self._model._run(self._last, hidden)
         self._has_begun = True
         self._submitted -= 1
-        self.inputs["tokens"][...] = self.outputs[generation.CHOSEN].numpy()
+        self.inputs["tokens"][...] = self.outputs[cached_model.CHOSEN].numpy()
         self.inputs["lengths"] += self.inputs["counts"]
         return self.outputs
 
