@@ -13,7 +13,7 @@ import numpy as np
 from vklab.base.draw import charts
 from vklab.runtime import tolerances
 
-__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare", "share"]
+__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]
 
 RTOL, ATOL = tolerances.TABLE["float32"].rtol, tolerances.TABLE["float32"].atol
 # For values stored in float16.
@@ -144,18 +144,6 @@ def compare(
     note = f"of {', '.join(lost)} no element is finite: no error was measured there" if lost else ""
     return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]), note=note,
                       shares=(*shares.items(),))  # fmt: skip
-
-
-def share(got: np.ndarray, truth: np.ndarray, rtol: float, atol: float) -> float:
-    """Return the largest error of an array as a share of the tolerance: up to 1 passes.
-
-    Args:
-        got: the computed array.
-        truth: the reference, of the same shape.
-        rtol: as in `compare`.
-        atol: as in `compare`.
-    """
-    return _errors(got, truth, rtol, atol)[2]
 
 
 def _errors(

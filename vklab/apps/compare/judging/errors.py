@@ -134,7 +134,8 @@ def share(actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> flo
     got, truth = _wide(actual), _wide(expected)
     if np.asarray(expected).dtype.kind in "biu":
         return 0.0 if _same(got, truth).all() else math.inf
-    return compare.share(got, truth, tolerance.rtol, tolerance.atol)
+    [(_, largest)] = compare.compare({"": got}, {"": truth}, tolerance.rtol, tolerance.atol).shares
+    return largest
 
 
 def repeats(runs: Sequence[Mapping[str, np.ndarray]]) -> Repeats:
