@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping
 
-from vklab.apps.llm.tokenizer import LETTERS
+from vklab.apps.llm.tokens.tokenizer import LETTERS
 
 __all__ = ["learn"]
 

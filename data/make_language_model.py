@@ -26,11 +26,11 @@ from language_text import END, TURN_BEGINS, TURN_ENDS
 from torch.nn import functional
 
 from vklab.apps.compare.models.language import Llama, LlamaShape
-from vklab.apps.llm import pretokenize
-from vklab.apps.llm.gguf import GgufFile, Value
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.stored import StoredTensor
-from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
+from vklab.apps.llm.tokens import pretokenize
+from vklab.apps.llm.tokens.tokenizer import LETTERS, Tokenizer
+from vklab.apps.llm.weights.gguf import GgufFile, Value
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.apps.quantization import blocks
 
 MODEL, HELD_OUT = "novels_llama.gguf", "held_out.txt"

@@ -19,7 +19,7 @@ KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_
 @pytest.mark.full
 def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tmp_path):
     file = tmp_path / "run.json"
-    asked = ["bench", "chain_add_10", "matmul_8x16x24", "--device", str(device_index),
+    asked = ["bench", "run", "chain_add_10", "matmul_8x16x24", "--device", str(device_index),
              *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree", "*resident*")
                for word in ("--runner", name)),
              "--rounds", "2", "--seconds", "0.01", "-o", str(file), "--json"]  # fmt: skip
@@ -43,7 +43,7 @@ def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tm
     absent = data["peers"].get("torch-resident-cuda")  # not listed where PyTorch has CUDA
     assert shared["status"] == "ran" or (absent and absent["install"])
     if rows["chain_add_10", "iree"]["status"] == "absent":
-        assert data["peers"]["iree"]["install"] == "vklab bench --setup-peers"
+        assert data["peers"]["iree"]["install"] == "vklab bench peers"
     assert len(record.rows_of(data)) == len(data["rows"])
 
 

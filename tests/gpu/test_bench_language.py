@@ -1,4 +1,4 @@
-"""vklab bench --llm: rates of a language model with random weights, and llama.cpp's beside them."""
+"""vklab bench llm: rates of a language model with random weights, and llama.cpp's beside them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def program(tmp_path, text):
 
 def test_both_runners_have_rows(tmp_path, device_index, capsys):
     llama, output = program(tmp_path, SAYS), tmp_path / "rows.json"
-    asked = ["bench", "--llm", "--shape", "tiny", "--type", "Q4_K_M", "--prompt", "9", "--generate",
+    asked = ["bench", "llm", "--shape", "tiny", "--type", "Q4_K_M", "--prompt", "9", "--generate",
              "3", "--depth", "0", "--depth", "2", "--device", str(device_index),
              "-o", str(output)]  # fmt: skip
     assert cli.main([*asked, "--llama-bench", llama, "--json"]) == 0
@@ -108,7 +108,7 @@ def test_host_memory_is_watched(opened):
 @pytest.mark.parametrize(("given", "message"), [
     (["--shape", "2B"], "unknown shape '2B'"), (["--type", "Q3_K"], "unknown type 'Q3_K'")])
 def test_unknown_names_are_refused(given, message, capsys):
-    assert cli.main(["bench", "--llm", *given]) == 2
+    assert cli.main(["bench", "llm", *given]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import vklab
 from support.models import mil_cases
-from vklab.apps.compare.coreml import network_layers, neural_network, protobuf
+from vklab.apps.compare.coreml import protobuf
+from vklab.apps.compare.coreml.network import network_layers, neural_network
 
 pytestmark = pytest.mark.slow
 X = mil_cases.IMAGE

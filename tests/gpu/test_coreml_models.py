@@ -8,7 +8,8 @@ import pytest
 import vklab
 from vklab import settings
 from vklab.apps.compare import models
-from vklab.apps.compare.coreml import convert, neural_network, options, program
+from vklab.apps.compare.coreml import convert, options, program
+from vklab.apps.compare.coreml.network import neural_network
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("coremltools")

@@ -8,10 +8,10 @@ import pytest
 from support.language import gpt2_models, llama_models
 from support.runs.tiers import seeds
 from vklab import settings
-from vklab.apps.llm import cached_model, memory
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.llama import LlamaSizes
-from vklab.apps.llm.preparation import Preparation
+from vklab.apps.cli.chat import Preparation
+from vklab.apps.llm.decode import cached_model, memory
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.graphs.llama import LlamaSizes
 from vklab.apps.llm.sampling import SamplingOptions, random_word, sample
 from vklab.errors import ModelError, PlanError, VklabError
 from vklab.runtime import open_devices

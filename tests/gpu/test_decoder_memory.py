@@ -12,9 +12,9 @@ import pytest
 from support.language import llama_models
 from vklab import settings
 from vklab.apps.llm import perplexity
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.errors import PlanError
 from vklab.runtime import open_devices, upload
 from vklab.runtime.observe import each_variant

@@ -18,7 +18,6 @@ from support.runs import tiers
 from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
-from vklab.apps.compare.models import decoder
 from vklab.apps.compare.speed import growing
 from vklab.graph import passes
 from vklab.plan.templates import tracing
@@ -48,7 +47,7 @@ def digits():
 
 
 MODELS = {
-    "decoder": lambda: (decoder.decoder(), {"past": 64}, decoder.feeds),
+    "decoder": lambda: (growing.decoder(), {"past": 64}, growing.feeds),
     "sized": lambda: (growing_models.sized(), {"n": 64}, lambda n: {"x": random_array((n,))}),
     "found": lambda: (growing_models.found(), {"n": 64}, lambda n: {"x": random_array((n, 8), n)}),
     "controlled": lambda: (growing_models.controlled(), {"n": 64},
@@ -226,7 +225,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
 def test_the_benchmark_measures_both_ways(device_index, monkeypatch, capsys):
     monkeypatch.setattr(growing, "LAYERS", 1)
     monkeypatch.setattr(growing, "STEPS", range(2, 6))
-    assert cli.main(["bench", "--growing", "--json", "--device", str(device_index)]) == 0
+    assert cli.main(["bench", "grow", "--json", "--device", str(device_index)]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["variant"] for row in rows] == ["templates", "full plans"]
     assert all(row["again_ms"] > 0 and row["first_ms"] <= row["slowest_ms"] for row in rows)

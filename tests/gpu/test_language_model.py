@@ -11,8 +11,8 @@ import vklab
 from support.language import llama_models
 from support.language.vocabularies import byte_bpe
 from vklab.apps import cli
-from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.weights.gguf import GgufFile
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.errors import ModelError
 
 WORDS = byte_bpe(eos_token_id=1)

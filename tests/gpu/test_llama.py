@@ -11,11 +11,11 @@ import vklab
 from support.language import gpt2_models, llama_models
 from support.runs.tiers import seeds
 from vklab import settings
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.models import model_graph
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.graphs.models import model_graph
+from vklab.apps.llm.weights.gguf import read_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.stored import StoredTensor
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",

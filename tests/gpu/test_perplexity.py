@@ -13,10 +13,10 @@ from support.runs.two_drivers import both
 from vklab import settings
 from vklab.apps import cli
 from vklab.apps.llm import perplexity as measuring
-from vklab.apps.llm.gguf_writer import write_gguf
 from vklab.apps.llm.judged import Reading
-from vklab.apps.llm.requantize import requantized
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.requantize import requantized
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

@@ -10,7 +10,7 @@ from support.graphs.block_cases import moderate_blocks
 from support.graphs.block_graphs import gated_graph
 from support.language import llama_models
 from vklab import settings
-from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.decode.decoder import Decoder
 from vklab.apps.quantization import blocks
 from vklab.plan import block_units
 from vklab.runtime import open_devices

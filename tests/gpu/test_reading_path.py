@@ -19,7 +19,7 @@ from vklab.runtime import open_devices
 
 # Logical lines. A budget is met by removing and moving. What is over its budget has its size of
 # today beside it, which may shrink only.
-BUDGETS = {"core": (23_000, 25_846), "package": (38_500, 42_976),
+BUDGETS = {"core": (23_000, 25_846), "package": (38_500, 42_759),
            "default run": (7_800, 8_053), "reading path": (5_500, 5_755)}  # fmt: skip
 SLACK = 60  # a size of today that is larger than the package by more than this is lowered
 

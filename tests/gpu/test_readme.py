@@ -12,7 +12,7 @@ from support.language import llama_models
 from support.language.vocabularies import byte_bpe
 from support.runs.child import python, run
 from support.runs.two_drivers import both
-from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 
 LIBRARY, LANGUAGE = "docs/library.md", "docs/language_models.md"
 

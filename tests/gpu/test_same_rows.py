@@ -8,7 +8,7 @@ import pytest
 from support.language import llama_models
 from support.runs.tiers import seeds
 from vklab import settings
-from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.decode.decoder import Decoder
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 

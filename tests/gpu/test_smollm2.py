@@ -10,10 +10,10 @@ import pytest
 import vklab
 from support.language import llama_models, smollm2, trained_model
 from vklab.apps.llm import perplexity as measuring
-from vklab.apps.llm.gguf import read_gguf
+from vklab.apps.llm.graphs.models import model_graph
 from vklab.apps.llm.judged import Reading
-from vklab.apps.llm.models import model_graph
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 
 pytestmark = [pytest.mark.slow, smollm2.needs_smollm2]
 

@@ -1,4 +1,4 @@
-"""vklab bench --throughput: every way gives the same frames, and one that fails stops no other."""
+"""vklab bench rate: every way gives the same frames, and one that fails stops no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vklab.apps.compare.speed import throughput
 
 def test_one_device_has_two_ways(capsys, monkeypatch, device_index):
     monkeypatch.setattr(throughput, "SECONDS", 0.01)
-    asked = ["bench", "mlp", "--throughput", "--devices", str(device_index)]
+    asked = ["bench", "rate", "mlp", "--devices", str(device_index)]
     assert cli.main([*asked, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["way"], row["over"]) for row in rows] == [("run", "run"), ("map", "run")]

@@ -12,8 +12,8 @@ from support.language import trained_model
 from support.runs.tiers import seeds
 from vklab import settings
 from vklab.apps.llm import perplexity as measuring
+from vklab.apps.llm.graphs.models import model_graph
 from vklab.apps.llm.judged import Reading
-from vklab.apps.llm.models import model_graph
 
 STEPS, FEW, ALL = 48, 2, 227  # tokens of a row of logits; chunks of the held-out text
 # Format, dtype of the arithmetic, and the largest error over the largest logit. float32: a

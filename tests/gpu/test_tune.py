@@ -12,8 +12,8 @@ from onnx import helper
 import vklab
 from support.graphs.small_models import DATA, model, random_array, value
 from vklab.apps import cli
-from vklab.apps.llm import synthetic
-from vklab.apps.llm.decoder import Decoder
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.weights import synthetic
 from vklab.plan.tuning import candidates
 from vklab.runtime import open_devices
 from vklab.runtime.observe import trials, tuned, tuning

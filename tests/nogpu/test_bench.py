@@ -19,16 +19,7 @@ from vklab.apps.compare.backend import Refused
 from vklab.apps.compare.children.child import Child
 from vklab.apps.compare.models import catalogue, graphs, memory, products
 from vklab.apps.compare.models import recorded as recorded_graphs
-from vklab.apps.compare.speed import (
-    cases,
-    clocks,
-    measure,
-    registry,
-    roofs,
-    tasks,
-    turns,
-    work,
-)
+from vklab.apps.compare.speed import cases, clocks, measure, registry, roofs, tasks, turns
 from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners import ncnn_files, on_torch
 from vklab.base.worker import Failure
@@ -148,7 +139,7 @@ def test_a_floor_is_the_larger_of_bytes_and_operations():
 ])  # fmt: skip
 def test_work_is_counted_on_the_graph(name, flops, size):
     model = products.build(name) or graphs.build(name)
-    counted = work.counted(model)
+    counted = cases.counted(model)
     assert counted[0] == flops and size in (None, counted[1])
 
 
@@ -178,7 +169,7 @@ def test_an_operator_on_memory_is_what_its_name_says(kind, half):
     x = np.linspace(-1, 1, 4096, dtype=np.float16 if half else np.float32).reshape(128, 32)
     shape = memory.KINDS[kind][1](128, 32)
     assert host.Reference(model).run({"x": x})["y"].shape == shape
-    assert work.counted(model)[1] >= x.itemsize * (x.size + np.prod(shape))
+    assert cases.counted(model)[1] >= x.itemsize * (x.size + np.prod(shape))
     with pytest.raises(ModelError, match="at least 1"):
         memory.build(f"{kind}_0x32")
 
@@ -197,7 +188,7 @@ def test_a_recorded_graph_stands_in_for_torchvision():
     model = catalogue.build("resnet50")
     onnx.checker.check_model(model)
     assert [value.name for value in model.graph.input] == ["image"]
-    assert work.counted(model)[0] == pytest.approx(8.18e9, rel=0.01)
+    assert cases.counted(model)[0] == pytest.approx(8.18e9, rel=0.01)
     assert recorded_graphs.build("bert_base") is None
     with pytest.raises(ModelError, match="unknown benchmark model 'vit_b_16'"):
         catalogue.build("vit_b_16")
@@ -246,7 +237,7 @@ def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, mo
     assert "no CUDAExecutionProvider; it needs onnxruntime-gpu and CUDA" in cuda.reason
     monkeypatch.setattr(build, "get_available_providers", lambda: 1 / 0)
     broken = runner.available()
-    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench --setup-peers"
+    assert "cannot be loaded" in broken.reason and broken.install == "vklab bench peers"
 
 
 def test_files_for_ncnn_have_a_line_for_each_layer(tmp_path):
@@ -307,13 +298,13 @@ def test_the_command_sets_peers_up(monkeypatch, capsys):
             raise SetupError("pip cannot install ncnn", "pip install ncnn")
 
     monkeypatch.setattr(peers, "set_up", install)
-    assert cli.main(["bench", "--setup-peers", "--json"]) == 1
+    assert cli.main(["bench", "peers", "--json"]) == 1
     told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["peers"]}
     assert list(told) == asked and {"onnxruntime-webgpu", "ncnn", "iree"} <= {*asked}
     assert not told["ncnn"]["ok"] and "cannot install ncnn" in told["ncnn"]["detail"]
     assert told["iree"]["ok"]
     monkeypatch.setattr(peers, "set_up", lambda name, root: None)
-    assert cli.main(["bench", "--setup-peers"]) == 0
+    assert cli.main(["bench", "peers"]) == 0
 
 
 def test_an_environment_of_several_packages_takes_no_dependencies(tmp_path):

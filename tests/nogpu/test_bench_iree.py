@@ -64,6 +64,6 @@ def test_without_the_compiler_a_model_that_was_never_compiled_is_refused(tmp_pat
         raise SetupError("IREE cannot be imported", iree.INSTALL)
 
     monkeypatch.setattr(iree, "load_iree", load)
-    with pytest.raises(Refused, match="compiler is not installed: vklab bench --setup-peers"):
+    with pytest.raises(Refused, match="compiler is not installed: vklab bench peers"):
         iree._compiled(tmp_path / "model.onnx", "")
     assert "cannot be imported" in iree.Iree().available().reason

@@ -12,7 +12,7 @@ from support.fakes.matrix_gpu import GPU, LIMITS
 from support.graphs.block_cases import moderate_blocks
 from support.language.llama_models import tiny_model
 from vklab import settings
-from vklab.apps.llm.llama import llama_graph
+from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.base.names import internal
 from vklab.graph import passes, shapes
 from vklab.ops import blocks, registry

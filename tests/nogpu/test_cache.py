@@ -9,7 +9,7 @@ import pytest
 from support.fakes.fake_device import fake_device
 from support.graphs.cache_graphs import Case
 from vklab import settings
-from vklab.apps.llm import memory
+from vklab.apps.llm.decode import memory
 from vklab.errors import ModelError, PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Node

@@ -11,10 +11,10 @@ import pytest
 
 from support.language.chat_templates import CHAT, EXPECTED, TEMPLATES, TOKENS, rendered
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
-from vklab.apps.llm import template_process
-from vklab.apps.llm.chat_template import ChatTemplate
-from vklab.apps.llm.template_process import Limits, TemplateProcess
-from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
+from vklab.apps.llm.templates import template_process
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.templates.template_process import Limits, TemplateProcess
+from vklab.apps.llm.tokens.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError, SetupError
 
 

@@ -12,9 +12,9 @@ from jinja2.exceptions import SecurityError
 
 from support.language.chat_families import FAMILIES
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
-from vklab.apps.llm.chat_template import ChatTemplate
-from vklab.apps.llm.template_process import Limits, TemplateProcess
-from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.templates.template_process import Limits, TemplateProcess
+from vklab.apps.llm.tokens.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError
 
 NAME = re.compile(r"<[|｜/]?\w+[|｜]?>|\[/?[A-Z_]+\]")

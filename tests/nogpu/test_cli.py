@@ -18,7 +18,7 @@ import vklab
 from support.graphs.small_models import DATA, ROOT, stock_variant
 from vklab import settings
 from vklab.apps import cli
-from vklab.apps.cli import app, entry_points, inputs
+from vklab.apps.cli import app, inputs
 from vklab.apps.cli.run import save
 from vklab.errors import SetupError
 from vklab.types import TensorInfo
@@ -153,7 +153,7 @@ def test_version_and_help(capsys):
     assert capsys.readouterr().out == f"vklab {vklab.__version__}\n"
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f" {name} " in shown for name in (*app.MODULES, *entry_points.COURSE))
+    assert all(f" {name} " in shown for name in (*app.MODULES, *app.COURSE))
 
 
 # ----------------------------------------------------------- commands of other distributions
@@ -186,7 +186,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("entries", "words"), REFUSED.values(), ids=REFUSED)
 def test_a_course_that_cannot_be_used_says_why(capsys, monkeypatch, entries, words):
-    monkeypatch.setattr(entry_points, "entry_points", lambda group: entries)
+    monkeypatch.setattr(app, "entry_points", lambda group: entries)
     for arguments in (["course"], ["course", "grade", "--jobs", "2"], ["course", "--help"]):
         assert cli.main(arguments) == 2
         said = capsys.readouterr()
@@ -199,7 +199,7 @@ def test_a_course_that_cannot_be_used_says_why(capsys, monkeypatch, entries, wor
 
 
 def test_other_distributions_are_not_looked_at_for_a_command_of_ours(capsys, monkeypatch):
-    monkeypatch.setattr(entry_points, "entry_points", lambda group: pytest.fail("it takes 75 ms"))
+    monkeypatch.setattr(app, "entry_points", lambda group: pytest.fail("it takes 75 ms"))
     assert cli.main(["settings"]) == 0 and capsys.readouterr().out
 
 

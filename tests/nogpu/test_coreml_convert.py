@@ -79,7 +79,7 @@ def test_small_weights(tmp_path, weights, operator, share):
 def test_the_pooling_override_computes_torchs_means(size):
     from coremltools.converters.mil import Builder
 
-    from vklab.apps.compare.coreml import overrides
+    from vklab.apps.compare.coreml import converter
 
     image = np.random.default_rng(0).standard_normal((2, 3, *size)).astype(np.float32)
     found = []
@@ -87,7 +87,7 @@ def test_the_pooling_override_computes_torchs_means(size):
     # coremltools computes the values of constants while it builds the program.
     @Builder.program(input_specs=[])
     def program():
-        pooled = overrides.adaptive_average(Builder.const(val=image), (4, 3), "pooled")
+        pooled = converter.adaptive_average(Builder.const(val=image), (4, 3), "pooled")
         found.append(pooled.val)
         return pooled
 
@@ -98,12 +98,12 @@ def test_the_pooling_override_computes_torchs_means(size):
 def test_overrides_are_gone_after_a_conversion(tmp_path):
     from coremltools.converters.mil.frontend.torch import torch_op_registry
 
-    from vklab.apps.compare.coreml import overrides
+    from vklab.apps.compare.coreml import converter
 
     table = torch_op_registry._TORCH_OPS_REGISTRY.name_to_func_mapping
     before = dict(table)
-    with overrides.registered():
-        assert table["int"] is overrides.integer
+    with converter.registered():
+        assert table["int"] is converter.integer
     assert dict(table) == before
 
 

@@ -8,14 +8,10 @@ import warnings
 import numpy as np
 import pytest
 
-from vklab.apps.compare.coreml import (
-    network_fields,
-    network_layers,
-    network_weights,
-    neural_network,
-)
+from vklab.apps.compare.coreml import protobuf
 from vklab.apps.compare.coreml import protobuf as messages
 from vklab.apps.compare.coreml.emission import Emission
+from vklab.apps.compare.coreml.network import network_layers, network_weights, neural_network
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 from vklab.types import TensorInfo
 
@@ -85,7 +81,7 @@ def test_integer_inputs_are_computed_with_as_floats(tmp_path):
 
 
 def test_layer_types_are_refused_by_name(tmp_path):
-    named = [entry.split()[1] for entry in network_fields.LAYERS.split(", ")]
+    named = [entry.split()[1] for entry in protobuf.LAYERS.split(", ")]
     refused = [kind for kind in named if kind not in network_layers.LAYERS]
     assert len(refused) > 100 and "gru" in refused
     for kind in refused[::12]:

@@ -14,7 +14,7 @@ import pytest
 
 from support.models import coreml_fields, coreml_written
 from support.runs import tiers
-from vklab.apps.compare.coreml import blob, package, program
+from vklab.apps.compare.coreml import package, program
 from vklab.base.names import internal
 from vklab.errors import ModelError, UnsupportedOperatorError, UnusedWarning
 
@@ -210,8 +210,8 @@ def test_packed_integers():
         numbers = np.arange(11) * 5 % (1 << bits)
         every = "".join(format(n, f"0{bits}b")[::-1] for n in numbers)
         data = np.packbits(np.array([int(c) for c in every]), bitorder="little")
-        np.testing.assert_array_equal(blob.unpack(data, bits, 11), numbers)
-    np.testing.assert_array_equal(blob.unpack(np.uint8([0xF8]), 4, 2, is_signed=True), [-8, -1])
+        np.testing.assert_array_equal(package.unpack(data, bits, 11), numbers)
+    np.testing.assert_array_equal(package.unpack(np.uint8([0xF8]), 4, 2, is_signed=True), [-8, -1])
 
 
 def test_parts_of_a_program_that_nothing_reads_are_named_or_refused(tmp_path):

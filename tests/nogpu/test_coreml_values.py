@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.models import mil_cases
-from vklab.apps.compare.coreml import emission, operators
+from vklab.apps.compare.coreml import emission
 from vklab.types import TensorInfo
 
 pytestmark = pytest.mark.slow
@@ -121,5 +121,5 @@ def test_decompression_agrees_with_coremltools(dtype):
 
 
 def test_every_operator_has_a_case():
-    compressed = {kind for kind in operators.OPERATORS if kind.startswith("constexpr_")}
-    assert operators.OPERATORS.keys() - compressed == {case.kind for case in mil_cases.CASES}
+    compressed = {kind for kind in emission.OPERATORS if kind.startswith("constexpr_")}
+    assert emission.OPERATORS.keys() - compressed == {case.kind for case in mil_cases.CASES}

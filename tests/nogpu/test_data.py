@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 from vklab.apps.compare.report import recorded
-from vklab.apps.llm import gguf
+from vklab.apps.llm.weights import gguf
 from vklab_labs.shared import recorded_graphs
 
 DATA = Path(__file__).resolve().parents[2] / "data"

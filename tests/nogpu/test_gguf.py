@@ -12,9 +12,9 @@ import pytest
 from support.language import weight_files
 from support.language.weight_files import METADATA, entry, gguf_bytes, tensor
 from support.runs.tiers import is_long
-from vklab.apps.llm.gguf import parse, read_gguf
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.weights.gguf import parse, read_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

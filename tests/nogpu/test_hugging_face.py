@@ -12,10 +12,10 @@ from support.language import gpt2_models, hub_folders, llama_models
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
 from support.runs.tiers import seeds
 from vklab.apps import cli
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.hugging_face import convert
-from vklab.apps.llm.models import model_graph
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.graphs.models import model_graph
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
+from vklab.apps.llm.weights.hugging_face import convert
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

@@ -11,9 +11,9 @@ import pytest
 from support.fakes.matrix_gpu import GPU, NVIDIA
 from support.language.llama_models import tiny_model
 from vklab import settings
-from vklab.apps.llm.build import BoundedCache
-from vklab.apps.llm.generation import generation_graph
-from vklab.apps.llm.llama import llama_graph
+from vklab.apps.llm.decode.cached_model import generation_graph
+from vklab.apps.llm.graphs.build import BoundedCache
+from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.graph import shapes
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk

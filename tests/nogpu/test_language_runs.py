@@ -1,4 +1,4 @@
-"""Turns of vklab bench --llm: neither idle clocks nor what the host records counts."""
+"""Turns of vklab bench llm: neither idle clocks nor what the host records counts."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 
 from support.language import gpt2_models, llama_models, weight_files
 from support.runs.tiers import is_long
-from vklab.apps.llm.gguf import parse
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.llama import LlamaSizes, llama_graph
-from vklab.apps.llm.models import model_graph
+from vklab.apps.llm.graphs.llama import LlamaSizes, llama_graph
+from vklab.apps.llm.graphs.models import model_graph
+from vklab.apps.llm.weights.gguf import parse
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.errors import ModelError
 
 FILE = llama_models.tiny_model()

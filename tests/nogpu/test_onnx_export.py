@@ -12,8 +12,8 @@ import pytest
 
 from support.language import gguf_fuzz, gpt2_models, llama_models
 from vklab.apps import cli
-from vklab.apps.llm import onnx_export
-from vklab.apps.llm.gguf_writer import write_gguf
+from vklab.apps.llm.weights import onnx_export
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

@@ -14,10 +14,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from vklab.apps.cli import parity_providers
+from vklab.apps.cli import parity
 from vklab.apps.compare.backend import ModelSource, Refused
 from vklab.apps.compare.onnxruntime import backend as backends
-from vklab.apps.compare.onnxruntime import libraries, models, nodes, providers, sessions
+from vklab.apps.compare.onnxruntime import models, nodes, providers, sessions
 from vklab.base import worker_child
 from vklab.errors import SetupError
 from vklab.runtime import host, tolerances
@@ -82,7 +82,7 @@ def test_two_packages_carry_directml_and_the_installed_one_is_the_row(monkeypatc
 
 def test_the_table_as_json_names_what_ended():
     answers = {name: row.available() for name, row in ROWS.items()}
-    found = parity_providers.facts(answers)
+    found = parity.provider_facts(answers)
     assert {row["provider"] for row in found["providers"]} == {
         each.ep for each in providers.PROVIDERS}  # fmt: skip
     assert all(row["replaced_by"] for row in found["ended"])
@@ -325,11 +325,11 @@ def test_cuda_is_loaded_from_nvidias_wheels_before_a_session(tmp_path, monkeypat
         __file__=str(tmp_path / "onnxruntime/__init__.py"),
         preload_dlls=lambda directory: loaded.append(Path(directory)),
     )  # fmt: skip
-    libraries.require(runtime, ROWS["onnxruntime-cuda-float32"].provider)
+    sessions.require(runtime, ROWS["onnxruntime-cuda-float32"].provider)
     ours = [each for each in loaded if tmp_path in each.parents]
     assert ours == [tmp_path / "nvidia" / name for name in ("cu13/lib", "cudnn/lib")]
     loaded.clear()
-    libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
+    sessions.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
     assert not loaded
 
 
@@ -341,6 +341,6 @@ def test_a_provider_whose_library_does_not_load_is_absent_with_the_loaders_words
         (folder / f"libonnxruntime_providers_{name}.so").write_bytes(b"no library")
     runtime = types.SimpleNamespace(__file__=str(folder.parent / "__init__.py"))
     with pytest.raises(SetupError, match=r"OpenVINOExecutionProvider does not load: \S+") as caught:
-        libraries.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
+        sessions.require(runtime, ROWS["onnxruntime-openvino-float32"].provider)
     assert caught.value.repair == "this needs a processor that OpenVINO lists"
     assert worker_child.describe(caught.value)[0] == "absent"

@@ -14,8 +14,8 @@ from support.graphs.small_models import model, random_array, value
 from support.language.llama_models import tiny_model
 from support.models import exported_models
 from support.models.planned import next_chunk, plan_graph
-from vklab.apps.llm.build import BoundedCache
-from vklab.apps.llm.llama import llama_graph
+from vklab.apps.llm.graphs.build import BoundedCache
+from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.plan import capability

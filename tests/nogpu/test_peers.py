@@ -10,7 +10,6 @@ import pytest
 from vklab import settings
 from vklab.apps.compare import peers
 from vklab.apps.compare.onnxruntime import backend as onnxruntime
-from vklab.apps.compare.onnxruntime import providers
 from vklab.base import worker
 from vklab.errors import SetupError
 
@@ -76,14 +75,3 @@ def test_peers_live_in_the_cache_unless_it_is_off(tmp_path, monkeypatch):
         assert peers.folder() is None and peers.environment(NAME) is None
         with pytest.raises(SetupError, match="caches are switched off"):
             peers.set_up(NAME)
-
-
-@pytest.mark.parametrize("system, has, lacks", [
-    ("Linux", "onnxruntime-gpu", "onnxruntime-directml"),
-    ("Windows", "onnxruntime-directml", "onnxruntime-migraphx"),
-])  # fmt: skip
-def test_the_full_builds_of_a_system(monkeypatch, system, has, lacks):
-    monkeypatch.setattr(providers, "system", lambda: system)
-    names = peers.conflicting()
-    assert has in names and lacks not in names
-    assert not {"onnxruntime", "onnxruntime-rocm", "onnxruntime-ep-webgpu"} & set(names)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from support.fakes.matrix_gpu import GPU, NVIDIA
 from support.language.llama_models import tiny_model
 from vklab import settings
-from vklab.apps.llm import products
-from vklab.apps.llm.build import BoundedCache
-from vklab.apps.llm.generation import generation_graph
-from vklab.apps.llm.llama import llama_graph
+from vklab.apps.compare.speed import language_runs
+from vklab.apps.llm.decode.cached_model import generation_graph
+from vklab.apps.llm.graphs.build import BoundedCache
+from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.graph import shapes
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
@@ -71,12 +71,12 @@ def test_gates_of_another_format_or_of_floats_stay_two_products():
 def test_products_alone_are_those_of_the_layers_and_round_nothing():
     model = tiny_model(layers=3, tied=False, kinds={"ffn_down": "Q4_K", "": "Q8_0"}, width=256,
                        heads=8, kv_heads=4, hidden=512)  # fmt: skip
-    found = products.layer_matrices(model)
+    found = language_runs.layer_matrices(model)
     assert {(tensor.block_type, tensor.shape): count for tensor, count in found} == {
         ("Q8_0", (256, 256)): 2 * 3, ("Q8_0", (128, 256)): 2 * 3, ("Q8_0", (512, 256)): 2 * 3,
         ("Q4_K", (256, 512)): 3}  # fmt: skip
     for tensor, _ in found:
-        graph = shapes.infer(products.product_graph(tensor, 512, "float16"))
+        graph = shapes.infer(language_runs.product_graph(tensor, 512, "float16"))
         made = plans.lower_chunk(Chunk(0, graph), NVIDIA).dispatches
         assert [each.kernel for each in made] == ["unpack_units", "matmul_cooperative"]
         reads = dict(made[-1].reads)

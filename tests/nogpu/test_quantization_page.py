@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vklab.apps.llm import requantize
+from vklab.apps.llm.weights import requantize
 from vklab.apps.quantization import histogram
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -10,11 +10,11 @@ import pytest
 
 from support.language import gguf_fuzz, llama_models, mix_cases
 from vklab.apps import cli
-from vklab.apps.llm import mixes, synthetic
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.requantize import requantized
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.weights import mixes, synthetic
+from vklab.apps.llm.weights.gguf import read_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.requantize import requantized
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

@@ -10,7 +10,7 @@ import pytest
 from support.language import weight_files
 from support.language.weight_files import safetensors_bytes
 from support.runs.tiers import is_long
-from vklab.apps.llm.safetensors import parse_safetensors, read_safetensors
+from vklab.apps.llm.weights.safetensors import parse_safetensors, read_safetensors
 from vklab.errors import ModelError
 
 FILES = 10_000 if is_long() else 200

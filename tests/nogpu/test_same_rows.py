@@ -8,8 +8,8 @@ from support.fakes.fake_device import fake_device
 from support.graphs.small_models import ROOT
 from support.language.llama_models import tiny_model
 from vklab import settings
-from vklab.apps.llm.build import BoundedCache
-from vklab.apps.llm.llama import llama_graph
+from vklab.apps.llm.graphs.build import BoundedCache
+from vklab.apps.llm.graphs.llama import llama_graph
 from vklab.graph import passes, shapes
 from vklab.ops import blocks, registry
 from vklab.plan import block_units, fusion, lowering

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from support.language import hub_folders
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.hugging_face import convert
-from vklab.apps.llm.sentencepiece import read_pieces
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.sentencepiece import read_pieces
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
+from vklab.apps.llm.weights.hugging_face import convert
 from vklab.errors import ModelError
 
 MODEL = Path(__file__).parents[1] / "models" / "sentencepiece.model"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
-from vklab.apps.llm.streaming import TextStream
-from vklab.apps.llm.tokenizer import LETTERS, Tokenizer
+from vklab.apps.llm.answer import TextStream
+from vklab.apps.llm.tokens.tokenizer import LETTERS, Tokenizer
 from vklab.errors import ModelError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vklab.apps.llm import mixes, synthetic
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.llama import LlamaSizes
+from vklab.apps.llm.graphs.llama import LlamaSizes
+from vklab.apps.llm.weights import mixes, synthetic
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.apps.quantization import blocks
 from vklab.errors import ModelError
 

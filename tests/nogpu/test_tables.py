@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vklab.apps.cli import bench, bench_rows, console, plan, tables
+from vklab.apps.cli import bench, console, plan
 from vklab.apps.compare.speed import measure, throughput
 
 NAME = "/model/decoder/layers.12/self_attention/projection_of_queries/MatMul_output_0"
@@ -32,9 +32,9 @@ def printed(capsys, monkeypatch, width, *arguments, **more) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_bench_cuts_no_figure(capsys, monkeypatch, width):
-    cells = bench_rows.cells(ROWS)
-    shown = printed(capsys, monkeypatch, width, "", bench_rows.HEADERS, [cells, cells],
-                    " ".join(bench_rows.HEADERS[2:]), "model runner")  # fmt: skip
+    cells = bench.cells(ROWS)
+    shown = printed(capsys, monkeypatch, width, "", bench.HEADERS, [cells, cells],
+                    " ".join(bench.HEADERS[2:]), "model runner")  # fmt: skip
     assert max(map(len, shown.splitlines())) <= width
     for cell in cells[2:]:
         assert len(re.findall(rf"(?<![\w.]){re.escape(cell)}(?![\w.])", shown)) == 2, (cell, shown)
@@ -43,8 +43,9 @@ def test_bench_cuts_no_figure(capsys, monkeypatch, width):
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_throughput_cuts_no_figure(capsys, monkeypatch, width):
     row = throughput.Row(NAME, "replicas map", (0, 1, 2, 3), 2646.123, "run", 2.0)
-    cells = bench._rate_cells(row)
-    shown = printed(capsys, monkeypatch, width, "", bench.RATES, [cells], "frames/s ratio", "model")
+    cells = bench.rate_cells(row)
+    shown = printed(capsys, monkeypatch, width, "", bench.RATES, [cells], "frames/s ratio",
+                    "model")  # fmt: skip
     assert max(map(len, shown.splitlines())) <= width and "2646" in shown and "2.00" in shown
 
 
@@ -73,7 +74,7 @@ def test_a_narrow_table_is_left_as_it_is(capsys, monkeypatch):
 
 
 def test_a_number_stays_with_its_unit():
-    lines = tables.hang("latency  first 243.7 ms; median 1.7 ms (5 % 1.1 ms, 95 % 5.5 ms)", 30, 9)
+    lines = console.hang("latency  first 243.7 ms; median 1.7 ms (5 % 1.1 ms, 95 % 5.5 ms)", 30, 9)
     assert all(len(line) <= 30 for line in lines) and len(lines) > 2
     assert not any(re.search(r"\d$", line) or re.match(r" *(ms|%)", line) for line in lines)
 
@@ -82,7 +83,7 @@ def test_a_number_stays_with_its_unit():
        st.integers(40, 120))  # fmt: skip
 def test_any_table_fits_and_keeps_its_numbers(rows, width):
     texts = [(" ".join(name.split()), str(number)) for name, number in rows]
-    laid = list(tables.lines(("name", "n"), texts, width, frozenset("n"), frozenset()))
+    laid = list(console.lines(("name", "n"), texts, width, frozenset("n"), frozenset()))
     joined = ["  ".join(cells).rstrip() for cells in laid]
     assert max(map(len, joined)) <= width
     assert all(any(number in line for line in joined) for _, number in texts)

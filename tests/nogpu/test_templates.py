@@ -17,7 +17,7 @@ from support.graphs import attention_block
 from support.graphs.small_models import DATA, model, random_array, value
 from support.models import exported_models
 from vklab import settings
-from vklab.apps.compare.models import decoder
+from vklab.apps.compare.speed import growing
 from vklab.errors import ModelError
 from vklab.graph import bounds, onnx_import
 from vklab.plan import memory, templates
@@ -83,7 +83,7 @@ def exported(name, **axes):
 
 # model, bounds, sizes, and the most plans that are made in full, or traced
 CASES = {
-    "decoder": (decoder.decoder, {"past": 128}, sizes_of(past=GROWING), 4),
+    "decoder": (growing.decoder, {"past": 128}, sizes_of(past=GROWING), 4),
     "attention block": (attention_block.block, {"batch": 4, "length": 12},
                         sizes_of(batch=(2, 3), length=range(1, 12)), 14),
     "arithmetic": (arithmetic, {"n": 16, "m": 16}, sizes_of(n=range(2, 9), m=(4, 6, 8)), 8),
@@ -175,7 +175,7 @@ def test_norms_inside_products_are_in_templates():
                                     "DISABLE_IN_PLACE", "DISABLE_VARIANTS"])  # fmt: skip
 def test_templates_hold_without_other_optimisations(switch):
     with settings.settings(**{switch: True}):
-        planner = Planner(decoder.decoder(1), {"past": 64})
+        planner = Planner(growing.decoder(1), {"past": 64})
         for past in range(9, 14):
             made = planner.fast(past=past)
             assert work(made) == work(planner.full(past=past)), past
@@ -183,14 +183,14 @@ def test_templates_hold_without_other_optimisations(switch):
 
 
 def test_a_growing_sequence_is_never_planned_in_full_and_traced_where_kernels_change():
-    planner = Planner(decoder.decoder(), {"past": 128})
+    planner = Planner(growing.decoder(), {"past": 128})
     for past in range(2, 128):
         planner.fast(past=past)
     assert planner.made == ["traced", "traced"]  # a row of more than 32 elements: other kernels
 
 
 def test_the_switch_plans_every_size_in_full():
-    planner = Planner(decoder.decoder(1), {"past": 64})
+    planner = Planner(growing.decoder(1), {"past": 64})
     with settings.settings(DISABLE_TEMPLATES=True):
         for past in range(2, 8):
             planner.fast(past=past)
@@ -199,14 +199,14 @@ def test_the_switch_plans_every_size_in_full():
 
 
 def test_without_bounds_every_size_is_planned_in_full():
-    planner = Planner(decoder.decoder(1), {})
+    planner = Planner(growing.decoder(1), {})
     for past in range(2, 8):
         planner.fast(past=past)
     assert planner.made == ["full"] * 6
 
 
 def test_plans_of_several_devices_are_made_in_full():
-    planner = Planner(decoder.decoder(1), {"past": 64})
+    planner = Planner(growing.decoder(1), {"past": 64})
     one = planner.start.devices[0]
     other = dataclasses.replace(one, index=1, uuid="other")
     planner.start = dataclasses.replace(planner.start, devices=(one, other))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from support.language.vocabularies import byte_bpe, file_of, sentencepiece
-from vklab.apps.llm import merging, pretokenize
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens import pretokenize, tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.errors import ModelError
 
 TEXTS = ["hello world", "  a\tb\n\n c", "don't 1234", "Größe 日本語 🦙", "\x00\x7f", "", " "]
@@ -107,7 +107,7 @@ def test_merging_is_the_plain_rule():
     rng = random.Random(5)
     for _ in range(50):
         symbols = rng.choices("abc", k=rng.randrange(12))
-        assert merging.merged(symbols, lambda a, b: ranks.get(a + b)) == plain(symbols, ranks)
+        assert tokenizer.merged(symbols, lambda a, b: ranks.get(a + b)) == plain(symbols, ranks)
 
 
 def plain(symbols, ranks):
@@ -125,7 +125,7 @@ def plain(symbols, ranks):
 def test_a_long_word_does_not_take_quadratic_time():
     ranks = {"a" * 2**power: power for power in range(1, 12)}
     started = time.process_time()
-    merging.merged("a" * 20_000, lambda a, b: ranks.get(a + b) if len(a) == len(b) else None)
+    tokenizer.merged("a" * 20_000, lambda a, b: ranks.get(a + b) if len(a) == len(b) else None)
     assert time.process_time() - started < 2
 
 

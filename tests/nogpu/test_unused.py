@@ -13,10 +13,10 @@ import vklab
 from support.language import gpt2_models, llama_models, trained_model
 from support.language.vocabularies import byte_bpe, sentencepiece
 from vklab.apps import cli
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.models import model_graph, unused_entries
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.graphs.models import model_graph, unused_entries
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.errors import ModelError, UnusedWarning
 
 FILE = llama_models.tiny_model()

@@ -131,7 +131,7 @@ def rendered(text: str) -> str:
 
 def main(folder: str = "") -> None:
     """Print which texts differ: of the templates here, or of a folder's files against ours."""
-    from vklab.apps.llm.template_process import TemplateProcess
+    from vklab.apps.llm.templates.template_process import TemplateProcess
 
     texts = TEMPLATES
     if folder:

@@ -23,10 +23,10 @@ from support.fakes.fake_device import fake_device
 from support.language import llama_models, vocabularies, weight_files
 from support.models import planned
 from support.runs.fuzz import limit_memory
-from vklab.apps.llm.gguf import GgufFile, parse
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.models import model_graph
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.graphs.models import model_graph
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import GgufFile, parse
+from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.errors import VklabError
 from vklab.graph import passes, shapes
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from support.language import gpt2_models, llama_models
 from support.language.vocabularies import MERGES, SPECIAL
-from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.hugging_face_steps import SPLITS
-from vklab.apps.llm.tokenizer import LETTERS
+from vklab.apps.llm.tokens.hugging_face_steps import SPLITS
+from vklab.apps.llm.tokens.tokenizer import LETTERS
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.apps.quantization import blocks
 
 NAMES = {

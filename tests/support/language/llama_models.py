@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.weights.gguf import GgufFile
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.apps.quantization import blocks
 
 EPSILON = 1e-5

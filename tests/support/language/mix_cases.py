@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests/, for a ru
 
 from support.graphs.small_models import DATA
 from support.language import gpt2_models, llama_models
-from vklab.apps.llm.gguf import GgufFile, read_gguf
-from vklab.apps.llm.gguf_writer import write_gguf
-from vklab.apps.llm.mixes import MIXES
+from vklab.apps.llm.weights.gguf import GgufFile, read_gguf
+from vklab.apps.llm.weights.gguf_writer import write_gguf
+from vklab.apps.llm.weights.mixes import MIXES
 from vklab.apps.quantization import blocks
 
 __all__ = ["CASES", "FACTS", "digest", "facts", "small"]

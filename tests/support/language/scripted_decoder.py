@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from support.language.vocabularies import byte_bpe, file_of
-from vklab.apps.llm.chat_template import ChatTemplate
+from vklab.apps.llm.decode.memory import Sizes
 from vklab.apps.llm.language_model import LanguageModel
-from vklab.apps.llm.memory import Sizes
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
 
 
 class ScriptedDecoder:

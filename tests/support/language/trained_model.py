@@ -7,9 +7,9 @@ import functools
 import numpy as np
 
 from support.graphs.small_models import DATA
-from vklab.apps.llm.gguf import GgufFile, read_gguf
-from vklab.apps.llm.requantize import requantized
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import GgufFile, read_gguf
+from vklab.apps.llm.weights.requantize import requantized
 from vklab.apps.quantization import blocks
 
 __all__ = ["MODEL", "TEXT", "held_out", "in_format", "tokens", "torch_logits"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.tokenizer import LETTERS
+from vklab.apps.llm.tokens.tokenizer import LETTERS
+from vklab.apps.llm.weights.gguf import GgufFile
 
 MERGES = ("h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
 SPECIAL = ("<|im_start|>", "<|im_end|>")

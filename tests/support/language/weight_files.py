@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from vklab.apps.llm.stored import StoredTensor
+from vklab.apps.llm.weights.stored import StoredTensor
 from vklab.apps.quantization import blocks
 
 METADATA = {

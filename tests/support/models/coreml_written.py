@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.coreml import blob, protobuf, values
+from vklab.apps.compare.coreml import package, protobuf, values
 
 NUMBERS = {name: number for number, name in values.NAMES.items()}
-CODES = {name: code for code, name in blob.DTYPES.items()}
-MIL_NAMES = {dtype: name for name, dtype in values.STORED.items() if name not in blob.BITS}
+CODES = {name: code for code, name in package.DTYPES.items()}
+MIL_NAMES = {dtype: name for name, dtype in values.STORED.items() if name not in package.BITS}
 WEIGHTS = "weights/weight.bin"
 IDENTIFIER = "60D3ED87"
 

@@ -40,7 +40,7 @@ ALLOWED = {
     "graph": BASE | {"ops"},
     "plan": BASE | {"graph", "ops"},
     "runtime": BASE | CORE,
-    "apps": set(),
+    "apps": {"forward"},
     "onnx_backend": BASE | CORE,
     "distributed": BASE | CORE,
     "pytorch": BASE | {"graph", "runtime"},

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from vklab.apps.bootstrap import environment, steps, system
 
-__all__ = ["EXTRAS", "GUARD", "choose_python", "ensure_environment", "ensure_system", "run_in"]
-
 _TESTS = ("grade", "labs", "test")
 # Names of extras of both projects, vklab and its course.
 EXTRAS = {"lab": ("labs",), "test": _TESTS, "test --all": _TESTS}

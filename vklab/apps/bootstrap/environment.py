@@ -20,23 +20,6 @@ from typing import Any
 
 from vklab.apps.bootstrap import steps, system
 
-__all__ = [
-    "build",
-    "editable_arguments",
-    "environment_key",
-    "is_ready",
-    "pip_command",
-    "pip_indexes",
-    "read_state",
-    "rebuild_reason",
-    "required_distributions",
-    "torch_alternatives",
-    "torch_pin",
-    "uv_command",
-    "venv_python",
-    "write_state",
-]
-
 # What is installed from a checkout: the folder of each project, and where its extras are declared.
 PROJECTS = {".": "pyproject.toml", "./labs": "labs/pyproject.toml"}
 SOURCES = (*PROJECTS.values(), "constraints.txt")

@@ -22,8 +22,6 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ["SetupStopped", "StepResult", "announce", "exclusive", "run_logged"]
-
 LOCK_LIMIT_S = 3600.0
 
 

@@ -19,16 +19,6 @@ from pathlib import Path
 
 from vklab.base import manifests
 
-__all__ = [
-    "Machine",
-    "SystemPackage",
-    "inspect_machine",
-    "install_command",
-    "installer_line",
-    "missing_packages",
-    "update_command",
-]
-
 LOADER_NAMES = {
     "Windows": ("vulkan-1.dll",),
     "Darwin": (

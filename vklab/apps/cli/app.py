@@ -10,17 +10,20 @@ import contextlib
 import importlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
 
 import vklab
-from vklab.apps.cli import console, entry_points
+from vklab.apps.cli import console
+from vklab.errors import SetupError, VklabError
 from vklab.settings import SETTINGS, get
 
-__all__ = ["MODULES", "build", "hoist_switches", "switches"]
-
+# The course's commands are known by name, so that they can be asked for without it.
+COURSE = ("course", "lab")
+EXTRAS = "[labs,grade]"
 # Command -> module of this folder with a function (or typer.Typer) of that name. Only the module
 # of the given command is imported: `run` needs numpy, onnx and the Vulkan loader, and `doctor` must
 # start where one of these is broken. `--help` imports them all.
@@ -29,13 +32,13 @@ MODULES = {
     "doctor": "doctor",
     "devices": "devices",
     "run": "run",
-    "profile": "profile",
+    "profile": "trace",
     "tune": "tune",
     "trace": "trace",
     "plan": "plan",
     "compile": "compile",
     "quantize": "quantize",
-    "generate": "generate",
+    "generate": "chat",
     "chat": "chat",
     "gguf": "gguf",
     "perplexity": "perplexity",
@@ -54,6 +57,53 @@ _CHROME = re.compile(r"--json=.")
 WITH_VALUE, WITHOUT_VALUE = ("--set", "--debug"), ("--validate",)
 
 
+def add_commands(app: typer.Typer, command: str, settings: Mapping[str, Any]) -> None:
+    """Add the given command, or all of other distributions if none of them has that name.
+
+    Reading the entry points takes as long as some commands do: call it for unknown commands only.
+
+    Args:
+        app: the application.
+        command: name of a command, or anything else.
+        settings: the context settings of a command.
+    """
+    found: dict[str, EntryPoint | None] = dict.fromkeys(COURSE)
+    found |= {entry.name: entry for entry in entry_points(group="vklab.commands")}
+    for name in (command,) if command in found else found:
+        try:
+            part = _loaded(found[name])
+        except VklabError as error:
+            _add_refusal(app, name, error)
+            continue
+        if isinstance(part, typer.Typer):
+            app.add_typer(part, name=name)
+        else:
+            app.command(name, context_settings=dict(settings))(part)
+
+
+def _loaded(entry: EntryPoint | None) -> Any:
+    if entry is None:
+        raise SetupError("the course is not installed here", f'pip install "vklab-course{EXTRAS}", '
+                         f'or in a clone: pip install . "./labs{EXTRAS}"')  # fmt: skip
+    try:
+        return entry.load()
+    except ModuleNotFoundError as error:
+        extras = EXTRAS if entry.name in COURSE else ""
+        raise SetupError(
+            f"{error.name} is not installed here; `vklab {entry.name}` needs it",
+            f'pip install "{entry.dist.name if entry.dist else entry.module}{extras}"',
+        ) from None
+
+
+def _add_refusal(app: typer.Typer, name: str, error: VklabError) -> None:
+    def refuse() -> None:
+        raise error
+
+    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=f"Not usable: {str(error).splitlines()[0]}.", add_help_option=False,
+                context_settings=any_arguments)(refuse)  # fmt: skip
+
+
 def build(command: str) -> typer.Typer:
     """Return the application with the given command, or with all for an unknown command."""
     app = typer.Typer(
@@ -69,7 +119,7 @@ def build(command: str) -> typer.Typer:
         else:
             app.command(name, context_settings={**HELP, **PASSED_ON.get(name, {})})(part)
     if command not in (*MODULES, "--version"):
-        entry_points.add_commands(app, command, HELP)
+        add_commands(app, command, HELP)
     return app
 
 

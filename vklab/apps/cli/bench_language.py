@@ -1,45 +1,63 @@
-"""Rows of `vklab bench --llm`: language models on vklab, and on llama.cpp in turn."""
+"""Command `vklab bench llm`: language models on vklab, and on llama.cpp in turn."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from vklab.apps.cli import console
+from vklab.apps.cli.options import Device, Json, written_file
 from vklab.apps.compare.speed import language, language_peer
-from vklab.apps.llm import synthetic
+from vklab.apps.llm.weights import synthetic
 from vklab.base import draw, store
 from vklab.runtime import open_devices
-
-__all__ = ["measure"]
 
 HEADERS = ("model", "type", "runner", "depth", "prompt t/s", "products", "decode t/s", "device us",
            "host us", "roof", "load s", "first s", "load host")  # fmt: skip
 
 
-def measure(
-    files: Sequence[str], shapes: Sequence[str] | None, kinds: Sequence[str] | None,
-    lengths: language.Lengths, device: int | str | None, llama: str | None, rounds: int | None,
-    output: Path | None, as_json: bool,
+def bench_llm(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.gguf]...", help="GGUF files. Default: random weights of "
+                       "--shape.", show_default=False),
+    ] = None,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option("--shape", help=f"{', '.join(synthetic.SHAPES)}; repeatable. Default without "
+                     "a file: the smallest on a CPU, else the next one.", show_default=False),
+    ] = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--type", help=f"{', '.join(synthetic.TYPES)}; repeatable. Default: "
+                     f"{synthetic.MIX}.", show_default=False),
+    ] = None,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 512,
+    generate: Annotated[int, typer.Option(min=1, help="Tokens to generate.")] = 128,
+    depth: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Tokens in the cache before them; repeatable. Default: 0.",
+                     show_default=False),
+    ] = None,
+    cache: Annotated[str, typer.Option(help="Format of vklab's cache.")] = "F16",
+    device: Device = None,
+    llama: Annotated[
+        str | None, typer.Option("--llama-bench", metavar="PATH", show_default=False,
+                                 help="llama.cpp's llama-bench. Default: on PATH.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each runner.")] = language.ROUNDS,
+    output: Annotated[
+        Path | None, written_file("--output", "-o", metavar="FILE.json", help="Write the JSON "
+                                  "object there after each round, too.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure language models and print their rows; a file has those of every finished round.
-
-    Args:
-        files: GGUF files.
-        shapes: keys of `synthetic.SHAPES`; None, if there is no file, for the smallest on a CPU,
-            else the next one.
-        kinds: among `synthetic.TYPES`; None for the mix.
-        lengths: the tokens to run.
-        device: index or part of a name.
-        llama: the path of llama-bench; None for the one on PATH, if there is one.
-        rounds: the turns of each runner.
-        output: the file that receives the JSON object after each round.
-        as_json: print one JSON object.
-    """
+    """Measure language models; llama.cpp takes turns if llama-bench is installed."""
+    lengths = language.Lengths(prompt, generate, tuple(depth or (0,)), cache)
     info = open_devices.select(device)
     if shapes is None:
         shapes = [] if files else list(synthetic.SHAPES)[int(not info.is_cpu):][:1]
@@ -55,11 +73,10 @@ def measure(
         "rows": [],
     }  # fmt: skip
     rows: list[language.Row] = []
-    for model in language.models(files, shapes, kinds):
+    for model in language.models(files or (), shapes, kinds):
         console.warn(f"measuring {model[0]} {model[1]}")
         before = list(rows)
-        for found in language.measure(model, lengths, device, known, program,
-                                      rounds or language.ROUNDS):  # fmt: skip
+        for found in language.measure(model, lengths, device, known, program, rounds):
             rows = before + found
             data["rows"] = [row.summary() for row in rows]
             if output:

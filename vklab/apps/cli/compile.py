@@ -8,28 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import (
-    Device,
-    DType,
-    Files,
-    Model,
-    Size,
-    UpperBounds,
-    feed,
-    given_arrays,
-    open_sizes,
-    parse_dims,  # fmt: skip
-    written_file,
-)
+from vklab.apps.cli.inputs import Files, Model, Size, UpperBounds, feed, fixed_sizes
+from vklab.apps.cli.options import Device, DType, Json, written_file
 from vklab.base import draw
-from vklab.graph import bounds, onnx_import
+from vklab.graph import onnx_import
 from vklab.runtime import open_devices
 from vklab.runtime.compiled import build, container, profile
 from vklab.runtime.compiled import saved as saves
 from vklab.runtime.observe import tuned
 from vklab.types import DeviceInfo
-
-__all__ = ["compile"]
 
 
 def compile(  # noqa: A001  (the command's name)
@@ -47,7 +34,7 @@ def compile(  # noqa: A001  (the command's name)
         Path | None, typer.Option(metavar="FILE", help="Compile for a device of another machine: "
                                   "the output of `vklab devices NAME --json` on that machine.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compile a model ahead of time: vklab.load takes the file, without onnx or a compiler.
 
@@ -65,10 +52,7 @@ def compile(  # noqa: A001  (the command's name)
                                  "name another one with --output")  # fmt: skip
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
-    most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
-    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
-    given = given_arrays((*graph.inputs, *graph.defaults), files)
-    sizes = open_sizes(graph.inputs, given, parse_dims(dims))
+    most, dims, sizes = fixed_sizes(graph, files, dims, upper)
     info = profile.read(device_profile) if device_profile else open_devices.select(device)
     each = [sizes] if not most or sizes == {**sizes, **most} else [{**sizes, **most}, sizes]
     with console.compiling() as progress:

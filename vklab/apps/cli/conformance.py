@@ -13,11 +13,9 @@ from tqdm import tqdm
 
 from vklab.apps import conformance as suite
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, written_file
+from vklab.apps.cli.options import Device, Json, written_file
 from vklab.ops import registry
 from vklab.runtime import open_devices
-
-__all__ = ["conformance", "coverage_table", "load_variants"]
 
 COLORS = {"pass": "green", "fallback": "yellow", "skipped": "yellow"}
 PEERS = (
@@ -77,7 +75,7 @@ def conformance(
     table: Annotated[
         Path | None, written_file(help="Write the coverage table as Markdown.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run ONNX's backend test suite; exit 1 if a result is wrong."""
     unknown = [name for name in kind or () if name not in suite.KINDS]

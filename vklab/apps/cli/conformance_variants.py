@@ -30,8 +30,6 @@ from vklab.runtime.observe import each_variant
 from vklab.runtime.observe.each_variant import Variant
 from vklab.types import DeviceInfo
 
-__all__ = ["measure", "planned_as_gpu", "run", "show", "table"]
-
 LIMIT_S = 7200.0  # of one variant
 HEADERS = ("variant", "cases", *suite.STATUSES, "worse", "classes")
 HEAD = """# ONNX's backend suite through every variant of plans

@@ -1,4 +1,7 @@
-"""Output of the commands: facts on stdout, everything else on stderr, JSON with --json."""
+"""Output of the commands: facts on stdout, everything else on stderr, JSON with --json.
+
+Tables fit the terminal: no number is cut or folded, and a table that cannot be made narrow enough
+becomes one block of lines for each row."""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -17,12 +23,11 @@ from rich.table import Column
 from rich.text import Text
 from tqdm import tqdm
 
-from vklab.apps.cli import tables
+from vklab.base.draw import svg
 
-__all__ = ["JSON_HELP", "as_text", "bar", "compiling", "emit", "flush", "loading", "say",
-           "say_wrapped", "spinner", "table", "visible", "warn", "width",
-           "write"]  # fmt: skip
-
+GAP, LEAST, WORD = 2, 8, 28
+_UNIT = re.compile(r"(\d) (?=(?:%|[num]?s|[KMG]?i?B|GB/s)(?!\w))")
+_FIGURE = re.compile(r"\d[\d.,x]*$|\w+\[[\w,.]*\]$")
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
 BAR_DELAY_S = 0.4
@@ -36,6 +41,118 @@ _PICTURES |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *rang
                            0xFFFD)  # fmt: skip
 _LINES = {0x09: 0x2409, 0x0A: 0x240A, 0x85: 0xFFFD, 0x2028: 0x240A, 0x2029: 0x240A}
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
+
+
+def lines(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, numbers: frozenset[str],
+    whole: frozenset[str],
+) -> Iterator[list[str]]:  # fmt: skip
+    """Yield the lines of a table as padded cells; the header's line comes first.
+
+    Args:
+        headers: one text for each column.
+        rows: one text for each header.
+        width: columns of the terminal.
+        numbers: headers of columns of numbers: right-aligned, never cut or folded.
+        whole: headers of other columns that are not folded, but shortened in their middle.
+    """
+    widths = fit(headers, rows, width, numbers, whole)
+    if not widths:
+        yield [""]
+        for row in rows:
+            yield from ([line] for line in block(headers, row, width))
+        return
+    for row in (headers, *rows):
+        cells = [
+            [cell] if header in numbers
+            else [svg.shorten(cell, wide)] if header in whole or row is headers
+            else wrapped(cell, wide)
+            for header, cell, wide in zip(headers, row, widths, strict=True)
+        ]  # fmt: skip
+        for line in zip_longest(*cells, fillvalue=""):
+            yield [
+                cell.rjust(wide) if header in numbers else cell.ljust(wide)
+                for header, cell, wide in zip(headers, line, widths, strict=True)
+            ]
+
+
+def fit(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, numbers: frozenset[str],
+    whole: frozenset[str],
+) -> list[int]:  # fmt: skip
+    """Return the width of each column, empty if the table does not fit.
+
+    Args:
+        headers: one text for each column.
+        rows: one text for each header.
+        width: columns of the terminal.
+        numbers: headers of columns of numbers, which keep their width.
+        whole: headers of columns that may be shortened.
+    """
+    room = width - GAP * (len(headers) - 1)
+    natural, least = [], []
+    for column, header in enumerate(headers):
+        cells = [row[column] for row in rows]
+        natural.append(max([len(header), *map(len, cells)]))
+        words = [len(w) for cell in cells for w in cell.split() if _FIGURE.search(w)]
+        words += [min(len(w), WORD) for cell in cells for w in cell.split()]
+        short = min(natural[-1], LEAST) if header in whole else max([len(header), *words])
+        least.append(natural[-1] if header in numbers else min(short, natural[-1]))
+    if sum(least) > room:
+        return []
+    widths = least
+    while sum(widths) < room and widths != natural:
+        # Shares are equal, so a narrow column is whole before a wide one takes more.
+        lacking = [n for n, wide in enumerate(widths) if wide < natural[n]]
+        widths[min(lacking, key=lambda n: widths[n])] += 1
+    return widths
+
+
+def block(headers: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
+    """Yield one row as lines: the first cells, then pairs of header and value.
+
+    Args:
+        headers: one text for each column.
+        row: one text for each header.
+        width: columns of the terminal.
+    """
+    texts = [cell.strip() for cell in row]
+    named = zip(headers, texts, strict=True)
+    pairs = [f"{header} {cell}".strip() for header, cell in named if cell]
+    line = ""
+    for pair in pairs:
+        if line and len(line) + GAP + len(pair) > width:
+            yield from hang(line, width)
+            line = "   " + pair
+        else:
+            line = f"{line}  {pair}" if line else pair
+    yield from hang(line, width)
+
+
+def hang(text: str, width: int, indent: int = 5) -> list[str]:
+    """Return a text in lines of a width, the later ones indented; numbers and shapes stay whole.
+
+    Args:
+        text: one line of text.
+        width: columns of the terminal.
+        indent: columns of space before the later lines.
+    """
+    lead = text[: len(text) - len(text.lstrip())]
+    return wrapped(text.strip(), width, lead, " " * indent)
+
+
+def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
+    """Return a text in lines of a width, broken at spaces, but not between a number and its unit.
+
+    Args:
+        text: one line of text.
+        width: columns of a line; only words that are wider are broken inside.
+        first: text in front of the first line.
+        later: text in front of the later lines.
+    """
+    made = textwrap.wrap(_UNIT.sub("\\1\xa0", text), width, break_on_hyphens=False,
+                         initial_indent=first, subsequent_indent=later)  # fmt: skip
+    return [line.replace("\xa0", " ") for line in made] or [""]
 
 
 def width() -> int:
@@ -128,7 +245,7 @@ def table(
     styled = {cell.plain: str(cell.style) for row in cells for cell in row
               if isinstance(cell, Text)}  # fmt: skip
     texts = [[visible(" ".join(str(cell).split())) for cell in row] for row in cells]
-    laid = tables.lines(headers, texts, width(), numbers, frozenset(whole.split()))
+    laid = lines(headers, texts, width(), numbers, frozenset(whole.split()))
     for number, padded in enumerate(laid):
         line = Text("  ").join(
             Text(text, "dim" if not number else styled.get(text.strip(), "")) for text in padded
@@ -146,7 +263,7 @@ def say_wrapped(text: str, style: str = "", indent: int = 5) -> None:
         style: a style of rich.
         indent: columns of space before the later lines.
     """
-    for line in tables.hang(text, width(), indent):
+    for line in hang(text, width(), indent):
         say(line, style)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from vklab.apps.cli import console
+from vklab.apps.cli.options import Inputs, Json
 from vklab.apps.compare import forms, models
 from vklab.apps.compare.coreml import convert as conversion
 from vklab.apps.compare.coreml import inspect as inspection
@@ -20,11 +21,8 @@ from vklab.apps.compare.torch import backend as torch
 from vklab.base import draw
 from vklab.errors import ModelError
 
-__all__ = ["benchmark", "convert", "coreml", "inspect"]
-
 coreml = typer.Typer(no_args_is_help=True, help="Convert, inspect and measure Core ML packages.")
 Package = Annotated[Path, typer.Argument(metavar="PACKAGE", help="An .mlpackage or .mlmodel.")]
-Json = Annotated[bool, typer.Option("--json", help=console.JSON_HELP)]
 
 
 @coreml.command("convert")
@@ -75,9 +73,7 @@ def inspect(path: Package, as_json: Json = False) -> None:
 @coreml.command("benchmark")
 def benchmark(
     path: Package,
-    inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Default: random.")
-    ] = None,
+    inputs: Inputs = None,
     runs: Annotated[int, typer.Option(min=1, help="Measured predictions of each choice.")] = 50,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the unit and the cost of each operator.")

@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from vklab.apps.cli import console
+from vklab.apps.cli.options import Json
 from vklab.base import draw
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 from vklab.runtime.many import speeds
 from vklab.runtime.observe import calibration
 from vklab.types import DeviceInfo
-
-__all__ = ["devices", "facts"]
 
 WIDE = 100
 SHOWN_LIMITS = (
@@ -42,7 +41,7 @@ def devices(
         bool, typer.Option("--measure", help="Measure each device's speed, in a few seconds, and "
                            "store it for placement.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the Vulkan devices of this machine."""
     listed = (open_devices.select(device),) if device is not None else open_devices.devices()

@@ -8,15 +8,14 @@ import typer
 from rich.text import Text
 
 from vklab.apps.cli import console
+from vklab.apps.cli.options import Json
 from vklab.apps.doctor import Check, Report, examine
-
-__all__ = ["doctor", "show_repairs"]
 
 STYLES = {"ok": "green", "note": "yellow", "FAILED": "bold red"}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Run no kernel on the devices.")] = False,
 ) -> None:
     """Check this machine, run a kernel on every device, print a repair for each failure."""

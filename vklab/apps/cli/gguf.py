@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import written_file
-from vklab.apps.llm import gguf as files
-from vklab.apps.llm import hugging_face, models, onnx_export
+from vklab.apps.cli.options import Json, written_file
+from vklab.apps.llm.graphs import models
+from vklab.apps.llm.weights import gguf as files
+from vklab.apps.llm.weights import hugging_face, onnx_export
 from vklab.apps.quantization import blocks
 from vklab.base import draw
-
-__all__ = ["gguf"]
 
 
 def gguf(
@@ -36,7 +35,7 @@ def gguf(
         bool, typer.Option("--unused", help="List what vklab does not read of a GGUF file, and why "
                            "that changes no number; exit with 1 if that is unknown of a part.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Convert a Llama, Qwen2, Qwen3 or GPT-2 model of Hugging Face to GGUF, or one of GGUF to ONNX.
 

@@ -1,4 +1,4 @@
-"""Options that commands share: inputs of a model, sizes of open dimensions, files to write.
+"""Options of a model's inputs and of the sizes of open dimensions.
 
 Decides the input arrays of a run; the session checks them.
 """
@@ -17,42 +17,12 @@ import numpy as np
 import typer
 
 from vklab.base import draw
-from vklab.graph import shapes
+from vklab.graph import bounds, shapes
+from vklab.graph.graph import Graph
 from vklab.types import ANY_SHAPE, TensorInfo
-
-__all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "Size", "UpperBounds", "feed",
-           "given_arrays", "open_sizes", "parse_dims", "require_parent",
-           "written_file"]
 
 SEED = 0
 _LITERAL = re.compile(r"[-\d\[]|true$|false$")  # how a value begins; a file's name may, too
-
-
-def written_file(*names: str, help: str, metavar: str = "FILE") -> Any:
-    """Return an option that names a file to write; a folder that is missing is a usage error.
-
-    Args:
-        names: the option's names; by default that of the parameter.
-        help: what is written.
-        metavar: the placeholder in the help.
-    """
-    return typer.Option(*names, metavar=metavar, help=f"{help} Its folder must exist.",
-                        callback=_require_folder, show_default=False)  # fmt: skip
-
-
-def require_parent(path: Path | None) -> Path | None:
-    """Return the path of an option; typer.BadParameter if its folder is not there."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}; create it first, for example "
-                                 f"with mkdir -p {path.parent}")  # fmt: skip
-    return path
-
-
-def _require_folder(path: Path | None) -> Path | None:
-    if path is not None and path.is_dir():
-        raise typer.BadParameter(f"{path} is a folder; name a file in it")
-    return require_parent(path)
-
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Files = Annotated[
@@ -78,25 +48,6 @@ UpperBounds = Annotated[
     typer.Option("--upper-bound", metavar="NAME=SIZE",
                  help="Largest size of an open dimension; repeatable. Memory for all sizes up to "
                  "it is reserved once."),
-]  # fmt: skip
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="INDEX|NAME|gpu|cpu",
-                 help="Device to use: its index, part of its name, or the fastest GPU or CPU. "
-                 "Default: the fastest."),
-]  # fmt: skip
-DType = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="float16",
-                 help="Compute a float32 model in half precision. Default: the model's dtype."),
-]  # fmt: skip
-Precision = Annotated[
-    str | None,
-    typer.Option("--precision", metavar="bf16x3|half-sums|int8|exact",
-                 help="Products of float32 as three of bfloat16, or sums of float16 in float16: "
-                 "faster on matrix units, less exact. int8 and exact: rows times weights in blocks "
-                 "may, or may not, be rounded. Default: as the model permits.",
-                 show_default=False),
 ]  # fmt: skip
 
 
@@ -171,6 +122,24 @@ def open_sizes(
             pairs = zip(info.shape, given[info.name].shape, strict=True)
             defaults.update({dim: size for dim, size in pairs if isinstance(dim, str)})
     return {**defaults, **sizes}
+
+
+def fixed_sizes(
+    graph: Graph, files: Sequence[str] | None, dims: Sequence[str] | None,
+    upper: Sequence[str] | None,
+) -> tuple[dict[str, int], list[str], dict[str, int]]:  # fmt: skip
+    """Return the upper bounds, values of --dim that begin with them, and a size for each dimension.
+
+    Args:
+        graph: the model's graph.
+        files: values of --input.
+        dims: values of --dim.
+        upper: values of --upper-bound.
+    """
+    most = dict(bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound")))
+    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
+    given = given_arrays((*graph.inputs, *graph.defaults), files)
+    return most, dims, open_sizes(graph.inputs, given, parse_dims(dims))
 
 
 def given_arrays(

@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,19 +16,21 @@ import typer
 from rich.text import Text
 
 from vklab.apps.cli import console
-from vklab.apps.cli import parity_providers as providers_table
-from vklab.apps.cli.inputs import written_file
+from vklab.apps.cli.options import Inputs, Json, Peers, written_file
 from vklab.apps.compare import forms, registry
 from vklab.apps.compare import parity as pipeline
+from vklab.apps.compare.backend import Availability
 from vklab.apps.compare.children import timing
+from vklab.apps.compare.onnxruntime import backend as onnxruntime
+from vklab.apps.compare.onnxruntime import providers
 from vklab.apps.compare.report import page, recorded, summary
 from vklab.apps.compare.report.rows import Measured
 from vklab.base import draw, worker
 
-__all__ = ["parity"]
-
 HEADERS = ("backend", "device", "weights", "arithmetic", "status", "max error", "of tolerance",
            "median us", "size", "nodes")  # fmt: skip
+PROVIDER_HEADERS = ("provider", "systems", "vendor", "package", "version", "released", "kind",
+                    "here")  # fmt: skip
 SHOWN = 12  # layers of a backend, those with the largest errors
 COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "red",
           "failed": "red"}  # fmt: skip
@@ -36,8 +38,9 @@ COLORS = {"absent": "dim", "refused": "yellow", "crashed": "red", "timeout": "re
 
 def parity(
     model: Annotated[
-        str, typer.Argument(help="An ONNX file, a Core ML package, or MODULE:FUNCTION, a PyTorch "
-                            "factory: it returns an nn.Module and its example tensors.",
+        str, typer.Argument(help="An ONNX file, a Core ML package, a name as `vklab bench run` "
+                            "takes it, or MODULE:FUNCTION, a PyTorch factory: it returns an "
+                            "nn.Module and its example tensors.",
                             show_default=False)
     ] = "",
     backends: Annotated[
@@ -46,10 +49,7 @@ def parity(
                      "Default: all, the absent ones as rows with their reason.",
                      show_default=False),
     ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Default: those of "
-                                  "the factory, or random ones of a seed.")
-    ] = None,
+    inputs: Inputs = None,
     package: Annotated[
         Path | None, typer.Option(metavar="FILE.mlpackage", help="The same model as a Core ML "
                                   "package, for its rows.")
@@ -67,11 +67,7 @@ def parity(
         str, typer.Option(metavar="N,N,...", help="Measure these batch sizes, too, and say from "
                           "which one on another backend is faster.")
     ] = "",
-    peers: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with a folder for each full "
-                                  "build of ONNX Runtime, made by pip install --target. "
-                          "Default: what vklab bench --setup-peers made.")
-    ] = None,
+    peers: Peers = None,
     device_id: Annotated[
         int, typer.Option(min=0, help="Number of the device among those of a provider of ONNX "
                           "Runtime.")
@@ -103,7 +99,7 @@ def parity(
     html: Annotated[
         Path | None, written_file("--html", help="Write the report as one page with pictures.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the outputs of one model on every backend with float64; exit 1 if a row fails.
 
@@ -111,10 +107,11 @@ def parity(
     row with the command that would bring it, and no failure.
     """
     if list_providers:
-        providers_table.show(as_json)
+        show_providers(as_json)
         return
     if not model:
-        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, or MODULE:FUNCTION")
+        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, a name, or "
+                                 "MODULE:FUNCTION")  # fmt: skip
     source = forms.of_text(model)
     if package is not None:
         source = replace(source, package=forms.of_text(str(package)).package)
@@ -217,3 +214,47 @@ def _cells(each: Measured) -> Sequence[object]:
         "" if row.bytes is None else draw.bytes_text(row.bytes),
         summary.nodes_text(row),
     )  # fmt: skip
+
+
+def provider_facts(answers: Mapping[str, Availability]) -> dict[str, Any]:
+    """Return the table ready for JSON; `answers` tell by backend's name what is here."""
+    rows = []
+    for row in providers.PROVIDERS:
+        mine = answers[f"onnxruntime-{row.key}-{row.variants[0].name}"]
+        for name in row.packages:
+            package = providers.PACKAGES[name]
+            rows.append({
+                "provider": row.ep, "systems": list(row.systems), "vendor": row.vendor,
+                "needs": row.needs, "package": name, "version": package.version,
+                "released": package.released, "kind": package.kind,
+                "replaced_by": package.replaced_by, "available": bool(mine),
+                "reason": mine.reason, "install": mine.install,
+            })  # fmt: skip
+    ended = [{"package": name, "version": providers.PACKAGES[name].version,
+              "released": providers.PACKAGES[name].released,
+              "replaced_by": providers.PACKAGES[name].replaced_by}
+             for name in providers.ENDED]  # fmt: skip
+    return {"checked": providers.CHECKED, "providers": rows, "ended": ended}
+
+
+def show_providers(as_json: bool) -> None:
+    """Print the table of ONNX Runtime's execution providers."""
+    found = provider_facts(registry.survey(onnxruntime.every()))
+    if as_json:
+        console.emit(found)
+        return
+    console.say(f"versions of {found['checked']}; a full build owns the module onnxruntime, a "
+                "plugin stands beside it", "dim")
+    console.table("", PROVIDER_HEADERS, map(_provider_cells, found["providers"]), "", "package")
+    for row in found["providers"]:
+        if row["replaced_by"]:
+            console.say_wrapped(f"{row['package']}: followed by {row['replaced_by']}")
+    for row in found["ended"]:
+        console.say_wrapped(f"{row['package']} {row['version']} ({row['released']}) has ended; "
+                            f"followed by {row['replaced_by']}")  # fmt: skip
+
+
+def _provider_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    return (row["provider"].removesuffix("ExecutionProvider"), " ".join(row["systems"]),
+            row["vendor"], row["package"], row["version"], row["released"], row["kind"],
+            "yes" if row["available"] else "no")  # fmt: skip

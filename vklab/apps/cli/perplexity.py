@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from vklab.apps.cli import console, llm_options
-from vklab.apps.llm import gguf
+from vklab.apps.cli.options import Json, grouped
 from vklab.apps.llm import perplexity as measuring
 from vklab.apps.llm.judged import Reading
+from vklab.apps.llm.weights import gguf
 from vklab.errors import ModelError
 
-__all__ = ["perplexity"]
 
-
+@grouped
 def perplexity(
-    model: Annotated[Path, typer.Argument(help="A GGUF file.", show_default=False)],
+    model: llm_options.Model,
     text: Annotated[Path, typer.Argument(help="A text in UTF-8 that the model has not been "
                                          "trained on.", show_default=False)],
     against: Annotated[
@@ -36,14 +36,13 @@ def perplexity(
         str | None, typer.Option(metavar="F16|F32|Q8_0", help="Read by a cache of this format. "
                                  "Default: none, but F16 with --steps.")
     ] = None,
-    device: llm_options.Device = None,
-    devices: llm_options.Devices = None,
-    layers: llm_options.Layers = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    *,
+    placed: llm_options.Placed,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure how well a language model predicts a text; counted as llama.cpp counts."""
     how = Reading(by_steps, cache, report=llm_options.say_sizes,
-                  **llm_options.where((device, devices, layers)))  # fmt: skip
+                  **placed.arguments())  # fmt: skip
     with console.bar("judging", " chunks") as progress:
         found = measuring.perplexity(
             gguf.read_gguf(model), _read(text), context,

@@ -15,6 +15,7 @@ import typer
 
 from vklab.apps.cli import console
 from vklab.apps.cli.inputs import feed
+from vklab.apps.cli.options import split
 from vklab.base import draw
 from vklab.errors import SetupError
 from vklab.graph import shapes
@@ -29,64 +30,50 @@ from vklab.runtime import executor, kernels, loading, open_devices
 from vklab.runtime.many import speeds
 from vklab.types import DeviceInfo
 
-__all__ = ["Caps", "Devices", "Pins", "Policy", "PlacementFlags", "show"]
-
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REASONS_SHOWN = 2
-
-Devices = Annotated[
-    str | None,
-    typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
-                 help="Split the model over these devices, by index or part of a name."),
-]  # fmt: skip
-Pins = Annotated[
-    list[str] | None,
-    typer.Option("--place", metavar="PATTERN=DEVICE",
-                 help="With --devices: nodes or operators that must be on a device; repeatable."),
-]  # fmt: skip
-Caps = Annotated[
-    list[str] | None,
-    typer.Option("--cap", metavar="DEVICE=BYTES",
-                 help="With --devices: most memory to use on a device (64M, 2G); repeatable."),
-]  # fmt: skip
-Policy = Annotated[
-    str | None,
-    typer.Option("--policy", metavar="|".join(placement.POLICIES), show_default=False,
-                 help="With --devices: cost, the least predicted time, which is the default, or "
-                 "greedy, the first device with room."),
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PlacementFlags:
-    """Placement options of the command line, as text."""
+    """Placement options of the command line, as text; false without --devices."""
 
-    devices: str
-    pins: Sequence[str]
-    caps: Sequence[str]
-    policy: str
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
+                     help="Split the model over these devices, by index or part of a name."),
+    ] = None
+    pins: Annotated[
+        list[str] | None,
+        typer.Option("--place", metavar="PATTERN=DEVICE",
+                     help="With --devices: nodes or operators that must be on a device; "
+                     "repeatable."),
+    ] = None
+    caps: Annotated[
+        list[str] | None,
+        typer.Option("--cap", metavar="DEVICE=BYTES",
+                     help="With --devices: most memory to use on a device (64M, 2G); repeatable."),
+    ] = None
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="|".join(placement.POLICIES), show_default=False,
+                     help="With --devices: cost, the least predicted time, which is the default, "
+                     "or greedy, the first device with room."),
+    ] = None  # fmt: skip
 
-    @classmethod
-    def of(
-        cls, devices: str | None, pins: Sequence[str] | None, caps: Sequence[str] | None,
-        policy: str | None,
-    ) -> PlacementFlags | None:  # fmt: skip
-        """Return the options, or None without --devices.
-
-        Raises typer.BadParameter for another option without --devices.
-
-        Args:
-            devices: value of --devices: "all", or indices and parts of names, by commas.
-            pins: values of --place, each PATTERN=DEVICE.
-            caps: values of --cap, each DEVICE=BYTES.
-            policy: value of --policy; None for the default.
-        """
-        if devices is not None:
-            return cls(devices, pins or (), caps or (), policy or placement.POLICIES[0])
-        for flag, value in (("--place", pins), ("--cap", caps), ("--policy", policy)):
-            if value:
+    def __post_init__(self) -> None:
+        given = {"--place": self.pins, "--cap": self.caps, "--policy": self.policy}
+        for flag, value in given.items():
+            if value and not self:
                 raise typer.BadParameter(f"{flag} chooses among several devices: give --devices")
-        return None
+
+    def __bool__(self) -> bool:
+        return self.devices is not None
+
+    @property
+    def chosen_policy(self) -> str:
+        """Return the policy: that of --policy, else the default."""
+        return self.policy or placement.POLICIES[0]
 
     def arguments(self) -> dict[str, Any]:
         """Return the placement arguments of `loading.load`."""
@@ -95,12 +82,12 @@ class PlacementFlags:
             "devices": "all" if self.devices == "all" else indices,
             "place": {name: indices[d] for d, name in self.numbers("--place").values()},
             "memory_caps": {indices[d]: _bytes(t) for d, t in self.numbers("--cap").values()},
-            "policy": self.policy,
+            "policy": self.chosen_policy,
         }
 
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Return the facts of the chosen devices."""
-        return open_devices.select_all("all" if self.devices == "all" else self.devices.split(","))
+        return open_devices.select_all(split(self.devices) or ())
 
     def numbers(self, flag: str) -> dict[str, tuple[int, str]]:
         """Return the values of --place or --cap: the device's number and the other side, by text.
@@ -109,7 +96,7 @@ class PlacementFlags:
         """
         indices = [info.index for info in self.infos()]
         values = {}
-        for option in self.pins if flag == "--place" else self.caps:
+        for option in (self.pins if flag == "--place" else self.caps) or ():
             left, _, right = option.rpartition("=")
             name, other = (right, left) if flag == "--place" else (left, right)
             if not left:
@@ -141,21 +128,21 @@ def show(
     pins = {pattern: device for device, pattern in flags.numbers("--place").values()}
     caps = {device: _bytes(text) for device, text in flags.numbers("--cap").values()}
     placement.check_pins(graph, infos, pins)
-    placement.check_policy(flags.policy)
+    placement.check_policy(flags.chosen_policy)
     costs = speeds.all_kept(infos)
     refusal = functools.partial(capability.refusal, kernel_refusal=kernels.unavailable,
                                 tune=tune.adapt)  # fmt: skip
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
-                                 policy=flags.policy, refusal=refusal, is_part=True,
+                                 policy=flags.chosen_policy, refusal=refusal, is_part=True,
                                  fastest_first=flags.devices == "all")  # fmt: skip
         parts.append((placed, cutting.cut(part, placed.devices)))
     if as_json:
         console.emit({"devices": [info.summary() for info in infos],
                       "parts": [_summary(*part) for part in parts]})  # fmt: skip
         return
-    console.say(f"{model.name}, policy {flags.policy}", "bold")
+    console.say(f"{model.name}, policy {flags.chosen_policy}", "bold")
     for number, (placed, cut) in enumerate(parts):
         if len(parts) > 1:
             console.say(f"\nVulkan part {number + 1} of {len(parts)}", "bold")

@@ -16,23 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from vklab import settings
-from vklab.apps.cli import console, placement, tables
-from vklab.apps.cli.inputs import (
-    Device,
-    DType,
-    Files,
-    Model,
-    Size,
-    UpperBounds,
-    feed,
-    given_arrays,
-    open_sizes,
-    parse_dims,  # fmt: skip
-    written_file,
-)
+from vklab.apps.cli import console, placement
+from vklab.apps.cli.inputs import Files, Model, Size, UpperBounds, feed, fixed_sizes
+from vklab.apps.cli.options import Device, DType, Json, grouped, written_file
 from vklab.base import draw
 from vklab.base.draw import svg
-from vklab.graph import bounds, onnx_import, passes
+from vklab.graph import onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
@@ -43,8 +32,6 @@ from vklab.runtime.compiled import build, container, saved
 from vklab.runtime.observe import tuned
 from vklab.shader import source
 from vklab.types import DeviceInfo
-
-__all__ = ["plan"]
 
 NUMBER, WRITES = 4, 28
 
@@ -67,6 +54,7 @@ class _Planned:
         return tuple(chunk for chunk in self.plan.chunks if chunk.is_on_device)
 
 
+@grouped
 def plan(
     model: Model,
     files: Files = None,
@@ -74,10 +62,8 @@ def plan(
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
-    devices: placement.Devices = None,
-    pins: placement.Pins = None,
-    caps: placement.Caps = None,
-    policy: placement.Policy = None,
+    *,
+    flags: placement.PlacementFlags,
     show_passes: Annotated[
         bool, typer.Option("--passes", help="Show how each pass changed the graph.")
     ] = False,
@@ -91,7 +77,7 @@ def plan(
     svg: Annotated[
         Path | None, written_file(help="Draw dispatches and memory into this file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Plan an ONNX model for a device: show what runs where, and why.
 
@@ -102,11 +88,7 @@ def plan(
         raise typer.BadParameter("--libraries: give --show too, which names the kernel")
     is_compiled = container.is_compiled(model)
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
-    most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
-    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
-    given = given_arrays((*graph.inputs, *graph.defaults), files)
-    sizes = open_sizes(graph.inputs, given, parse_dims(dims))
-    flags = placement.PlacementFlags.of(devices, pins, caps, policy)
+    _, dims, sizes = fixed_sizes(graph, files, dims, upper)
     if flags:
         placement.show(model, graph, sizes, dims, flags, as_json)
         return
@@ -242,21 +224,21 @@ def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[st
         number += is_dispatch
     headers = ("#", "nodes", "kernel", "workgroups", "writes")
     numbers = frozenset({"#", "workgroups"})
-    widths = tables.fit(headers, table, width, numbers, frozenset({"nodes"}))
+    widths = console.fit(headers, table, width, numbers, frozenset({"nodes"}))
     if widths:
         titles = ("#".rjust(NUMBER), *headers[1:])
         yield "  ".join(h.ljust(n) for h, n in zip(titles, widths, strict=True)).rstrip()
     for row, reason in zip(table, reasons, strict=True):
         cells = [[row[0]], [svg.shorten(row[1], widths[1])],
-                 tables.wrapped(row[2], widths[2]), [row[3]],
-                 tables.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
+                 console.wrapped(row[2], widths[2]), [row[3]],
+                 console.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
         for line in zip_longest(*cells, fillvalue=""):
             pairs = zip(line, widths, strict=True)
             yield "  ".join(cell.ljust(wide) for cell, wide in pairs).rstrip()
         if not widths:
-            yield from tables.block(headers, row, width)
+            yield from console.block(headers, row, width)
         if reason:
-            yield from tables.hang("     " + reason, width)
+            yield from console.hang("     " + reason, width)
 
 
 def _written(text: str) -> str:
@@ -288,7 +270,7 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
             console.say()
         busy = {name for name, *_ in rows}
         idle = [name for name, *_ in steps if name not in busy]
-        for line in tables.hang(f"nothing to do: {', '.join(idle)}", console.width()):
+        for line in console.hang(f"nothing to do: {', '.join(idle)}", console.width()):
             console.say(line)
 
 

@@ -10,16 +10,15 @@ import onnx
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, Model, written_file
-from vklab.apps.llm import gguf, gguf_writer, requantize
+from vklab.apps.cli.inputs import Model
+from vklab.apps.cli.options import Device, Json, written_file
+from vklab.apps.llm.weights import gguf, gguf_writer, requantize
 from vklab.apps.quantization import blocks, histogram, nbits
 from vklab.apps.quantization import model as models
 from vklab.apps.quantization import quantize as quantizing
 from vklab.apps.quantization.quantize import Choice, Quantized
 from vklab.base import draw
 from vklab.runtime import loading
-
-__all__ = ["quantize"]
 
 
 def quantize(
@@ -61,7 +60,7 @@ def quantize(
                                  f"{', '.join(requantize.TYPES)}.")
     ] = None,
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Quantise a float32 model, and report the error of each layer and the bytes saved."""
     if output.resolve() == model.resolve():

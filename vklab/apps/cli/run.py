@@ -15,30 +15,18 @@ import numpy as np
 import typer
 
 from vklab.apps.cli import console, placement
-from vklab.apps.cli.inputs import (
-    Device,
-    Dims,
-    DType,
-    Fed,
-    Files,
-    Model,
-    Precision,
-    UpperBounds,
-    feed,
-    parse_dims,  # fmt: skip
-    require_parent,
-)
+from vklab.apps.cli.inputs import Dims, Fed, Files, Model, UpperBounds, feed, parse_dims
+from vklab.apps.cli.options import Device, DType, Json, Precision, grouped, require_parent
 from vklab.base import draw
 from vklab.runtime import loading, session
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 
-__all__ = ["announce_cpu", "measure", "run", "save"]
-
 # Without --repeat: between LEAST and MOST runs, as many as fit into PATIENCE_NS.
 LEAST, MOST, PATIENCE_NS = 3, 100, 1_000_000_000
 
 
+@grouped
 def run(
     model: Model,
     files: Files = None,
@@ -47,10 +35,8 @@ def run(
     device: Device = None,
     dtype: DType = None,
     precision: Precision = None,
-    devices: placement.Devices = None,
-    pins: placement.Pins = None,
-    caps: placement.Caps = None,
-    policy: placement.Policy = None,
+    *,
+    flags: placement.PlacementFlags,
     compare: Annotated[
         str | None, typer.Option("--check", metavar="[=nodes]", help="Compare with ONNX Runtime "
                                  "on the CPU, =nodes node by node; exit 1 if it differs.",
@@ -70,13 +56,12 @@ def run(
                                  "joined by commas; nodes that only others need are dropped. "
                                  "Default: all.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run an ONNX model on a Vulkan device, or on several."""
     if compare not in (None, "outputs", "nodes"):
         raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
     bounds = parse_dims(upper, "--upper-bound")
-    flags = placement.PlacementFlags.of(devices, pins, caps, policy)
     several = flags.arguments() if flags else {}
     names = None if chosen is None else [name.strip() for name in chosen.split(",")]
     with (

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from vklab.apps.cli import console
+from vklab.apps.cli.options import Json
 from vklab.settings import SETTINGS, get
 
-__all__ = ["settings"]
 
-
-def settings(
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
-) -> None:
+def settings(as_json: Json = False) -> None:
     """List the switches: names for --set, and for environment variables with VKLAB_ in front."""
     if as_json:
         console.emit({"settings": [

@@ -12,12 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import written_file
+from vklab.apps.cli.options import Json, written_file
 from vklab.base import draw
 from vklab.errors import ShaderError
 from vklab.shader import compiler, source, stock_builder
-
-__all__ = ["compile_shader", "list_shaders", "shader", "show"]
 
 shader = typer.Typer(no_args_is_help=True, help="Compile, show and list shaders.")
 Name = Annotated[
@@ -38,7 +36,7 @@ def compile_shader(
     output: Annotated[
         Path | None, written_file("-o", metavar="FILE.spv", help="Write the SPIR-V here.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compile a shader to SPIR-V and show its buffers, push and specialization constants."""
     path = source.find(name)
@@ -125,7 +123,7 @@ def show(name: Name) -> None:
 
 @shader.command("list")
 def list_shaders(
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:
     """List all shaders, each with the first line of its header."""
     shaders: dict[str, dict[str, str]] = {}

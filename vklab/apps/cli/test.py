@@ -6,8 +6,6 @@ import typer
 
 from vklab.apps import run_tests
 
-__all__ = ["test"]
-
 
 def test(context: typer.Context) -> None:
     """Run the tests: --quick, --all, --fuzz, and any argument of pytest."""

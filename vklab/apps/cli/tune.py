@@ -13,19 +13,18 @@ import typer
 
 from vklab import settings
 from vklab.apps.cli import console
-from vklab.apps.cli.inputs import Device, Dims, DType, Fed, Files, feed
+from vklab.apps.cli.inputs import Dims, Fed, Files, feed
+from vklab.apps.cli.options import Device, DType, Json
 from vklab.apps.cli.run import announce_cpu
-from vklab.apps.compare.models import graphs
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.single_step import single_step
+from vklab.apps.compare.models import catalogue
+from vklab.apps.llm.graphs.models import single_step
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.base import draw
 from vklab.plan.tuning import candidates
 from vklab.runtime import loading, open_devices
 from vklab.runtime.compiled import container
 from vklab.runtime.observe import tuned, tuning
 from vklab.types import DeviceInfo
-
-__all__ = ["tune"]
 
 GGUF = ".gguf"
 HEADERS = ("products", "first node", "count", "tried", "fastest", "before", "after", "ratio")
@@ -34,8 +33,8 @@ KEPT = ("products", "fastest", "before", "after", "ratio")
 
 def tune(
     model: Annotated[
-        Path | None, typer.Argument(help="An ONNX or GGUF file, or the name of a benchmark model "
-                                    "of `vklab bench`.", show_default=False)
+        Path | None, typer.Argument(help="An ONNX or GGUF file, or the name of a model of `vklab "
+                                    "bench`.", show_default=False)
     ] = None,
     files: Files = None,
     dims: Dims = None,
@@ -50,7 +49,7 @@ def tune(
     clear: Annotated[
         bool, typer.Option("--clear", help="Delete what is kept for the device, and stop.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure tiles, parts and workgroups of a model's products on a device; keep the fastest.
 
@@ -63,8 +62,8 @@ def tune(
         return
     if model is None:
         raise typer.BadParameter("name a file to tune, or use --show or --clear")
-    is_named = str(model) in graphs.MODELS and not model.exists()
-    source: Any = graphs.build(str(model)) if is_named else model
+    is_named = catalogue.is_known(str(model)) and not model.exists()
+    source: Any = catalogue.build(str(model)) if is_named else model
     values = dict[str, Any]()
     if model.suffix == GGUF:
         source, values = single_step(read_gguf(model))

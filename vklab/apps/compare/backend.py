@@ -5,17 +5,16 @@ prepares one model, and the prepared model runs inputs. What it returns is judge
 """
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from vklab.errors import ModelError, SetupError
-
-__all__ = ["STATUSES", "Availability", "Backend", "Dtypes", "Loaded", "ModelSource",
-           "Prepared", "Refused", "Result", "Row", "Runtime", "Steps"]  # fmt: skip
 
 # Of a row: "wrong" of the benchmark alone, "recorded" of parity alone.
 STATUSES = ("ran", "wrong", "absent", "refused", "crashed", "timeout", "failed", "recorded")
@@ -70,11 +69,13 @@ class ModelSource:
             eval mode and the tuple of its example tensors. Empty if there is none.
         onnx: the ONNX file, given or exported from the factory.
         package: the .mlpackage or .mlmodel, given or converted.
+        named: whether the catalogue builds the ONNX file of this name.
     """
     name: str
     factory: str = ""
     onnx: Path | None = None
     package: Path | None = None
+    named: bool = False
 
     def require_onnx(self) -> Path:
         """Return the ONNX file; raise Refused if the model has none."""
@@ -208,3 +209,17 @@ class Row:
     latency_us: Mapping[str, float] | None = None
     bytes: int | None = None
     recorded: Mapping[str, Any] | None = None
+
+
+def load_package(module: str, words: str, install: str) -> ModuleType:
+    """Import a module; raise SetupError if it, or a library of it, is missing or does not load.
+
+    Args:
+        module: its full name: of a package, or of a module of ours that imports one at its top.
+        words: the package in the error's sentence.
+        install: the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as error:  # a library that does not load
+        raise SetupError(f"{words} cannot be imported ({error})", install) from error

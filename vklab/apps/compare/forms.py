@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from vklab.apps.compare import models
 from vklab.apps.compare.backend import ModelSource, Steps
 from vklab.apps.compare.coreml import program
 from vklab.apps.compare.judging import steps
+from vklab.apps.compare.models import catalogue
 from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.onnxruntime import models as onnxruntime_models
 from vklab.apps.compare.torch import backend as torch
@@ -27,16 +30,15 @@ from vklab.graph import onnx_import
 from vklab.runtime import host
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["computes_in", "examples", "exported", "inputs_of", "of_text", "program_of",
-           "proto_of", "random_inputs", "read_inputs", "require_inputs", "tolerance_of",
-           "truth"]  # fmt: skip
-
 SEED = 0
 PACKAGES = (".mlpackage", ".mlmodel")
 
 
 def of_text(text: str) -> ModelSource:
-    """Return the source that a command names: an .onnx file, a Core ML package, or a factory."""
+    """Return the source that a command names.
+
+    That is an .onnx file, a Core ML package, a model of the catalogue, or a factory.
+    """
     path = Path(text)
     if path.suffix in PACKAGES:
         if not path.exists():
@@ -46,10 +48,15 @@ def of_text(text: str) -> ModelSource:
         if not path.is_file():
             raise FileNotFoundError(f"there is no model file {path}")
         return ModelSource(path.stem, onnx=path.absolute())
+    if text in models.MODELS:
+        return ModelSource(text, factory=models.factory(text))
+    if catalogue.is_known(text):
+        return ModelSource(text, named=True)
     module, colon, function = text.partition(":")
     if not (colon and module.replace(".", "").isidentifier() and function.isidentifier()):
-        raise ModelError(f"{text!r} is no model: give an .onnx file, an .mlpackage, or a PyTorch "
-                         "factory as MODULE:FUNCTION")  # fmt: skip
+        raise ModelError(f"{text!r} is no model: give an .onnx file, an .mlpackage, a PyTorch "
+                         "factory as MODULE:FUNCTION, or a name among "
+                         f"{', '.join(catalogue.names())}")  # fmt: skip
     return ModelSource(function, factory=text)
 
 
@@ -57,6 +64,10 @@ def _export(state: dict[str, Any], factory: str, path: Path, open_batch: bool) -
     modules = torch.load_modules()
     facts: dict[str, Any] = modules.export(factory, path, modules.OPSET, open_batch)
     return facts
+
+
+def _build(state: dict[str, Any], name: str, folder: Path) -> None:
+    catalogue.write(name, folder)
 
 
 def exported(
@@ -74,6 +85,9 @@ def exported(
     """
     if source.onnx:
         return source, []
+    if source.named:
+        worker.once(_build, source.name, folder, seconds=seconds)
+        return replace(source, onnx=folder / "model.onnx"), []
     if not source.factory:
         return _of_package(source, folder, seconds)
     path, notes = folder / f"{source.name}.onnx", []
@@ -90,7 +104,7 @@ def exported(
                  f"{draw.bytes_text(facts['bytes'])}, accepted by onnx's checker")  # fmt: skip
     if facts["shapes"]:
         notes.append(f"onnx's shape inference refuses the export: {facts['shapes']}")
-    return ModelSource(source.name, source.factory, path, source.package), notes
+    return replace(source, onnx=path), notes
 
 
 def _write_package(state: dict[str, Any], source: ModelSource, path: Path) -> None:

@@ -15,8 +15,6 @@ from vklab.apps.compare.coreml.options import Options
 from vklab.apps.compare.torch import backend as torch
 from vklab.base import worker
 
-__all__ = ["FORMS", "Packages"]
-
 FORMS = {
     "float16": Options(),
     "float32": Options(precision="float32"),

@@ -18,7 +18,7 @@ import numpy as np
 from vklab.apps.compare import forms, packages, registry
 from vklab.apps.compare.backend import Backend, Dtypes, ModelSource, Row, Steps
 from vklab.apps.compare.children import timing
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.apps.compare.judging import judge
 from vklab.apps.compare.layerwise import programs
 from vklab.apps.compare.layerwise.programs import Program
@@ -31,8 +31,6 @@ from vklab.base.worker import Failure
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
-
-__all__ = ["Options", "Parity", "run"]
 
 EXPORT = "export"
 Progress = Callable[[str], None]
@@ -115,7 +113,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")
-        is_package = not source.onnx and not source.factory
+        is_package = not source.onnx and not source.factory and not source.named
         source, notes = forms.exported(source, Path(folder), options.seconds,
                                        bool(options.batches))  # fmt: skip
         given = forms.inputs_of(source, None, options.seconds) if inputs is None else dict(inputs)

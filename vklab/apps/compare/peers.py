@@ -1,7 +1,7 @@
 """Environments of peers: packages that cannot stand beside those of this process, a folder each.
 
 Full builds of ONNX Runtime own one module, so each is installed in a folder of its own, which
-`worker.Worker` puts first in its child. `vklab bench --setup-peers` makes the folders;
+`worker.Worker` puts first in its child. `vklab bench peers` makes the folders;
 `vklab parity` finds them.
 """
 
@@ -15,13 +15,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from vklab.apps.compare.onnxruntime import providers
 from vklab.base import store
 from vklab.errors import SetupError
 from vklab.types import DeviceInfo
-
-__all__ = ["command", "conflicting", "environment", "folder", "needed", "set_up",
-           "set_up_all"]  # fmt: skip
 
 # Environments of several packages. Their dependencies are those of vklab; pnnx also asks for torch,
 # which its program does not use.
@@ -46,17 +42,6 @@ def environment(package: str, root: Path | None = None) -> Path | None:
     """Return the environment of a package for `worker.Worker`, or None if it is not set up."""
     above = folder(root)
     return above / package if above and (above / package).is_dir() else None
-
-
-def conflicting() -> tuple[str, ...]:
-    """Return the full builds of ONNX Runtime for this system that have not ended.
-
-    `onnxruntime` is not among them, since it is a dependency of vklab.
-    """
-    return tuple(name for name, each in providers.PACKAGES.items()
-                 if each.kind == "full build" and name != "onnxruntime"
-                 and providers.system() in each.systems
-                 and name not in providers.ENDED)  # fmt: skip
 
 
 def command(package: str, target: Path) -> list[str]:

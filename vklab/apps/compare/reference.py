@@ -16,8 +16,6 @@ from vklab.apps.compare.backend import Availability, Dtypes, ModelSource
 from vklab.apps.compare.onnxruntime import models as onnxruntime_models
 from vklab.graph import onnx_import
 
-__all__ = ["Reference"]
-
 
 @dataclass(frozen=True)
 class Reference:

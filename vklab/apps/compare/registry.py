@@ -22,8 +22,6 @@ from vklab.apps.compare.onnxruntime import backend as onnxruntime
 from vklab.apps.compare.torch import backend as torch
 from vklab.base import worker
 
-__all__ = ["choose", "every", "listed", "on_device", "survey"]
-
 
 def every(peers: Path | None = None) -> list[Backend]:
     """Return all backends; asks the Vulkan drivers in this process.

@@ -19,8 +19,6 @@ from vklab.runtime.observe import reference
 from vklab.runtime.session import Session
 from vklab.types import TensorInfo
 
-__all__ = ["Loaded", "Vulkan", "every"]
-
 HOST = "host (ONNX Runtime on the CPU)"
 INSTALL = "python -m vklab doctor says what is missing on this system"
 

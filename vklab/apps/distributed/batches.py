@@ -23,8 +23,6 @@ from vklab import settings
 from vklab.errors import ModelError, SetupError, VklabError
 from vklab.runtime.compiled import container
 
-__all__ = ["map"]
-
 Results = Iterator[dict[str, np.ndarray]]
 POLL_SECONDS = 1.0
 IN_FLIGHT = 2  # batches per worker: one runs, the next is already on the worker

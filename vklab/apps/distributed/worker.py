@@ -17,8 +17,6 @@ from vklab.errors import SetupError, VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
 
-__all__ = ["ModelPlugin", "candidates", "run"]
-
 
 class ModelPlugin(WorkerPlugin):
     """A model on every worker, including workers that start later or restart.

@@ -17,26 +17,12 @@ from importlib import metadata
 from pathlib import Path
 
 from vklab.apps.bootstrap import system
-from vklab.apps.doctor import child, detect, remedy
+from vklab.apps.doctor import child, detect, report
 from vklab.apps.doctor.devices import check_devices
 from vklab.apps.doctor.report import Check, Report
 from vklab.base import draw, store
 from vklab.errors import SetupError
 from vklab.shader import modules, stock, toolchain
-
-__all__ = [
-    "check_bindings",
-    "check_caches",
-    "check_compilers",
-    "check_drivers",
-    "check_jupyter",
-    "check_layers",
-    "check_loader",
-    "check_packages",
-    "check_python",
-    "check_vulkaninfo",
-    "examine",
-]
 
 LIST_LIMIT_S = 60.0
 PACKAGES = ("numpy", "onnx", "onnxruntime", "vulkan", "rich", "typer", "tqdm", "platformdirs")
@@ -101,13 +87,13 @@ def check_packages() -> list[Check]:
     there = [f"{name} {version}" for name, version in extra.items() if version]
     absent = [f"no {name} ({OPTIONAL[name]})" for name, version in extra.items() if not version]
     return [required, Check("optional packages", True, ", ".join(there + absent),
-                            remedy.SET_UP if absent else "")]  # fmt: skip
+                            report.SET_UP if absent else "")]  # fmt: skip
 
 
 def check_loader(loader: detect.Loader, machine: system.Machine) -> Check:
     """Check that the Vulkan loader opens."""
     if loader.problem:
-        repair = remedy.install_line(machine, "libvulkan1", "the Vulkan loader")
+        repair = report.install_line(machine, "libvulkan1", "the Vulkan loader")
         return Check("Vulkan loader", False, loader.problem, repair)
     return Check("Vulkan loader", True, f"{loader.library}, Vulkan {loader.version}")
 
@@ -119,7 +105,7 @@ def check_bindings(listed: child.Answer, machine: system.Machine) -> Check:
         line = f"{sys.executable} -m pip install vulkan"
         return Check("Vulkan bindings", False, "the Python package vulkan is missing", line)
     if "loader cannot be opened" in listed.problem:
-        repair = remedy.install_line(machine, "libvulkan1", "the Vulkan loader")
+        repair = report.install_line(machine, "libvulkan1", "the Vulkan loader")
         if machine.system == "Darwin":
             # Homebrew on Apple silicon installs it outside of dlopen's search path.
             repair = "export DYLD_FALLBACK_LIBRARY_PATH=/opt/homebrew/lib:/usr/local/lib"
@@ -136,15 +122,15 @@ def check_drivers(manifests: Sequence[detect.Manifest], machine: system.Machine)
     if good:
         kept = os.pathsep.join(str(manifest.path) for manifest in good)
         return Check("drivers", True, "; ".join([names, *broken]),
-                     remedy.assign("VK_DRIVER_FILES", kept) if broken else "")  # fmt: skip
+                     report.assign("VK_DRIVER_FILES", kept) if broken else "")  # fmt: skip
     if variable:
         detail = f"{variable} names no driver manifest that works"
-        return Check("drivers", False, "; ".join([detail, *broken]), remedy.assign(variable, ""))
+        return Check("drivers", False, "; ".join([detail, *broken]), report.assign(variable, ""))
     if machine.system == "Windows":
         # Drivers of graphics cards stand under their adapter's key; the device checks list them.
         key = rf"HKEY_LOCAL_MACHINE\{detect.REGISTRY_KEY}"
         return Check("drivers", True, "; ".join([f"none under {key}", *broken]))
-    repair = remedy.driver_line(machine)
+    repair = report.driver_line(machine)
     return Check("drivers", False, "; ".join(broken) or "no driver manifest was found", repair)
 
 
@@ -155,7 +141,7 @@ def check_layers(listed: child.Answer, machine: system.Machine) -> Check:
         return Check("instance layers", True, "not known: the layers could not be listed")
     if VALIDATION_LAYER in layers:
         return Check("instance layers", True, ", ".join(layers))
-    repair = remedy.install_line(machine, "vulkan-validationlayers", "the validation layer")
+    repair = report.install_line(machine, "vulkan-validationlayers", "the validation layer")
     names = ", ".join(layers) or "none"
     return Check("instance layers", True, f"{names}; the validation layer is optional", repair)
 
@@ -164,7 +150,7 @@ def check_vulkaninfo(machine: system.Machine) -> Check:
     """Check whether vulkaninfo is installed; it is optional."""
     program = shutil.which("vulkaninfo")
     if program is None:
-        repair = remedy.install_line(machine, "vulkan-tools", "vulkaninfo")
+        repair = report.install_line(machine, "vulkan-tools", "vulkaninfo")
         return Check("vulkaninfo", True, "not installed; it is optional", repair)
     return Check("vulkaninfo", True, program)
 
@@ -184,7 +170,7 @@ def check_compilers(machine: system.Machine) -> list[Check]:
             detail = f"{version or problem} at {tools.program}"
             checks.append(Check(label, not problem, detail, repair, essential=language == "slang"))
         elif language == "glsl":
-            repair = remedy.install_line(machine, "glslang-tools", "glslangValidator")
+            repair = report.install_line(machine, "glslang-tools", "glslangValidator")
             checks.append(Check(label, True, "none; only labs with .comp shaders need it", repair))
         else:
             shipped = stock.FOLDER.is_dir()
@@ -225,7 +211,7 @@ def check_caches() -> list[Check]:
             pass
     except OSError as error:
         detail = f"{root} cannot be written ({error.strerror}): every start compiles again"
-        line = remedy.assign("VKLAB_CACHE", "FOLDER-THAT-CAN-BE-WRITTEN")
+        line = report.assign("VKLAB_CACHE", "FOLDER-THAT-CAN-BE-WRITTEN")
         return [Check("caches", True, detail, line)]
     free = shutil.disk_usage(root).free
     room = f"{draw.bytes_text(free)} free at {root}"
@@ -254,6 +240,5 @@ def check_jupyter() -> Check:
     missing = [name for name, version in versions.items() if not version]
     if missing:
         detail = f"no {', '.join(missing)}: needed for `vklab lab`"
-        return Check("Jupyter", True, detail, remedy.SET_UP)
+        return Check("Jupyter", True, detail, report.SET_UP)
     return Check("Jupyter", True, ", ".join(f"{name} {v}" for name, v in versions.items()))
-

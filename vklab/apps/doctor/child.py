@@ -16,8 +16,6 @@ from typing import Any
 
 from vklab.base import endings
 
-__all__ = ["EXPECTED", "LEFT", "RIGHT", "Answer", "ask", "command"]
-
 # Operands of the probe's addition: exact in every float format, so one bit off is wrong.
 LEFT, RIGHT = (1.5, -2.0, 0.25), (0.5, 3.0, -1.0)
 EXPECTED = [2.0, 1.0, -0.75]

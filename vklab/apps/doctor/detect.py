@@ -21,8 +21,6 @@ from vklab.base import manifests
 if sys.platform == "win32":
     import winreg
 
-__all__ = ["Loader", "Manifest", "find_loader", "find_manifests", "read_manifest"]
-
 TOOL_LIMIT_S = 20.0
 REGISTRY_KEY = r"SOFTWARE\Khronos\Vulkan\Drivers"
 

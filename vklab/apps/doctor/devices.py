@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from vklab.apps.bootstrap import system
-from vklab.apps.doctor import child, remedy
+from vklab.apps.doctor import child, report
 from vklab.apps.doctor.detect import Manifest
 from vklab.apps.doctor.report import Check
 from vklab.base import manifests
-
-__all__ = ["check_devices"]
 
 RUN_LIMIT_S = 60.0
 AT_ONCE = 4
@@ -43,10 +41,10 @@ def check_devices(
     """
     if listed.problem:
         repair = next((check.repair for check in foundations if not check.ok), listed.repair)
-        return [_explain_listing(listed, manifests, repair or remedy.driver_line(machine))], ()
+        return [_explain_listing(listed, manifests, repair or report.driver_line(machine))], ()
     devices: tuple[Facts, ...] = tuple(listed.facts.get("devices", ()))
     if not devices:
-        line = remedy.driver_line(machine)
+        line = report.driver_line(machine)
         return [Check("devices", False, "the drivers offer no device", line)], ()
     usable = [facts for facts in devices if not facts["refusal"]]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
@@ -55,7 +53,7 @@ def check_devices(
     problems = {facts["index"]: outcome for facts, outcome in zip(usable, outcomes, strict=True)}
     word = "ran a kernel right" if run else "look usable; no kernel was run"
     counted = f"{len(working)} of {len(devices)} {word}"
-    known = next((repair for _, repair in outcomes if repair), remedy.driver_line(machine))
+    known = next((repair for _, repair in outcomes if repair), report.driver_line(machine))
     total = Check("devices", bool(working), counted, "" if working else known)
     each = [_check_one(facts, problems.get(facts["index"]), working, run) for facts in devices]
     return [total, *each], devices
@@ -87,7 +85,7 @@ def _check_one(
         loud = "; a CPU, not a GPU" if facts["is_cpu"] else ""
         return Check(name, True, f"{label} {'adds three numbers' if run else 'not run'}{loud}")
     if not repair and others:
-        repair = remedy.assign("VKLAB_DEVICE", str(others[0]["index"]))
+        repair = report.assign("VKLAB_DEVICE", str(others[0]["index"]))
     repair = repair or f"update or reinstall the driver: {facts['driver']}"
     return Check(name, False, f"{label}: {problem}", repair, not others)
 
@@ -108,7 +106,7 @@ def _explain_listing(
         (guilty if _is_native(answer.problem) else innocent).append(str(manifest.path))
     names = f"; the fault is in {', '.join(guilty)}" if guilty else ""
     if guilty and innocent:
-        repair = remedy.assign("VK_DRIVER_FILES", os.pathsep.join(innocent))
+        repair = report.assign("VK_DRIVER_FILES", os.pathsep.join(innocent))
     return Check("devices", False, f"listing the devices {listed.problem}{names}", repair)
 
 

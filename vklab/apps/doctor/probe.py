@@ -20,8 +20,6 @@ from vklab.runtime import loading, open_devices
 from vklab.shader import toolchain
 from vklab.vulkan import instance
 
-__all__ = ["list_devices", "main", "run_device"]
-
 
 def list_devices() -> dict[str, Any]:
     """Return the instance layers and the facts of every device."""

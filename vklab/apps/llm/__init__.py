@@ -6,6 +6,7 @@ Entered through `vklab.llm.load`, and the commands `vklab generate`, `chat` and 
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 _HOME_OF = {
@@ -23,7 +24,8 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name in _HOME_OF:  # reading a file of weights needs neither the runtime nor a driver
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    if find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module 'vklab.llm' has no attribute {name!r}")
-    # Reading a file of weights needs neither the runtime nor a driver.
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    return importlib.import_module(f"{__name__}.{name}")  # its former modules are attributes, too

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.llm import models
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import GgufFile
-from vklab.apps.llm.memory import Sizes
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.decode.memory import Sizes
+from vklab.apps.llm.graphs import models
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.runtime import loading
-
-__all__ = ["Cached", "Judged", "Reading", "Stepped"]
 
 
 @dataclass(frozen=True)

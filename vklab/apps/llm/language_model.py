@@ -11,20 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vklab.apps.llm import pictures
-from vklab.apps.llm.answer import Answer
-from vklab.apps.llm.chat import Chat
-from vklab.apps.llm.chat_template import ChatTemplate
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import read_gguf
-from vklab.apps.llm.pictures import TokenBoxes
+from vklab.apps.llm import chat
+from vklab.apps.llm.answer import Answer, TextStream
+from vklab.apps.llm.chat import Chat, TokenBoxes
+from vklab.apps.llm.decode.decoder import Decoder
 from vklab.apps.llm.sampling import SamplingOptions
-from vklab.apps.llm.streaming import TextStream
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.templates.chat_template import ChatTemplate
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.base import draw
 from vklab.errors import ModelError
-
-__all__ = ["LanguageModel", "load"]
 
 
 def load(
@@ -201,4 +197,4 @@ class LanguageModel:
                 ("tokenizer", repr(self.tokenizer)), ("template", repr(self.template)),
                 *((f"{part.device} {part.layers}".strip(), str(part)) for part in sizes.parts)]
         table = draw.table_html(self.name, ("", ""), rows)
-        return table + pictures.cache_svg(len(self.cached), self.context)
+        return table + chat.cache_svg(len(self.cached), self.context)

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vklab.apps.llm.gguf import GgufFile
 from vklab.apps.llm.judged import Judged, Reading
-from vklab.apps.llm.tokenizer import Tokenizer
+from vklab.apps.llm.tokens.tokenizer import Tokenizer
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.base import draw
 from vklab.errors import ModelError
-
-__all__ = ["CONTEXT", "HEADERS", "Comparison", "Perplexity", "chunks", "perplexity"]
 
 CONTEXT = 512
 WHOLE = Reading()

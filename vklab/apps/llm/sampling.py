@@ -17,8 +17,6 @@ import numpy as np
 
 from vklab.errors import ModelError
 
-__all__ = ["SamplingOptions", "philox", "random_word", "ring", "sample", "weights"]
-
 ALL = (1 << 32) - 1  # the word of top_p = 1
 LOG2_E = np.float32(math.log2(math.e))
 # 2^-x on [0, 1], from x^6 to x^0: fitted at Chebyshev nodes, relative error below 2e-7.

@@ -18,8 +18,6 @@ from vklab.apps.pytorch import graphs, tensors
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import open_devices
 
-__all__ = ["vklab_backend"]
-
 
 def vklab_backend(
     graph: torch.fx.GraphModule,

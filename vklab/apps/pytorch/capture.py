@@ -14,8 +14,6 @@ import torch
 from vklab.apps.pytorch import exporter, tensors
 from vklab.errors import ModelError
 
-__all__ = ["Positional", "concrete", "is_pure", "open_dims"]
-
 
 class Positional(torch.nn.Module):
     """A graph as a module that takes only tensors and returns only tensors."""

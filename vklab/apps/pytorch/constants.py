@@ -16,9 +16,6 @@ from onnxscript import opset23 as op
 
 from vklab.errors import ModelError
 
-__all__ = ["EXACT", "constant", "float64", "require_exact", "symbolic"]
-
-
 UNKNOWN = -1
 _FLOAT64 = "float64"  # key of a value's meta: the value that it was rounded from
 _KINDS = {bool: ir.DataType.BOOL, int: ir.DataType.INT64, float: ir.DataType.FLOAT}

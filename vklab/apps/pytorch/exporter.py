@@ -28,8 +28,6 @@ from vklab.apps.pytorch import constants, resizing, sizes, tensors
 from vklab.base import forking
 from vklab.errors import ModelError
 
-__all__ = ["argument", "export", "export_module", "renamed", "save"]
-
 # The first opset with normalisations and attention as operators.
 OPSET = 23
 REASON_CHARACTERS = 500

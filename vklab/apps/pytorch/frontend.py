@@ -15,8 +15,6 @@ from typing import Any
 from vklab.errors import SetupError
 from vklab.runtime import loading, session
 
-__all__ = ["from_torch"]
-
 # A protobuf message holds at most 2 GiB; models near that size go through files.
 IN_MEMORY_BYTES = 1_500_000_000
 

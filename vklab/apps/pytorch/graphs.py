@@ -24,8 +24,6 @@ from vklab.graph.graph import Graph
 from vklab.runtime import open_devices, session
 from vklab.types import TensorInfo
 
-__all__ = ["CompiledGraph", "Options", "SideEffects", "stay_in_torch"]
-
 # Exports of one graph, each for other Python numbers or shapes, before it stays in PyTorch.
 MOST_EXPORTS = 8
 # Sessions of one graph, which modules share: the layers of a transformer, compiled one by one.

@@ -19,8 +19,6 @@ from onnxscript import opset23 as op
 from vklab.apps.pytorch.constants import constant, float64
 from vklab.errors import ModelError
 
-__all__ = ["TABLE"]
-
 FLOAT, INT64, DOUBLE = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.DOUBLE
 # A product this near to a whole number is that number: its factor is a rounded fraction.
 NEAR = 1e-9

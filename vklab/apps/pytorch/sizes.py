@@ -19,8 +19,6 @@ from onnxscript import opset23 as op
 from vklab.apps.pytorch.constants import UNKNOWN, constant, float64, symbolic
 from vklab.errors import ModelError
 
-__all__ = ["TABLE", "require_open"]
-
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 
 

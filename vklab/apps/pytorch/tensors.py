@@ -10,8 +10,6 @@ import torch
 
 from vklab.errors import ModelError
 
-__all__ = ["require_dense", "to_array", "to_tensor"]
-
 BITS = {1: torch.uint8, 2: torch.uint16}
 
 

@@ -14,8 +14,6 @@ from vklab.base.draw import svg
 from vklab.errors import ModelError
 from vklab.ops import blocks
 
-__all__ = ["BlockPicture"]
-
 WIDTH, BAR, CHART, GAP = 640, 26, 160, 22
 # Pale colours of the Okabe-Ito palette, in turn for the fields; blue for what is stored.
 FIELDS = ("#fbe3bd", "#f3dbe8", "#c9ece0", "#cfe3f3", "#fad6c2")

@@ -11,11 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from vklab.apps.quantization import k_blocks
-from vklab.apps.quantization.bits import group_scales, nibbles, pack_nibbles
+from vklab.apps.quantization.k_blocks import group_scales, nibbles, pack_nibbles
 from vklab.errors import ModelError
 from vklab.ops import blocks
-
-__all__ = ["dequantize", "quantize"]
 
 PART = 1 << 18  # numbers that are quantised at once: the arrays in between are many times as large
 

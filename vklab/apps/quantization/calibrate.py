@@ -16,8 +16,6 @@ from vklab.apps.quantization.model import Model
 from vklab.errors import ModelError
 from vklab.runtime import loading
 
-__all__ = ["batches", "check", "histograms", "tapped", "values"]
-
 # Samples of one run, where the model leaves their number open.
 SAMPLES = 32
 Load = Callable[[onnx.ModelProto], Any]

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Scale", "dequantized", "of_range", "of_weights", "quantized", "sqnr_db"]
-
 # Codes of weights leave out -128, so that they are symmetric.
 LARGEST = 127
 SMALLEST = float(np.finfo(np.float32).tiny)

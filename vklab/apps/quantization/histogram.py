@@ -12,8 +12,6 @@ import numpy as np
 from vklab.base.draw import svg
 from vklab.errors import ModelError
 
-__all__ = ["METHODS", "Histogram", "entropy", "min_max", "percentile"]
-
 BINS = 2048
 # Numbers of int8 on one side of zero.
 LEVELS = 128

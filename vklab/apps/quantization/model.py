@@ -1,10 +1,11 @@
 """An ONNX model to be quantised: its constants, its readers, and the layers with weights.
 
-Decides which nodes can be quantised; changes nothing.
+Decides which nodes can be quantised.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,6 @@ from onnx import numpy_helper
 
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
-
-__all__ = ["LAYERS", "Layer", "Model", "read"]
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 
@@ -101,3 +100,12 @@ def read(path: Path) -> Model:
     if folder is not None:
         onnx.external_data_helper.load_external_data_for_model(made, str(folder))
     return Model(made)
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give a graph other nodes, and keep only the initializers that they read."""
+    read = {name for node in nodes for name in node.input}
+    kept = [each for each in graph.initializer if each.name in read]
+    del graph.node[:], graph.initializer[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)

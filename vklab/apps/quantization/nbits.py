@@ -11,10 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from vklab.apps.quantization.model import Layer, Model
+from vklab.apps.quantization.model import Layer, Model, replace_nodes
 from vklab.errors import ModelError
-
-__all__ = ["BITS", "BLOCK", "blocks", "rewrite"]
 
 BITS = (4, 8)
 BLOCK = 32
@@ -74,11 +72,7 @@ def rewrite(model: Model, layers: Collection[Layer], bits: int) -> onnx.ModelPro
     for node in model.proto.graph.node:
         layer = chosen.get(node.name or node.output[0])
         nodes += [node] if layer is None else _product(graph, layer, bits)
-    read = {name for node in nodes for name in node.input}
-    kept = [each for each in graph.initializer if each.name in read]
-    del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(kept)
+    replace_nodes(graph, nodes)
     if DOMAIN not in {each.domain for each in made.opset_import}:
         made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return made

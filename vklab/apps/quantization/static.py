@@ -16,8 +16,6 @@ from vklab.apps.quantization import codes
 from vklab.apps.quantization.codes import Scale
 from vklab.apps.quantization.model import Layer, Model
 
-__all__ = ["insert", "measured", "roots"]
-
 # Operators whose results are among their operands' numbers: codes keep their scale.
 MOVES = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 ACTIVATIONS = frozenset({"Clip", "Relu"})

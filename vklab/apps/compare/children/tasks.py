@@ -23,9 +23,6 @@ import numpy as np
 
 from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Refused, Runtime
 
-__all__ = ["alone", "arrays", "availability", "close", "facts", "layers", "measure",
-           "module_layers", "prepare", "run", "time_calls", "versions"]  # fmt: skip
-
 Arrays = Mapping[str, np.ndarray]
 
 

@@ -8,11 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.base.worker import Failure
-
-__all__ = ["Times", "alternating", "by_batch", "crossovers", "in_turn", "latency_us",
-           "percentiles_us", "tiled"]  # fmt: skip
 
 WARM_UP, MOST = 2, 1000  # runs
 One = TypeVar("One")

@@ -11,13 +11,11 @@ import math
 
 import numpy as np
 
-from vklab.apps.compare.coreml import blob
+from vklab.apps.compare.coreml import package
 from vklab.apps.compare.coreml.emission import Emission, operator
 from vklab.apps.compare.coreml.values import STORED
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
-
-__all__ = ["constexpr_lut_to_dense", "constexpr_sparse_to_dense"]
 
 
 def _values(op: Emission, info: TensorInfo) -> np.ndarray:
@@ -105,7 +103,7 @@ def constexpr_lut_to_dense(
     _require(op, table.size == 1 << bits and bits <= 8, f"a table of {table.size} entries")
     _require(op, len(numbers) == -(-count * bits // 8),
              f"{count} indices of {bits} bits in {len(numbers)} bytes")  # fmt: skip
-    op.constant(table.reshape(-1)[blob.unpack(numbers, bits, count)].reshape(shape))
+    op.constant(table.reshape(-1)[package.unpack(numbers, bits, count)].reshape(shape))
 
 
 def _from_tables(op: Emission, indices: np.ndarray, table: np.ndarray, axis: int) -> np.ndarray:

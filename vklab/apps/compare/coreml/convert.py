@@ -17,8 +17,6 @@ from vklab.apps.compare.coreml import options as choices
 from vklab.apps.compare.coreml.options import Options
 from vklab.errors import ModelError, SetupError
 
-__all__ = ["convert", "load_converter"]
-
 INSTALL = 'pip install "coremltools>=9,<10" torch'
 
 

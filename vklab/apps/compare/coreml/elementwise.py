@@ -12,8 +12,6 @@ from vklab.apps.compare.coreml.emission import Emission, operator
 from vklab.apps.compare.coreml.values import ONNX_CODES, STORED
 from vklab.types import TensorInfo
 
-__all__ = ["BINARY", "UNARY", "gelu"]
-
 # MIL's name and ONNX's, of operators that agree in everything.
 UNARY = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "sqrt": "Sqrt",
          "abs": "Abs", "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "round": "Round",

@@ -19,9 +19,6 @@ from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["OPERATORS", "OPSET", "Emission", "call", "check", "emit", "operator",
-           "shapes_of"]  # fmt: skip
-
 OPSET = 21
 MOST_ELEMENTS = 1 << 26
 Operand = TensorInfo | np.ndarray | np.generic | str | None

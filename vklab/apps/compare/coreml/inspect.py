@@ -10,9 +10,6 @@ from typing import Any
 
 from vklab.apps.compare.coreml import package
 
-__all__ = ["UNITS", "Feature", "Facts", "allows", "computes_in", "inspect",
-           "limits"]  # fmt: skip
-
 UNITS = {
     "ALL": "CPU, GPU and Neural Engine; Core ML chooses for each operator (the default)",
     "CPU_AND_GPU": "no Neural Engine; also for sizes that change with each input",

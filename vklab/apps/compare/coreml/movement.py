@@ -13,8 +13,6 @@ from vklab.apps.compare.coreml.emission import Emission, operator
 from vklab.apps.compare.coreml.values import ONNX_CODES
 from vklab.types import TensorInfo
 
-__all__ = ["slice_ranges"]
-
 Ints = tuple[int, ...]
 Bools = tuple[bool, ...]
 LAST = (1 << 63) - 1

@@ -19,8 +19,6 @@ from vklab.apps.compare.coreml import inspect, package, program
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 
-__all__ = ["NOTE", "CoreMLProgram", "computes_in", "every"]
-
 NOTE = ("the program as it is written; Core ML itself fixes neither accumulation nor fusion, and "
         "the Neural Engine is not modelled")  # fmt: skip
 NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "

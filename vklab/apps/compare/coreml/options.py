@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from vklab.errors import ModelError
 
-__all__ = ["FRONTENDS", "Options", "Size", "Sizes", "check", "parse_sizes"]
-
 FRONTENDS = ("export", "script")
 KINDS = ("mlprogram", "neuralnetwork")
 PRECISIONS = ("float16", "float32")

@@ -15,8 +15,6 @@ from typing import Any
 from vklab.apps.compare.coreml import package, values
 from vklab.errors import ModelError
 
-__all__ = ["owner", "write"]
-
 MODEL = "com.apple.CoreML/model.mlmodel"
 WEIGHTS = "com.apple.CoreML/weights"
 IDENTIFIER = "part"

@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.coreml import emission, neural_network, package, values
-from vklab.apps.compare.coreml.operators import OPERATORS
+from vklab.apps.compare.coreml import emission, package, values
+from vklab.apps.compare.coreml.network import neural_network
 from vklab.apps.compare.coreml.package import Package
 from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import graph as graphs
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
-
-__all__ = ["OPERATORS", "import_package", "import_program"]
 
 
 def import_package(path: Path | str) -> Graph:

@@ -19,8 +19,6 @@ import numpy as np
 from vklab.apps.compare.coreml.inspect import UNITS
 from vklab.errors import ModelError, SetupError
 
-__all__ = ["Planned", "Timed", "Tools", "benchmark", "plan", "predict", "tools"]
-
 INSTALL = 'pip install "coremltools>=9,<10"'
 WARM_UP, RUNS = 5, 50
 Inputs = Mapping[str, np.ndarray]

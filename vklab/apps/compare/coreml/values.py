@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vklab.apps.compare.coreml import blob
-from vklab.apps.compare.coreml.package import Package
+from vklab.apps.compare.coreml.package import BITS, DTYPES, Package, unpack
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.types import TensorInfo
-
-__all__ = ["ONNX_CODES", "STORED", "declared", "read", "type_of"]
 
 # MIL's name of a data type by its number in the file.
 NAMES = {1: "bool", 2: "string", 10: "fp16", 11: "fp32", 12: "fp64", 21: "int8", 22: "int16",
@@ -76,7 +73,7 @@ def read(value: Any, package: Package, owner: str) -> np.ndarray:
     where = value.WhichOneof("kind")
     if where == "blobFileValue":
         at = value.blobFileValue
-        if name not in blob.DTYPES.values():
+        if name not in DTYPES.values():
             raise UnsupportedOperatorError(f"{owner}: vklab reads no {name} from weight files")
         return package.weights(at.fileName).read(at.offset, name, shape, owner)
     kind = value.immediateValue.WhichOneof("kind") if where else None
@@ -94,13 +91,13 @@ def _immediate(tensor: Any, name: str, shape: tuple[int, ...], owner: str) -> np
         kind, values = "no values", np.zeros(0, np.uint8)
     elif kind == "bytes":
         values = np.frombuffer(tensor.bytes.values, np.uint8)
-        bits = blob.BITS.get(name)
+        bits = BITS.get(name)
         if bits:
             needed = -(-count * bits // 8)
             if len(values) != needed:
                 raise ModelError(f"{owner}: {name}{list(shape)} needs {needed} bytes, the program "
                                  f"holds {len(values)}")  # fmt: skip
-            return blob.unpack(values, bits, count, name == "int4").reshape(shape)
+            return unpack(values, bits, count, name == "int4").reshape(shape)
         dtype = np.dtype(STORED[name] if name != "string" else np.uint8)
         if name in ("string", "bool") or len(values) % dtype.itemsize:
             raise ModelError(f"{owner}: {len(values)} bytes are no {name} elements")

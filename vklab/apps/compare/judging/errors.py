@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from vklab.runtime.observe import compare
 from vklab.runtime.tolerances import Tolerance
-
-__all__ = ["ULP_LIMITS", "Errors", "Repeats", "measure", "plain", "repeats", "share", "ulp_size"]
 
 # Upper limits of the histogram's bins in ULP; a last bin holds all above. Rounded once: 0.5.
 ULP_LIMITS = (0.0, 0.5, *(2.0**power for power in range(13)))
@@ -133,18 +132,10 @@ def share(actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> flo
     if np.shape(actual) != np.shape(expected):
         return math.inf
     got, truth = _wide(actual), _wide(expected)
-    same = _same(got, truth)
     if np.asarray(expected).dtype.kind in "biu":
-        return 0.0 if same.all() else math.inf
-    both = np.isfinite(got) & np.isfinite(truth)
-    if not (both | same).all():
-        return math.inf
-    size = np.abs(truth[both])
-    allowed = tolerance.atol * float(size.max(initial=0.0)) + tolerance.rtol * size
-    distance = np.abs(got[both] - truth[both])
-    with np.errstate(divide="ignore"):
-        shares = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance > 0)
-    return float(shares.max(initial=0.0))
+        return 0.0 if _same(got, truth).all() else math.inf
+    [(_, largest)] = compare.compare({"": got}, {"": truth}, tolerance.rtol, tolerance.atol).shares
+    return largest
 
 
 def repeats(runs: Sequence[Mapping[str, np.ndarray]]) -> Repeats:

@@ -15,8 +15,6 @@ from vklab.apps.compare.judging import errors
 from vklab.apps.compare.judging.errors import Errors
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["Verdict", "outputs", "pair"]
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-__all__ = ["FUNCTIONS", "has_functions", "terms"]
-
 # Operators that evaluate functions which devices approximate.
 FUNCTIONS = {
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Attention", "Celu", "Cos", "Cosh", "Elu",

@@ -20,8 +20,6 @@ from vklab.apps.compare.truth import oracle
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["allowed", "deviation"]
-
 RUNS = 8
 SEED = 0
 NOISE = "/noise"

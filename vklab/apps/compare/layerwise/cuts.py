@@ -13,8 +13,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-__all__ = ["LOCAL", "Cut", "constants", "cut", "layer_nodes", "reads", "separated", "tapped"]
-
 # Ends the name of a value that a separated node computes; the plain name is the value it is fed.
 LOCAL = "/local"
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)

@@ -23,9 +23,6 @@ from vklab.apps.compare.truth import oracle
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["Layer", "Local", "Taps", "by_layer", "fed", "first_failing", "join", "local",
-           "of_module", "taps"]  # fmt: skip
-
 # Ends of names that converters give to a value that they cast or copy.
 CASTS = re.compile(r"((_cast(_(fp|u?int)\d+)?|_to_(fp|u?int)\d+)+|/inner)$")
 

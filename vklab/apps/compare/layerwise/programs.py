@@ -26,8 +26,6 @@ from vklab.apps.compare.truth.oracle import Oracle
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 
-__all__ = ["Program", "of_package", "unrounded"]
-
 # What coremltools adds to the names of values and weights that it makes float16.
 MARKS = re.compile(r"_(cast|to)_fp(16|32)")
 SAMPLE = 64  # elements

@@ -23,8 +23,6 @@ from vklab.errors import VklabError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
 
-__all__ = ["Failing", "find", "save"]
-
 # The most nodes of a part that are left out one by one at the end.
 SINGLE = 16
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from vklab.apps.compare.models import texts
 from vklab.errors import SetupError
 
-__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "factory", "load", "load_networks",
-           "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small", "read_arrays",
-           "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
+__all__ = ["INPUTS", "MODELS", "digit_images", "encoder", "example", "factory", "load",
+           "load_networks", "mini_classifier", "mobilenet_v2_half", "mobilenet_v3_small",
+           "read_arrays", "resnet18", "seeded", "text_classifier", "text_labels"]  # fmt: skip
 
 DATA = Path(__file__).resolve().parents[4] / "data"
 IMAGE = (3, 64, 64)
@@ -142,6 +142,12 @@ INPUTS = {"mini_classifier": "image", "resnet18": "image", "mobilenet_v3_small":
 def factory(name: str) -> str:
     """Return the `module:function` of a model in MODELS."""
     return f"{__name__}:{MODELS[name].__name__}"
+
+
+def example(name: str) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Return the module of a model in MODELS, and one example by the name of its input."""
+    module, (tensor,) = MODELS[name](1)
+    return module, {INPUTS[name]: tensor.numpy()}
 
 
 def _with_arrays(network: str, file: str, draws: bool = False) -> Any:

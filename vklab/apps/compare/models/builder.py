@@ -9,8 +9,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-__all__ = ["BEFORE_RELU", "LINEAR", "Builder", "add_tensor"]
-
 # Gains of He's rule, factors of the variance: a ReLU drops half of it, a plain product none.
 BEFORE_RELU, LINEAR = 2.0, 1.0
 

@@ -1,4 +1,8 @@
-"""Catalogue of the benchmark's models: families that build one by its name, and suites of names."""
+"""Catalogue of the named models of `vklab bench` and `vklab parity`: families and suites.
+
+One name means two sets of weights: `mini_classifier` is a graph with random weights here, and a
+factory with trained ones in `models.MODELS`, which parity takes, since its report needs the module.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,14 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import onnx
 
 from vklab.apps.compare import models
 from vklab.apps.compare.models import graphs, memory, products, recorded
-from vklab.errors import ModelError
-
-__all__ = ["DEFAULT", "REAL", "SUITES", "build", "chosen", "is_operator", "load_real", "named",
-           "require_known"]  # fmt: skip
+from vklab.errors import ModelError, SetupError
 
 # The models of a run without a suite: each takes a second.
 DEFAULT = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
@@ -57,7 +60,30 @@ def is_operator(name: str) -> bool:
 
 def build(name: str) -> onnx.ModelProto:
     """Build a model in this process; of the real ones, those whose graph is recorded."""
+    if _is_exported(name):
+        return graphs.load_mini_classifier().exported(*models.example(name), "logits")
     return products.build(name) or memory.build(name) or recorded.build(name) or graphs.build(name)
+
+
+def write(name: str, folder: Path) -> None:
+    """Write a named model as model.onnx, its inputs as inputs.npz, and its module as module.pt.
+
+    A model that is built as a graph has no module; so has a real one whose packages are absent.
+    """
+    if _is_exported(name):
+        graphs.load_mini_classifier().write(*models.example(name), "logits", folder)
+        return
+    if name in REAL:
+        try:
+            load_real().write(name, folder)
+            return
+        except SetupError:
+            if name not in recorded.NAMES:
+                raise
+    model = build(name)
+    inputs: dict[str, Any] = graphs.sample_inputs(model)
+    np.savez(folder / "inputs.npz", **inputs)
+    onnx.save(model, folder / "model.onnx")
 
 
 def named(name: str) -> tuple[str, onnx.ModelProto]:
@@ -67,13 +93,28 @@ def named(name: str) -> tuple[str, onnx.ModelProto]:
     return name, build(name)
 
 
-def require_known(names: Sequence[str]) -> None:
+def names() -> list[str]:
+    """Return the names of all models, of families without a number those of the suites."""
+    return list(dict.fromkeys([*itertools.chain(*SUITES.values()), *graphs.MODELS,
+                               *models.MODELS]))  # fmt: skip
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a name is that of a model."""
+    return (name in names() or is_operator(name)
+            or re.fullmatch(r"chain_add_\d+", name) is not None)  # fmt: skip
+
+
+def _is_exported(name: str) -> bool:
+    """Tell whether a model is a factory's alone; a graph of its name goes before."""
+    return name in models.MODELS and name not in graphs.MODELS
+
+
+def require_known(given: Sequence[str]) -> None:
     """Raise ModelError for a name of no model, FileNotFoundError for an .onnx file not there."""
-    for name in names:
+    for name in given:
         if name.endswith(".onnx"):
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no model file {name}")
-        elif not (name in REAL or name in graphs.MODELS or is_operator(name)
-                  or re.fullmatch(r"chain_add_\d+", name)):  # fmt: skip
-            known = ", ".join(dict.fromkeys([*itertools.chain(*SUITES.values()), *graphs.MODELS]))
-            raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
+        elif not is_known(name):
+            raise ModelError(f"unknown benchmark model {name!r}; choose among {', '.join(names())}")

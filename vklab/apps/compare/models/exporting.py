@@ -1,4 +1,4 @@
-"""MiniClassifier with random weights, and its export from PyTorch to ONNX.
+"""MiniClassifier with random weights, and the export of modules from PyTorch to ONNX.
 
 Imports torch at the top, so import this module through `graphs.load_mini_classifier` only.
 Visited by lab 09.
@@ -10,15 +10,17 @@ import importlib.util
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
 
 from vklab.apps.compare.models import networks
-
-__all__ = ["build_module", "export", "quiet", "strip_metadata"]
 
 
 def build_module() -> torch.nn.Module:
@@ -51,6 +53,43 @@ def export() -> onnx.ModelProto:
     return model
 
 
+def exported(
+    module: torch.nn.Module, inputs: Mapping[str, NDArray[Any]], output: str
+) -> onnx.ModelProto:
+    """Return a module as an ONNX model, exported by torch.
+
+    Args:
+        module: in eval mode, with one output.
+        inputs: an example of each input, by the name that it gets.
+        output: name of the output.
+    """
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            module, tuple(map(torch.from_numpy, inputs.values())), None, input_names=list(inputs),
+            output_names=[output], opset_version=18, dynamo=True, verbose=False,
+        )  # fmt: skip
+    model: onnx.ModelProto = program.model_proto
+    strip_metadata(model)
+    return model
+
+
+def write(
+    module: torch.nn.Module, inputs: Mapping[str, NDArray[Any]], output: str, folder: Path
+) -> None:
+    """Write a module as model.onnx and as module.pt, and its inputs as inputs.npz.
+
+    Args:
+        module: as in `exported`.
+        inputs: as in `exported`.
+        output: name of the output.
+        folder: folder for the files.
+    """
+    onnx.save(exported(module, inputs, output), folder / "model.onnx")
+    arrays: dict[str, Any] = dict(inputs)
+    np.savez(folder / "inputs.npz", **arrays)
+    torch.save(module, folder / "module.pt")
+
+
 def strip_metadata(model: onnx.ModelProto) -> None:
     """Remove what the exporter says of its own code, in place."""
     # The exporter adds a stack trace to every node: local paths that take half of the file.
@@ -62,12 +101,12 @@ def strip_metadata(model: onnx.ModelProto) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the warnings of the exporter."""
+def quiet(name: str = "torch.onnx", least: int = logging.ERROR) -> Iterator[None]:
+    """Silence the warnings of an exporter, and what its logger says below a level."""
     # The exporter warns of its own deprecations and of torchvision; a caller cannot act on these.
-    logger = logging.getLogger("torch.onnx")
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(least)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

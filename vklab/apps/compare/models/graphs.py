@@ -24,23 +24,6 @@ from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.models.builder import BEFORE_RELU, LINEAR, Builder
 from vklab.errors import ModelError
 
-__all__ = [
-    "MODELS",
-    "build",
-    "chain_add",
-    "conv_deep",
-    "conv_few",
-    "conv_many",
-    "load_mini_classifier",
-    "matmul_16layers",
-    "matmul_1layers",
-    "mini_classifier",
-    "mlp",
-    "mlp_batch",
-    "mnist12",
-    "sample_inputs",
-]
-
 _CLASSES = 10
 
 

@@ -11,8 +11,6 @@ from onnx import TensorProto, helper
 
 from vklab.errors import ModelError
 
-__all__ = ["drawn", "names"]
-
 
 def _values(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs without those that are initializers."""

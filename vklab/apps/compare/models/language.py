@@ -15,8 +15,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Llama", "LlamaShape"]
-
 
 @dataclass(frozen=True)
 class LlamaShape:

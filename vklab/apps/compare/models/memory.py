@@ -16,8 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vklab.errors import ModelError
 
-__all__ = ["MEMORY", "build", "is_one"]
-
 # 256 MiB: 2^26 elements in float32, 2^27 in float16. The sides of the odd sizes are no multiples of
 # anything.
 MEMORY = (

@@ -14,9 +14,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Encoder", "MiniClassifier", "MobileNetV2Half", "MobileNetV3Small", "ResNet18",
-           "TextClassifier", "draw_weights", "load_weights", "measure_statistics"]  # fmt: skip
-
 # Kernel, expanded channels, output channels, squeeze and excite, hard swish, stride.
 # Source: Howard et al., "Searching for MobileNetV3", 2019, table 2
 _MOBILE_BLOCKS = (

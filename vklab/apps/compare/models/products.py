@@ -12,9 +12,6 @@ import onnx
 from vklab.apps.compare.models.builder import Builder
 from vklab.errors import ModelError
 
-__all__ = ["CONVOLUTIONS", "PRODUCTS", "build", "convolutions", "is_one",
-           "product"]  # fmt: skip
-
 PRODUCTS = ("matmul_2048x2048x2048", "matmul_4096x4096x4096", "matmul_8192x8192x8192",
             "matmul_4095x4095x4095", "matmul_1000x3000x777", "matmul_1x8192x8192",
             "matmul_16x8192x8192")  # fmt: skip

@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import nn
 
-from vklab.apps.compare import loaders
-from vklab.apps.compare.models import networks
-from vklab.apps.compare.models.exporting import quiet, strip_metadata
-
-__all__ = ["NETWORKS", "Bert", "load_torchvision", "load_transformers", "write"]
+from vklab.apps.compare import backend
+from vklab.apps.compare.models import exporting, networks
 
 TOKENS, WORDS = 128, 30522
 # Last factors of residual branches. Undamped, ResNet-50 makes errors of its output out of rounding
@@ -30,13 +25,13 @@ INPUTS = {"bert_base": ("tokens", "kinds", "positions", "mask")}
 
 def load_torchvision() -> ModuleType:
     """Import torchvision, or raise SetupError with the command that installs it."""
-    return loaders.load("torchvision", "torchvision, which defines the model,",
+    return backend.load_package("torchvision", "torchvision, which defines the model,",
                         "pip install torchvision")  # fmt: skip
 
 
 def load_transformers() -> ModuleType:
     """Import transformers, or raise SetupError with the command that installs it."""
-    return loaders.load("transformers", "transformers, which defines the model,",
+    return backend.load_package("transformers", "transformers, which defines the model,",
                         "pip install transformers")  # fmt: skip
 
 
@@ -108,14 +103,4 @@ def write(name: str, folder: Path) -> None:
         if any(isinstance(part, nn.BatchNorm2d) for part in module.modules()):
             networks.measure_statistics(module, images)
         arrays = [images[:1].numpy()]
-    with quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            module, tuple(map(torch.from_numpy, arrays)), None, input_names=list(names),
-            output_names=["output"], opset_version=18, dynamo=True, verbose=False,
-        )  # fmt: skip
-    model = program.model_proto
-    strip_metadata(model)
-    onnx.save(model, folder / "model.onnx")
-    inputs: dict[str, Any] = dict(zip(names, arrays, strict=True))
-    np.savez(folder / "inputs.npz", **inputs)
-    torch.save(module, folder / "module.pt")
+    exporting.write(module, dict(zip(names, arrays, strict=True)), "output", folder)

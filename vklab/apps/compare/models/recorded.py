@@ -14,8 +14,6 @@ import onnx
 
 from vklab.apps.compare.models import builder
 
-__all__ = ["NAMES", "build"]
-
 FOLDER = Path(__file__).resolve().parents[4] / "data/graphs"
 # The recorded BERT has another batch than the model of the suite.
 NAMES = ("resnet50",)

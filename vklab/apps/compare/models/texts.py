@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from vklab.errors import SetupError
 
-__all__ = ["FILE", "LENGTH", "NOVELS", "Passage", "Passages", "passages", "tokens", "vocabulary",
-           "words"]  # fmt: skip
-
 FILE = "novels.txt.xz"
 NOVELS = ("Emma", "Mansfield Park", "Northanger Abbey", "Persuasion", "Pride and Prejudice",
           "Sense and Sensibility")  # fmt: skip

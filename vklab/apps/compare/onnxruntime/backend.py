@@ -22,16 +22,57 @@ import onnx
 
 from vklab.apps.compare import peers as environments
 from vklab.apps.compare.backend import Availability, Dtypes, ModelSource
-from vklab.apps.compare.onnxruntime import bound, models, nodes, providers, sessions
+from vklab.apps.compare.onnxruntime import models, nodes, providers, sessions
 from vklab.errors import SetupError
 from vklab.graph import onnx_import
 from vklab.runtime import host
 
-__all__ = ["OnnxRuntime", "Session", "every"]
-
+# The name of the device's memory by provider; the others read and write that of the CPU.
+MEMORIES = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda",
+            "NvTensorRTRTXExecutionProvider": "cuda", "DmlExecutionProvider": "dml",
+            "MIGraphXExecutionProvider": "rocm"}  # fmt: skip
 FULL_BUILD = "full build"
 NARROW = "weights have 7 bits, as this CPU adds 8-bit products in 16 bits"
 EMULATED = "Qualcomm's library emulates its processor on x86; its times say nothing"
+
+
+class Bound:
+    """One set of inputs in the device's memory, and memory for the outputs that they give.
+
+    Source: ONNX Runtime, "I/O Binding"
+
+    Args:
+        session: an InferenceSession.
+        inputs: arrays by input name; they are copied once.
+        provider: name of the execution provider.
+        device_id: number of its device.
+    """
+
+    def __init__(
+        self, session: Any, inputs: Mapping[str, np.ndarray], provider: str, device_id: int
+    ) -> None:
+        values = host.load_onnxruntime().OrtValue
+        memory = MEMORIES.get(provider, "cpu")
+        self._session, self._binding = session, session.io_binding()
+        self._names = [output.name for output in session.get_outputs()]
+        for name, array in inputs.items():
+            value = values.ortvalue_from_numpy(np.ascontiguousarray(array), memory, device_id)
+            self._binding.bind_ortvalue_input(name, value)
+        for name in self._names:
+            self._binding.bind_output(name, memory, device_id)
+        self.run()  # makes the outputs, in which later runs write again
+        for name, value in zip(self._names, self._binding.get_outputs(), strict=True):
+            self._binding.bind_ortvalue_output(name, value)
+
+    def run(self) -> None:
+        """Compute the outputs, and wait for them."""
+        self._session.run_with_iobinding(self._binding)
+        self._binding.synchronize_outputs()
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Return copies of the outputs by name on the host."""
+        copies = self._binding.copy_outputs_to_cpu()
+        return dict(zip(self._names, copies, strict=True))
 
 
 @dataclass(frozen=True)
@@ -192,10 +233,10 @@ class Session:
         plain = [output.name for output in self._proto.graph.output]
         return models.layer_values(values, plain)
 
-    def bind(self, inputs: Mapping[str, np.ndarray]) -> bound.Bound:
+    def bind(self, inputs: Mapping[str, np.ndarray]) -> Bound:
         """Return a run whose inputs and outputs stay in the memory of the provider's device."""
         row = self._backend.provider
-        return bound.Bound(self._session, inputs, row.ep, self._backend.device_id)
+        return Bound(self._session, inputs, row.ep, self._backend.device_id)
 
     def close(self) -> None:
         """Free the session."""

@@ -18,9 +18,6 @@ from onnx import TensorProto, helper, numpy_helper
 from vklab.apps.compare.backend import Refused, Steps
 from vklab.apps.compare.models import inputs
 
-__all__ = ["FOLDER", "inside", "layer_values", "readable",
-           "saturates", "size_bytes", "steps_of", "tapped", "to_float16", "to_int8"]  # fmt: skip
-
 FOLDER = "session.model_external_initializers_file_folder_path"
 SAMPLES = 16  # random inputs that calibrate an int8 model, if none are given
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)

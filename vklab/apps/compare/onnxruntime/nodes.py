@@ -14,8 +14,6 @@ from typing import Any
 
 from vklab.apps.compare.backend import Refused
 
-__all__ = ["CPU", "agreed", "from_assignment", "from_profile", "require"]
-
 CPU = "CPUExecutionProvider"
 
 

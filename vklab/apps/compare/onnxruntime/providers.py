@@ -10,9 +10,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["CHECKED", "ENDED", "PACKAGES", "PROVIDERS", "Package", "Provider", "Variant",
-           "by_key", "install_line", "system"]  # fmt: skip
-
 CHECKED = "2026-11-24"
 ALL = ("Linux", "Windows", "macOS")
 

@@ -5,6 +5,7 @@ Nothing falls back to another provider silently.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -16,14 +17,12 @@ from typing import Any, Protocol
 import onnx
 
 from vklab.apps.compare.backend import Refused
-from vklab.apps.compare.onnxruntime import libraries, models, providers
+from vklab.apps.compare.onnxruntime import models, providers
 from vklab.base.endings import MOST_CHARACTERS, one_line
 from vklab.errors import SetupError
 from vklab.runtime import host
 
-__all__ = ["Choices", "is_built_in", "open_session", "opened", "plugin_devices", "plugin_module",
-           "plugin_options", "session_options", "set_option"]  # fmt: skip
-
+FOLDERS = ("*/lib", "*/bin", "*/bin/x86_64")  # of NVIDIA's wheels for Linux and Windows
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Providers whose option `device_id` chooses a device.
 NUMBERED = {"CUDAExecutionProvider", "DmlExecutionProvider", "MIGraphXExecutionProvider",
@@ -31,6 +30,44 @@ NUMBERED = {"CUDAExecutionProvider", "DmlExecutionProvider", "MIGraphXExecutionP
 # What providers say where they find no device.
 NO_DEVICE = ("Failed to get a WebGPU adapter", "no CUDA-capable device", "CUDA failure 100",
              "No devices found")  # fmt: skip
+
+
+def preload_nvidia(runtime: Any) -> None:
+    """Load CUDA and cuDNN from NVIDIA's wheels, such as those that torch brings.
+
+    ONNX Runtime searches beside itself only, and a peer has a folder of its own.
+    """
+    found = importlib.util.find_spec("nvidia")
+    for root in (found.submodule_search_locations or ()) if found else ():
+        for pattern in FOLDERS:
+            for folder in sorted(Path(root).glob(pattern)):
+                runtime.preload_dlls(directory=str(folder))
+
+
+def require(runtime: Any, row: providers.Provider) -> None:
+    """Load the library of a provider; raise SetupError with what the system's loader says.
+
+    ONNX Runtime itself takes the CPU where a library does not load, and says so on stderr only.
+    Nothing is asked where the provider is a part of ONNX Runtime's own library, nor on Windows,
+    where ONNX Runtime searches other folders than ctypes.
+
+    Args:
+        runtime: the module onnxruntime.
+        row: row of the table.
+    """
+    if row.vendor == "NVIDIA":
+        preload_nvidia(runtime)
+    folder = Path(getattr(runtime, "__file__", None) or ".").parent / "capi"
+    library = folder / f"libonnxruntime_providers_{row.key}.so"
+    if os.name != "posix" or not library.exists():
+        return
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise SetupError(f"the library of {row.ep} does not load: {one_line(error)}",
+                         f"this needs {row.needs or f'a driver of {row.vendor}'}"
+                         ) from error  # fmt: skip
 
 
 class Choices(Protocol):
@@ -155,7 +192,7 @@ def open_session(
     if row.ep not in runtime.get_available_providers():
         raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
                       f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
-    libraries.require(runtime, row)
+    require(runtime, row)
     return opened(runtime, row, data, options, providers=[(row.ep, given)])
 
 

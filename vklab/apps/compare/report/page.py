@@ -20,8 +20,6 @@ from vklab.apps.compare.report.rows import Measured
 from vklab.base import draw
 from vklab.base.draw import parity as pictures
 
-__all__ = ["page"]
-
 CSS = Path(__file__).with_name("pages") / "parity.css"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HEADERS = ("backend", "device", "weights, arithmetic, sums", "verdict", "max error",

@@ -21,9 +21,6 @@ from vklab.apps.compare.backend import Dtypes, ModelSource
 from vklab.base import forward, store
 from vklab.errors import ModelError
 
-__all__ = ["PROVENANCE", "Recording", "is_of", "key", "of_model", "read", "record_command",
-           "shipped", "write"]  # fmt: skip
-
 # What a recording must say of its origin; `source` is a published source, or "".
 PROVENANCE = ("machine", "versions", "date", "command", "measured_by", "source")
 FOLDER = Path(__file__).resolve().parents[4] / "data" / "recorded"

@@ -12,7 +12,7 @@ import onnx
 
 from vklab.apps.compare.backend import Availability, Backend, Dtypes, ModelSource, Result, Row
 from vklab.apps.compare.children import timing
-from vklab.apps.compare.children.live import Live
+from vklab.apps.compare.children.child import Live
 from vklab.apps.compare.coreml import part
 from vklab.apps.compare.judging import errors, judge
 from vklab.apps.compare.judging.errors import Repeats
@@ -26,10 +26,6 @@ from vklab.base.worker import Failure
 from vklab.errors import ModelError
 from vklab.runtime import tolerances
 from vklab.runtime.tolerances import Tolerance
-
-__all__ = ["Measured", "absent", "comparable", "dtypes_of", "failed", "foreign", "given_layers",
-           "judged", "of_program", "of_recording", "of_runs", "same_arrays", "timed", "with_bound",
-           "with_layers", "with_part"]  # fmt: skip
 
 FAILURES = ("crashed", "timeout", "failed")
 

@@ -15,9 +15,6 @@ from vklab.apps.compare.layerwise.layers import Layer
 from vklab.apps.compare.parity import Parity
 from vklab.apps.compare.report.rows import Measured
 
-__all__ = ["LAYER_HEADERS", "device_text", "layer_rows", "nodes_text", "notes", "number",
-           "origin", "remarks", "sentences", "share_text", "summary"]  # fmt: skip
-
 KEYS = tuple(item.name for item in fields(Row))
 LAYER_HEADERS = ("layer", "operator", "terms", "size", "cumulative", "local", "of weights",
                  "of arithmetic", "of tolerance")  # fmt: skip

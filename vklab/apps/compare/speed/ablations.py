@@ -12,8 +12,6 @@ from vklab.apps.compare.speed.runners.on_vulkan import Vulkan
 from vklab.base import catalogue
 from vklab.types import DeviceInfo
 
-__all__ = ["BASE", "runners", "switches"]
-
 BASE = "vklab"
 PREFIX = "DISABLE_"
 # They change where compiled kernels are kept, or what is planned for several devices: no run here.

@@ -18,8 +18,6 @@ from typing import Any
 from vklab.apps.compare import peers
 from vklab.types import DeviceInfo
 
-__all__ = ["Clocks", "sampling", "settled"]
-
 SM, MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 PERIOD_S = 0.01
 MOST_STEPS, STEP_S, NEAR = 24, 0.25, 0.01

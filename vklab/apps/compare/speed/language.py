@@ -15,23 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vklab.apps.compare.speed import (
-    clocks,
-    language_peer,
-    language_products,
-    language_runs,
-    loading_memory,
-    roofs,
-)
+from vklab.apps.compare.speed import clocks, language_peer, language_runs, loading_memory, roofs
 from vklab.apps.compare.speed.language_peer import Peer, Rates
 from vklab.apps.compare.speed.language_runs import Runs
-from vklab.apps.llm import gguf, synthetic
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.weights import gguf, synthetic
+from vklab.apps.llm.weights.gguf import GgufFile
 from vklab.errors import ModelError, VklabError
 from vklab.runtime import open_devices
-
-__all__ = ["Lengths", "Machine", "Row", "machine", "measure", "models"]
 
 ROUNDS = 2
 PEER_REPEATS, CPU_PEER_REPEATS = 3, 1
@@ -195,7 +186,7 @@ def _measured(
                 other.turn(path, lengths)
             steps = steps or {depth: runs.step(depth) for depth in lengths.depths}
             facts["samplers"] = facts.get("samplers") or runs.samplers()
-            facts["products_us"] = facts.get("products_us") or language_products.alone_us(
+            facts["products_us"] = facts.get("products_us") or language_runs.alone_us(
                 file, device, lengths.prompt)
             ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
                     for depth in lengths.depths]  # fmt: skip

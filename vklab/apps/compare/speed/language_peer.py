@@ -15,8 +15,6 @@ from pathlib import Path
 
 from vklab.errors import ModelError
 
-__all__ = ["Peer", "Rates", "peers", "program"]
-
 LIMIT_S = 900.0
 # Layers that llama-bench puts on the device: all of any model.
 ALL_LAYERS = "999"

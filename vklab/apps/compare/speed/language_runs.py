@@ -4,21 +4,28 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from vklab.apps.compare.speed import roofs
 from vklab.apps.compare.speed.language_peer import Rates
-from vklab.apps.llm.decoder import Decoder
-from vklab.apps.llm.generating import Loop
-from vklab.apps.llm.gguf import GgufFile
+from vklab.apps.llm.decode.decoder import Decoder
+from vklab.apps.llm.decode.generating import Loop
 from vklab.apps.llm.sampling import SamplingOptions
+from vklab.apps.llm.weights.gguf import GgufFile
+from vklab.apps.llm.weights.stored import StoredTensor
+from vklab.graph.graph import Graph, Node
+from vklab.runtime import loading, open_devices
 from vklab.runtime.observe import timestamps
+from vklab.types import TensorInfo
 
-__all__ = ["SAMPLERS", "Runs", "first_use"]
-
+LAYER = "blk."  # names of a layer's tensors begin with it
+# A GPU works before each series, so that its clocks are up; a series is short, so that they stay.
+WARM_S, SERIES, RUNS = 0.1, 4, 8
 # Ways to choose a token, by what they ask of the device. The first one is that of the rates.
 SAMPLERS = {
     "greedy": SamplingOptions(temperature=0),
@@ -33,6 +40,89 @@ SETTLE_S = 0.4
 # A turn has this many repetitions, and fewer where one takes seconds.
 REPEATS, SLOW_S = 3, 4.0
 GREEDY = "greedy"
+
+
+def layer_matrices(file: GgufFile) -> list[tuple[StoredTensor, int]]:
+    """Return one matrix of each shape and format in the layers of a model, and their number.
+
+    Neither the embedding nor the matrix of the logits is among them: a prompt multiplies no other
+    row by these than the last.
+    """
+    found = {name: tensor for name, tensor in file.tensors.items()
+             if name.startswith(LAYER) and len(tensor.shape) == 2}  # fmt: skip
+    counts = Counter((tensor.block_type, tensor.shape) for tensor in found.values())
+    first = {(tensor.block_type, tensor.shape): tensor for tensor in reversed(found.values())}
+    return [(first[kind], count) for kind, count in counts.items()]
+
+
+def product_graph(tensor: StoredTensor, rows: int, dtype: str) -> Graph:
+    """Return a graph of one node: rows x times the transpose of a matrix.
+
+    Args:
+        tensor: the matrix, as its file stores it.
+        rows: the rows of x.
+        dtype: the dtype of x and of the result.
+    """
+    weight = TensorInfo(tensor.name, "uint32", tensor.words.shape, tensor.words)
+    x = TensorInfo("x", dtype, (rows, tensor.shape[1]))
+    node = Node("product", "MatMulBlocks", ("x", tensor.name), ("y",), {
+        "block_type": tensor.block_type, "N": tensor.shape[0], "K": tensor.shape[1]}, "vklab", 1)
+    return Graph(str(tensor), 24, (node,), (x,), ("y",), {tensor.name: weight},
+                 {info.name: info for info in (x, weight)}, {"": 24, "vklab": 1})  # fmt: skip
+
+
+def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
+    """Return the device's time for all products of the layers with the rows of a prompt, in us.
+
+    One matrix of each shape and format is multiplied in a session of its own by rows that are
+    halves already (float32 on a CPU's driver). What counts are its dispatches: the product, and
+    before it the one that dequantises the weights; each runs alone, from its start to its end.
+    The sum counts a matrix as often as the model has one like it. Rounding rows, norms,
+    attention, gates and the logits are left out.
+
+    Args:
+        file: the model.
+        device: index or part of a name.
+        rows: tokens of the prompt.
+    """
+    info = open_devices.select(device)
+    with roofs.heater(info.index) as warm:
+        return sum(count * _product_us(tensor, info.index, rows, info.is_cpu, warm)
+                   for tensor, count in layer_matrices(file))  # fmt: skip
+
+
+def _product_us(
+    tensor: StoredTensor, device: int, rows: int, on_cpu: bool, warm: Callable[[float], object]
+) -> float:
+    """Return the least of the medians of some series.
+
+    Args:
+        tensor: the matrix.
+        device: the device's index.
+        rows: the rows that it is multiplied by.
+        on_cpu: whether the device is a CPU's driver.
+        warm: occupies the device before each series.
+    """
+    dtype = "float32" if on_cpu else "float16"
+    x = np.random.default_rng(0).standard_normal((rows, tensor.shape[1])).astype(dtype)
+    medians = []
+    graph = product_graph(tensor, rows, dtype)
+    with loading.load(graph, device) as session, session.bind({"x": x}) as binding:
+        binding.run()
+        program = binding.program
+        counted = [step in program.chunk.dispatches for step in program.chunk.steps]
+        with timestamps.timed(program) as work:
+            for _ in range(1 if on_cpu else SERIES):
+                if not on_cpu:
+                    warm(WARM_S)
+                samples = []
+                for _ in range(1 if on_cpu else RUNS):
+                    program.submit(work.submission)
+                    program.wait()
+                    spans = zip(work.sample().step_ns, counted, strict=True)
+                    samples.append(sum(ns for ns, counts in spans if counts) / 1e3)
+                medians.append(median(samples))
+    return min(medians)
 
 
 def first_use(

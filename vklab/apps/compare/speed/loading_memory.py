@@ -13,8 +13,6 @@ from pathlib import Path
 from vklab.apps.compare.speed import clocks
 from vklab.runtime.open_devices import OpenDevice
 
-__all__ = ["HostMemory", "watched"]
-
 STATUS = Path("/proc/self/status")
 PERIOD_S = 0.002
 

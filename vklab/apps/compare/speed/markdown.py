@@ -10,9 +10,6 @@ from vklab.apps.compare.speed import roofs
 from vklab.apps.compare.speed.measure import BASE, Row
 from vklab.apps.compare.speed.roofs import Roofs
 
-__all__ = ["ablations", "best", "document", "floors", "gaps", "kernels", "machine", "number",
-           "slope_us", "slopes", "times"]  # fmt: skip
-
 SHOWN = 8  # kernels of a model
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from vklab.apps.compare.children import timing
 
-__all__ = ["BASE", "Row", "Samples", "compared", "row_of", "with_floors"]
-
 # The row that another one is compared with, by its dtype.
 BASE = {"float32": "vklab", "tfloat32": "vklab", "float16": "vklab-fp16"}
 

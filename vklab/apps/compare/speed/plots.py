@@ -22,8 +22,6 @@ from vklab.apps.compare.speed import record as records
 from vklab.apps.compare.speed.measure import Row
 from vklab.errors import SetupError
 
-__all__ = ["COLOURS", "MARKERS", "draw", "load_pyplot"]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vP*X"
 DPI = 110

@@ -29,8 +29,6 @@ from vklab.base.worker import Failure
 from vklab.errors import ModelError
 from vklab.types import DeviceInfo
 
-__all__ = ["Save", "Tell", "gather", "measured", "read", "rows_of", "under_roofs"]
-
 Tell = Callable[[str], object]
 Save = Callable[[dict[str, Any]], object]
 OF_A_RUN = ("machine", "settings", "roofs", "peers", "kernels")
@@ -267,7 +265,7 @@ def read(path: Path) -> dict[str, Any]:
             raise ValueError("it has no machine and no rows")
         rows_of(data)
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path} is no file of `vklab bench --json`: {error}") from error
+        raise ModelError(f"{path} is no file of `vklab bench run --json`: {error}") from error
     return data
 
 

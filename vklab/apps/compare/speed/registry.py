@@ -16,8 +16,6 @@ from vklab.apps.compare.speed.runners.runner import Runner
 from vklab.errors import SetupError
 from vklab.types import DeviceInfo
 
-__all__ = ["choose", "every"]
-
 # The dtype of a model whose products have a precision of their own.
 PRECISIONS = {"bf16x3": "float32", "half-sums": "float16"}
 

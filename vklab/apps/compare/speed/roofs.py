@@ -18,8 +18,6 @@ from vklab import settings
 from vklab.apps.compare.models import graphs, products
 from vklab.runtime import loading, open_devices
 
-__all__ = ["Roofs", "bytes_per_s", "floor_us", "heater", "measure", "warm"]
-
 GPU_SIZE, CPU_SIZE = 4096, 256  # of a square product
 GPU_SIDE, CPU_SIDE = 8192, 2048  # of a weight of 256 and of 16 MiB: more than a cache holds
 GPU_REPEATS, CPU_REPEATS = 3, 3

@@ -20,8 +20,6 @@ from vklab.errors import SetupError
 from vklab.runtime import tolerances
 from vklab.runtime.observe import compare
 
-__all__ = ["device", "kernels", "load", "load_psutil", "resident_bytes", "time_runs"]
-
 MOST_COMPARED = 1 << 22  # elements; to compare 64 million takes longer than to measure
 
 

@@ -23,8 +23,6 @@ from vklab.errors import VklabError
 from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
 
-__all__ = ["ON_CPUS", "ON_GPUS", "Row", "measure_all"]
-
 # Models of more than a millisecond a frame on a large GPU; of a few milliseconds on a CPU.
 ON_GPUS, ON_CPUS = ("conv_deep", "mlp_batch"), ("mnist12", "mlp")
 ROUNDS, SECONDS = 6, 0.4  # the first round warms up and is not counted

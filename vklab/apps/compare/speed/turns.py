@@ -20,8 +20,6 @@ from vklab.apps.compare.speed.measure import Row, Samples
 from vklab.apps.compare.speed.runners.runner import Case, Runner
 from vklab.base.worker import Failure
 
-__all__ = ["Pace", "Turns"]
-
 MOST_RUNS, WARM_UP_RUNS, DEVICE_RUNS = 2000, 3, 10
 Warm = Callable[[float], object]
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from vklab.apps.compare import loaders
+from vklab.apps.compare import backend
 from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refused
 from vklab.base.endings import one_line
 from vklab.errors import SetupError
-
-__all__ = ["Torch", "every", "has_compiler", "load", "load_modules"]
 
 # Kind of device -> words, and the command that installs a torch for it.
 DEVICES: dict[str, tuple[str, str]] = {
@@ -96,7 +94,7 @@ def has_compiler() -> bool:
 
 def load(module: str) -> ModuleType:
     """Import a module of this folder that imports torch; SetupError with the command to install."""
-    return loaders.load(f"vklab.apps.compare.torch.{module}", "torch", "pip install torch")
+    return backend.load_package(f"vklab.apps.compare.torch.{module}", "torch", "pip install torch")
 
 
 def load_modules() -> ModuleType:

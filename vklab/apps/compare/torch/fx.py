@@ -17,8 +17,6 @@ from torch.utils import _pytree
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
-__all__ = ["Watched", "alone", "array_of", "capture", "outputs", "set_precision", "values"]
-
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 

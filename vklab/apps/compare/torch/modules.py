@@ -26,8 +26,6 @@ from vklab.apps.compare.torch import backend, fx
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
-__all__ = ["Loaded", "export", "make", "missing", "output_names", "parameter_names"]
-
 OPSET = 18
 
 

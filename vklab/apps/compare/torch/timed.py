@@ -18,8 +18,6 @@ from vklab.apps.compare.backend import Refused
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.apps.compare.torch import fx
 
-__all__ = ["Captured", "Eager", "OnnxModule", "Resident", "load"]
-
 WARM_UP = 3  # runs before a capture: libraries allocate and choose their kernels
 Tensors = tuple[torch.Tensor, ...]
 

@@ -16,16 +16,16 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from vklab.apps.compare.models import inputs as graph_inputs
 from vklab.apps.compare.torch import backend as torch
-from vklab.apps.compare.truth import old_operators
 from vklab.base.endings import one_line
 from vklab.errors import ModelError
 
-__all__ = ["EXPORT", "GRAPH", "MODULE", "Oracle", "evaluate", "load_fx", "of_graph", "of_module",
-           "rounded", "stored", "widen"]  # fmt: skip
-
+# Opsets below which onnx.reference has another rule than ONNX: Softmax and its kin flatten all axes
+# from `axis` on, and BatchNormalization with one output uses the given statistics.
+FLAT_UNTIL, STATISTICS_UNTIL = 13, 14
 MODULE = "torch module in float64"
 GRAPH = "ONNX graph widened to float64"
 EXPORT = "export"
@@ -34,6 +34,82 @@ FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 DTYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 NARROW: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
                           "float32": np.float32}  # fmt: skip
+
+
+def operators(model: onnx.ModelProto) -> list[Any]:
+    """Return the classes that `ReferenceEvaluator` needs as `new_ops` for a model."""
+    version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
+    flat: list[Any] = [Softmax, LogSoftmax, Hardmax] if version < FLAT_UNTIL else []
+    return [*flat, BatchNormalization] if version < STATISTICS_UNTIL else []
+
+
+class _Flat(OpRun):
+    """An operator of rows: all axes from `axis` on are one."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
+        rows = x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
+        return (self._of_rows(rows - rows.max(1, keepdims=True)).reshape(x.shape),)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Return the results of rows whose maximum is 0."""
+        raise NotImplementedError
+
+
+class Softmax(_Flat):
+    """Softmax of opsets 1 to 12.
+
+    Source: ONNX, "Softmax-11"
+    """
+
+    op_schema = onnx.defs.get_schema("Softmax", 11)  # its axis is 1 by default, not -1
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        powers = np.exp(rows)
+        return powers / powers.sum(1, keepdims=True)
+
+
+class LogSoftmax(_Flat):
+    """LogSoftmax of opsets 1 to 12.
+
+    Source: ONNX, "LogSoftmax-11"
+    """
+
+    op_schema = onnx.defs.get_schema("LogSoftmax", 11)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        return rows - np.log(np.exp(rows).sum(1, keepdims=True))
+
+
+class Hardmax(_Flat):
+    """Hardmax of opsets 1 to 12.
+
+    Source: ONNX, "Hardmax-11"
+    """
+
+    op_schema = onnx.defs.get_schema("Hardmax", 11)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        ones = np.zeros_like(rows)
+        ones[np.arange(len(rows)), rows.argmax(1)] = 1
+        return ones
+
+
+class BatchNormalization(OpRun):
+    """BatchNormalization of opsets 1 to 13, for inference.
+
+    Source: ONNX, "BatchNormalization-9"
+    """
+
+    op_domain = ""
+    op_schema = onnx.defs.get_schema("BatchNormalization", 9)
+
+    def _run(self, x: np.ndarray, *rest: np.ndarray, epsilon: float = 1e-5, **unused: Any
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        shape = (-1, *(1,) * (x.ndim - 2))
+        scale, bias, mean, variance = (array.reshape(shape) for array in rest)
+        return (scale * (x - mean) / np.sqrt(variance + epsilon) + bias,)
 
 
 @dataclass(frozen=True)
@@ -129,7 +205,7 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[s
            }  # fmt: skip
     try:
         with np.errstate(all="ignore"):
-            runner = ReferenceEvaluator(model, new_ops=old_operators.operators(model))
+            runner = ReferenceEvaluator(model, new_ops=operators(model))
             values: Any = runner.run(None, fed, intermediate=True)
     except Exception as error:  # onnx.reference raises errors of any class
         raise ModelError(f"there is no float64 oracle: onnx.reference cannot compute this model "

@@ -23,22 +23,20 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from vklab.apps.compare import loaders
+from vklab.apps.compare import backend
 from vklab.apps.compare.backend import Availability, Refused
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.base import endings, store
 from vklab.errors import SetupError
 
-__all__ = ["Iree", "IreeModel", "load_iree"]
-
-INSTALL = "vklab bench --setup-peers"
+INSTALL = "vklab bench peers"
 IMPORT = "iree.compiler.tools.import_onnx"
 SCOPE, LEAST = "model", 1024  # of parameters; initializers with fewer elements are constants
 
 
 def load_iree(part: str) -> ModuleType:
     """Import a part of IREE, or raise SetupError with the command that installs it."""
-    return loaders.load(f"iree.{part}", "IREE", INSTALL)
+    return backend.load_package(f"iree.{part}", "IREE", INSTALL)
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,19 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab.apps.compare import loaders
+from vklab.apps.compare import backend
 from vklab.apps.compare.backend import Availability, Refused
 from vklab.apps.compare.speed.runners import ncnn_files
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.errors import SetupError
 
-__all__ = ["Ncnn", "NcnnModel", "load_ncnn"]
-
-INSTALL = "vklab bench --setup-peers"
+INSTALL = "vklab bench peers"
 HALF = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage")
 
 
 def load_ncnn() -> ModuleType:
     """Import ncnn, or raise SetupError with the command that installs it."""
-    return loaders.load("ncnn", "ncnn", INSTALL)
+    return backend.load_package("ncnn", "ncnn", INSTALL)
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ def _convert(case: Case, shapes: Mapping[str, Any], folder: Path) -> tuple[Path,
     if ncnn_files.write(onnx.load(case.onnx), param, weights):
         return param, weights
     if not _converter():
-        raise Refused("ncnn's converter pnnx is not installed: vklab bench --setup-peers")
+        raise Refused("ncnn's converter pnnx is not installed: vklab bench peers")
     link = folder / "model.onnx"
     link.symlink_to(case.onnx)
     texts = [f"[{','.join(map(str, shape))}]" for shape in shapes.values()]

@@ -16,8 +16,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["write"]
-
 MAGIC = "7767517"
 FLAT_RANK = 2
 PLAIN = np.uint32(0).tobytes()  # of weights in float32, as they are

@@ -13,8 +13,6 @@ from vklab.apps.compare.speed.runners.runner import Case
 from vklab.apps.compare.torch import backend
 from vklab.errors import SetupError
 
-__all__ = ["MODES", "Torch"]
-
 MODES = ("eager", "graph", "compiled")
 
 

@@ -16,8 +16,6 @@ from vklab.errors import HostWarning, SetupError, VulkanError
 from vklab.runtime import loading, open_devices
 from vklab.runtime.cuda import sharing
 
-__all__ = ["Vulkan", "VulkanModel"]
-
 PROFILED, LONGEST = 5, 60  # runs of a profile; characters of a kernel's name
 INSTALL = "python3 -m vklab doctor says what is missing on this system"
 

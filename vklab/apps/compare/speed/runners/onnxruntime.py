@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from vklab.apps.compare.backend import Availability, Refused
-from vklab.apps.compare.onnxruntime import libraries, nodes, providers, sessions
+from vklab.apps.compare.onnxruntime import nodes, providers, sessions
 from vklab.apps.compare.speed.runners.runner import Arrays, Case, Timed
 from vklab.errors import SetupError
 from vklab.runtime import host
-
-__all__ = ["CapturedModel", "OnnxRuntime", "SessionModel"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class OnnxRuntime:
         """Tell whether the installed build has the provider."""
         install = "pip install onnxruntime"
         if self.package != "onnxruntime":
-            install = "vklab bench --setup-peers"
+            install = "vklab bench peers"
         try:
             if sessions.is_built_in(self.provider):
                 return Availability()
@@ -86,7 +84,7 @@ class SessionModel(Timed):
     def __init__(self, runner: OnnxRuntime, case: Case) -> None:
         runtime = host.load_onnxruntime()
         row, graph = runner.provider, {"enable_cuda_graph": "1"} if runner.graph else {}
-        libraries.require(runtime, row)
+        sessions.require(runtime, row)
         options = sessions.session_options(runtime, row)
         chosen: list[Any] = [(row.ep, {**runner.variant.options, **graph})]
         chosen += [nodes.CPU] if runner.on_gpu else []

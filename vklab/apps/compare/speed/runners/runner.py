@@ -15,8 +15,6 @@ import numpy as np
 
 from vklab.apps.compare.backend import Loaded, Runtime
 
-__all__ = ["Arrays", "Case", "Runner", "Timed"]
-
 Arrays = Mapping[str, np.ndarray]
 
 

@@ -1,0 +1,1 @@
+"""NeuralNetwork, the older kind of Core ML model, as ONNX."""

@@ -1,0 +1,1 @@
+"""Models at work on devices, step by step, with their caches."""

@@ -1,0 +1,1 @@
+"""Chat templates, executed in a process of their own."""
