@@ -92,7 +92,7 @@ def test_check_stops_at_a_wrong_map(device_index, monkeypatch):
     with settings.settings(CHECK="outputs"), vklab.load(made, device_index) as session:
         session.run(X)
         monkeypatch.setattr(
-            "vklab.runtime.reference_process.ProcessModel.run",
+            "vklab.runtime.on_cpu.reference_process.ProcessModel.run",
             lambda self, inputs: {"label": np.array([1, 0, 1]), "probabilities": [MAPS[0]] * 3},
         )
         with pytest.raises(CheckError, match=r"probabilities\[0\]"):

@@ -15,7 +15,8 @@ from support.runs.two_drivers import both
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.runtime import host, host_values
+from vklab.runtime import host
+from vklab.runtime.on_cpu import host_values
 
 pytestmark = [pytest.mark.filterwarnings("ignore::vklab.HostWarning"),
               pytest.mark.filterwarnings("ignore:Casting complex values")]

@@ -12,7 +12,7 @@ import vklab
 from support.graphs.small_models import random_array
 from support.runs import tiers
 from vklab import settings as switches
-from vklab.plan.fusion import codegen
+from vklab.plan.fusion.text import codegen
 from vklab.shader import source
 
 KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int64": TensorProto.INT64,

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import vklab
-from vklab.plan.fusion import rounding
+from vklab.plan.fusion.text import rounding
 
 COUNT = 5003
 

@@ -18,7 +18,7 @@ from vklab import ops
 from vklab.apps import conformance
 from vklab.apps.conformance import Case
 from vklab.errors import HostWarning
-from vklab.runtime import onnx_evaluator, reference_process
+from vklab.runtime.on_cpu import onnx_evaluator, reference_process
 
 HERE = Path(__file__).resolve().parent
 REGISTERED = sorted({op_type for domain, op_type in ops.registry.OPERATORS if not domain})

@@ -16,7 +16,7 @@ from support.graphs.small_models import model, one_node, relu, value
 from support.runs import child
 from vklab import settings
 from vklab.errors import CheckError, ModelError
-from vklab.runtime import reference_process
+from vklab.runtime.on_cpu import reference_process
 
 # Only these processors raise a signal; ONNX Runtime divides 8 and 16 bits in 32.
 IS_X86 = os.name == "posix" and platform.machine() in ("x86_64", "i686")

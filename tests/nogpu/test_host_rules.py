@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 from support.graphs.small_models import model, one_node, value
 from vklab.errors import ModelError
 from vklab.graph import onnx_import
-from vklab.runtime import host, host_rules
+from vklab.runtime import host
+from vklab.runtime.on_cpu import host_rules
 
 F = np.ones
 REFUSED = {

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("vklab/graph", "vklab/plan")
 # They take text apart that is no name: Slang, generated Python, the text of a switch.
-PARSERS = {"plan/fusion/codegen.py", "plan/templates/writer.py", "plan/tuning/forced.py"}
+PARSERS = {"plan/fusion/text/codegen.py", "plan/templates/writer.py", "plan/tuning/forced.py"}
 NAMED = {"TensorInfo": 0, "Node": 0, "constant": 0, "replace": None}  # the argument with the name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.fakes.fake_device import fake_device
-from vklab.plan.fusion import codegen, fours, rounding
+from vklab.plan.fusion.text import codegen, fours, rounding
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
 HALF = TensorInfo("x", "float16", (8,))

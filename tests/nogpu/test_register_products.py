@@ -12,7 +12,7 @@ from vklab import settings
 from vklab.base.names import internal
 from vklab.ops import registry
 from vklab.plan import fusion
-from vklab.plan.fusion import fours
+from vklab.plan.fusion.text import fours
 from vklab.plan.lowering import Lowered
 from vklab.plan.tuning import prepack, tiles, variants
 from vklab.plan.tuning.products import register_products

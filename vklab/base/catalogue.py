@@ -258,7 +258,7 @@ RULES: tuple[Rule | Choice, ...] = (
          because="for sessions with nodes on the host"),
     Rule("check precision", STEP, "vklab.plan.tuning.precision", "check",
          because="for `load(precision=)`"),
-    Rule("write fours", STEP, "vklab.plan.fusion.fours", "emit",
+    Rule("write fours", STEP, "vklab.plan.fusion.text.fours", "emit",
          because="for epilogues of four neighbours"),
     Rule("wide results", STEP, "vklab.plan.tuning.products.matrix_products", "wide",
          because="for sums in parts"),

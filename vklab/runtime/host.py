@@ -22,10 +22,11 @@ from vklab.errors import ModelError, SetupError
 from vklab.graph import onnx_functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES
-from vklab.runtime import cpu_session, declared, host_rules, host_values, onnx_evaluator
-from vklab.runtime.cpu_session import load_onnxruntime
-from vklab.runtime.reference_process import ProcessModel
-from vklab.runtime.typed_session import TypedSession
+from vklab.runtime import declared
+from vklab.runtime.on_cpu import cpu_session, host_rules, host_values, onnx_evaluator
+from vklab.runtime.on_cpu.cpu_session import load_onnxruntime
+from vklab.runtime.on_cpu.reference_process import ProcessModel
+from vklab.runtime.on_cpu.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "serialized", "to_proto"]

@@ -30,9 +30,10 @@ from support.runs.mutators import MUTATORS, flip_bytes
 from vklab import settings
 from vklab.errors import DeviceLostError, VklabError
 from vklab.errors import TimeoutError as DeviceTimeout
-from vklab.runtime import cpu_session, host, onnx_evaluator
+from vklab.runtime import host
 from vklab.runtime.observe import compare
-from vklab.runtime.reference_process import ProcessModel
+from vklab.runtime.on_cpu import cpu_session, onnx_evaluator
+from vklab.runtime.on_cpu.reference_process import ProcessModel
 
 __all__ = ["Seed", "examine", "example", "feed", "fuzz", "limit_memory", "seeds"]
 

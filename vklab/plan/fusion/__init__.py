@@ -12,8 +12,8 @@ from dataclasses import replace
 from vklab import settings
 from vklab.base import catalogue, stages
 from vklab.graph.graph import Graph
-from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import codegen
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch
 

@@ -13,7 +13,8 @@ import numpy as np
 from vklab.graph.graph import Graph
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan import storage
-from vklab.plan.fusion import codegen, combine
+from vklab.plan.fusion import combine
+from vklab.plan.fusion.text import codegen
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 

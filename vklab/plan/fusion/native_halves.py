@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vklab.plan.fusion import rounding
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import rounding
 
 __all__ = ["use_native_halves"]
 

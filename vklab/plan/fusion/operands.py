@@ -12,8 +12,9 @@ from typing import Any
 
 from vklab.errors import UnsupportedOperatorError
 from vklab.ops import linear
-from vklab.plan.fusion import codegen, views
+from vklab.plan.fusion import views
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, Pointwise, StridedView, TensorInfo
 
 __all__ = ["read_strided"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vklab.plan import memory
-from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, StridedView, TensorInfo
 
 __all__ = ["place_parts"]

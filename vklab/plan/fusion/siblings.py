@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, Operands, Pointwise
 
 __all__ = ["join_siblings"]

@@ -23,12 +23,13 @@ from vklab.base.worker import Failure
 from vklab.errors import CheckError, ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
-from vklab.runtime import cpu_session, host
+from vklab.runtime import host
 from vklab.runtime.many import device_options
 from vklab.runtime.observe import compare, given
 from vklab.runtime.observe.compare import Comparison
+from vklab.runtime.on_cpu import cpu_session
+from vklab.runtime.on_cpu.reference_process import ProcessModel
 from vklab.runtime.plan_cache import PlanCache
-from vklab.runtime.reference_process import ProcessModel
 
 __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
            "outputs", "require_equal"]  # fmt: skip

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from vklab.ops import dtypes
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan.fusion import codegen, rounding
-from vklab.plan.fusion.generated import Function
+from vklab.plan.fusion.text import codegen, rounding
+from vklab.plan.fusion.text.generated import Function
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
 __all__ = ["emit"]

@@ -19,8 +19,8 @@ import numpy as np
 
 from vklab.ops import dtypes, elementwise, registry
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan.fusion import rounding
-from vklab.plan.fusion.generated import Function
+from vklab.plan.fusion.text import rounding
+from vklab.plan.fusion.text.generated import Function
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
 __all__ = ["PUSH_BYTES", "emit", "fits", "integers", "is_move", "joined", "offset", "rounded",

@@ -17,7 +17,7 @@ import numpy as np
 
 from vklab.base import forking
 from vklab.errors import ModelError, SetupError
-from vklab.runtime.typed_session import TypedSession
+from vklab.runtime.on_cpu.typed_session import TypedSession
 
 __all__ = ["CpuReference", "load", "load_onnxruntime", "open_session"]
 

@@ -1,0 +1,1 @@
+"""Slang text of fused dispatches."""
