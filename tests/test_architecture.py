@@ -22,6 +22,7 @@ RULES: dict[str, Callable[[Path], list[str]]] = {
     "docstrings": rules.wrong_docstrings,
     "Vulkan commands": lambda root: rules.unknown_vulkan_commands(root, rules.vulkan_commands()),
     "sizes": rules.too_big,
+    "folders": rules.crowded_folders,
     "late imports": late_imports.late_imports,
 }
 
@@ -102,6 +103,22 @@ def test_this_repository_keeps(rule):
 def test_a_planted_violation_is_found(tmp_path, rule, name, text, words):
     problems = RULES[rule](plant(tmp_path, name, text))
     assert any(words in problem for problem in problems), problems
+
+
+def test_crowded_folders_are_found(tmp_path):
+    for number in range(21):
+        plant_more(tmp_path, f"plan/file{number}.py")
+        plant_more(tmp_path, f"ops/file{number}.py")
+    for number in range(8):
+        plant_more(tmp_path, f"folder{number}/a.py")
+    crowded, many = sorted(rules.crowded_folders(tmp_path))
+    assert crowded.startswith("vklab/ has 10 folders") and many.startswith("vklab/plan: 21 files")
+
+
+def plant_more(root: Path, name: str) -> None:
+    path = root / "vklab" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(GOOD)
 
 
 @pytest.mark.parametrize("rule", RULES)

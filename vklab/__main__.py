@@ -7,8 +7,6 @@ version.
 
 import sys
 
-__all__ = ["main"]
-
 
 def main(arguments=None):  # type: ignore[no-untyped-def]
     """Run one vklab command and return its exit code."""

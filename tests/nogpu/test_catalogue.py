@@ -52,7 +52,8 @@ def test_a_choice_is_asked_for_by_its_name_and_nothing_else_is():
     choices = {row.name for row in catalogue.RULES if isinstance(row, Choice)}
     assert choices <= asked <= catalogue.names()
     assert not any("DISABLE_PASSES\")" in file.read_text("utf-8") for file in PACKAGE.rglob("*.py")
-                   if file.name not in ("catalogue.py", "__init__.py"))  # fmt: skip
+                   if file.name not in ("catalogue.py", "__init__.py")
+                   and "apps" not in file.parts)  # fmt: skip
 
 
 def test_the_names_of_measured_choices_are_rows():

@@ -31,8 +31,6 @@ from vklab.base.stages import (
 )  # fmt: skip
 from vklab.errors import PlanError
 
-__all__ = ["RULES", "check_names", "enabled", "groups", "is_off", "names", "stage", "step"]
-
 # Kernels that some rules need.
 BLOCKS = ("matmul_blocks", "matvec_blocks", "matvec_floats", "matvec_units")
 MOVES, PLAIN, LAST, WORD = ("elementwise", "pointwise"), ("matmul", "conv"), ("conv_last",), (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["MOST_CHARACTERS", "one_line", "words"]
-
 MOST_CHARACTERS = 300  # of another package's error
 
 

@@ -13,9 +13,6 @@ from collections.abc import Callable
 
 from vklab.errors import VklabError
 
-__all__ = ["SPAWN", "in_child", "is_child", "is_inherited", "lock", "owner", "require_own",
-           "skip_exit_handlers"]  # fmt: skip
-
 SPAWN = ("load models in the child only, or start processes with "
          "multiprocessing.get_context('spawn')")  # fmt: skip
 _first = _owner = object()

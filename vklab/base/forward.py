@@ -9,8 +9,6 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
-__all__ = ["Forward", "current", "install"]
-
 
 class Forward:
     """A finder and loader that gives a module under a second name, as the same object.

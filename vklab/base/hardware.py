@@ -11,8 +11,6 @@ from typing import Any
 
 from vklab.base.late import Door
 
-__all__ = ["CooperativeMatrix", "DeviceInfo", "MemoryHeap", "MemoryType", "QueueFamily"]
-
 
 @dataclass(frozen=True)
 class QueueFamily:

@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from vklab.errors import SetupError
 
-__all__ = ["Door", "PropertyDoor", "attribute"]
-
 Value = TypeVar("Value")
 
 

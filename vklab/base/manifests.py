@@ -11,9 +11,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["DRIVER_VARIABLES", "FILE_VARIABLES", "drivers", "every", "folders", "hidden",
-           "unreadable"]  # fmt: skip
-
 # Each variable replaces the loader's search for drivers; the first is the newer name.
 DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 # All that name files or folders.

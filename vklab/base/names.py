@@ -6,8 +6,6 @@ escapes the separator in the model's names (`graph.separator`).
 
 from __future__ import annotations
 
-__all__ = ["SEPARATOR", "internal", "origin"]
-
 SEPARATOR = "\N{MIDDLE DOT}"
 
 

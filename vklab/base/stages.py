@@ -11,9 +11,6 @@ from typing import Any
 
 from vklab.base import late
 
-__all__ = ["CHAIN", "CODES", "CPU", "DTYPE", "FUSION", "GATE", "GPU", "KERNEL", "LAYOUT", "NORM",
-           "PASS", "PRODUCT", "STEP", "WORDS", "Choice", "Rule"]
-
 # Stages, in the order in which a model meets them, with the protocol of their functions.
 PASS = "pass"  # (Graph) -> Graph
 LAYOUT = "layout"  # (Graph, elements of 16 bytes) -> Graph: after passes, which then run again

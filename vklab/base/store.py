@@ -19,8 +19,6 @@ import platformdirs
 
 from vklab import settings
 
-__all__ = ["folder", "read", "write", "write_whole"]
-
 log = logging.getLogger(__name__)
 
 

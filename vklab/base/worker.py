@@ -23,8 +23,6 @@ from typing import IO, Any
 from vklab.base import endings
 from vklab.errors import VklabError
 
-__all__ = ["STARTED", "Failure", "Pool", "Worker", "once", "packed", "receive", "send"]
-
 STARTED = "started"
 _LENGTH = struct.Struct("<Q")
 _ROOT = str(Path(__file__).resolve().parents[2])

@@ -22,8 +22,6 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 _given = resource.getrlimit(resource.RLIMIT_DATA) if resource else (0, 0)
 
-__all__ = ["describe", "main", "serve"]
-
 SHOWN = 600  # characters of an error
 
 

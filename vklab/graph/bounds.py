@@ -13,8 +13,6 @@ from typing import Any
 from vklab.errors import ModelError
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["at_bounds", "resolve", "shown"]
-
 Bounds = Mapping[str, int]
 
 

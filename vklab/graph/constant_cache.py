@@ -14,8 +14,6 @@ import numpy as np
 from vklab.base import forking
 from vklab.base.protocols import Values
 
-__all__ = ["derive"]
-
 _Key = tuple[Hashable, tuple[int, ...]]
 
 _arrays: dict[_Key, np.ndarray] = {}

@@ -14,8 +14,6 @@ from vklab.base.names import SEPARATOR
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 
-__all__ = ["escape", "escaped"]
-
 
 def escaped(proto: onnx.GraphProto, graph: Graph) -> onnx.GraphProto:
     """Return a copy of a model's graph in which no name can be an internal one.

@@ -11,8 +11,6 @@ from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["copied", "inline", "inside"]
-
 
 def inside(node: Node, name: str) -> str:
     """Return the name in the graph of a value or a node that is in the body of a node."""

@@ -21,8 +21,6 @@ from vklab.errors import ModelError
 from vklab.ops import registry
 from vklab.types import TensorInfo
 
-__all__ = ["RANDOM", "Graph", "Node", "topological_order", "without_unread_outputs"]
-
 # Operators that draw random numbers: two equal nodes are two draws, and none is a constant.
 RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
                     "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip

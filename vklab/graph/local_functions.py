@@ -17,8 +17,6 @@ from onnx import inliner
 
 from vklab.errors import ModelError
 
-__all__ = ["inlined"]
-
 MOST_NODES = 10_000_000
 Key = tuple[str, str, str]
 

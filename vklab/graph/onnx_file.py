@@ -14,8 +14,6 @@ from onnx import StringStringEntryProto, TensorProto
 
 from vklab.base import catalogue
 
-__all__ = ["fields", "no_onnx", "read", "require_parsable"]
-
 no_onnx = catalogue.step("no model")
 
 # Smaller tensors are read: a mapped model must not be overwritten while it is in use.

@@ -18,8 +18,6 @@ from vklab.graph import functions, onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["expand", "has_body", "to_proto"]
-
 MOST_NODES = 2000
 
 

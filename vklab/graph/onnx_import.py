@@ -23,8 +23,6 @@ from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["from_graph", "from_proto", "load_graph", "load_proto", "prepare", "value_info"]
-
 OLDEST_OPSET = 7
 # What exporters write for a dimension that they do not know: two of them may differ.
 _UNNAMED = re.compile(r"|\?|\*|-1|[Nn]one|unk(nown)?(__\d+)?")

@@ -17,8 +17,6 @@ from vklab.errors import ModelError
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.types import TensorInfo
 
-__all__ = ["array", "dtype_name", "info", "sparse"]
-
 # Bits per element of the types whose elements share bytes.
 BITS = {ELEMENT_TYPES[name]: bits for bits, names in (
     (2, "int2 uint2"), (4, "int4 uint4 float4_e2m1fn"), (6, "float6_e2m3fn float6_e3m2fn"),

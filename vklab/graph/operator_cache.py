@@ -19,8 +19,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.types import TensorInfo
 
-__all__ = ["SMALL_BYTES", "active", "get", "key", "put", "remembered"]
-
 # Constants up to this size are compared by their bytes, larger ones by identity; only that there is
 # one counts for operators of weights in blocks, which have such names and never look at values.
 SMALL_BYTES, BLOCKS = 256, "Blocks"

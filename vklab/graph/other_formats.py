@@ -9,8 +9,6 @@ from typing import Any
 
 from vklab.errors import ModelError
 
-__all__ = ["GGUF", "ONNX", "START_BYTES", "hint", "no_onnx"]
-
 START_BYTES = 64
 GGUF, ONNX = "a GGUF file", "an ONNX model, as it seems"
 # Offset and bytes, the name of the format, and what to do with a file of it.

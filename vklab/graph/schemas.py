@@ -14,8 +14,6 @@ import onnx
 
 from vklab.errors import ModelError
 
-__all__ = ["check"]
-
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 

@@ -23,8 +23,6 @@ from vklab.ops.body import Expansion
 from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import TensorInfo
 
-__all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
-
 # The largest value: nodes without a kernel run on the host, which has this much memory.
 MOST_BYTES = 1 << 38
 if hasattr(os, "sysconf"):

@@ -18,8 +18,6 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.memory import ACTIVATIONS, WEIGHTS, Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo
 
-__all__ = ["Arenas", "arrange", "own_memory", "writes_in_place"]
-
 # The alignment of vec4 loads in bytes; some devices require less.
 LEAST_ALIGNMENT = 16
 # Up to these sizes in bytes a kernel accesses host memory in place, even over a bus. A read waits

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from vklab.plan.memory import Slot
 from vklab.types import Dispatch
 
-__all__ = ["Barrier", "Copy", "Step", "Access", "find_barriers"]
-
 
 @dataclass(frozen=True)
 class Copy:

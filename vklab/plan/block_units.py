@@ -16,9 +16,6 @@ from vklab.ops import registry
 from vklab.plan import storage
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["KERNELS", "Sizes", "gated", "gates_halves", "has_matrices", "may_round",
-           "multiplies_halves", "normed", "of", "shared", "sized", "steps", "unit"]  # fmt: skip
-
 KERNELS = frozenset({"matvec_units", "matvec_floats"})
 UNITS = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 64}  # elements of a unit of blocks, if not GROUP
 GROUP = 32  # elements with one scale of activations

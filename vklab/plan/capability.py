@@ -18,8 +18,6 @@ from vklab.plan import limits, lowering, storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Refusal", "Tune", "refusal", "require"]
-
 # Cuts dispatches to a device's limits and chooses its faster kernels: `tuning.tune.adapt`.
 Tune = Callable[..., Lowered]
 # Returns why a device cannot run a node, or "": `refusal` with its last two arguments bound.

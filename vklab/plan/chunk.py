@@ -19,8 +19,6 @@ from vklab.plan.lowering import Trim
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["CONTROL", "HOST", "Chunk", "Place", "Transfer"]
-
 HOST, CONTROL = "host", "control"
 # Index of a device in the plan; HOST; or CONTROL for a chunk of one If, Loop or Scan.
 Place = int | str

@@ -20,8 +20,6 @@ from vklab.plan.options import Facts
 from vklab.plan.tuning import in_place, kept, layers, split_ranges, tune
 from vklab.types import DeviceInfo
 
-__all__ = ["access", "lower"]
-
 
 def lower(chunk: Chunk, info: DeviceInfo, facts: Facts, unseen: Collection[str] = ()) -> Chunk:
     """Return a device chunk with dispatches, memory and barriers; passes are not run.

@@ -11,8 +11,6 @@ from dataclasses import replace
 from vklab.ops import dtypes, registry
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["normed", "paired"]
-
 # Channels of an invocation, pixels of an invocation, and its workgroup without a norm.
 WIDTH, PIXELS, WORKGROUP = 2, (4, 2, 1), 128
 # Invocations, and workgroups with a norm, from which on each takes more pixels.

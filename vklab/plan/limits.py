@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from vklab.errors import PlanError
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["LLVMPIPE_ITERATIONS", "arena_limit_bytes", "check"]
-
 # llvmpipe (Mesa 22.3) ends the loops of an invocation after 65535 iterations in all, without an
 # error: longer loops would give wrong results.
 LLVMPIPE_ITERATIONS = 65535

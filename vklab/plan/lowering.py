@@ -17,9 +17,6 @@ from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "rename", "with_exact_division", "written_bytes"]
-
-
 # (axis, name of the int32[1] with the true size along the axis)
 Trim = tuple[int, str]
 

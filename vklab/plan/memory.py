@@ -17,10 +17,6 @@ from vklab.base import draw
 from vklab.base.late import Door
 from vklab.errors import PlanError
 
-__all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",
-           "MemoryPlan", "OUTPUTS", "Slot", "WEIGHTS", "assign_offsets", "check_offsets",
-           "lower_bound", "pack", "reserved", "round_up"]  # fmt: skip
-
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to require.
 ALIGNMENT_BYTES = 256
 # Names of arenas. The runtime creates one buffer for each arena of inputs, outputs and activations;

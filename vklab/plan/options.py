@@ -19,8 +19,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.plan.constant_folding import Evaluate
 from vklab.types import Dispatch
 
-__all__ = ["Facts", "Options", "PlacementOptions"]
-
 DTYPES = ("float16",)
 
 

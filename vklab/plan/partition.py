@@ -24,8 +24,6 @@ from vklab.plan.chunk import CONTROL, HOST, Chunk, Place
 from vklab.plan.constant_folding import ConstantFolder, Evaluate
 from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
 
-__all__ = ["Needed", "Require", "next_chunk"]
-
 # Minimum operations for a device chunk between two host chunks to be worth its two transfers.
 # Chosen, not measured.
 ISLAND_FLOPS = 1 << 16

@@ -26,8 +26,6 @@ from vklab.plan.options import Facts, Options
 from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class Plan(Content):

@@ -19,8 +19,6 @@ from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Operands, TensorInfo
 
-__all__ = ["adapt", "decode", "encode", "stored_dtype", "widen"]
-
 # Slang's narrow types by their bits, and the type that replaces each on a device without it.
 _WIDE = {
     8: {"int8_t": "int", "uint8_t": "uint"},

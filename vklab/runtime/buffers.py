@@ -15,8 +15,6 @@ from vklab.plan.memory import INPUTS, OUTPUTS, WEIGHTS
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["BufferPool", "PoolBuffer", "PoolUser", "kind_of"]
-
 
 class PoolBuffer(Protocol):
     """A buffer with memory: a `vulkan.memory.Buffer`, or one that shares memory between devices."""

@@ -19,8 +19,6 @@ from vklab.runtime import declared
 from vklab.runtime.plan_cache import PlanCache
 from vklab.types import TensorInfo
 
-__all__ = ["Control"]
-
 RunBody = Callable[[PlanCache, dict[str, Any]], Mapping[str, Any]]
 
 

@@ -12,8 +12,6 @@ from vklab.graph.graph import Graph
 from vklab.ops.dtypes import OTHER_TYPES
 from vklab.runtime.plan_cache import describe
 
-__all__ = ["require"]
-
 
 def require(graph: Graph, outputs: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs of a chunk by name; raise ModelError for one of an undeclared dtype.

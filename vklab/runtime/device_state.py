@@ -12,8 +12,6 @@ from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.weights import SessionWeights
 
-__all__ = ["DeviceState"]
-
 
 class DeviceState:
     """An open device with a session's weights, its memory for upper bounds, and its kernels.

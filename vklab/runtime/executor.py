@@ -28,8 +28,6 @@ from vklab.runtime.polled import commands as polled
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
-__all__ = ["Executor", "evaluate", "results"]
-
 # Plans that a cache keeps. A program in a shared pool costs only its plan and a command buffer.
 # Chosen, not measured.
 KEPT_PROGRAMS = 8

@@ -15,8 +15,6 @@ from vklab.graph.graph import Graph
 from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["arrays"]
-
 
 def arrays(
     graph: Graph, inputs: tuple[Any, ...], bounds: Mapping[str, int] | None = None, last: Any = None

@@ -20,8 +20,6 @@ from vklab.plan.memory import INPUTS, OUTPUTS, Slot
 from vklab.runtime.buffers import PoolBuffer
 from vklab.types import TensorInfo
 
-__all__ = ["Given", "IOBinding"]
-
 # Buffer and byte offset of an input that is another program's output, read in place.
 Given = tuple[PoolBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]

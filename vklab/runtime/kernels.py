@@ -23,8 +23,6 @@ from vklab.vulkan import descriptors
 from vklab.vulkan.device import Device
 from vklab.vulkan.pipeline import ComputePipeline, Constant, PipelineCache
 
-__all__ = ["Kernel", "Kernels", "key", "pack_push", "specialize", "unavailable"]
-
 Progress = Callable[[int, int, str], None]
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from vklab.plan.chunk import Chunk
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["chunks", "host_reasons", "step_count"]
-
 
 def chunks(root: PlanCache) -> Iterator[Chunk]:
     """Yield the chunks used last; in the place of a control node those of its bodies."""

@@ -18,9 +18,6 @@ from vklab.runtime.session import Session
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
 
-__all__ = ["load"]
-
-
 def load(
     model: onnx_import.Model | bytearray | memoryview | IO[bytes],
     device: int | str | None = None,

@@ -30,9 +30,6 @@ from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator
 from vklab.vulkan.pipeline import PipelineCache
 
-__all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_all",
-           "open_device", "select", "select_all"]  # fmt: skip
-
 log = logging.getLogger(__name__)
 # Rank of each device type; a CPU device comes last, whatever its memory.
 _SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}

@@ -18,8 +18,6 @@ from vklab.plan.plan import Plan
 from vklab.runtime.plan_cache import Entry, Key, PlanCache
 from vklab.types import TensorInfo
 
-__all__ = ["Root", "overridden"]
-
 
 def overridden(graph: Graph, infos: tuple[TensorInfo, ...]) -> Graph:
     """Return the model with some of its defaults as inputs instead of initializers."""

@@ -26,8 +26,6 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.plan import Plan
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["Entry", "Key", "PlanCache", "Runner", "describe", "planned_key", "signature"]
-
 Key = tuple[Any, ...]
 log = logging.getLogger(__name__)
 

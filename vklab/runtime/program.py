@@ -26,8 +26,6 @@ from vklab.vulkan.sync import Fence
 if TYPE_CHECKING:
     from vklab.vulkan.query import TimestampQueries
 
-__all__ = ["Program"]
-
 EVERYWHERE = ("compute_shader", "transfer")
 Part = TypeVar("Part", bound=Closable)
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from vklab.runtime.observe.host_nodes import HostNodes
     from vklab.runtime.observe.profile import Profile, Timing
 
-__all__ = ["Outputs", "Session"]
-
 Outputs = dict[str, np.ndarray]
 
 

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from vklab.errors import ModelError
 
-__all__ = ["TABLE", "DtypeLimits", "Tolerance", "epsilon", "layer", "model", "operator",
-           "quantised"]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class DtypeLimits:

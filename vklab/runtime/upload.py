@@ -16,8 +16,6 @@ from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["STAGING_BYTES", "Staging", "array_bytes", "pieces", "upload"]
-
 STAGING_BYTES = 8 << 20
 
 

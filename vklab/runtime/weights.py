@@ -23,8 +23,6 @@ from vklab.runtime import upload
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["WeightCache", "WeightRef", "SessionWeights"]
-
 # Arrays up to this size are kept as bytes, to be compared after the array itself is freed.
 SMALL_BYTES = 4096
 

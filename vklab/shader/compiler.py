@@ -21,9 +21,6 @@ from vklab.base import forking, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, processes, reflection, source, stock, toolchain
 
-__all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text_key",
-           "unavailable"]  # fmt: skip
-
 # Part of every key; the suffix names the rewrite of compiled modules by `exact`.
 TARGET = "spirv-vulkan1.3-exact"
 log = logging.getLogger(__name__)

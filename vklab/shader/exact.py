@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from vklab.shader import reflection
 
-__all__ = ["exact"]
-
 _ENTRY_POINT, _FUNCTION, _DECORATE = 15, 54, 71
 _DECORATIONS = (_DECORATE, 72)  # OpMemberDecorate
 _ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141})  # OpFNegate, OpFAdd ... OpFMod

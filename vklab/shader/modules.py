@@ -16,8 +16,6 @@ from vklab.base import forking, store
 from vklab.shader import processes, source
 from vklab.shader.toolchain import Toolchain
 
-__all__ = ["folder", "is_whole"]
-
 CHECKSUMS = "checksums"
 _lock = forking.lock()
 _checked: set[Path] = set()

@@ -20,8 +20,6 @@ from typing import Any
 from vklab import settings
 from vklab.errors import ShaderError
 
-__all__ = ["LIMIT_SECONDS", "pool", "result", "run"]
-
 LIMIT_SECONDS = 120.0
 STEP_SECONDS = 0.05
 Submit = Callable[..., "Future[Any]"]

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from vklab.errors import ShaderError
 from vklab.shader.workgroup import Workgroup, workgroup_of
 
-__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "assemble", "drop_source",
-           "instructions", "reflect"]  # fmt: skip
-
 MAGIC = 0x07230203
 _OP_SOURCE, _OP_NAME, _OP_MEMBER_NAME, _OP_ENTRY_POINT = 3, 5, 6, 15
 _OP_TYPE_INT, _OP_TYPE_FLOAT, _OP_TYPE_BOOL = 21, 22, 20

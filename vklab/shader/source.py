@@ -11,8 +11,6 @@ from pathlib import Path
 from vklab import settings
 from vklab.errors import ShaderError
 
-__all__ = ["expand", "find", "language", "roots"]
-
 _SUFFIXES = {".slang": "slang", ".comp": "glsl"}
 _IMPORT = re.compile(r'^\s*(?:__exported\s+)?import\s+([\w.]+)\s*;|^\s*#include\s+"([^"]+)"', re.M)
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-__all__ = ["FOLDER", "key", "read"]
-
 FOLDER = Path(__file__).resolve().parent.parent / "_spirv"
 Defines = tuple[tuple[str, str], ...]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from vklab.shader import compiler, source, stock
 
-__all__ = ["build", "expressions", "is_complete", "variants"]
-
 _LINE = re.compile(r"^// stock:(.*)$", re.M)
 _FUNCTION = re.compile(r"^public (?:Real|float) (\w+)(?:<[^>]*>)?\(([^)]*)\)", re.M)
 

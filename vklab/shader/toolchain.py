@@ -22,8 +22,6 @@ from vklab import settings
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import processes
 
-__all__ = ["REPAIRS", "Toolchain", "find_toolchain", "require_toolchain", "run"]
-
 REPAIRS = {
     "slang": "pip install slangtorch   (Linux, Windows; after torch), or install the Vulkan SDK "
     "(brings slangc), or set VKLAB_SLANGC to the compiler",

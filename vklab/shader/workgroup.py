@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Expression", "Workgroup", "evaluate", "workgroup_of"]
-
 # A number, a specialization constant ("constant", id, default), or (opcode, operands...).
 Expression = int | tuple[Any, ...]
 Words = tuple[int, ...]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vklab.vulkan.pipeline import ComputePipeline
     from vklab.vulkan.query import TimestampQueries
 
-__all__ = ["CommandBuffer", "CommandPool", "Submission"]
-
 POLL_SECONDS = 1e-3
 # Programs of one model for different sizes push mostly the same buffers.
 _writes = functools.lru_cache(maxsize=4096)(Writes)

@@ -13,8 +13,6 @@ from vklab import settings
 from vklab.vulkan import api
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["Binding", "DescriptorPool", "DescriptorSetLayout", "Writes", "uses_push_descriptors"]
-
 # (binding number, VkBuffer, offset in bytes, size in bytes)
 Binding = tuple[int, Any, int, int]
 

@@ -15,8 +15,6 @@ from vklab.types import DeviceInfo, QueueFamily
 from vklab.vulkan import api, physical_device
 from vklab.vulkan.instance import Instance
 
-__all__ = ["Device", "DeviceObject", "Queue", "choose_queue_families"]
-
 # Enabled if the device has them. `plan.storage` checks dtypes against the features that the device
 # offers, `runtime.kernels` each kernel's SPIR-V against the enabled ones.
 WANTED_FEATURES = frozenset({

@@ -15,8 +15,6 @@ from vklab.vulkan.device import Device
 from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import DEVICE_LOCAL, USAGE, DeviceMemory, choose_memory_type
 
-__all__ = ["EXTENSIONS", "ExportedBuffer", "OpenedBuffer", "features"]
-
 EXTENSIONS = ("VK_EXT_external_memory_dma_buf", "VK_KHR_external_memory_fd")
 HANDLE_TYPE = "DMA_BUF_BIT_EXT"
 

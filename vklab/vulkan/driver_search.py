@@ -13,8 +13,6 @@ from typing import NoReturn
 from vklab.base import manifests
 from vklab.errors import SetupError, VulkanError
 
-__all__ = ["explain", "no_driver"]
-
 # Variables of the loader that leave out drivers, or the devices of drivers.
 FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE", "VK_LOADER_DEVICE_ID_FILTER",
            "VK_LOADER_VENDOR_ID_FILTER", "VK_LOADER_DRIVER_ID_FILTER")  # fmt: skip

@@ -20,8 +20,6 @@ from vklab.vulkan.command import POLL_SECONDS, CommandBuffer, CommandPool
 from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.sync import Fence
 
-__all__ = ["Event", "EventCommands", "EventFence", "EventSubmission", "settle"]
-
 # A run is short if its end is seen within this share of the time of polling, from its submission
 # on: a wait alone may be short because it began late. Chosen, not measured.
 SHORT = 0.75

@@ -20,9 +20,6 @@ from vklab.vulkan.memory import (
     choose_memory_type,
 )
 
-__all__ = ["EXTENSION", "ExternalBuffer", "HostMemory", "ImportedBuffer", "PageMemory",
-           "pointer_alignment"]  # fmt: skip
-
 EXTENSION = "VK_EXT_external_memory_host"
 # The largest minImportedHostPointerAlignment that Vulkan allows, so that it suits every device.
 ALIGNMENT = 1 << 16

@@ -13,8 +13,6 @@ from vklab.base import catalogue
 from vklab.errors import SetupError, VulkanError
 from vklab.vulkan import api
 
-__all__ = ["VALIDATION_LAYER", "Instance", "ValidationMessage", "extensions", "layers", "no_driver"]
-
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
 # Imported after a failure.

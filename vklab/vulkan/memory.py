@@ -16,9 +16,6 @@ from vklab.errors import OutOfMemoryError, PlanError
 from vklab.vulkan import api, physical_device
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["Allocator", "Block", "Buffer", "DeviceMemory", "FreeRanges", "buffer_info",
-           "choose_memory_type"]  # fmt: skip
-
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 BLOCK_BYTES, HOST_BLOCK_BYTES = 64 << 20, 8 << 20  # of memory on the device, and on the host
 USAGE = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")

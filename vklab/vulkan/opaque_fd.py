@@ -14,10 +14,6 @@ from vklab.vulkan import api, dma_buf, sync
 from vklab.vulkan.command import POLL_SECONDS, CommandBuffer
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["MEMORY_EXTENSION", "OPAQUE_FD", "SEMAPHORE_EXTENSION", "OpaqueBuffer",
-           "OrderedSubmission", "RepeatedCommands", "TimelineSemaphore",
-           "is_exportable"]  # fmt: skip
-
 MEMORY_EXTENSION, SEMAPHORE_EXTENSION = "VK_KHR_external_memory_fd", "VK_KHR_external_semaphore_fd"
 OPAQUE_FD = "OPAQUE_FD_BIT"
 

@@ -12,8 +12,6 @@ from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, Q
 from vklab.vulkan import api
 from vklab.vulkan.instance import Instance
 
-__all__ = ["BFLOAT16", "bfloat16", "describe", "feature_structs", "memory_heaps", "refusal"]
-
 MINIMUM_VERSION = (1, 3)
 BFLOAT16 = frozenset({"shaderBFloat16Type", "shaderBFloat16CooperativeMatrix"})
 _TYPES = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}

@@ -15,8 +15,6 @@ from vklab.vulkan import api
 from vklab.vulkan.descriptors import DescriptorSetLayout
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["ComputePipeline", "Constant", "PipelineCache"]
-
 # (specialization constant id, struct format of its type, value)
 Constant = tuple[int, str, int | float | bool]
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from vklab.vulkan import api
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["TimestampQueries", "calibrate", "ticks_to_ns"]
-
 
 def ticks_to_ns(ticks: Sequence[int], period_ns: float, valid_bits: int) -> list[float]:
     """Convert timestamps into nanoseconds since the first; the counter may wrap around once.

@@ -9,8 +9,6 @@ from vklab import settings
 from vklab.vulkan import api
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["Fence", "timeout_ns"]
-
 
 def timeout_ns(seconds: float | None = None) -> int:
     """Return a wait limit in nanoseconds; the default is the TIMEOUT switch."""

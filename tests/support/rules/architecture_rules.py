@@ -10,6 +10,7 @@ import ast
 import importlib.util
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -71,6 +72,8 @@ HEAVY = {
 OPERATOR_LINES = 40
 PASS_LINES = 140
 FILE_LINES = 350
+FOLDERS, FOLDER_FILES = 8, 20
+CATALOGUES = ("ops", "graph/passes", "apps/cli")  # one file for each operator, pass, command
 
 OPERATOR = re.compile(r"\boperator\(")
 THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
@@ -291,6 +294,19 @@ def unknown_vulkan_commands(root: Path, commands: set[str]) -> list[str]:
             for word in re.split(r"[,\s]+", named.group(1).strip().rstrip(".")) if named else ():
                 if re.match(r"vk[A-Z]", word) and word.rstrip(".") not in commands:
                     problems.append(f"{path.relative_to(root)}:{number}: no command {word}")
+    return problems
+
+
+def crowded_folders(root: Path) -> list[str]:
+    """Check that vklab/ has eight folders at most, and a folder twenty files."""
+    files = [path for path in package_files(root) if path.is_relative_to(root / "vklab")]
+    counts = Counter(str(path.parent.relative_to(root / "vklab")) for path in files)
+    problems = [f"vklab/{folder}: {count} files; which subjects are they?"
+                for folder, count in counts.items()
+                if count > FOLDER_FILES and folder not in CATALOGUES]  # fmt: skip
+    folders = {folder.split("/")[0] for folder in counts} - {"."}
+    if len(folders) > FOLDERS:
+        problems.append(f"vklab/ has {len(folders)} folders: {', '.join(sorted(folders))}")
     return problems
 
 

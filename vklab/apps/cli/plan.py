@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from vklab import settings
-from vklab.apps.cli import console, placement
+from vklab.apps.cli import console, placement, plan_rules
 from vklab.apps.cli.inputs import Files, Model, Size, UpperBounds, feed, fixed_sizes
 from vklab.apps.cli.options import Device, DType, Json, grouped, written_file
 from vklab.base import draw
@@ -67,6 +67,10 @@ def plan(
     show_passes: Annotated[
         bool, typer.Option("--passes", help="Show how each pass changed the graph.")
     ] = False,
+    show_rules: Annotated[
+        bool, typer.Option("--rules", help="Show which rules made each dispatch: without any of "
+                           "them the plan has another.")
+    ] = False,
     show: Annotated[
         str | None, typer.Option(metavar="NODE|NUMBER", help="Print the kernel of a dispatch: "
                                  "its generated text and its file.")
@@ -97,6 +101,11 @@ def plan(
     if show is not None:
         _show(planned.plan, show, libraries)
         return
+    if show_rules:
+        arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
+        _say_rules(planned, lambda: build.plan_whole(
+            graph, info, sizes, arrays, dtype or "", tuned.kept(info)), info, as_json)  # fmt: skip
+        return
     if svg:
         if len(planned.plan.chunks) != 1:
             raise typer.BadParameter("--svg: the host runs a part of this model, so it has several "
@@ -118,6 +127,29 @@ def plan(
         console.say(line)
     if svg:
         console.say(f"\nthe plan is drawn in {svg}")
+
+
+def _say_rules(
+    planned: _Planned, again: Callable[[], Plan | None], info: DeviceInfo, as_json: bool
+) -> None:
+    """Print the rules that made each dispatch.
+
+    Args:
+        planned: the plan.
+        again: plans the model under the current switches; None where the host runs a part of it.
+        info: the device.
+        as_json: whether to print JSON.
+    """
+    if again() is None:
+        raise typer.BadParameter("--rules: only a run tells the plan of this model, and each rule "
+                                 "would need a run of its own")  # fmt: skip
+    rows = plan_rules.made_by(planned.plan, again, info)
+    if as_json:
+        console.emit({"rules": [{"node": node, "kernel": kernel, "rules": list(rules)}
+                                for node, kernel, rules in rows]})  # fmt: skip
+        return
+    console.table("rules", ("node", "kernel", "without one of these it is another"),
+                  [(node, kernel, ", ".join(rules)) for node, kernel, rules in rows])  # fmt: skip
 
 
 def _plan(

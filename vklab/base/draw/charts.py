@@ -8,8 +8,6 @@ from html import escape
 
 from vklab.base.draw.svg import PALETTE, shorten, svg, text
 
-__all__ = ["histograms", "log_marks", "percentile"]
-
 WIDTH, LEFT, RIGHT, BAND, BINS = 640, 150, 20, 78, 48
 LINE = 20
 BLUE, ORANGE = PALETTE[0], PALETTE[5]

@@ -9,8 +9,6 @@ from typing import Any
 
 from vklab.base import draw
 
-__all__ = ["html", "rows"]
-
 
 def rows(info: Any) -> list[tuple[str, str]]:
     """Return the most important facts of a DeviceInfo as pairs of text."""

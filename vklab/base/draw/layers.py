@@ -12,8 +12,6 @@ from html import escape
 
 from vklab.base.draw import svg
 
-__all__ = ["LEFT", "LETTERS", "Box", "chart", "legend", "width_of"]
-
 LETTERS, LEFT = 21, 20
 WIDE, BETWEEN, LINE, LANE, COLUMNS, NUMBERS = 122, 28, 12, 5, 10, 3
 

@@ -12,8 +12,6 @@ from html import escape
 
 from vklab.base.draw.svg import PALETTE, shorten, svg, text
 
-__all__ = ["STEPS", "bars", "heat_map", "histogram_rows"]
-
 BLUE, ORANGE = PALETTE[0], PALETTE[5]
 # Upper limit of a share of the tolerance, fill, and colour of the text on it.
 STEPS = ((0.0, "#f7fbff", "#222"), (0.01, "#deebf7", "#222"), (0.1, "#9ecae1", "#222"),

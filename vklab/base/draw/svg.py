@@ -11,8 +11,6 @@ from html import escape
 
 from vklab.base.draw import bytes_text
 
-__all__ = ["PALETTE", "memory_map", "memory_map_svg", "shorten", "svg", "text"]
-
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from vklab.base.trace.spans import Span, Timeline
 
-__all__ = ["events"]
-
 Track = tuple[int, int]  # (process id, thread id)
 # Span fields that an event states elsewhere: in fields of its own, or as arrows.
 LEFT_OUT = ("name", "kind", "device", "start_ns", "end_ns", "after")

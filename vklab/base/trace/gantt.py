@@ -12,8 +12,6 @@ from vklab.base import draw
 from vklab.base.trace.spans import Span, Timeline
 from vklab.errors import SetupError
 
-__all__ = ["figure", "svg"]
-
 # Okabe-Ito colours of the kinds of spans. Labels are dark on LIGHT kinds and white on the others.
 FILLS = {
     "host": "#56B4E9", "chunk": "#0072B2", "dispatch": "#009E73", "transfer": "#E69F00",

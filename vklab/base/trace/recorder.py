@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from vklab.base.trace.spans import Span
 from vklab.base.trace.trace import Trace
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Collect spans from many threads; no thread waits for another."""

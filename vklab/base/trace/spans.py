@@ -12,8 +12,6 @@ from typing import Any
 
 from vklab.base import draw
 
-__all__ = ["HOST", "KINDS", "Span", "Timeline"]
-
 HOST = "host"
 # The kinds of spans; the host and a device are idle during a `wait`.
 KINDS = ("host", "chunk", "dispatch", "transfer", "wait")

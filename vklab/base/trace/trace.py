@@ -14,8 +14,6 @@ from vklab.base.trace import chrome, gantt
 from vklab.base.trace.spans import Timeline
 from vklab.errors import SetupError
 
-__all__ = ["Trace"]
-
 
 @dataclass(frozen=True)
 class Trace(Timeline):

@@ -28,8 +28,6 @@ from vklab.ops import window
 from vklab.ops.dtypes import FLOATS
 from vklab.types import TensorInfo
 
-__all__ = ["channels_last"]
-
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 # Channels that a kernel loads at once.
 FOUR = 4

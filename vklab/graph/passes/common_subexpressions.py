@@ -13,8 +13,6 @@ import numpy as np
 from vklab.graph.graph import RANDOM, Graph, Node
 from vklab.graph.passes import rewriting
 
-__all__ = ["common_subexpressions"]
-
 # Constants up to this size are compared by their bytes, larger ones by identity; so are arrays of
 # `plan.templates`.
 COMPARED_BYTES = 4096

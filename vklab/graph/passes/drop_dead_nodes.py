@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from vklab.graph.graph import Graph, Node
 
-__all__ = ["drop_dead_nodes"]
-
 
 def drop_dead_nodes(graph: Graph) -> Graph:
     """Remove nodes from which no graph output can be reached.

@@ -15,8 +15,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.ops.dtypes import REALS
 
-__all__ = ["drop_no_ops"]
-
 # The neutral number of each operator, and the operands that may be it. For reals -0 + x is x.
 NEUTRAL: Mapping[str, tuple[float, tuple[int, ...]]] = {
     "Add": (-0.0, (0, 1)), "Sub": (0.0, (1,)), "Mul": (1.0, (0, 1)), "Div": (1.0, (1,)),

@@ -16,8 +16,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import layouts, rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["fewer_rows"]
-
 # Operators that compute each element from those at the same place.
 EACH = frozenset({"Add", "Sub", "Mul", "Div", "Gelu", "Relu", "Erf", "Tanh", "Sigmoid", "Cast",
                   "Identity", "Neg", "Sqrt", "Abs"})  # fmt: skip

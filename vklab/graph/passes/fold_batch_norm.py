@@ -18,8 +18,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["fold_batch_norm"]
-
 FOLDS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 DTYPES = frozenset({"float16", "float32", "float64"})
 

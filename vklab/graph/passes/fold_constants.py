@@ -8,8 +8,6 @@ from __future__ import annotations
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["fold_constants"]
-
 
 def fold_constants(graph: Graph) -> Graph:
     """Replace nodes whose outputs are constants by initializers.

@@ -19,8 +19,6 @@ from vklab.graph.passes import matching, rewriting
 from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Match, Pattern, PatternStep
 from vklab.types import TensorInfo
 
-__all__ = ["fuse_attention"]
-
 
 def _scaled(x: Pattern, name: str) -> Pattern:
     """Return x, possibly multiplied or divided by a number."""

@@ -20,8 +20,6 @@ from vklab.graph.passes.quantized_weights import BYTES, Weights
 from vklab.ops import words_product
 from vklab.types import TensorInfo
 
-__all__ = ["fuse_dynamic"]
-
 PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
 
 

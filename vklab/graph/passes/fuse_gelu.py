@@ -13,8 +13,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import matching
 from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, PatternStep, times
 
-__all__ = ["fuse_gelu"]
-
 X, HALF, ONE = AnyValue("x"), KnownNumber(0.5), KnownNumber(1.0)
 ROOT, CUBIC = KnownNumber(math.sqrt(2 / math.pi)), KnownNumber(0.044715)
 SQUARE = PatternStep("Pow", (X, KnownNumber(2.0)))

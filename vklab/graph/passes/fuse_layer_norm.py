@@ -12,8 +12,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import fuse_rms_norm, matching
 from vklab.graph.passes.matching import AnyValue, PatternStep
 
-__all__ = ["fuse_layer_norm"]
-
 X, WEIGHT, BIAS = AnyValue("x"), AnyValue("weight"), AnyValue("bias")
 MEAN = PatternStep("ReduceMean", (X,), "mean")
 DISTANCE = PatternStep("Sub", (X, MEAN))

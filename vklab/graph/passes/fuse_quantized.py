@@ -21,8 +21,6 @@ from vklab.graph.passes.quantized import Codes, Rewrite
 from vklab.ops import window, words_product
 from vklab.types import TensorInfo
 
-__all__ = ["Form", "form_of", "fuse_quantized", "in_words"]
-
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 # An int32 holds every sum below this.
 MOST = 1 << 30

@@ -17,10 +17,6 @@ from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Pattern, 
 from vklab.ops import inputs
 from vklab.types import TensorInfo
 
-__all__ = [
-    "fuse_rms_norm", "inverse_root", "over_root", "square", "trailing_axis", "weight_of",
-]  # fmt: skip
-
 
 def square(x: Pattern) -> Pattern:
     """Return a pattern for x^2."""

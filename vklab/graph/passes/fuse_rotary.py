@@ -13,8 +13,6 @@ from vklab.graph.passes import matching
 from vklab.graph.passes.matching import AnyValue, PatternStep
 from vklab.ops import inputs
 
-__all__ = ["fuse_rotary"]
-
 X = AnyValue("x")
 HALVES = PatternStep("Concat", (
     PatternStep("Neg", (PatternStep("Slice", (X,), "second"),)),

@@ -12,8 +12,6 @@ from vklab.base.names import internal
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes.quantized import Rewrite
 
-__all__ = ["fuse_sums"]
-
 PRODUCTS = frozenset({"ConvWords", "MatMulWords"})
 
 

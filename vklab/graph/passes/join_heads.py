@@ -17,8 +17,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["join_heads"]
-
 # Rows from which on products are multiplied in tiles.
 FEWEST_ROWS = 16
 MOST_BYTES = 1 << 27

@@ -19,8 +19,6 @@ from vklab.graph.passes import rewriting
 from vklab.graph.passes.matching import AnyValue, Either, PatternSearch, PatternStep
 from vklab.types import TensorInfo
 
-__all__ = ["join_products"]
-
 # The largest buffer range that every device can bind; a larger product would be split again.
 MOST_BYTES = 1 << 27
 SLICE_OPSET = 13

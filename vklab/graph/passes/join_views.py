@@ -12,8 +12,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["join_views"]
-
 
 def join_views(graph: Graph) -> Graph:
     """Make every view one Reshape of a value that is no view itself.

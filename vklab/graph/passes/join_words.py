@@ -14,8 +14,6 @@ from vklab.graph.passes.matching import PatternSearch
 from vklab.graph.passes.quantized import Rewrite
 from vklab.ops.words import BYTES
 
-__all__ = ["join_words"]
-
 
 def join_words(graph: Graph) -> Graph:
     """Remove words that are unpacked and packed again, and add and pool in words.

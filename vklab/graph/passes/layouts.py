@@ -16,8 +16,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import activation, arithmetic, cast, logical, reduction, registry
 from vklab.types import TensorInfo
 
-__all__ = ["Change", "absorbed", "before_reshape", "permutation", "through"]
-
 Permutation = tuple[int, ...]
 Infos = Mapping[str, TensorInfo]
 _ELEMENTWISE = {module.__name__ for module in (activation, arithmetic, cast, logical)}

@@ -18,11 +18,6 @@ from vklab.ops.dtypes import FLOATS
 from vklab.ops.registry import Result
 from vklab.types import TensorInfo
 
-__all__ = [
-    "AnyValue", "Either", "KnownNumber", "Match", "Pattern", "PatternSearch", "PatternStep",
-    "replaced", "times",
-]  # fmt: skip
-
 # Exporters may swap the operands of these.
 COMMUTATIVE = frozenset({"Add", "Mul"})
 

@@ -14,8 +14,6 @@ from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 
-__all__ = ["merge_pads"]
-
 
 def merge_pads(graph: Graph) -> Graph:
     """Make each Conv after a Pad read the Pad's input, with wider pads of its own.

@@ -13,8 +13,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import quantized
 from vklab.graph.passes.quantized import Rewrite
 
-__all__ = ["move_quantization"]
-
 MOVES = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 

@@ -17,8 +17,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import drop_dead_nodes, layouts, rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["move_transposes"]
-
 
 def move_transposes(graph: Graph) -> Graph:
     """Move and merge Transposes as long as a move reduces their number."""

@@ -15,8 +15,6 @@ from vklab.graph.passes.quantized import Rewrite
 from vklab.ops import words
 from vklab.types import TensorInfo
 
-__all__ = ["open_quantized"]
-
 OPSET = 13
 KINDS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul"}
 

@@ -17,8 +17,6 @@ from vklab.graph.passes import layouts, rewriting
 from vklab.ops.dtypes import FLOATS
 from vklab.types import TensorInfo
 
-__all__ = ["patches"]
-
 ROWS_FIRST = (0, 2, 1)
 # Rows and columns of patches, then channels and the pixels of a patch.
 APART = (0, 2, 4, 1, 3, 5)

@@ -12,8 +12,6 @@ import numpy as np
 
 from vklab.ops.window import Window
 
-__all__ = ["Photograph", "seen"]
-
 # Channels of a pixel that is joined with its neighbour: two of them are one load of halves.
 FOUR = 4
 

@@ -16,9 +16,6 @@ from vklab.graph.passes.matching import PatternSearch
 from vklab.ops import registry, words
 from vklab.types import TensorInfo
 
-__all__ = ["Codes", "Rewrite", "codes_read", "codes_written", "is_scaling", "own",
-           "source"]  # fmt: skip
-
 DOMAINS = ("", "com.microsoft")
 
 

@@ -10,8 +10,6 @@ from vklab.graph.graph import Node
 from vklab.graph.passes import quantized
 from vklab.graph.passes.matching import PatternSearch
 
-__all__ = ["Weights", "bias_of", "weights_of"]
-
 BYTES = frozenset({"int8", "uint8"})
 TURNED = (1, 0)
 

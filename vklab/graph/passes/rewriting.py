@@ -16,8 +16,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import dtypes, registry
 from vklab.types import TensorInfo
 
-__all__ = ["constant", "fixed", "handed_on", "renamed", "reshape", "rewritten", "value"]
-
 # Operators that may return an input's elements unchanged; spares the others shape inference.
 MAY_HAND_ON = frozenset({
     "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten",

@@ -15,8 +15,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["slice_gathers"]
-
 SLICE_OPSET = 13
 
 

@@ -20,8 +20,6 @@ from vklab.graph.passes import rewriting
 from vklab.ops.dtypes import FLOATS
 from vklab.types import TensorInfo
 
-__all__ = ["spread_sums"]
-
 MOST_PARTS = 4
 
 

@@ -20,8 +20,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops.body import Expansion
 from vklab.types import TensorInfo
 
-__all__ = ["FRAGILE", "LARGEST", "to_float16"]
-
 LARGEST, SMALLEST = 65504.0, 2.0**-14  # the range of float16's normal numbers
 CODES = {"float32": 1, "float16": 10}  # ONNX's TensorProto.DataType
 

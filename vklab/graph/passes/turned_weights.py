@@ -17,8 +17,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import drop_dead_nodes, layouts, rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["turn_weights"]
-
 # Elements of a weight that is copied for it; beside a product with more, a Transpose is short.
 MOST_ELEMENTS = 1 << 22
 

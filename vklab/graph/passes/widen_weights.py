@@ -15,8 +15,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import quantized, rewriting
 from vklab.types import TensorInfo
 
-__all__ = ["widen_weights"]
-
 FLOATS = frozenset({"float32"})
 
 

@@ -14,8 +14,6 @@ from vklab.plan.fusion import views
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, StridedView, dense_strides
 
-__all__ = ["join_attention", "one_dispatch"]
-
 # Rows of queries of a workgroup, and keys of a step, that divide the shared memory; best first.
 TILES = ((32, 32), (32, 16), (16, 32), (16, 16), (16, 8))
 FEWEST_QUERIES = 16

@@ -16,8 +16,6 @@ from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
-__all__ = ["fuse_gates", "fuse_norms", "gate_rows", "round_rows"]
-
 # Kernels whose results may be halves although they are float32 in the graph.
 ROUNDING = frozenset({"normalize", "cache_attention", "cache_combine", "matmul_blocks",
                       "pointwise"})  # fmt: skip

@@ -12,8 +12,6 @@ from vklab.plan.fusion import combine
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_chains"]
-
 # Longer texts take compilers more than a second. A literal number counts as a formula.
 MOST_FORMULAS = 2048
 

@@ -13,8 +13,6 @@ from vklab.ops.dtypes import FLOATS
 from vklab.plan.fusion import views
 from vklab.types import Formula, Operand, Pointwise, StridedView, TensorInfo
 
-__all__ = ["along", "inline", "prepared"]
-
 
 def inline(
     outer: Pointwise, number: int, inner: Pointwise, roots: Mapping[str, str]

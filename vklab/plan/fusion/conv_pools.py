@@ -14,8 +14,6 @@ from vklab.ops.dtypes import FLOATS
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_conv_pools", "one_dispatch"]
-
 # Multiplications of both dispatches together, places of a window of the pool, terms of a lane, and
 # invocations of a workgroup.
 MOST_PRODUCTS, MOST_PLACES, TERMS, WORKGROUP = 1 << 21, 16, 4, 64

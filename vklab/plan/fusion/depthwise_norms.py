@@ -11,8 +11,6 @@ from vklab.plan import last_depthwise
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_depthwise_norms"]
-
 
 def fuse_depthwise_norms(flow: Flow) -> None:
     """Merge a LayerNormalization with the depthwise convolution whose result it alone reads.

@@ -14,8 +14,6 @@ from vklab.plan.fusion import combine
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_epilogues"]
-
 
 def fuse_epilogues(flow: Flow) -> None:
     """Merge an element-wise dispatch into the kernel whose result it reads.

@@ -18,8 +18,6 @@ from vklab.plan.fusion.text import codegen
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Flow", "Uses"]
-
 # Descriptors are cheap, but some devices bind only a few to one kernel.
 MOST_BUFFERS = 16
 MOST_NAMES = 4

@@ -10,8 +10,6 @@ from dataclasses import replace
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.fusion.text import rounding
 
-__all__ = ["use_native_halves"]
-
 
 def use_native_halves(flow: Flow) -> None:
     """Mark the dispatches whose texts compute in halves, where the device rounds exactly.

@@ -17,8 +17,6 @@ from vklab.plan.fusion.flow import Flow
 from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, Pointwise, StridedView, TensorInfo
 
-__all__ = ["read_strided"]
-
 SIDES = {"a": ("m", "a_row", "k", "a_column"), "b": ("k", "b_row", "n", "b_column")}
 # Elements that kernels read at once where strides allow.
 VECTOR = 8

@@ -14,8 +14,6 @@ from vklab.plan.fusion.flow import Flow
 from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, StridedView, TensorInfo
 
-__all__ = ["place_parts"]
-
 
 def place_parts(flow: Flow) -> None:
     """Give values the memory to which they are copied, and remove the copies."""

@@ -12,8 +12,6 @@ from vklab.ops import fusable
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_prologues"]
-
 # These read every element more than once: only cheap work is computed again for each read.
 REPEATING = frozenset({"attention_weights", "cumulative", "gather", "lrn", "normalize", "pool",
                        "resize", "softmax"})  # fmt: skip

@@ -10,8 +10,6 @@ from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["join_rows", "joined"]
-
 SHARED = ("a_buffer", "w_buffer")
 # Further matrices of one dispatch: queries, keys and values are three.
 MOST_JOINED = 2

@@ -15,8 +15,6 @@ from vklab.plan.fusion.flow import Flow
 from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, Operands, Pointwise
 
-__all__ = ["join_siblings"]
-
 # A CPU device executes the code of every sibling for each element.
 MOST_ON_CPU = 1 << 12
 

@@ -12,8 +12,6 @@ from vklab.ops.dtypes import FLOATS
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch
 
-__all__ = ["fuse_squeezes", "one_dispatch"]
-
 # Values in between, elements of the weights that every workgroup reads, rows, invocations of a
 # workgroup, and columns of its own.
 MOST_HIDDEN, MOST_ELEMENTS, MOST_ROWS, MOST_LANES, OWN = 128, 1 << 16, 64, 1024, 32

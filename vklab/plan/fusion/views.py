@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from vklab.types import StridedView, dense_strides
 
-__all__ = ["Split", "compose", "merge", "order", "split_axes", "split_view"]
-
 Dims = tuple[int, ...]
 # For each axis the sizes into which it is cut, outermost first; their product is its size.
 Split = tuple[Dims, ...]

@@ -14,8 +14,6 @@ from vklab.graph.graph import Graph
 from vklab.plan.place.costs import Forecast
 from vklab.plan.place.search import Search
 
-__all__ = ["branches", "improved"]
-
 # Limits on forecasts of moved branches, in nodes and in number: a few seconds in all.
 FORECAST_NODES, MOST_FORECASTS = 40_000, 48
 LEAST_GAIN = 0.01  # share of the total time; forecasts are no more exact

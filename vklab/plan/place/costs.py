@@ -25,8 +25,6 @@ from vklab.plan.memory import Lifetime
 from vklab.plan.place import cutting
 from vklab.types import DeviceInfo, Dispatch, size_bytes
 
-__all__ = ["DeviceCosts", "Forecast", "NodeWork", "Workload", "budget_bytes", "estimate"]
-
 _WIDTH = 1024  # widest workgroup of the measured CPU device; narrower ones are slower
 _DENSE_ROWS = 4  # rows of results per invocation from which on a product counts as dense
 

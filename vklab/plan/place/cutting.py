@@ -14,8 +14,6 @@ from vklab.graph.graph import Graph
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import TensorInfo
 
-__all__ = ["as_stages", "cut", "transfers"]
-
 
 def cut(
     graph: Graph, devices: Mapping[str, int], early: frozenset[str] = frozenset()

@@ -27,9 +27,6 @@ from vklab.plan.place.costs import DeviceCosts, Forecast, Workload
 from vklab.plan.place.search import Proposal, Search
 from vklab.types import DeviceInfo
 
-__all__ = ["POLICIES", "Alternative", "Crossing", "Load", "Placement", "check_pins", "check_policy",
-           "place"]  # fmt: skip
-
 POLICIES = ("cost", "greedy")
 _SHOWN = 10
 

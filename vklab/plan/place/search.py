@@ -16,8 +16,6 @@ import numpy as np
 from vklab.errors import PlanError
 from vklab.plan.place.costs import Forecast, Workload
 
-__all__ = ["Proposal", "RunCheck", "Search", "first_fit"]
-
 RUN_NODES = 40_000  # nodes visited to decide whether runs fit a device
 STATE_NODES = 150_000  # nodes times states, above which only a few device orders are tried
 # Limits on forecasts of cuts, in nodes and in number.

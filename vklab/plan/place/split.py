@@ -12,8 +12,6 @@ from vklab.plan.place import cutting, placement, transfer_paths
 from vklab.plan.place.placement import Placement
 from vklab.types import DeviceInfo
 
-__all__ = ["split"]
-
 
 def split(
     graph: Graph,

@@ -15,9 +15,6 @@ from vklab.plan import arenas, storage
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["DMA_BUF", "HOST_COPY", "TransferPath", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
-           "early", "unseen"]  # fmt: skip
-
 SAME_MEMORY = "same memory"
 DMA_BUF = "dma-buf"
 RING = "ring in shared host memory"

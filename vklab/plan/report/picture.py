@@ -17,8 +17,6 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.memory import ACTIVATIONS, MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
-__all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes", "memory_svg"]
-
 # (purpose of kernels, their colour, prefixes of their names); the first match applies
 KINDS = (
     ("convolution", "#0072B2", ("conv", "deform_conv", "col2im")),

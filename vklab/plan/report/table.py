@@ -11,8 +11,6 @@ from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.report import picture as pictures
 
-__all__ = ["dispatch_counts", "html", "path_of", "picture", "rows", "summary", "write"]
-
 Plan = Any  # a `plan.plan.Plan`, whose methods these functions are
 Rows = list[tuple[str, str, str, str]]
 HEADERS = ("node", "kernel", "workgroups", "writes, or why it is on the host")

@@ -16,8 +16,6 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from vklab.base.protocols import Values
 from vklab.graph.graph import Graph, Node
 
-__all__ = ["TracedArray", "evaluate"]
-
 # A larger array never decides a plan by single elements.
 MOST_ELEMENTS = 64
 

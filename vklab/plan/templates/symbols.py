@@ -18,8 +18,6 @@ import numpy as np
 from vklab.base.protocols import Size
 from vklab.plan.templates.arrays import TracedArray
 
-__all__ = ["Symbol", "Trace", "UntraceableError"]
-
 # A trace of more lines is given up: comparing all of them would take longer than planning.
 MOST_LINES = 20_000
 # Arrays up to this size are compared by their bytes.

@@ -14,8 +14,6 @@ from vklab.plan.templates import arrays, writer
 from vklab.plan.templates.symbols import Symbol, Trace, UntraceableError
 from vklab.types import TensorInfo
 
-__all__ = ["trace"]
-
 # A size of 0 or 1 is not traced: broadcasting and empty tensors make its plan special.
 LEAST_TRACED = 2
 Infos = Mapping[str, TensorInfo]

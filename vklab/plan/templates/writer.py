@@ -16,8 +16,6 @@ import numpy as np
 from vklab.plan.templates.arrays import TracedArray
 from vklab.plan.templates.symbols import Symbol, Trace
 
-__all__ = ["write"]
-
 # What the generated function may call by name.
 _NAMES = {"__builtins__": {"abs": abs, "int": int}, "array": np.array, "same": np.array_equal,
           "ceil": math.ceil, "floor": math.floor, "inf": math.inf, "nan": math.nan}  # fmt: skip

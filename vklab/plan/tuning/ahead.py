@@ -14,8 +14,6 @@ from vklab.plan.arenas import Arenas
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["early", "placed", "room_bytes"]
-
 KERNEL = "unpack_units"
 # So many of the largest matrices may be in memory beside what one after the other takes.
 MATRICES, MOST_BYTES = 3, 384 << 20

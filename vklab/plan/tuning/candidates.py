@@ -16,8 +16,6 @@ from vklab.plan.tuning.problems import Problem
 from vklab.plan.tuning.tiles import Choice, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["EXPECTED", "choices", "title"]
-
 # The choice of the time model.
 EXPECTED: Choice = ("", (), 0)
 # A tile that should take longer than this times the best is not measured, nor are more than MOST.

@@ -12,8 +12,6 @@ from vklab import settings
 from vklab.errors import SettingError
 from vklab.plan.tuning.tiles import Choice
 
-__all__ = ["choice"]
-
 _TEXT = re.compile(r"([a-z ]+?)(?: (\d+)x(\d+)x(\d+)(?: by (\d+)x(\d+))?)?(?: in (\d+) parts)?")
 
 

@@ -14,8 +14,6 @@ from vklab.graph.graph import Graph
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch
 
-__all__ = ["owners", "replaceable", "require_taken"]
-
 
 def require_taken(graph: Graph, lowered: Lowered) -> None:
     """Raise PlanError if a node could read a value after a result has taken over its memory.

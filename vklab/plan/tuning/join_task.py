@@ -8,8 +8,6 @@ from typing import NamedTuple
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["JoinTask"]
-
 
 class JoinTask(NamedTuple):
     """Dispatches of a chunk on one device, and what decides which of them may be joined.

@@ -17,8 +17,6 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.options import Facts
 from vklab.types import DeviceInfo
 
-__all__ = ["lowered"]
-
 # The graph of the last chunk, what else decides, and its dispatches. They refer to the weights of
 # the model, so they end with the graph.
 _last: list[tuple[weakref.ref[Graph], tuple[Any, ...], Lowered]] = []

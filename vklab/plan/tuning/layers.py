@@ -20,8 +20,6 @@ from vklab.plan.lowering import Lowered, written_bytes
 from vklab.plan.tuning import ahead, in_place
 from vklab.types import Dispatch
 
-__all__ = ["grouped", "room_bytes"]
-
 room_bytes = ahead.room_bytes
 # Ready dispatches without room that end a layer; each is tried again in the next layer.
 MOST_LEFT = 16

@@ -13,9 +13,6 @@ from vklab import settings
 from vklab.errors import SettingError, SetupError
 from vklab.types import CooperativeMatrix, DeviceInfo
 
-__all__ = ["CHOICES", "HALF", "HALF_SUMS", "SPLIT", "check", "chosen", "has_known_order",
-           "is_nvidia", "matrix"]  # fmt: skip
-
 # dtypes of A, B, C and the result of one instruction of matrix units.
 Kinds = tuple[str, str, str, str]
 HALF: Kinds = ("float16", "float16", "float32", "float32")

@@ -17,9 +17,6 @@ from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["ByFilter", "ByLane", "Turned", "along_k", "as_given", "by_filter", "by_fours",
-           "by_lane", "chunk", "fill", "in_chunks", "in_lanes", "in_wide_rows", "turned"]
-
 # Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 # A CPU gains from this many rows on; a GPU gains with one row and loses with eight.

@@ -12,8 +12,6 @@ from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.tiles import ProductSizes
 from vklab.types import Dispatch
 
-__all__ = ["Problem", "of", "rounded"]
-
 # Sizes up to 8 are exact; above them a class is at most a quarter wide.
 _LIMITS = sorted({1, 2, 3, *((4 + quarter) << power for quarter in range(4)
                              for power in range(40))})  # fmt: skip

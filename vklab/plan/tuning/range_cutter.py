@@ -20,8 +20,6 @@ from vklab.plan import storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["cut"]
-
 NO_LIMIT = 1 << 62
 Numbers = Mapping[str, Any]
 Pieces = list[Dispatch]

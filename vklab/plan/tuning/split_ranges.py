@@ -9,8 +9,6 @@ from vklab.base import catalogue
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
-__all__ = ["apply"]
-
 # Largest factor by which elements grow if a device stores them in a wider type.
 WIDENED = 4
 

@@ -15,13 +15,6 @@ from typing import Any, NamedTuple
 
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["ATTENTION", "ATTENTION_DIRECT", "ATTENTION_REGISTERS", "CONV", "COOPERATIVE",
-           "COOPERATIVE_CONV", "DOTS", "FEWEST_MANY", "HALF_SUMS", "LAST", "LAST_FLOAT", "MANY",
-           "PACKED", "PRODUCT", "REGISTERS", "REGISTERS_LAST", "SLICED", "SLICED_HALF", "SPLIT",
-           "UNITS", "WORDS", "Choice", "Chosen", "KernelRule", "Pick", "ProductSizes",
-           "ProductTask", "Tile", "counts", "expected_ns", "first", "only", "parts", "soonest",
-           "whole"]  # fmt: skip
-
 # m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
 ProductSizes = tuple[int, int, int, int]
 # Compute units of a GPU. The real number differs, but tiles keep nearly the same order.

@@ -15,8 +15,6 @@ from vklab.plan.tuning.products import winograd
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["adapt", "tune"]
-
 
 def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
     """Return the dispatches cut to the binding range of a device, with its fastest kernels."""

@@ -17,8 +17,6 @@ from vklab.plan.tuning.products import plain_rows, split_sums
 from vklab.plan.tuning.tiles import Choice, Chosen, KernelRule, Pick, ProductSizes, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose", "rules_for"]
-
 Tuned = Mapping[str, Choice] | None
 PRODUCTS = ("matmul", "conv", "conv_last")
 

@@ -22,8 +22,6 @@ from vklab.runtime.bound.tensors import CUDA, DeviceTensor, Tensors, is_on, on_h
 from vklab.runtime.program import Program
 from vklab.types import TensorInfo
 
-__all__ = ["DeviceBinding", "bind"]
-
 
 def bind(
     session: Any,

@@ -15,8 +15,6 @@ from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.graph.passes import drop_dead_nodes
 
-__all__ = ["names", "only", "run"]
-
 
 def names(known: Sequence[str], outputs: Sequence[str] | str) -> tuple[str, ...]:
     """Return the chosen outputs, each once, in the caller's order.

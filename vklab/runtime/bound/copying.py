@@ -16,8 +16,6 @@ from vklab.runtime.bound.tensors import DeviceTensor
 from vklab.runtime.io_binding import Given
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["CopiedRun"]
-
 Key = tuple[str, bool]
 
 

@@ -22,8 +22,6 @@ from vklab.runtime.many import device_copies
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan import event, host_memory
 
-__all__ = ["BoundMemory", "import_array"]
-
 
 class _MappedBytes:
     """Bytes of a mapped buffer, as the base of arrays: keeps the memory while an array is left."""

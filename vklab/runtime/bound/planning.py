@@ -18,8 +18,6 @@ from vklab.runtime import kernels
 from vklab.runtime.plan_cache import Entry, PlanCache, describe
 from vklab.runtime.program import EVERYWHERE
 
-__all__ = ["in_turn", "lowered", "planned", "refusal"]
-
 
 def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
     """Return why a plan's values cannot stay on the device; empty if they can.

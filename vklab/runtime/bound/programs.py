@@ -27,8 +27,6 @@ from vklab.runtime.many import device_copies
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.runtime.program import Program
 
-__all__ = ["BoundPrograms"]
-
 # The arena of values that the host writes into states, which no plan names; their most bytes.
 FIRST, SMALL_BYTES = f"{INPUTS}0", 64 << 10
 Key = tuple[str, bool]

@@ -13,8 +13,6 @@ from vklab.errors import ModelError
 from vklab.runtime.io_binding import Given
 from vklab.runtime.open_devices import OpenDevice
 
-__all__ = ["DeviceTensor", "TensorHome", "Tensors", "is_on", "on_host"]
-
 # DLPack's types of devices whose memory the host reads: kDLCPU, kDLCUDAHost, kDLROCMHost; and the
 # names of others. Source: DLPack, dlpack.h.
 CPU, HOSTS, CUDA = 1, (1, 3, 11), 2

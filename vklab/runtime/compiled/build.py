@@ -25,8 +25,6 @@ from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch
 
-__all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
-
 
 class _Planner:
     """An executor for planning only, which creates nothing on a device."""

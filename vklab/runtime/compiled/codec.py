@@ -21,8 +21,6 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.runtime import upload
 
-__all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
-
 # Modules of the data classes. No other class is ever instantiated from a file.
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
           "vklab.runtime.compiled.")  # fmt: skip

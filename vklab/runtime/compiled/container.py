@@ -18,8 +18,6 @@ from typing import Any
 
 from vklab.errors import ModelError
 
-__all__ = ["FORMAT", "MAGIC", "PAGE_BYTES", "SUFFIX", "is_compiled", "read", "write"]
-
 # As in PNG: a byte above 127, and line ends that a transfer in text mode would change.
 MAGIC = b"\x93VKLAB\r\n"
 SUFFIX = ".vklab"

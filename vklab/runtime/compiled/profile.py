@@ -14,8 +14,6 @@ from vklab.errors import SetupError
 from vklab.runtime.compiled import codec
 from vklab.types import DeviceInfo
 
-__all__ = ["read"]
-
 # Limits that every plan reads; another missing limit raises an error when it is read.
 _LIMITS = ("maxComputeWorkGroupCount", "maxComputeWorkGroupInvocations", "maxStorageBufferRange",
            "maxComputeSharedMemorySize", "maxPushConstantsSize", "minSubgroupSize")  # fmt: skip

@@ -26,8 +26,6 @@ from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["Library", "SavedPlans", "require_sound", "root"]
-
 log = logging.getLogger(__name__)
 _WRONG = "the plan in the compiled model contradicts itself"
 

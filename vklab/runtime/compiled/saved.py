@@ -17,8 +17,6 @@ from vklab.runtime.compiled import codec, container
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["SavedKernel", "Saved", "SavedPart", "SavedStage", "difference", "read", "write"]
-
 # Facts of a device that plans do not depend on.
 _NOT_FACTS = frozenset({"index", "uuid", "heaps", "queue_families", "refusal"})
 _MOST_SHOWN = 3

@@ -17,9 +17,6 @@ from typing import Any
 from vklab.base import forking
 from vklab.errors import SetupError, VklabError
 
-__all__ = ["BufferDesc", "CudaDevice", "Driver", "Imported", "MemoryDesc", "SemaphoreDesc",
-           "SemaphoreParams", "load_driver"]  # fmt: skip
-
 OPAQUE_FD, TIMELINE_FD, DEDICATED = 1, 9, 1
 UUID_BYTES = 16
 Reserved = ctypes.c_uint * 16

@@ -24,8 +24,6 @@ from vklab.vulkan.opaque_fd import (
     TimelineSemaphore,
 )
 
-__all__ = ["AheadOrder", "CudaBuffer", "Sharing", "StreamOrder", "of", "require_torch"]
-
 # NumPy describes these dtypes to CUDA; others go by their bits, and PyTorch gives the name back.
 PLAIN = frozenset({"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                    "float16", "float32", "float64", "complex64", "complex128"})  # fmt: skip

@@ -24,9 +24,6 @@ from vklab.vulkan.host_memory import EXTENSION, ExternalBuffer, HostMemory, Impo
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["CopyQueue", "Move", "REFUSALS", "StagingRing", "dma_buf_refusal", "download",
-           "host_memory_refusal"]  # fmt: skip
-
 SLOTS = 2
 # Test bytes that the target device must read correctly before a dma-buf is used.
 PROOF = (np.arange(1 << 12, dtype=np.uint32) * 2654435761) ^ 0x5BD1E995

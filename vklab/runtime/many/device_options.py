@@ -11,8 +11,6 @@ from vklab.plan.options import PlacementOptions
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
-__all__ = ["DeviceOptions", "NodeTimes"]
-
 
 class NodeTimes(Protocol):
     """Interface of the measured times of a model's nodes on one device: a `Profile`."""

@@ -28,8 +28,6 @@ from vklab.runtime.many.scheduler import DeviceWorker, on_lane
 from vklab.runtime.open_devices import Closable
 from vklab.runtime.plan_cache import Entry, PlanCache
 
-__all__ = ["Frames", "Outputs", "FrameSlot", "Values"]
-
 Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
 After = Callable[[int, Outputs], None]

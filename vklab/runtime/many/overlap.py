@@ -19,8 +19,6 @@ from vklab.runtime.many import scheduler
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.types import DeviceInfo
 
-__all__ = ["Overlap", "of", "pays", "predecessors"]
-
 # No limit in practice: device waits time out by themselves, and host chunks always end.
 DAY_SECONDS = 86_400.0
 

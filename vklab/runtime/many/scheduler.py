@@ -20,8 +20,6 @@ from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "DeviceWorker", "WorkQueue", "Order", "Run", "on_lane"]
-
 _here = threading.local()
 
 

@@ -17,8 +17,6 @@ from vklab.plan.place import costs
 from vklab.plan.place.costs import DeviceCosts
 from vklab.types import DeviceInfo
 
-__all__ = ["all_kept", "keep", "kept", "known"]
-
 MOST_SPEED = 1e18  # a larger number in a file means that the file is damaged
 
 

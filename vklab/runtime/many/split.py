@@ -31,8 +31,6 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
 from vklab.vulkan.command import CommandBuffer
 
-__all__ = ["ChunkGroup", "ChunkTask", "Split", "worker"]
-
 Values = Mapping[str, Any]
 _QUIET = contextlib.nullcontext()
 

@@ -13,8 +13,6 @@ from typing import Any
 from vklab import settings
 from vklab.runtime.many.frames import Outputs
 
-__all__ = ["IN_FLIGHT", "ahead", "in_order", "map_items", "room", "run_async", "submit"]
-
 # Frames in flight for each device: one runs while the next is copied in.
 IN_FLIGHT = 2
 MOST_IN_FLIGHT = 1024

@@ -23,8 +23,6 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.dma_buf import ExportedBuffer, OpenedBuffer
 from vklab.vulkan.host_memory import ExternalBuffer, HostMemory, ImportedBuffer
 
-__all__ = ["TransferMemory"]
-
 Link = tuple[int, int]
 ALIGNMENT = "minStorageBufferOffsetAlignment"
 

@@ -30,8 +30,6 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
 from vklab.types import TensorInfo
 
-__all__ = ["measure"]
-
 REPEATS = 5  # of which the median counts: a typical run, other work on the machine included
 LAUNCHES = 64
 # Larger than the caches of a GPU; on a CPU device as many bytes would take too long.

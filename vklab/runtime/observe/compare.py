@@ -13,8 +13,6 @@ import numpy as np
 from vklab.base.draw import charts
 from vklab.runtime import tolerances
 
-__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]
-
 RTOL, ATOL = tolerances.TABLE["float32"].rtol, tolerances.TABLE["float32"].atol
 # For values stored in float16.
 HALF = (tolerances.TABLE["float16"].rtol, tolerances.TABLE["float16"].atol)

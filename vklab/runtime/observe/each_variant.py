@@ -19,8 +19,6 @@ from vklab.runtime import open_devices
 from vklab.runtime.observe import tuned
 from vklab.types import DeviceInfo
 
-__all__ = ["Classes", "Variant", "applied", "every"]
-
 # They change where compiled kernels are kept, or what several devices and measured times do.
 _ELSEWHERE = {"DISABLE_CACHE", "DISABLE_MEASURED", "DISABLE_SHARED_MEMORY", "DISABLE_DMA_BUF",
               "DISABLE_OVERLAP", "DISABLE_DEVICE_ORDER", "DISABLE_EARLY_MOVES",

@@ -13,8 +13,6 @@ from typing import Any
 from vklab import settings
 from vklab.errors import ModelError, SettingError
 
-__all__ = ["check_kind", "refuse_copy", "source"]
-
 PREFIX = "VKLAB_"
 CHECKS = ("outputs", "nodes")
 # Variables that are no switches: those of the launcher, of workers, and of the tests.

@@ -16,8 +16,6 @@ from vklab.graph.graph import Node
 from vklab.runtime import last_run
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["HostNodes", "of", "of_session", "warn_of"]
-
 _SHOWN = 3
 _NODE = re.compile(r"^node '[^']*'(?: \([^)]*\))?: ")
 _KERNEL = re.compile(r"^kernel \S+ \{.*?\} is not")

@@ -17,8 +17,6 @@ from vklab.runtime.observe.timestamps import DeviceClock, Sample
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
 
-__all__ = ["RUN", "Names", "Notes"]
-
 Names = tuple[str | tuple[int, str], ...]
 # The number of the current run or frame; its worker threads inherit the context.
 RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)

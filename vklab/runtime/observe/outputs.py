@@ -14,8 +14,6 @@ from vklab.graph import onnx_import
 from vklab.runtime import host
 from vklab.types import TensorInfo
 
-__all__ = ["infos", "metadata"]
-
 
 def infos(session: Any) -> tuple[TensorInfo, ...]:
     """Return name, dtype and shape of each output, in order; open dimensions are names.

@@ -23,9 +23,6 @@ from vklab.runtime.observe.timestamps import Sample
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.runtime.program import Program
 
-__all__ = ["Profile", "Row", "Timing", "device_names", "once", "profile", "steps", "time_runs",
-           "timed_arrays"]  # fmt: skip
-
 Values = dict[str, Any]
 
 

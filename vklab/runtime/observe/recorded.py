@@ -16,8 +16,6 @@ from vklab.runtime.observe.notes import RUN, Names, Notes
 from vklab.runtime.plan_cache import Entry
 from vklab.runtime.program import Program
 
-__all__ = ["RecordedProgram", "RecordedRunner", "RunOrder"]
-
 
 class RunOrder:
     """Position of an entry in a run, with the spans that it waits for.

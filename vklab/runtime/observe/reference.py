@@ -31,9 +31,6 @@ from vklab.runtime.on_cpu import cpu_session
 from vklab.runtime.on_cpu.reference_process import ProcessModel
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
-           "outputs", "require_equal"]  # fmt: skip
-
 OVERRIDING_IR = 4  # in older models ONNX Runtime takes all initializers as constants
 SHOWN_INPUTS = 4
 LARGEST = float(np.finfo(np.float16).max)

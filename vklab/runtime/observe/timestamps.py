@@ -20,8 +20,6 @@ from vklab.vulkan.device import Device
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
-__all__ = ["DeviceClock", "Sample", "Timed", "time_steps", "timed"]
-
 
 @dataclass(frozen=True)
 class Sample:

@@ -18,8 +18,6 @@ from vklab.runtime.observe.notes import RUN, Notes
 from vklab.runtime.observe.recorded import RecordedRunner, RunOrder
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["trace_session"]
-
 Values = dict[str, Any]
 
 

@@ -29,8 +29,6 @@ from vklab.runtime.observe import timestamps
 from vklab.runtime.program import Program
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["LEAST_PASSES", "Advance", "Survey", "Trial", "Trials", "Whole"]
-
 # Passes over all candidates, the fewest of which a choice is made, and whole runs at the end.
 MOST_PASSES, LEAST_PASSES, WHOLE_RUNS = 20, 3, 20
 # Passes that leave out slow choices: those beyond NEAR times the fastest, and beyond MOST_NEAR.

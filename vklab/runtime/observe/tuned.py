@@ -25,8 +25,6 @@ from vklab.errors import VklabError
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["MeasuredChoice", "clear", "entries", "folder", "instead", "keep", "kept"]
-
 MOST_PARTS = 1 << 12
 Choice = tuple[str, tuple[int, ...], int]  # as in `plan.tuning.tiles`, an optional folder
 

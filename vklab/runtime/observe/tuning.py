@@ -20,8 +20,6 @@ from vklab.runtime import kernels
 from vklab.runtime.observe import trials, tuned
 from vklab.runtime.observe.trials import Advance, Trials, Whole
 
-__all__ = ["TunedRow", "Tuning", "tune"]
-
 # A choice must be this much faster to be kept; the whole model must not be slower by WORSE.
 GAIN, WORSE = 1.03, 1.01
 # Outputs may differ by this share of the largest element: sums are taken in another order.

@@ -19,8 +19,6 @@ from vklab.base import forking
 from vklab.errors import ModelError, SetupError
 from vklab.runtime.on_cpu.typed_session import TypedSession
 
-__all__ = ["CpuReference", "load", "load_onnxruntime", "open_session"]
-
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 

@@ -17,8 +17,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import INTEGERS
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["parts", "require", "traps"]
-
 MOST_SKIPPED, MOST_INDEX = 1 << 16, 1 << 28
 MOST_SAMPLES, MOST_WINDOW, MOST_DFT = 1 << 24, 1 << 28, 1 << 22
 ANY = 1 << 63

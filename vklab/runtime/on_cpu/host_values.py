@@ -15,7 +15,6 @@ from onnx import TypeProto, helper, inliner, shape_inference
 from vklab.errors import ModelError
 from vklab.graph.graph import Node
 
-__all__ = ["as_declared", "differs", "expanded", "inferred"]
 
 def differs(nodes: Iterable[Node]) -> bool:
     """Tell whether ONNX Runtime computes a node in another way than ONNX and onnx.reference.

@@ -14,8 +14,6 @@ from onnx.reference import ReferenceEvaluator
 
 from vklab.base.worker import Failure
 
-__all__ = ["Evaluator", "load"]
-
 
 class Evaluator:
     """A serialized model in `onnx.reference`."""

@@ -23,8 +23,6 @@ from vklab.base import forking
 from vklab.base.worker import Worker
 from vklab.errors import SetupError
 
-__all__ = ["ProcessModel"]
-
 # Returns a serialized model, and the folder of its external data.
 Source = Callable[[], tuple[bytes, Path | None]]
 # Loads a model in the process, as `state[number]` with a method `run`.

@@ -17,8 +17,6 @@ import numpy as np
 
 from vklab.ops.dtypes import ELEMENT_TYPES
 
-__all__ = ["TypedSession"]
-
 # What ONNX Runtime and NumPy both have, by the former's names.
 _SHARED = frozenset(f"tensor({name})" for name in (
     "float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64", "uint8",

@@ -9,8 +9,6 @@ from vklab import settings
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.event import EventCommands
 
-__all__ = ["class_for"]
-
 
 def class_for(opened: OpenDevice) -> type[EventCommands] | None:
     """Return the class of command buffers for a device; None where a fence is as good.

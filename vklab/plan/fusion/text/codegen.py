@@ -23,9 +23,6 @@ from vklab.plan.fusion.text import rounding
 from vklab.plan.fusion.text.generated import Function
 from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
-__all__ = ["PUSH_BYTES", "emit", "fits", "integers", "is_move", "joined", "offset", "rounded",
-           "steps", "titles"]  # fmt: skip
-
 # Every device has room for these: Vulkan's least maxPushConstantsSize.
 PUSH_BYTES = 128
 # Descriptions with more numbers have them written into the text.

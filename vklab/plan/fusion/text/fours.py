@@ -12,8 +12,6 @@ from vklab.plan.fusion.text import codegen, rounding
 from vklab.plan.fusion.text.generated import Function
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
-__all__ = ["emit"]
-
 
 def emit(dispatch: Dispatch) -> Dispatch:
     """Return a dispatch with its epilogue as Slang for four elements at once."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from vklab.types import TensorInfo
 
-__all__ = ["Function"]
-
 
 @dataclass
 class Function:

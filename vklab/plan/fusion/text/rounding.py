@@ -14,9 +14,6 @@ from vklab.ops import dtypes
 from vklab.ops.dtypes import ELEMENTS
 from vklab.types import DeviceInfo, Dispatch, Formula, Pointwise
 
-__all__ = ["DEFINE", "has_halves", "is_native", "is_representable", "kept", "plain", "rounded",
-           "stays_half", "words", "works"]  # fmt: skip
-
 # A kernel whose text computes in halves; `shader.exact` then requires rounding to even of it.
 DEFINE = ("HALVES", "1")
 # A sum, difference or product of two halves is the same rounded from float32 and computed in

@@ -12,8 +12,6 @@ from vklab.ops import cache, registry
 from vklab.plan.tuning.attention import cache_registers
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "can_share", "choose"]
-
 SLICES = 64  # the most workgroups that make a histogram of one sequence's logits
 KERNELS = ("cache_attention", "cache_combine", "sample_draw")
 # The fewest invocations of a workgroup, the keys of a tile, and the queries of a workgroup if they

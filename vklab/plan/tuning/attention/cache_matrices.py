@@ -13,8 +13,6 @@ from vklab import settings
 from vklab.base import catalogue
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["choose"]
-
 # The most elements of a head, subgroups of a workgroup, keys of a step, and blocks of rows of a
 # subgroup; best first.
 SHAPES = ((64, 4, 64, 1), (128, 8, 64, 1), (128, 4, 32, 1))

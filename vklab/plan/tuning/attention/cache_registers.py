@@ -11,8 +11,6 @@ from vklab import settings
 from vklab.plan import block_units
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose", "is_able"]
-
 PIECE = 8  # elements of a row that an invocation has
 MOST_QUERIES = 4  # of a workgroup
 # Invocations of a workgroup, and keys that each of its streams reads at once; the fewest keys of a

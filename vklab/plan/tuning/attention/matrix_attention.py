@@ -11,8 +11,6 @@ from vklab.plan.tuning.attention import cache_groups, cache_matrices
 from vklab.plan.tuning.products import matrix_products
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["choose", "direct_bytes", "through_memory"]
-
 # Columns of values of which an invocation keeps sums in registers.
 MOST_VALUES = 128
 # Columns of results of all subgroups that attention_direct keeps in shared memory at a time.

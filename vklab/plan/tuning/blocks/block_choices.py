@@ -9,8 +9,6 @@ from vklab.plan.tuning.products import tiled
 from vklab.plan.tuning.tiles import Choice, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose"]
-
 
 def choose(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str],

@@ -12,8 +12,6 @@ from vklab.ops import linear, registry
 from vklab.ops.blocks import FORMATS
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNELS", "choose"]
-
 KERNELS = ("matvec_blocks", "matmul_blocks")
 # The lanes that share one load; the rows of weights of a workgroup, few, so that all cores have
 # some; and the rows of A for which weights are dequantised once.

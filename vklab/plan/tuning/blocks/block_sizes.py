@@ -17,8 +17,6 @@ from vklab.plan.tuning.blocks import block_rows, split_blocks
 from vklab.plan.tuning.tiles import Choice
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["RULE", "choose", "offered"]
-
 # The rule of measured choices: sizes of a workgroup.
 RULE = "rows_of_blocks"
 # Invocations of a workgroup, rows at once, their repetitions and steps fetched ahead.

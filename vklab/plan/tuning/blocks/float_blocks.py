@@ -13,8 +13,6 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan.tuning.blocks import wide_blocks
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["choose"]
-
 # Rows from which on it pays, and columns; and bytes of dequantised weights.
 FEWEST_ROWS, FEWEST_COLUMNS, MOST_BYTES = 16, 32, 512 << 20
 

@@ -17,8 +17,6 @@ from vklab.ops.blocks import FORMATS
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Part", "apply"]
-
 # Pairs of bytes of a block's head, which comes first but in Q6_K. Others begin at 16 bytes.
 HEADS = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q5_1": 4, "Q6_K": 9}
 KERNELS = frozenset({"matvec_units", "unpack_units"})

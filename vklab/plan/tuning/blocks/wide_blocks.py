@@ -18,8 +18,6 @@ from vklab.plan import block_units
 from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["choose", "computed", "gated"]
-
 HALF = "float16"
 
 

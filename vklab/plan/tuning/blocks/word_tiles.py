@@ -14,9 +14,6 @@ from vklab.plan.tuning import prepack, tiles
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
 
-__all__ = ["by_dots", "by_few_columns", "in_tiles", "matrix_shape", "on_matrix_units",
-           "sizes_of"]  # fmt: skip
-
 # Smaller products are left to conv_words: filters, and bytes of one sum.
 FEWEST_FILTERS, FEWEST_BYTES = 16, 64
 # Pixels up to which a workgroup shares the sums of a word of filters, and those of one workgroup.

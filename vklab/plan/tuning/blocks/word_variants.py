@@ -17,8 +17,6 @@ from vklab.plan.tuning.blocks import word_tiles
 from vklab.plan.tuning.tiles import Choice, Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose", "untiled"]
-
 # Pixels up to which invocations share a pixel, and each computes one word of channels.
 FEW_PIXELS, FEW_COLUMNS = 8, 4
 # Invocations of a workgroup times columns of each.

@@ -14,8 +14,6 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.tuning.join_task import JoinTask
 from vklab.types import Dispatch, Operand, Pointwise, TensorInfo
 
-__all__ = ["join"]
-
 # The kernels that can, with the names of what they multiply and the dtype that they take.
 KERNELS = {"matmul_registers": ("a_buffer", "float16"), "conv_last_tiled": ("x_buffer", "float32")}
 SIGMOID, PRODUCT = "onnx::sigmoid(a)", "onnx::mul(a, b)"

@@ -12,8 +12,6 @@ from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["as_product", "fixed", "paired", "sizes", "sliced"]
-
 # Terms of a step of one slice, and lanes that compute a tile of 32 x 32 sums in float32.
 FLOAT_STEP, FLOAT_LANES = 16, 64
 # Tiles from which on others keep a GPU busy, and the side of the smallest.

@@ -15,8 +15,6 @@ from vklab.plan.tuning import precision, tiles
 from vklab.plan.tuning.tiles import Tile
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, Pointwise, StridedView
 
-__all__ = ["Units", "halves", "of", "suits", "wide"]
-
 # Sums of 32 bits that an invocation keeps in registers.
 MOST_SUMS = 128
 

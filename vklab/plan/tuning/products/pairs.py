@@ -14,8 +14,6 @@ from vklab.plan.tuning.products import plain_rows
 from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["as_product", "fits", "pairs"]
-
 # Invocations of a workgroup: few, so that small products keep all cores busy.
 WORKGROUP = 16
 # Blocks of rows of an invocation; so many that an epilogue would take llvmpipe long to compile.

@@ -13,8 +13,6 @@ from vklab.plan.tuning import tiles
 from vklab.plan.tuning.tiles import Chosen, ProductTask, Tile
 from vklab.types import Dispatch
 
-__all__ = ["depthwise", "few_rows", "most_columns", "shared_rows"]
-
 # Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
 # compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2

@@ -5,8 +5,6 @@ from __future__ import annotations
 from vklab.plan.tuning.tiles import ProductSizes, Tile
 from vklab.types import Dispatch
 
-__all__ = ["aligned", "operands"]
-
 
 def operands(
     dispatch: Dispatch, width: int

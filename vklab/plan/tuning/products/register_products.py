@@ -15,8 +15,6 @@ from vklab.plan.tuning.products import last_convs, matrix_products
 from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["registers", "windows"]
-
 LANES, SIDE = precision.LANES, precision.SIDE
 # Terms of a step: two matrices.
 STEP = 32

@@ -14,8 +14,6 @@ from vklab.plan.tuning import forced, prepack, tiles
 from vklab.plan.tuning.tiles import Chosen, ProductTask
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["KERNEL", "one_row", "rows_at_once"]
-
 KERNEL = "matmul_rows"
 # Rows of a kernel, all of whose sums an invocation keeps in registers.
 ROWS = (4, 8, 16)

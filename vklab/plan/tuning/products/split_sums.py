@@ -17,8 +17,6 @@ from vklab.plan import limits
 from vklab.plan.tuning import prepack, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["split"]
-
 # Invocations of a workgroup that adds four neighbours each.
 FOUR_LANES = 64
 

@@ -15,8 +15,6 @@ from vklab.plan.tuning.products import last_convs, matrix_products, product_load
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["matrix_conv", "matrix_last", "matrix_product", "tiled", "tiled_last"]
-
 
 def matrix_product(given: ProductTask) -> Chosen | None:
     """Multiply matrices of halves by cooperative matrices."""

@@ -18,8 +18,6 @@ from vklab.ops import dtypes, linear, registry
 from vklab.plan.tuning import forced, tiles
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Filters", "parts"]
-
 WORKGROUP = 64
 # Channels and filters from which on a CPU gains more by the products than it loses by transforms.
 FEWEST = 16

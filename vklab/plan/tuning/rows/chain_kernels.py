@@ -14,8 +14,6 @@ from vklab.ops import dtypes, registry
 from vklab.plan import block_units
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["FORMATS", "HEAD_LANES", "Product", "dispatches", "head_loads"]
-
 # Dtype of an element -> format of the weights, as `lib/block_floats` calls it.
 FORMATS = {"float": "F32", "half": "F16"}
 # One workgroup: the most invocations, and columns of a subgroup.

@@ -18,8 +18,6 @@ from vklab.ops import elementwise, registry
 from vklab.plan import storage
 from vklab.types import DeviceInfo, Dispatch, Pointwise, StridedView, dense_strides
 
-__all__ = ["choose"]
-
 # Smaller tensors take a launch, whatever the kernel.
 FEWEST_BYTES = 1 << 18
 # Sides of a tile by the bytes of an element: some 128 bytes are a line of memory.

@@ -20,8 +20,6 @@ from vklab.plan.tuning import precision, prepack
 from vklab.plan.tuning.join_task import JoinTask
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["join"]
-
 # Moments of a row that an invocation has, and buffers that every device can bind beside others.
 MOST_MOMENTS, MOST_BUFFERS = 8, 8
 KERNEL, NORM = "matmul_registers", "normalize_registers"

@@ -12,8 +12,6 @@ from vklab.ops import registry
 from vklab.ops.dtypes import ELEMENTS, FLOATS
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose"]
-
 # Loads that are on their way at once, and invocations of a workgroup.
 MOST_TAPS, WORKGROUP = 25, 128
 # Channels of a load.

@@ -20,8 +20,6 @@ from vklab.plan.tuning.rows import chain_kernels
 from vklab.plan.tuning.rows.chain_kernels import FORMATS, Product
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["join"]
-
 RESULTS = ("float32", "float16")
 # Products of a dispatch, half of it with biases (32 buffers can be pushed), and elements of a row,
 # which is in shared memory.

@@ -16,8 +16,6 @@ from vklab.ops import registry
 from vklab.plan.tuning import tiles
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["choose", "load_ahead", "softmax"]
-
 # Moves of an invocation, and subgroups of a row: with few rows, more share one. A move loads and
 # stores an element, four neighbours, or eight halves.
 FEW = {
