@@ -56,7 +56,7 @@ class TiledTraffic(Function):
         return moved, 2 * rows * columns * depth / moved
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+        report.expect(isinstance(got, tuple | list | np.ndarray) and len(got) == 2,
                       "expected two numbers (bytes, operations per byte)")  # fmt: skip
         if report.part == "intensity":
             report.close(got[1], case.expected[1], 1e-9)

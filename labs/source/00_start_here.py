@@ -92,6 +92,8 @@ vklab.devices()  # the devices of this machine
 #
 # A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The status is *correct*, *incorrect*, *not attempted*, *skipped* (the device lacks a feature that the exercise needs; that costs nothing) or *partly correct*: exercise 3 has a score, and a valid answer is partly correct as long as a better one exists. You may check as often as you like, and hints are free.
 #
+# Two rules hold for every function that you write. It leaves its arguments as they are: change a copy. And it returns what its text asks for. A tuple may stand for a list, a NumPy number for a number, and 1 for `True`; a generator may not stand for a list, because the next cell may read it twice.
+#
 # If a cell does not end, its mark stays `[*]`. Then choose *Kernel › Interrupt Kernel*. (In this menu, a *kernel* is another thing: the Python process behind the notebook.)
 
 # %% [markdown] id="l00-1t" vklab={"id": "00-1"}
