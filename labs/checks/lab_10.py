@@ -94,7 +94,8 @@ class Simplify(Function):
         for shape, array in (((3,), big), ((1, 3), big), ((0, 3), n), ((), n), ((3,), [n]),
                              ((2, 3), big), ((2, 3), [[number, number, 0.5]]),
                              ((3,), [number, 0.5, number]), ((2,), [number + 1e-6] * 2),
-                             ((2,), [number - 1, number + 1])):
+                             ((2,), [number - 1, number + 1]), ((2,), [number, number + 1]),
+                             ((2,), [number, number - 1]), ((2,), [2.0, 0.5])):
             yield Case("same", (graph_of(chain, shape=shape, n=array),),
                        on=f"the graph {chain!r}, x of shape {shape}, the constant n = {array}")
         whole = graph_of(f"a {op} n x; y Neg a", n=np.full((2, 2, 2), number))
