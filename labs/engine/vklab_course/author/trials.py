@@ -151,7 +151,7 @@ def _changing(exercise: Exercise, solution: Any, cases: Sequence[Case]) -> list[
     def changes_its_arguments(*args: Any, **named: Any) -> Any:
         nonlocal spoiled
         result = copy.deepcopy(solution(*args, **named))
-        spoiled += sum([_spoil(one) for one in (*args, *named.values())])
+        spoiled += sum(map(_spoil, (*args, *named.values())))
         return result
 
     verdict = check_answer(exercise, changes_its_arguments, cases=cases)
@@ -163,7 +163,7 @@ def _changing(exercise: Exercise, solution: Any, cases: Sequence[Case]) -> list[
 def _spoil(value: Any) -> bool:
     """Change a value in place, or what is in it; tell whether it could be changed."""
     if isinstance(value, tuple):
-        return any([_spoil(one) for one in value])
+        return sum(map(_spoil, value)) > 0  # each one, not only the first
     if isinstance(value, list):
         value.append(None)
     elif isinstance(value, dict):
