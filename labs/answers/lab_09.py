@@ -25,14 +25,15 @@ for says, answer in (
 
 
 def _locator(check=True, leaves=lambda home, path: home.resolve() not in path.resolve().parents,
-             start=0, typed=False, default=True, search=False, dtype_text=str, zero=True):
+             start=0, typed=False, default=True, search=False, dtype_text=str, zero=True,
+             one=1):  # fmt: skip
     """Return an answer to 09-2 in which one decision may be wrong."""
     def locate_weight(folder, name):
         data = Path(folder, "model.onnx").read_bytes()
         tensors = {each.name: each for each in onnx.ModelProto.FromString(data).graph.initializer}
         whole, tensor = tensors[name].SerializeToString(), tensors[name]
         dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
-        needed, place = int(np.prod(shape)) * dtype.itemsize, ("", 0, 0)
+        needed, place = (int(np.prod(shape)) if shape else one) * dtype.itemsize, ("", 0, 0)
         if said := {each.key: each.value for each in tensor.external_data}:
             place = (said["location"], int(said.get("offset", 0)),
                      int(said.get("length", needed if default else 0)) or (0 if zero else needed))
@@ -57,7 +58,7 @@ for says, decision in (
     ("subfolder", {"leaves": lambda home, path: home != path.parent}),
     ("absolute", {"leaves": lambda home, path: ".." in path.parts}),
     ("of ('raw'", {"search": True}), ("on a length of 0: expected", {"zero": False}),
-    ("expected ('model.onnx'", {"dtype_text": repr}),
+    ("expected ('model.onnx'", {"dtype_text": repr}), ("data of shape ()", {"one": 0}),
 ):
     wrong("09-2", says=says)(_locator(**decision))
 

@@ -61,16 +61,26 @@ for said, decision in (
     ("elements differ", {"is_it": lambda c, number: np.allclose(c, number, atol=1e-5)}),
 ):
     wrong("10-1", says=said)(_simplifier(**decision))
+
+
+@wrong("10-1", says="constant n float64: ")
+def folds_to_float32(graph):
+    small = {name: array.astype(np.float32) for name, array in graph["constants"].items()}
+    return _simplifier()({**graph, "constants": small})
+
+
 wrong("10-1", says="expected a graph, a dictionary")(lambda graph: graph["nodes"])
 wrong("10-1", says="the target has")(lambda graph: graph)
 
 
-def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, given=True):
+def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, given=True,
+              old_constants=False, order=list):  # fmt: skip
     """Return an answer to 10-2 that lists every fault first; one decision may be wrong."""
     def first_fault(before, after):
         faults = [("interface", key) for key in ("inputs", "outputs") if before[key] != after[key]]
         old, nodes = infos_of(before), after["nodes"]
         new = infos_of({**after, "nodes": []})
+        new |= infos_of({**before, "nodes": []}) if old_constants else {}
         exists, makers = {*new} if given else set(), [made for made, *_ in nodes]
         for made, op, reads, perm in nodes:
             twice = [("two makers", made)] * (made in exists)
@@ -83,7 +93,8 @@ def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, 
             except (KeyError, ValueError):
                 faults.append(("type", made))
             exists.add(made)
-        faults += [("undefined", name) for name in after["outputs"] if name not in new]
+        faults += [("undefined", name) for name in order(after["outputs"])
+                   if name not in new]
         return next((fault for fault in faults if fault[0] not in skips), None)
     return first_fault
 
@@ -97,6 +108,8 @@ wrong("10-2", says="('two makers'")(_verifier(given=False))
 wrong("10-2", says="expected ('undefined'")(_verifier(first_made=True))
 wrong("10-2", says="expected ('interface', 'outputs')")(lambda *both: _verifier()(
     *({**graph, "outputs": sorted(graph["outputs"])} for graph in both)))
+wrong("10-2", says="expected ('undefined', 'k')")(_verifier(old_constants=True))
+wrong("10-2", says="expected ('undefined', 'b')")(_verifier(order=sorted))
 wrong("10-2", says="expected None or (rule, value)")(lambda before, after: "order")
 
 

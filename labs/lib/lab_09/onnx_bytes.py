@@ -106,9 +106,10 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
     yield f"{name} (raw)", name, files
     yield "a name that is not there", "nobody", files
     for how in ("raw", "external"):
-        empty = stored("empty", np.zeros((2, 0, 3), np.float32), how)
-        yield f"{how} data of shape (2, 0, 3)", "empty", {
-            "model.onnx": model_bytes([empty], ""), "weights.bin": files["weights.bin"]}
+        for shape in ((2, 0, 3), ()):
+            tensor = stored("weight", np.zeros(shape, np.float32), how)
+            yield f"{how} data of shape {shape}", "weight", {
+                "model.onnx": model_bytes([tensor], ""), "weights.bin": bytes(8)}
     for what, data in (("short", array.tobytes()[:-1]), ("long", array.tobytes() + b"\0")):
         wrong = stored(name, array, "raw")
         wrong.raw_data = data
