@@ -77,7 +77,7 @@ predict("00-p1", devices=...)
 vklab.devices()  # the devices of this machine
 
 # %% [markdown] id="l00-choose"
-# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, a CPU only if there is no GPU, and of two equals the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
+# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, a CPU only if there is no GPU, and of two of the same type the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
 #
 # ## 2 · Your first function
 #
@@ -154,7 +154,7 @@ check("00-1", to_input)
 # %% [markdown] id="l00-doctor"
 # ## 3 · A visit to the doctor
 #
-# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its left works. One missing loader therefore shows up in several checks. You need not know every row today.
+# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its way works: the loader, its driver's manifest, its driver. One missing loader therefore shows up in several checks. You need not know every row today.
 
 # %% id="l00-examine" tags=["nbval-ignore-output"]
 machine = report_figures.readable(doctor.examine())  # readable: paths are shortened
