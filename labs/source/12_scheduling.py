@@ -325,7 +325,7 @@ for words, times in (("yours", measured), (RECORD["device"], frames.recorded_tim
     print(words, frames.table_of(times), sep="\n")
 
 # %% [markdown] id="l12-costr"
-# On the quiet GPU most lines are within a few percent. `conv1` is off by more: a line is a model, and its kernel grows by whole workgroups. On a processor that does other work at the same time, even the largest step may be far off, because a long step is interrupted more often. Such a table must be measured again. The sum has one more error than its parts: for the profile each dispatch runs alone, between two full barriers, and in a run neighbours may overlap. So the best schedule for a table need not be the best for the device.
+# On the quiet GPU all lines but one are within 7 percent. `conv1` is off by more: a line is only a model, and this kernel probably grows in steps. On a processor that does other work at the same time, even the largest step may be far off, because a long step is interrupted more often. Such a table must be measured again. The sum has one more error than its parts: for the profile each dispatch runs alone, between two full barriers, and in a run neighbours may overlap. So the best schedule for a table need not be the best for the device.
 
 # %% [markdown] id="l12-6t"
 # ## 6 · The shortest schedule
