@@ -65,8 +65,11 @@ class TiledTraffic(Function):
 
 
 def whole_numbers(count: int, random: np.random.Generator) -> np.ndarray:
-    """Return whole numbers from -5 to 5 without 0: their products and sums are exact in float32."""
-    return (random.integers(1, 6, count) * random.choice([-1, 1], count)).astype(np.float32)
+    """Return whole numbers from -40 to 40 without 0: products and sums are exact in float32.
+
+    Their sums are not exact in half precision.
+    """
+    return (random.integers(1, 41, count) * random.choice([-1, 1], count)).astype(np.float32)
 
 
 class Product(Kernel):
