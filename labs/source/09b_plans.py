@@ -66,7 +66,7 @@ print(f"weights described: {described / 2**20:.1f} MiB; "
 print(f"nodes: {len(graph.nodes)}, dispatches: {len(unet.dispatches)}")
 
 # %% [markdown] id="l09b-1r"
-# `TensorInfo`, `Graph` and `Plan` are plain records: no code of vklab changes them after they are made. So a plan can be made on a machine without the device, and it can be kept and printed. Only the last box of the picture, the program, asks a driver for memory.
+# `TensorInfo`, `Graph` and `Plan` are plain records that do not change after they are made. So a plan can be made on a machine without the device, and it can be kept, compared and printed. Only the last box of the picture, the program, asks a driver for memory.
 #
 # A dispatch is not a node. Fusion makes fewer of them: a Relu is computed by the convolution before it. Some nodes make more: on a CPU device a 3 x 3 convolution is three dispatches, which transform tiles of pixels, multiply them by transformed weights, and transform the products back. That takes a half or a quarter of the multiplications (Winograd's algorithm). So a CPU device may count more dispatches than nodes, and a GPU fewer.
 #

@@ -8,9 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from support.course.scored import drawn_cases
-
 import vklab
+from support.course.scored import drawn_cases
 from vklab.errors import PlanError
 from vklab.settings import settings
 from vklab_course.author import trials
