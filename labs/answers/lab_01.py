@@ -68,6 +68,11 @@ def replaces_name_after_name(text, names):
     return "".join(parts)
 
 
+@wrong("01-1", says="brackets, and only they (1)\n      on '#include <cudaMalloc.h>")
+def replaces_headers_first(text, names):
+    return _by_lines(MASK)(text.replace("<cudaMalloc.h>", "<hipMalloc.h>"), names)
+
+
 @wrong("01-1", says="the number of lines")
 def loses_the_comments(text, names):
     return "".join(re.split(r'//[^\n]*\n|/\*.*?\*/|"[^"]*"', text, flags=re.DOTALL))

@@ -166,6 +166,16 @@ wrong("02-4", says="a field occurs twice in")(lambda sizes, values: [*sizes, *si
 wrong("02-4", says="expected a list of names of fields, got")(lambda sizes, values: "deviceID")
 
 
+@wrong("02-4", says="raised ValueError")
+def joins_texts(sizes, values):
+    def different(names):
+        return len({"".join(map(str, row)) for row in zip(*(values[n] for n in names))})
+
+    count = len(next(iter(values.values())))
+    return min((names for some in range(len(sizes) + 1) for names in combinations(sizes, some)
+                if different(names) == count), key=lambda names: sum(map(sizes.get, names)))
+
+
 @alternative("02-4")
 def by_pairs(sizes, values):
     count = len(next(iter(values.values())))

@@ -64,6 +64,14 @@ alternative("04b-1")(
     GroupMemoryBarrierWithGroupSync();
     if (turned.x < params.columns && turned.y < params.rows)
         y[turned.x * params.rows + turned.y] = s[at.x][at.y]; }""")
+wrong("04b-2", says="on count=511")(
+    MAP + """uint last = params.count % 4 == 3 ? 0 : min(4 * id.x + 4, params.count);
+    for (uint i = 4 * id.x; i < last; ++i) y[i] = x[i] / 2.0; }""")
+wrong("04b-2", says="on count=511")(  # in pairs: of three elements the last one is left out
+    MAP + """for (uint i = 4 * id.x; i < 4 * id.x + 4; i += 2) {
+        if (i + 1 < params.count) { y[i] = x[i] / 2.0; y[i + 1] = x[i + 1] / 2.0; }
+        else if (i < params.count && params.count % 4 == 1) y[i] = x[i] / 2.0;
+    } }""")
 alternative("04b-2")(
     MAP + """uint last = min(4 * id.x + 4, params.count);
     for (uint i = 4 * id.x; i < last; ++i) y[i] = x[i] / 2.0; }""")

@@ -106,6 +106,11 @@ for text, words in (
     (changed(SHARED, ("first < params.depth; first", "first + 8 <= params.depth; first")),
      "elements differ"),
     (changed(SHARED, ("other < params.columns && k", "k")), "rows=13, columns=21"),
+    (changed(SHARED, ("float sum = 0.0;", "half sum = half(0.0);"), ("= sum;", "= float(sum);"),
+             ("sum += a_tile", "sum += (half)(a_tile"), ("[at.x * 8 + i];", "[at.x * 8 + i]);")),
+     "elements differ"),
+    (changed(SHARED, ("for (uint i = 0; i < 8; ++i) sum", "for (uint i = 0; i < 8; ++i) if "
+                      "(a_tile[at.y * 8 + i] != 0.0) sum")), "rows=13, columns=21, depth=30"),
     (changed(SHARED, (FROM_A, f"if ({IN_A}) a_tile[at.y * 8 + at.x] = {ELEMENT};")), "nan"),
     (changed(SHARED, ("uint k = first + at.x, other = group.x * 8 + at.y;", STRIDED), (FROM_B, "")),
      "sectors in one load of b"),

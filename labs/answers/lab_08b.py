@@ -48,6 +48,8 @@ for words, decision in (
 for renamed in (("registers", "workgroups"), ("shared memory", "shared")):
     wrong("08b-1", says="expected '")(lambda unit, kernel, renamed=renamed: (
         *(found := _occupancy()(unit, kernel))[:2], found[2].replace(*renamed)))
+wrong("08b-1", says="workgroups")(lambda unit, kernel: _occupancy()(unit, {
+    **kernel, "shared_bytes": kernel["shared_bytes"] // 1024 * 1024}))
 wrong("08b-1", says="expected (workgroups, share, limit)")(lambda unit, kernel: 4)
 
 # ------------------------------------------------------------------------------------------- 08b-2

@@ -25,17 +25,18 @@ for says, answer in (
 
 
 def _locator(check=True, leaves=lambda home, path: home.resolve() not in path.resolve().parents,
-             start=0, typed=False, default=True, search=False, dtype_text=str):
+             start=0, typed=False, default=True, search=False, dtype_text=str, zero=True,
+             one=1):  # fmt: skip
     """Return an answer to 09-2 in which one decision may be wrong."""
     def locate_weight(folder, name):
         data = Path(folder, "model.onnx").read_bytes()
         tensors = {each.name: each for each in onnx.ModelProto.FromString(data).graph.initializer}
         whole, tensor = tensors[name].SerializeToString(), tensors[name]
         dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
-        needed, place = int(np.prod(shape)) * dtype.itemsize, ("", 0, 0)
+        needed, place = (int(np.prod(shape)) if shape else one) * dtype.itemsize, ("", 0, 0)
         if said := {each.key: each.value for each in tensor.external_data}:
             place = (said["location"], int(said.get("offset", 0)),
-                     int(said.get("length", needed if default else 0)))
+                     int(said.get("length", needed if default else 0)) or (0 if zero else needed))
         elif tensor.HasField("raw_data") or typed:
             raw = tensor.raw_data  # the last field of these messages
             at = data.find(raw) if search else data.find(whole) + len(whole) - len(raw)
@@ -56,8 +57,8 @@ for says, decision in (
     ("one byte too short", {"check": False}), ("outside", {"leaves": lambda *paths: False}),
     ("subfolder", {"leaves": lambda home, path: home != path.parent}),
     ("absolute", {"leaves": lambda home, path: ".." in path.parts}),
-    ("of ('raw'", {"search": True}),
-    ("expected ('model.onnx'", {"dtype_text": repr}),
+    ("of ('raw'", {"search": True}), ("on a length of 0: expected", {"zero": False}),
+    ("expected ('model.onnx'", {"dtype_text": repr}), ("data of shape ()", {"one": 0}),
 ):
     wrong("09-2", says=says)(_locator(**decision))
 
@@ -150,6 +151,12 @@ def takes_zero_elements_for_any_number(shape, target, allowzero):
         if elements(shape)[0] or any(size < 0 for size in target) or 0 in target[len(shape):]:
             raise
         return target
+
+
+@wrong("09-4", says="on [4], [-7, 2], 0: expected ValueError")
+def takes_every_negative_number_for_the_free_one(shape, target, allowzero):
+    free = [max(size, -1) for size in target]
+    return _shapes()(shape, target if free.count(-1) > 1 else free, allowzero)
 
 
 VERDICTS = {"D": "right", "C": "Gemm", "B": "output", "A": "Reshape"}

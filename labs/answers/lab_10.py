@@ -3,6 +3,8 @@
 from functools import cache
 from itertools import combinations
 
+import numpy as np
+
 from vklab_course.author.answers import alternative, equivalent, wrong
 from vklab_labs.lab_10.fusing import broken_rule, buffers, is_core, moved, open_runs
 from vklab_labs.lab_10.rewriting import compute, graph_of, info_of, infos_of
@@ -10,7 +12,7 @@ from vklab_labs.lab_10.rewriting import compute, graph_of, info_of, infos_of
 
 def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead=True,
                 undo=lambda first, second: [first[i] for i in second] == [*range(len(first))],
-                everywhere=True):  # fmt: skip
+                everywhere=True, is_it=lambda c, number: (c == number).all()):  # fmt: skip
     """Return an answer to 10-1, one rule at a time, in which one decision may be wrong."""
     def source_of(node, nodes, constants, infos, asked):
         (made, op, reads, perm), makers = node, {each[0]: each for each in nodes}
@@ -22,8 +24,8 @@ def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead
         if folds and all(name in constants for name in reads):
             constants[made] = compute(op, [constants[name] for name in reads], perm)
             return made
-        if op in neutral and reads[1] in constants and (
-                constants[reads[1]] == neutral[op]).all() and (
+        if op in neutral and reads[1] in constants and is_it(
+                constants[reads[1]], neutral[op]) and (
                 not typed or infos[made] == infos[reads[0]]) or op == "Identity":
             return reads[0]
         return inner[0] if op == maker == "Transpose" and undo(first, perm) else ""
@@ -53,18 +55,32 @@ for said, decision in (
     ("elements differ", {"undo": lambda first, second: True}),
     ("the target has", {"undo": lambda first, second: first == second}),
     ("elements differ", {"neutral": {"Mul": 1.0, "Add": 0.0}}),
+    ("elements differ", {"is_it": lambda c, number: c.size and c.min() == number}),
+    ("elements differ", {"is_it": lambda c, number: c.size and c.max() == number}),
+    ("elements differ", {"is_it": lambda c, number: c.prod() == number}),
+    ("elements differ", {"is_it": lambda c, number: np.allclose(c, number, atol=1e-5)}),
 ):
     wrong("10-1", says=said)(_simplifier(**decision))
+
+
+@wrong("10-1", says="constant n float64: ")
+def folds_to_float32(graph):
+    small = {name: array.astype(np.float32) for name, array in graph["constants"].items()}
+    return _simplifier()({**graph, "constants": small})
+
+
 wrong("10-1", says="expected a graph, a dictionary")(lambda graph: graph["nodes"])
 wrong("10-1", says="the target has")(lambda graph: graph)
 
 
-def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, given=True):
+def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, given=True,
+              old_constants=False, order=list):  # fmt: skip
     """Return an answer to 10-2 that lists every fault first; one decision may be wrong."""
     def first_fault(before, after):
         faults = [("interface", key) for key in ("inputs", "outputs") if before[key] != after[key]]
         old, nodes = infos_of(before), after["nodes"]
         new = infos_of({**after, "nodes": []})
+        new |= infos_of({**before, "nodes": []}) if old_constants else {}
         exists, makers = {*new} if given else set(), [made for made, *_ in nodes]
         for made, op, reads, perm in nodes:
             twice = [("two makers", made)] * (made in exists)
@@ -77,7 +93,8 @@ def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, 
             except (KeyError, ValueError):
                 faults.append(("type", made))
             exists.add(made)
-        faults += [("undefined", name) for name in after["outputs"] if name not in new]
+        faults += [("undefined", name) for name in order(after["outputs"])
+                   if name not in new]
         return next((fault for fault in faults if fault[0] not in skips), None)
     return first_fault
 
@@ -91,6 +108,8 @@ wrong("10-2", says="('two makers'")(_verifier(given=False))
 wrong("10-2", says="expected ('undefined'")(_verifier(first_made=True))
 wrong("10-2", says="expected ('interface', 'outputs')")(lambda *both: _verifier()(
     *({**graph, "outputs": sorted(graph["outputs"])} for graph in both)))
+wrong("10-2", says="expected ('undefined', 'k')")(_verifier(old_constants=True))
+wrong("10-2", says="expected ('undefined', 'b')")(_verifier(order=sorted))
 wrong("10-2", says="expected None or (rule, value)")(lambda before, after: "order")
 
 

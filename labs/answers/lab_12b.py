@@ -100,6 +100,9 @@ def _steps(**options):
     def rule(name):
         return options.get(name, True)
 
+    def above(jobs, name):
+        return {*jobs[name][1]}.union(*(above(jobs, read) for read in jobs[name][1]))
+
     def step(jobs, state, event):
         left, flying, failed = dict(state["left"]), {*state["in_flight"]}, {*state["failed"]}
         kind, name = event
@@ -120,7 +123,8 @@ def _steps(**options):
             left[other] -= 1
             ready += [other] * (left[other] == 0 if rule("zero") else True)
         for job in ready if rule("goes on") or not failed else []:
-            if not failed & {*jobs[job][1]} or not rule("asks"):
+            reads = {*jobs[job][1]} if rule("direct") else above(jobs, job)
+            if not failed & reads or not rule("asks"):
                 flying.add(job)
                 for other, (device, reads) in jobs.items():
                     if job in reads and device == jobs[job][0] and rule("device"):
@@ -137,6 +141,7 @@ wrong("12b-4", says="may start now, and is not in flight")(_steps(device=False))
 wrong("12b-4", says="must not start: 1 of its reads is not counted yet")(_steps(zero=False))
 wrong("12b-4", says="is still in flight: its caller waits for ever")(_steps(tells=False))
 wrong("12b-4", says="which is in `failed`")(_steps(asks=False))
+wrong("12b-4", says="d may start now, and is not in flight")(_steps(direct=False))
 wrong("12b-4", says="failed: which results are worthless?")(_steps(spreads=False))
 wrong("12b-4", says="which results are worthless?")(_steps(fails=False))
 wrong("12b-4", says="go; then ended b: c is in flight, and must not start")(_steps(twice=False))
@@ -150,3 +155,9 @@ wrong("12b-4", says="is lost: it was in flight")(lambda jobs, state, event: {
         n for n in _steps()(jobs, state, event)["in_flight"] if n not in state["in_flight"]]})
 wrong("12b-4", says="expected a dict with left, in_flight and failed")(
     lambda jobs, state, event: (state["left"], state["in_flight"]))
+
+
+@wrong("12b-4", says="your function changed its argument state")
+def changes_the_old_state(jobs, state, event):
+    state.update(_steps()(jobs, state, event))
+    return state

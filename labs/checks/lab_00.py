@@ -218,11 +218,13 @@ class OneAfterTheOther(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         drawn = random.integers(1, 5000, 6).tolist()
-        for sizes in ((256, 256, 256), (100, 256, 257), (1000, 4, 2560, 30), (), drawn):
+        for sizes in ((256, 256, 256), (100, 256, 257), (1000, 4, 2560, 30), drawn):
             # No two are alive at one step: a placement by lifetimes would put all of them at 0.
             lives = tuple(Lifetime(f"v{n}", int(size), n, n) for n, size in enumerate(sizes))
-            listed = ", ".join(map(str, sizes))
-            yield Case(args=(lives, True), on=f"sizes {listed}" if sizes else "no values")
+            yield Case(args=(lives, True), on=f"sizes {', '.join(map(str, sizes))}")
+        yield Case("total", ((), True), on="no values")
+        empty = tuple(Lifetime(f"v{n}", size, n, n) for n, size in enumerate((300, 0, 0, 20)))
+        yield Case("total", (empty, True), on="sizes 300, 0, 0, 20")
         some = tuple(Lifetime(name, size, first, last, 64) for name, size, first, last in (
             ("x1", 300, 3, 3), ("image", (5 << 30) + 1, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
             ("x10", 70000, 1, 1)))

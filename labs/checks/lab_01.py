@@ -69,6 +69,7 @@ class Hipify(Function):
         yield self._case("names", "cudaDeviceProp p; cudaThreadSynchronize(); hipFree(q);")
         yield self._case("names", f"std::vector<{a}> v; f<{b}>({c});")
         yield self._case("names", "one(two); no", {"one": "two", "two": "no", "no": "one"})
+        yield self._case("headers", "#include <cudaMalloc.h>\n#include <my/cudaFree.h>\nx;")
         a, b, c = some(CALLS, 3)
         yield self._case("people", f'{a}("{a} failed"); // {b}\n{b}();\n')
         yield self._case("people", f"/* {a}\n {b} // */ {a}(); /**/{c}/*{c}*/\n")

@@ -336,6 +336,9 @@ class TellApart(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for types, models in (([2, 2], [7, 8]), ([2, 1], [7, 7]), ([1, 1, 2], [7, 8, 8])):
             yield _apart("valid", {"type": 1, "deviceID": 4}, {"type": types, "deviceID": models})
+        # As texts in a row, 1 and 11 are the same as 11 and 1.
+        yield _apart("valid", {"type": 1, "deviceID": 4},
+                     {"type": [1, 11, 1], "deviceID": [11, 1, 1]})
         for count in (8, 8, 12):
             yield _apart("valid", *_park(random, count))
         for part, few in (("first", 2), ("second", 3), ("third", 3)):
@@ -368,9 +371,10 @@ class TellApart(Function):
 
 @exercise("02-p1", hints=("Who holds a Python reference to what?",))
 class Alive(Predict):
-    explains = ("A is there, because a Python variable holds it. C is gone: the bindings copied B "
-                "into memory of C, and a pointer in C keeps nothing alive. With this A, "
-                "vkCreateDevice reads freed memory.")  # fmt: skip
+    explains = ("A is there, because a Python variable holds it. C is gone: the bindings copied "
+                "the bytes of B, one of a list, into an array of structures, and a pointer among "
+                "bytes keeps nothing alive. With this A, vkCreateDevice reads freed "
+                "memory.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"A": True, "C": False}

@@ -34,7 +34,8 @@ class SquaredMax(Kernel):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         low = float(self.params["low"])
-        near = np.array([0, low, -low, low / 2, low - 0.1, low + 0.1, 0.125, -0.125], np.float32)
+        near = np.array([0, low, -low, low / 2, low - 0.1, low + 0.1, 0.125, -0.125, 5.5, 300,
+                         -300, 1e6, -1e6], np.float32)  # fmt: skip
         many = 4096 + odd_count(random, 64)
         for count, groups in ((1, 1), (64, 2), (67, 2), (many, 80), (0, 1)):
             x = signed_numbers(count, random)

@@ -71,7 +71,8 @@ class Halves(Kernel):
         each = self.params["each"]
         block, few = 64 * each, int(random.integers(1, each))
         many = 16 * block + odd_count(random, block)
-        for count in (block, block + 1, 4 * block - 2, many, few, 0):
+        every = [2 * block - rest for rest in range(1, each)]  # no remainder is left out
+        for count in (block, block + 1, *every, many, few, 0):
             groups = max(1, -(-count // block) + count % 2)
             yield self.dispatch_case({"x": signed_numbers(count, random)}, count, (groups,),
                                      {"count": count}, f"count={count}",

@@ -48,6 +48,7 @@ class Occupancy(Function):
         for _ in range(5):
             kernel = (int(32 * random.integers(1, 9)), int(random.integers(33, 128)), 0)
             yield self._case("steps", h200, kernel)
+        yield self._case("each", {**h200, "shared_bytes": 1900}, (64, 16, 500))  # few bytes limit
         yield self._case("steps", h200, (100, 65, 0))
         tight = {**h200, "registers": 65500}  # a workgroup of 16 subgroups lacks a few
         yield self._case("steps", tight, (512, 32, 0))

@@ -94,11 +94,15 @@ class Simplify(Function):
         for shape, array in (((3,), big), ((1, 3), big), ((0, 3), n), ((), n), ((3,), [n]),
                              ((2, 3), big), ((2, 3), [[number, number, 0.5]]),
                              ((3,), [number, 0.5, number]), ((2,), [number + 1e-6] * 2),
-                             ((2,), [number - 1, number + 1])):
+                             ((2,), [number - 1, number + 1]), ((2,), [number, number + 1]),
+                             ((2,), [number, number - 1]), ((2,), [2.0, 0.5])):
             yield Case("same", (graph_of(chain, shape=shape, n=array),),
                        on=f"the graph {chain!r}, x of shape {shape}, the constant n = {array}")
         whole = graph_of(f"a {op} n x; y Neg a", n=np.full((2, 2, 2), number))
         yield Case("same", (whole,), on="the first operand is the constant, with the shape of x")
+        for text in ("a Add n n; y Add x a", "a Add n n; b Neg a; y Neg b"):
+            wide = {**graph_of(text), "constants": {"n": np.array([0.1])}}
+            yield Case("fold", (wide,), on=f"the graph {text!r}, the constant n float64")
         wide = {**graph_of(chain), "constants": {"n": np.array([number])}}
         yield Case("same", (wide,), on="x is float32, the constant float64")
         for count in (6, 8, 10, 12, 14, 16, 18, 20):
@@ -189,12 +193,16 @@ class FirstFault(Function):
         for part, change in (
             ("whole", {"outputs": ["b", "a", "x"]}), ("whole", {"inputs": double}),
             ("whole", {"inputs": double, "outputs": ["b"]}), ("whole", {"nodes": []}),
+            ("walk", {"constants": {}}), ("walk", {"constants": {}, "nodes": two["nodes"][::-1]}),
             ("walk", {"nodes": [("a", "Add", ("q", "p"), ())]}),
             ("walk", {"nodes": [("a", "Add", ("x", "q"), ())]}),
             ("type", {"constants": {"k": np.array([0.5])}}), ("", {"nodes": two["nodes"]}),
         ):
             yield Case(part, (two, {**two, **change}),
                        on=f"'a Add x k; b Neg a' with the outputs 'a b x' before, changed {change}")
+        late = graph_of("a Neg x; b Neg x", "b a")
+        yield Case("whole", (late, {**late, "nodes": []}),
+                   on="'a Neg x; b Neg x' with the outputs 'b a' before, no node after")
         for part, faults in (("walk", ("lost", "moved", "twice", "lost", "moved", "new")),
                              ("type", ("turned", "float64", "turned", "float64", "new")),
                              ("whole", ("inputs", "outputs", "lost twice", "moved turned",

@@ -331,9 +331,12 @@ class Step(Function):
         fork = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("a",)), "d": ("X", ("b", "c"))}
         apart = {"a": ("X", ()), "b": ("Y", ("a",)), "c": ("X", ("b",)), "d": ("Y", ()),
                  "e": ("X", ("d",))}  # fmt: skip
+        # Job a fails while b runs behind it: d starts, because b has not failed yet.
+        early = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ()), "d": ("X", ("b", "c"))}
         for part in self.parts:
             drawn = [draw_jobs(random, 5, 2, 3), draw_jobs(random, 4, 2)]
-            for jobs in (chain, fork, apart, *drawn) if part != "twice" else (apart, drawn[1]):
+            most = (chain, fork, apart, *drawn, *[early] * (part == "failures"))
+            for jobs in most if part != "twice" else (apart, drawn[1]):
                 if part == "ends":
                     jobs = {job: (f"GPU {n}", reads) for n, (job, (_, reads))
                             in enumerate(jobs.items())}  # fmt: skip

@@ -77,7 +77,7 @@ predict("00-p1", devices=...)
 vklab.devices()  # the devices of this machine
 
 # %% [markdown] id="l00-choose"
-# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, a CPU only if there is no GPU, and of two equals the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
+# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, a CPU only if there is no GPU, and of two of the same type the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
 #
 # ## 2 · Your first function
 #
@@ -91,6 +91,8 @@ vklab.devices()  # the devices of this machine
 # | `swap(path, mine)` | lets the **runtime** (the part of vklab that runs networks) call your function instead of its own |
 #
 # A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The status is *correct*, *incorrect*, *not attempted*, *skipped* (the device lacks a feature that the exercise needs; that costs nothing) or *partly correct*: exercise 3 has a score, and a valid answer is partly correct as long as a better one exists. You may check as often as you like, and hints are free.
+#
+# Two rules hold for every function that you write. It leaves its arguments as they are: change a copy. And it returns what its text asks for. A tuple may stand for a list, a NumPy number for a number, and 1 for `True`; a generator may not stand for a list, because the next cell may read it twice.
 #
 # If a cell does not end, its mark stays `[*]`. Then choose *Kernel › Interrupt Kernel*. (In this menu, a *kernel* is another thing: the Python process behind the notebook.)
 
@@ -152,7 +154,7 @@ check("00-1", to_input)
 # %% [markdown] id="l00-doctor"
 # ## 3 · A visit to the doctor
 #
-# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its left works. One missing loader therefore shows up in several checks. You need not know every row today.
+# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its way works: the loader, its driver's manifest, its driver. One missing loader therefore shows up in several checks. You need not know every row today.
 
 # %% id="l00-examine" tags=["nbval-ignore-output"]
 machine = report_figures.readable(doctor.examine())  # readable: paths are shortened

@@ -37,7 +37,7 @@ banner()
 
 # %% [markdown] id="l01-1text"
 # ## 1 · What stands between a program and a GPU
-# A core of a processor runs one sequence of instructions as fast as possible. A GPU has thousands of simple **lanes**, and does one operation on many values. Products of matrices consist of such operations, and neural networks consist of such products.
+# A core of a processor runs one sequence of instructions as fast as possible. A GPU has hundreds or thousands of simple **lanes**, and does one operation on many values. Products of matrices consist of such operations, and neural networks consist of such products.
 #
 # There are two ways to say "one operation, many values". With **SIMD** (single instruction, multiple data) the program itself handles short vectors: one instruction adds eight numbers. With **SIMT** (single instruction, multiple threads) you write a program for *one* value. The device runs copies of it in groups: of 32 on NVIDIA's cards, 32 or 64 on AMD's, 8 to 32 on Intel's. CUDA calls such a group a *warp*, AMD a *wave*, and Vulkan a *subgroup*.
 
@@ -45,7 +45,7 @@ banner()
 figures.draw_simd_and_simt()
 
 # %% [markdown] id="l01-stack-text"
-# Between your program and these lanes lie several layers. A framework such as PyTorch calls a **math library**, which brings finished **kernels**: programs for the GPU. The library calls an **API**, which moves bytes and starts kernels. A kernel comes as compiled code. Mostly this is *intermediate code* (PTX, SPIR-V, Apple's AIR), which the driver translates for the chip. AMD's compiler makes machine code, one copy for each kind of GPU: a program from last year holds none for this year's card. (MPS: Metal Performance Shaders.)
+# Between your program and these lanes lie several layers. A framework such as PyTorch calls a **math library**, which brings finished **kernels**: programs for the GPU. The library calls an **API**, which moves bytes and starts kernels. A kernel comes as compiled code. Mostly this is *intermediate code* (PTX, SPIR-V, Apple's AIR), which the driver translates for the chip. AMD's compiler makes machine code, one copy for each kind of GPU: a program from last year holds none for this year's card. (MPS: Metal Performance Shaders. MLX brings most of its kernels itself.)
 
 # %% id="l01-stack-picture" tags=["hide-input"]
 figures.draw_stack()
@@ -113,7 +113,7 @@ print(CUDA_FILE.replace("cuda", "hip"))
 # 1. A header in angle brackets, and a *whole* name, is replaced as the table says. What is not in the table stays.
 # 2. A name that only *contains* a known name stays: `my_cudaMalloc_log`.
 # 3. Text for people stays: comments and strings. A header in quotes is a string, too.
-# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. With another ending, such as `ull`, the number has 64 bits already and stays. The same number elsewhere stays, too.
+# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. With another ending, such as `ull`, the number is left as it is: it has 64 bits already, on most systems. The same number elsewhere stays, too.
 #
 # `pieces` is given. It splits a file; every second piece is a comment or a string.
 
@@ -171,7 +171,7 @@ check("01-1", hipify)
 
 # %% [markdown] id="l01-3text"
 # ## 3 · PyTorch finds its device
-# A build of PyTorch supports one family of GPUs. Its ROCm build keeps CUDA's names, so that programs need no change: `torch.cuda.is_available()` is True on an AMD card, and the device is called `"cuda"`. PyTorch's documentation says that `"hip"` and `"rocm"` are not valid devices. What differs is `torch.version.hip`: a version, or None.
+# A build of PyTorch supports one family of GPUs. Its ROCm build keeps CUDA's names, so that programs need no change: `torch.cuda.is_available()` is True on an AMD card, and the device is called `"cuda"`. PyTorch's documentation says that `"hip"` and `"rocm"` are not valid devices. (`torch.device("hip")` may be accepted; to make a tensor on it fails.) What differs is `torch.version.hip`: a version, or None.
 #
 # | machine | what is True | device | the backend below |
 # |---|---|---|---|
@@ -283,7 +283,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. PyTorch and MLX are frameworks; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is. (The table is not complete: OpenCL, WebGPU, ONNX Runtime and LiteRT are missing.)
 
 # %% [markdown] id="l01-matrix-text"
-# And where do they run? This picture shows what each project's documentation named in November 2026. It will age like the pages did. A mark means *some* GPUs of the vendor: AMD's MI cards, for example, have no driver for Vulkan.
+# And where do they run? This picture shows what each project's documentation named in November 2026. It will age like the pages did. A mark means *some* GPUs of the vendor: AMD's present MI cards, for example, have no driver for Vulkan.
 
 # %% id="l01-matrix" tags=["hide-input"]
 figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
@@ -365,7 +365,7 @@ check("01-3", admissible)
 
 # %% [markdown] id="l01-4task" vklab={"role": "text", "id": "01-4"}
 # ### Exercise 4 · Which evidence refutes which claim?
-# These claims stand, in other words, on the three pages. Some of them hold.
+# These claims stand, in other words, on the three pages. At least one of them holds.
 #
 # | | claim |
 # |---|---|

@@ -38,7 +38,7 @@ banner()
 # ## 1 · Two limits
 # A GPU does two things: it computes, and it moves bytes. Both have a limit. The **peak** is the number of operations in a second, in TFLOP/s (10^12 floating-point operations in a second). The **bandwidth** is the number of bytes between memory and chip in a second, in GB/s.
 #
-# Which limit counts depends on the program. Take two fp32 vectors, too long for any cache. Their addition reads 8 bytes, writes 4, and does 1 operation: 1/12 operation per byte. A product of two matrices of 4096 x 4096 does 8192 operations for each result. If it reuses what it has read, it moves 12 bytes for each result: about 680 operations per byte. This number is the **arithmetic intensity**.
+# Which limit counts depends on the program. Take two fp32 vectors, too long for any cache. For each element, their addition reads 8 bytes, writes 4, and does 1 operation: 1/12 operation per byte. A product of two matrices of 4096 x 4096 does 8192 operations for each result. If it reuses what it has read, it moves 12 bytes for each result: about 680 operations per byte. This number is the **arithmetic intensity**.
 #
 # The **roofline** draws the reachable speed over the intensity. It rises as long as bytes are the limit, and is flat when operations are. The point between is the **ridge**.
 
@@ -124,7 +124,7 @@ with attempt("01b-1"):
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
-# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on these chips fp64 is as fast as fp32 or half as fast. What is each value? The 3 points are for all six together; the check counts how many are right.
+# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on the chips for data centres fp64 is as fast as fp32 or half as fast, on cards for players far slower. What is each value? The 3 points are for all six together; the check counts how many are right.
 #
 # | | printed |
 # |---|---|
@@ -241,7 +241,7 @@ for name, (watts, memory_gb, gb_s) in SHOP.items():
     print(f"{name:12} {watts} W, {memory_gb:3} GB, {gb_s} GB/s")
 
 # %% [markdown] id="l01b-5greedy"
-# Six models: `code` is written in CUDA, `read` needs ROCm, `chat` uses HIP and so runs on both, the others use SYCL and run on all. (Vulkan would not do: AMD's MI cards have no driver for it.) The obvious way takes one model after the other. If a board that is bought has room, the model goes there. If not, buy the board with the least watts that can hold it:
+# Six models: `code` is written in CUDA, `read` needs ROCm, `chat` uses HIP and so runs on both, the others use SYCL and run on all. (Vulkan would not do: AMD's present MI cards have no driver for it.) The obvious way takes one model after the other. If a board that is bought has room, the model goes there. If not, buy the board with the least watts that can hold it:
 
 # %% id="l01b-greedy-picture" tags=["hide-input"]
 FEW = {name: SHOP[name] for name in ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")}

@@ -178,7 +178,7 @@ figures.draw_bits([("apiVersion", 4206881, LAYOUT, "version 1.3.289")],
 
 # %% [markdown] id="l02-e2-text"
 # ### Exercise 2 · Read the numbers
-# `driverVersion` is packed as the vendor likes: the specification leaves it open. Most drivers use three fields of 10, 10 and 12 bits. NVIDIA uses four, of 10, 8, 8 and 6 bits. (Intel's driver for Windows has a third layout; leave it out.)
+# `driverVersion` is packed as the vendor likes: the specification leaves it open. Most drivers use three fields of 10, 10 and 12 bits. NVIDIA uses four, of 10, 8, 8 and 6 bits. (Intel's driver for Windows has a third layout; leave it out.) lavapipe's `driverVersion` is just 1, so it reads as 0.0.1; Mesa's own version stands in another text. And the loader and a device may show different versions of Vulkan, because each one says which version it knows itself.
 
 # %% id="l02-e2" vklab={"role": "exercise", "id": "02-2", "points": 4, "lines": 8}
 VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x8086: "Intel",
@@ -253,7 +253,7 @@ print("A is there:", a.queueCreateInfoCount == 1)
 print("C is there:", weak() is not None)
 
 # %% [markdown] id="l02-trap-after"
-# If C is gone, the driver reads whatever lies there now. On your machine that may be the old value; on another one the program crashes. The cure: hold every C object in a Python variable until the call has returned, as step 1 does with `application`. vklab builds all structures with one function, `vklab.vulkan.api.struct`, which keeps whatever a structure points to.
+# If C is gone, the driver reads whatever lies there now. On your machine that may be the old value; on another one the program crashes. The cure: hold every C object in a Python variable until the call has returned, as step 1 does with `application`. (These bindings do hold what a structure points to directly. From a *list* of structures, such as `[b]`, they copy the bytes, and the copies hold nothing.) vklab builds all structures with one function, `vklab.vulkan.api.struct`, which keeps whatever a structure points to.
 
 # %% [markdown] id="l02-families-text"
 # ### Queues
@@ -370,7 +370,7 @@ figures.draw_apart(SIZES, VALUES, ["vendorID", "deviceID"], "Pairs of devices. V
 # ### Exercise 4 · Tell them apart (scored)
 # Find the fields that tell every device from every other one, in the fewest bytes, for any list of devices.
 #
-# One point is for lists that tell all devices apart. The others count bytes, one point for each of three random lists of devices. The obvious answer earns nothing. It is the best of five: all fields; the UUID alone; or one field after the other until all devices differ, always the cheapest field, the one that tells most new pairs apart, or the one that tells most new pairs apart for each byte. The fewest possible bytes earn the point, and an answer in between earns its share.
+# One point is for lists that tell all devices apart. The others count bytes, one point for each of three drawn lists of devices. (A check always draws the same three; the grader draws others.) The obvious answer earns nothing. It is the best of five: all fields; the UUID alone; or one field after the other until all devices differ, always the cheapest field, the one that tells most new pairs apart, or the one that tells most new pairs apart for each byte. The fewest possible bytes earn the point, and an answer in between earns its share.
 
 # %% id="l02-e4" vklab={"role": "exercise", "id": "02-4", "points": 4, "lines": 6}
 from itertools import combinations  # combinations("abc", 2) yields ab, ac and bc, as tuples

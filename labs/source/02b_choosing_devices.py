@@ -89,7 +89,7 @@ HTML(draw.table_html("Limits", ("limit", *(f"device {n}" for n in range(len(hand
 
 # %% [markdown] id="l02b-2text"
 # ## 2 · Why a device is refused
-# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and names the first thing that is missing. The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
+# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and names what the first failed test misses. (`refusal`, below, has the first three tests of the picture.) The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
 
 # %% id="l02b-questions-picture" tags=["hide-input"]
 objects.draw_questions()
@@ -195,13 +195,13 @@ objects.draw_extensions()
 
 # %% [markdown] id="l02b-3text"
 # ## 3 · Choosing devices
-# When you name no device, vklab takes the one that is *probably* the fastest: discrete before integrated before virtual before CPU, then the larger memory. That is a guess from type and size; nothing is measured. `VKLAB_DEVICE` or `vklab.load(model, device=...)` overrides it. The next cell shows the function. Look at the last number of its tuple, `-info.index`: between two equal cards the choice follows the order in which the loader lists them, and lab 02 warned you about that order.
+# When you name no device, vklab takes the one that is *probably* the fastest: discrete before integrated before virtual before other before CPU, then the larger memory, then the larger workgroups. That is a guess from type and size; nothing is measured. `VKLAB_DEVICE` or `vklab.load(model, device=...)` overrides it. The next cell shows the function. Look at the last number of its tuple, `-info.index`: between two equal cards the choice follows the order in which the loader lists them, and lab 02 warned you about that order.
 
 # %% id="l02b-speed-show"
 show("vklab.runtime.open_devices._speed")
 
 # %% [markdown] id="l02b-rent-text"
-# With several programs the question changes. A company rents devices by the hour. Programs that share a device share its largest heap. The obvious way is to go through the programs, and to put each on a device that is rented already and has room, else to rent the cheapest that fits:
+# With several programs the question changes. A company rents devices by the hour. Programs that share a device share its largest heap. The obvious way is to go through the programs, and to put each on a device that is rented already and has room, else to rent the cheapest that fits. (It may end with a program for which no device is left.)
 
 # %% id="l02b-rent-picture" tags=["hide-input"]
 ALL = ("A", "B", "C")

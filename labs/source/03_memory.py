@@ -91,7 +91,7 @@ show("vklab.vulkan.memory.choose_memory_type")
 # ### Exercise 1 · All types that will do, the best first
 # `choose_memory_type` returns one type, and knows nothing of budgets. If the heap of that type is full, the runtime has to ask again. Your function returns *all* types that can hold the buffer now, the best first. Its flags are sets of names.
 #
-# A budget is an estimate, and it changes while other programs run. So leave a margin: use at most [[percent]] % of it. The **room** of a heap is [[percent]] % of its budget, less what is used already. A bit mask says which types suit the buffer at all: bit *i* is 1 if type *i* does. The driver gives it with `vkGetBufferMemoryRequirements`.
+# A budget is an estimate, and it changes while other programs run. So leave a margin: use at most [[percent]] % of it. The **room** of a heap is [[percent]] % of its budget, rounded down to whole bytes, less what is used already. A bit mask says which types suit the buffer at all: bit *i* is 1 if type *i* does. The driver gives it with `vkGetBufferMemoryRequirements`.
 
 # %% id="l03-e1" vklab={"role": "exercise", "id": "03-1", "points": 4, "lines": 7}
 def rank_memory_types(heaps, memory_types, type_bits, size_bytes, required, preferred):
@@ -153,8 +153,8 @@ paths.draw_paths()
 # |---|---|---|
 # | PCIe 3.0, 4.0, 5.0 with 16 lanes | 15.8, 31.5, 63.0 | cards in a desktop or server |
 # | PCIe 4.0 with 4 lanes | 7.9 | an **NVMe** SSD; an eGPU over OCuLink |
-# | Thunderbolt 3 and 4: 32 Gbit a second for PCIe | 4.0 | an **eGPU**, a card in a box beside a laptop |
-# | Thunderbolt 5: 64 Gbit a second for PCIe | 8.0 | the same |
+# | Thunderbolt 3 and 4: 32 Gbit a second for PCIe, as 4 lanes of 3.0 | 3.9 | an **eGPU**, a card in a box beside a laptop |
+# | Thunderbolt 5: 64 Gbit a second for PCIe, as 4 lanes of 4.0 | 7.9 | the same |
 #
 # Packets have headers, and controllers wait: measured speeds are lower.
 #
@@ -359,7 +359,8 @@ def place_buffers(buffers, heaps):
     heaps: {"device": (budget, used), "window": ..., "host": ...} in MiB.
     TODO      return {name: "device", "window" or "host"}. The buffers of a heap fit into its room
               together: budget * 95 // 100 - used. All buffers fit into "host". There are at most
-              12 buffers; a check has 10 seconds for 7 lists: too few to try every placement.
+              12 buffers; a check has 10 seconds for 7 lists: trying every placement takes
+              nearly all of them, or more.
     Approach  first make it valid: everything in "host". Then each buffer in its cheapest heap with
               room. Then improve: would another order help, or a decision taken back?
     Example   place_buffers({"a": (10, 0, 20)}, {"device": (100, 5), "window": (40, 8),
@@ -397,7 +398,7 @@ check("03-4", place_buffers)
 
 # %% [markdown] id="l03-6text"
 # ## 6 · What would break this?
-# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of the three sizes of atoms below is it wrong, and why? Run the cell, then mend the function until every line says True. The last line asks for something else: a range must not go beyond the memory, which has 4000 bytes here. It may *end* there, at any size.
+# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of the three sizes of atoms below is it wrong, and why? Run the cell, then mend the function until every line says True. (To flush all of the memory is no way out: section 3 shows what that destroys.) The last line asks for something else: a range must not go beyond the memory, which has 4000 bytes here. It may *end* there, at any size.
 
 # %% id="l03-flush-bug"
 def range_to_flush(offset, size, atom, memory_bytes):
@@ -407,11 +408,17 @@ def range_to_flush(offset, size, atom, memory_bytes):
     return start, whole_atoms * atom
 
 
+def is_right(offset, size, atom):
+    """Tell whether the range holds all the written bytes, and no atom without any of them."""
+    start, length = range_to_flush(offset, size, atom, 4000)
+    return (start <= offset < start + atom
+            and offset + size <= start + length < offset + size + atom)
+
+
 for atom in (1, 64, 256):
-    start, size = range_to_flush(100, 40, atom, 4000)
-    print(f"atoms of {atom:3}: covers what was written: {start <= 100 and start + size >= 140}")
+    print(f"atoms of {atom:3}:", is_right(100, 40, atom) and is_right(200, 100, atom))
 start, size = range_to_flush(3990, 10, 64, 4000)
-print("covers the last bytes, and stays inside:", start <= 3990 and start + size == 4000)
+print("the last bytes, and inside:", 3990 - 64 < start <= 3990 and start + size == 4000)
 
 # %% [markdown] id="l03-recap"
 # ## Recap

@@ -102,7 +102,7 @@ draw_invocation_map(add_traced)
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared maximum*: `max(x, [[low]])`, times itself. One invocation handles one element. The line `if (i < params.count)`, the **guard**, stops the invocations that have no element: section 2 shows what happens without it. In all exercises, keep the size of the workgroup, write each element of `y` once, and do not read `y`. Leave no element to another invocation: a loop in which one invocation does all the work gives the right values, and the rest of the GPU waits. The check also uses sizes that are no multiple of 64, and a `count` of 0, which leaves no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared maximum*: `max(x, [[low]])`, times itself. One invocation handles one element, and workgroup `g` the elements from `64 * g` on. The line `if (i < params.count)`, the **guard**, stops the invocations that have no element: section 2 shows what happens without it. In all exercises, keep the size of the workgroup, write each element of `y` once, and do not read `y`. Leave no element to another invocation: a loop in which one invocation does all the work gives the right values, and the rest of the GPU waits. The check also uses sizes that are no multiple of 64, and a `count` of 0, which leaves no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
 #
@@ -217,7 +217,7 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-push-t"
 # ## 3 · Push constants
-# Push constants need no buffer. Your program, the *host*, writes their bytes into the list of commands for the device; they hold for every dispatch that follows, until it writes others. Every device takes at least 128 bytes of them, and at least 256 with Vulkan 1.4. The kernel reads them as a struct.
+# Push constants need no buffer. Your program, the *host*, writes their bytes into the list of commands for the device; they hold for every dispatch that follows in this list, until it writes others. Every device takes at least 128 bytes of them, and at least 256 with Vulkan 1.4. The kernel reads them as a struct.
 
 # %% id="l04-push-d" tags=["hide-input"]
 draw_arena([("uint count", 4, "blue"), ("float scale", 4, "orange")],

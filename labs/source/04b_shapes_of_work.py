@@ -124,7 +124,7 @@ with attempt("04b-1"):
               f"of the 64 invocations of their workgroup: {len(set(group[:, 2] // 8))}")
 
 # %% [markdown] id="l04b-sectors-r"
-# Over the whole workgroup the difference between `x` and `y` vanishes: the other rows write into the same sectors of `y`, if the cache keeps them until then. (It is 15 sectors and not 8, because neither 53 nor 37 is a multiple of 8: most rows of eight elements begin inside a sector and end in the next one.) With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has **shared memory**, a memory of its own, which is fast on most GPUs. A transpose can exchange its elements there and write whole rows of `y`; then it does not depend on the cache. Lab 07 shows shared memory.
+# Over the whole workgroup the difference between `x` and `y` vanishes: the other rows write into the same sectors of `y`, if the cache keeps them until then. (It is 15 sectors and not 8, because neither 53 nor 37 is a multiple of 8: most rows of eight elements begin inside a sector and end in the next one.) With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has **shared memory**, a memory of its own, which is fast on most GPUs. A transpose can exchange its elements there, and write its part of `y` row by row. With larger parts than 8 x 8, most sectors are then written whole, and the cache matters less. Lab 07 shows shared memory.
 
 # %% [markdown] id="l04b-some"
 # ## 2 · Several elements for each invocation
@@ -251,7 +251,7 @@ draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50), most=9)
 # %% [markdown] id="l04b-e3p"
 # An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
 #
-# Your score is the number of loads of `x` for each element of `y`, counted while the kernel runs; fewer is better. The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. (That is how we count. A real GPU saves the load only if the compiler can keep the array in registers; for that it must unroll the loops over it.)
+# Your score is the number of elements of `x` that are loaded for each element of `y`, counted while the kernel runs; fewer is better. (A load of a `float2` counts as two.) The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. (That is how we count. A real GPU saves the load only if the compiler can keep the array in registers; for that it must unroll the loops over it.)
 #
 # | loads for each element | points |
 # |---|---|

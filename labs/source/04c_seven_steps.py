@@ -8,7 +8,7 @@
 # # Lab 04c · Seven steps
 # **From an empty process to a result, with Vulkan's own calls** · 85 minutes, 2 exercises
 #
-# In lab 04 `run_kernel` did everything around your kernel. Here you do it yourself: seven steps, and 16 kinds of objects. Then one of these objects, the descriptor set, is shared by several kernels.
+# In lab 04 `run_kernel` did everything around your kernel. Here nothing is hidden: seven steps, and 16 kinds of objects. You run each step, and write what describes the kernel. Then one of these objects, the descriptor set, is shared by several kernels.
 #
 # **Afterwards you can**
 # * name the seven steps, and say what each object is for;
@@ -47,7 +47,7 @@ banner()
 
 # %% [markdown] id="l04c-takes"
 # ## 1 · What a kernel takes
-# This is `vector_add` in GLSL. Three `layout` lines give each buffer a number, its **binding**; Slang numbers buffers in the order of declaration. The line with `push_constant` describes the push constants.
+# This is `vector_add` in GLSL. Three of its `layout` lines give each buffer a number, its **binding**, in set 0 (a program may bind several sets; ours has one); Slang numbers buffers in the order of declaration. The line with `push_constant` describes the push constants.
 
 # %% id="l04c-comp"
 show("labs/vector_add.comp")
@@ -74,7 +74,7 @@ predict("04c-p1", calls=...)
 
 # %% [markdown] id="l04c-e1t"
 # ### Exercise 1 · What the kernel takes
-# Describe the interface of a kernel in the numbers of Vulkan's structures. Vulkan does not ask a driver to check it, so step 4 below waits until `check` calls it correct.
+# Describe the interface of a kernel in the numbers of Vulkan's structures. Vulkan does not ask a driver to check it, so step 4 below tests your answer first: with a wrong one it does not go on.
 
 # %% id="l04c-e1" vklab={"role": "exercise", "id": "04c-1", "points": 3, "lines": 4}
 STORAGE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
@@ -350,7 +350,7 @@ predict("04c-p2", shader_module=..., pipeline=...,
 
 # %% [markdown] id="l04c-count"
 # ### Is it 100 times more code?
-# A course on the web says that Vulkan takes "~1000 lines of boilerplate" for its first program, and "100x more code than CUDA" to add two arrays. Count them:
+# A course on the web says that Vulkan takes "~1000 lines of boilerplate" for its first program, and "100x more code than CUDA" to add two arrays. Count them. The lines below include what vklab's course adds, such as the search for a compiler. The line on CUDA is a fixed text: it leaves compiling out, and counts each call once:
 
 # %% id="l04c-lines" tags=["nbval-ignore-output"]
 cells = {int(step[1]): text for text in In if (step := re.search(r"objects\.step\((\d)\)", text))}

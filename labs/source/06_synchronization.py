@@ -66,7 +66,7 @@ predict("06-p1", RAW=..., WAR=..., WAW=...)
 
 # %% [markdown] id="l06-listt"
 # ### The commands of a real model
-# vklab records a model's commands once and replays them in every run. The next cell takes that list from a loaded model. Each command is plain data: `(name, reads, writes)`. Each access is `(arena, first byte, byte after the last)`; an **arena** is one large buffer in which many values have their places. Weights are left out, because no command writes them.
+# vklab records a model's commands once and replays them in every run. The function in the next cell takes that list from a loaded model. Each command is plain data: `(name, reads, writes)`. Each access is `(arena, first byte, byte after the last)`; an **arena** is one large buffer in which many values have their places. Weights are left out, because no command writes them.
 
 # %% id="l06-list" vklab={"define": true}
 def load_commands(model, feed, **switches):
@@ -255,7 +255,7 @@ for fault in FAULTS:
 # | fault | reported? | source |
 # |---|---|---|
 # | RAW, WAR of two kernels in one command buffer | yes; by 1.4.309 only with the heuristic | measured: with its default it is silent about the missing barriers above |
-# | WAW of two kernels in one command buffer | no, on purpose | measured; the layer's source |
+# | WAW of two kernels in one command buffer | no, on purpose | tried when this lab was written; the layer's source |
 # | hazards between two submissions | not by 1.3.239; by 1.4.309 with the heuristic | measured |
 # | writes and reads of the host through a pointer | no | guide: host accesses are not tracked |
 # | two buffers bound to the same memory | not always | guide: aliasing |
@@ -291,7 +291,7 @@ check("06-3", masks)
 # Barriers order commands on the device. The host runs beside it, and needs objects of its own.
 #
 # * A **fence** is one bit. The device sets it when a submission has ended, and the host waits for it. To use it again, the host resets it.
-# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: if copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two *queues* wait for each other in the same way (lab 12).
+# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: if copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two *queues* wait for each other in the same way (lab 12b).
 #
 # **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. In the other direction nothing is needed: `vkQueueSubmit` makes everything visible that the host wrote before it. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
 #

@@ -80,7 +80,7 @@ figures.draw_bins()
 
 # %% [markdown] id="l07b-e1t" vklab={"id": "07b-1"}
 # ### Exercise 1 · A private histogram
-# Write the kernel of the picture, for [[bins]] bins and workgroups of 64 invocations. Each workgroup has 1024 elements that lie side by side; each invocation counts 16 of them, whichever you like. Shared memory has no defined content at the start. `y` starts with zeros; other workgroups add to it at the same time.
+# Write the kernel of the picture, for [[bins]] bins and workgroups of 64 invocations. Each workgroup has 1024 elements that lie side by side; each invocation counts 16 of them, whichever you like. Two barriers are enough, and the check allows four: one inside of the loop is too many. Shared memory has no defined content at the start. `y` starts with zeros; other workgroups add to it at the same time.
 
 # %% id="l07b-e1" vklab={"role": "exercise", "id": "07b-1", "points": 5, "lines": 12}
 HISTOGRAM = """
@@ -129,7 +129,7 @@ check("07b-1", HISTOGRAM)
 # hint("07b-1")
 
 # %% [markdown] id="l07b-2r"
-# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast where elements are evenly spread, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
+# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast as atomic additions in the buffer where elements are evenly spread, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
 
 # %% id="l07b-h200" tags=["nbval-ignore-output"]
 print("recorded: {device}, {driver}, {date}".format_map(RECORD))
@@ -139,7 +139,7 @@ for name in ("no atomics", "global atomics", "shared atomics"):
                           for spread, one in found.items()), sep="  ")
 
 # %% [markdown] id="l07b-2s"
-# Two numbers surprise. With one bin, atomic additions in the buffer are *faster* than evenly spread: 4.2 million in 102 microseconds are 41 a nanosecond. One element cannot be changed so often; so the GPU adds up some of them before. And where elements are evenly spread, the plain line is slower than the atomic one; we do not know why. So measure before you believe a rule about speed.
+# Two numbers surprise. With one bin, atomic additions in the buffer are *faster* than evenly spread: 4.2 million in 102 microseconds are 41 a nanosecond. One element can hardly be changed so often, so the GPU probably adds up some of them before. And where elements are evenly spread, the plain line is slower than the atomic one; we do not know why. So measure before you believe a rule about speed.
 #
 # ### The order of a sum
 # Whole numbers can be added in any order. Floats cannot: each addition is rounded, so `(a + b) + c` and `a + (b + c)` may differ in the last digits. The cell adds the same 65,536 numbers in three orders, one after the other.
@@ -217,7 +217,7 @@ check("07b-2", transactions)
 
 # %% [markdown] id="l07b-5t"
 # ## 3 · A tile without padding
-# A kernel keeps a tile of 32 x 32 words in shared memory. Its 32 lanes read a row, then a column. Stored row by row, a column lies in one bank: 32 transactions. The usual remedy is **padding**: rows of 33 words, of which one is never used. It costs 128 bytes for each tile, and leaves blocks and most diagonals with conflicts.
+# A kernel keeps a tile of 32 x 32 words in shared memory. Its 32 lanes read a row, then a column. Stored row by row, a column lies in one bank: 32 transactions. The usual remedy is **padding**: rows of 33 words, of which one is never used. It costs 128 bytes for each tile, and leaves blocks with conflicts, and diagonals of odd slopes (all 64 of the list below).
 #
 # There is another way: leave out the padding, and *exchange* words. Element `(row, column)` gets some word of the 1024, each word once. A well-known choice is `column ^ row` as the place in the row, the XOR of two numbers: each bit that differs is 1. Rows and columns are then free of conflicts. Such an exchange is called a **swizzle**. What about other accesses?
 #

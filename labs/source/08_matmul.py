@@ -173,7 +173,7 @@ check("08-2", SHARED_TILE)
 # hint("08-2")
 
 # %% [markdown] id="l08-2e"
-# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. And neighbours along x read `b_tile` a whole row apart. With tiles of 16 x 16 these words lie in only 2 of the 32 banks (lab 07b), so one access takes 8 transactions. Unused words at the end of each row end this: `matmul_tiled.slang`, the product of vklab's runtime, has four.
+# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. And neighbours along x read `b_tile` a whole row apart. With tiles of 16 x 16 these words lie in only 2 of the 32 banks (lab 07b), so one access takes 8 transactions. Unused words at the end of each row help: with one of them, rows of 17 words, an access takes one transaction; with four, two. (`matmul_tiled.slang`, the product of vklab's runtime, has four, because its invocations read four words at once.)
 #
 # On a CPU driver shared memory *costs*: there it is ordinary memory behind the same caches, so a tile is an extra copy. Your own timings below may show that.
 
@@ -283,9 +283,9 @@ draw_ladder(RECORD)
 # %% [markdown] id="l08-speedr"
 # Read the right column from top to bottom.
 # * vklab's own product is 1.5 times as fast as `vectors`. It has larger tiles, its invocations keep 8 x 8 sums instead of 4 x 4, and it fetches the next tile into registers while it multiplies the present one.
-# * `buffered` is *slower* than `vectors`. At side 512 it was faster, 9.0 against 8.3 TFLOP/s: there 64 workgroups run on 132 multiprocessors (cores of the GPU), so no other workgroup runs while one waits, and the second buffer helps. At side 4096 several workgroups share a multiprocessor and hide each other's loads. `buffered` needs more registers, so fewer of them fit. This is probably the reason; lab 08b computes how many fit.
+# * `buffered` is *slower* than `vectors`. At side 512 it was faster, 9.0 against 8.3 TFLOP/s (in the same record, `data/recorded/products_h200.json`): there 64 workgroups run on 132 multiprocessors (cores of the GPU), so no other workgroup runs while one waits, and the second buffer helps. At side 4096 several workgroups share a multiprocessor and hide each other's loads. `buffered` needs more registers, so fewer of them fit. This is probably the reason; lab 08b computes how many fit.
 #
-# What is still possible? NVIDIA's library cuBLAS reached 51 TFLOP/s with float32 at this side on an H200, where vklab's product has 46, and 768 with halves.
+# What is still possible? NVIDIA's library cuBLAS reached 51 TFLOP/s with float32 at this side on an H200, where vklab's product has 46, and 768 with halves. (Measured in November 2026 with PyTorch 2.11; no cell of this lab shows it.)
 #
 # The **roofline** (lab 01b) shows the same record. A kernel's place from left to right is its arithmetic intensity, as in exercise 1 with floats of 4 bytes: 0.25 without tiles, 4 with tiles of 16 x 16, 16 with tiles of 64 x 64. Kernels above each other differ in something else: in sectors, in the width of their loads, in barriers.
 
@@ -315,7 +315,7 @@ for whole, done in zip(wholes, run_kernel(PLANTED, runs), strict=True):
 #
 # In the last tile, the invocations without an element of `y` have left. But each of them was to load one element of `a` and one of `b` that *others* need. What they would have stored is missing from the tile: it holds whatever was there before.
 #
-# It is worse than a wrong number. The Vulkan specification requires that all invocations of a workgroup reach a barrier, or none. Otherwise the behaviour is undefined: one driver waits for ever, another one goes on. NVIDIA's GPUs since Volta wait only for invocations that have not ended, so nobody notices there. With sides that 16 divides the kernel is right, so a test with 48, 64 and 128 finds nothing. Test with sides around the tile: 15, 16, 17.
+# It is worse than a wrong number. The Vulkan specification requires that all invocations of a workgroup reach a barrier, or none. Otherwise the behaviour is undefined: one driver waits for ever, another one goes on. NVIDIA's GPUs since Volta wait only for invocations that have not ended. There nothing hangs, and only the wrong numbers tell. With sides that 16 divides the kernel is right, so a test with 48, 64 and 128 finds nothing. Test with sides around the tile: 15, 16, 17.
 # </details>
 
 # %% [markdown] id="l08-recap"

@@ -234,7 +234,7 @@ check("08b-3", rounded)
 # hint("08b-3")
 
 # %% [markdown] id="l08b-3r"
-# The error of `matrix` is that of your 10 bits: rounding the inputs makes it, and the sums, which are float32, hardly add to it. Float16 sums would: a float16 sum that has reached 2048 changes in steps of 2, and smaller terms are lost. So tables list inputs and sums apart.
+# The error of `matrix` is that of your 10 bits: rounding the inputs makes it, and the sums, which are float32, hardly add to it. Float16 sums would: a float16 sum that has reached 2048 changes in steps of 2: terms up to 1 are lost, and others are rounded to an even number. So tables list inputs and sums apart.
 #
 # ## 4 · A footnote
 # VKML's README compares runtimes on an RTX 3080, "all FP32", at batch 1. One row reads: *MatMul-heavy (19 ops), 973 MiB: VKML 72.39 ms, ONNX Runtime (CUDA) 10.78 ms, ncnn 72.33 ms*. A footnote explains the gap: ONNX Runtime "benefits from opaque Tensor Core / TF32 acceleration on large MatMul workloads". Can it?
@@ -284,7 +284,7 @@ draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] *
 
 # %% [markdown] id="l08b-e5t"
 # ### Exercise 5 · An order of tiles (scored)
-# Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has five grids: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts.
+# Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has two tiny grids, of one and of two tiles, and five that count: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts. All seven together have 10 seconds, so search a grid for one second at most.
 #
 # For 24 x 24 tiles and six strips of one byte, rows load 600 bytes, a snake 508, and 163 is the best that we know. A snake is the "obvious answer" of the verdict and gets no points; the check tells how few bytes give all points. For the small grid, in which two of 15 tiles are not wanted, these are 13, which a search has shown to be the best. There, trying many small changes pays.
 #

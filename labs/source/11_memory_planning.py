@@ -8,7 +8,7 @@
 # # Lab 11 · Memory planning
 # **Where every value of a model lies, before the model runs** · 90 minutes, 5 exercises; 20 of them for the last one, which may wait for another day
 #
-# U-Net, a network for medical images, computes 134 MiB of values for one picture. vklab runs it in 43 MiB: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded.
+# U-Net, a network for medical images, computes 134 MiB of values for one picture (with fused nodes, and without Winograd's convolution). vklab runs it in 43 MiB: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded.
 #
 # **Afterwards you can**
 # * find the lifetime of every value, also where several names show the same bytes;
@@ -222,7 +222,7 @@ for name, plan in planned.items():
     print(packing.sizes_text(name, plan.lifetimes))
 
 # %% [markdown] id="l11-whyr"
-# The sizes are the reason. Many nodes write as many bytes as they read, and outside Inception nearly all others multiply or divide the size by 2 or 4. So in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception and ShuffleNet are easy for another reason: in the step with the most live bytes, only two values are live.
+# For two networks the sizes are the reason. Many nodes write as many bytes as they read, and outside Inception nearly all others multiply or divide the size by 2 or 4. So in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception, ShuffleNet and ResNet-50 are easy for another reason: in the step with the most live bytes, only two or three values are live.
 #
 # With drawn sizes the gaps have rests. Real networks can have such sizes, too: where a device convolves U-Net by Winograd's algorithm, in tiles of 4 x 4 pixels, a scratch tensor has 9/4 of the bytes of its picture. Then by size ends 11 % above the bound. By crowd still reaches it.
 #
@@ -344,7 +344,7 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
 
 # %% [markdown] id="l11-7t"
 # ## 7 · Under a cap
-# No packing is smaller than the largest live set. If the device has less memory than that, some value has to leave it for a while. A value can leave between two uses that are at least two steps apart. (In the step with the most live bytes, this helps only BERT. In the other four networks, that step uses every live value.)
+# No packing is smaller than the largest live set. If the device has less memory than that, some value has to leave it for a while. A value can leave between two uses that are at least two steps apart. (In the step with the most live bytes, this helps only BERT and U-Net. In the other three networks, a step with that many live bytes uses every live value.)
 
 # %% id="l11-7d" tags=["hide-input"]
 figures.draw_offload()

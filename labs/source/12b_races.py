@@ -62,7 +62,7 @@ figures.draw_chunks()
 predict("12b-p1", A=..., B=...)
 
 # %% [markdown] id="l12b-1r"
-# VKML's source adds an operation to the open chunk of its device only if this chunk already holds every operation whose result it reads (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU occur where a graph has a detour. In the plain chain of the figure they would be one.
+# VKML's source adds an operation to the open chunk of its device only if this chunk already holds every operation whose result it reads (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU occur where a graph has a detour, and also where another operation came between: after `a`, an operation of the same GPU that reads GPU 1 begins a new chunk, and a reader of `a` behind it begins one more. In the plain chain of the figure they would be one.
 #
 # ## 2 · One queue is not one order
 # What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
@@ -75,7 +75,7 @@ predict("12b-p1", A=..., B=...)
 # | `("begin", chunk)` | it has been submitted, and all chunks that were submitted before it on this device have begun |
 # | `("end", chunk)` | it has begun |
 #
-# (The second row simplifies: Vulkan lets commands begin in any order, too.) A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
+# (Vulkan says about the same of its batches: they begin in the order of their submission, and may end in any order.) A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
 
 # %% id="l12b-2d"
 CHUNKS = {"a": ("GPU 0", ()), "b": ("GPU 1", ("a",)), "c": ("GPU 0", ("a", "b")),
@@ -98,7 +98,8 @@ def overtaking(jobs):
     TODO     choose a chunk, and let everything that it needs run, but without the ends that
              nothing forces. Then submit it and begin it. Which choice needs fewest events?
     Approach `needs`, below, has all that each chunk needs, directly or through others. A read on
-             its own device may still run, unless another needed chunk reads it, too. (Why?)
+             its own device may still run, unless a needed chunk on another device reads it,
+             too. (Why?)
     Example  overtaking({"a": ("GPU 0", ()), "b": ("GPU 0", ("a",))}) -> [("submit", "a"),
              ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 9 lines)
     """
@@ -131,7 +132,7 @@ check("12b-1", overtaking)
 # %% [markdown] id="l12b-2r"
 # Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two chunks, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
 #
-# VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter. There, the bug needs a chunk that reads `x` on its own GPU and `y` on another one, where nobody else reads `x`.
+# VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter. There, the bug needs a chunk that reads `x` on its own GPU, while no chunk on another device reads `x`.
 #
 # **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, without and with that barrier. Then `_behind` shows how vklab finds, for each chunk, the predecessors that a barrier has to wait for: they are on the same device, and their results stay where they are.
 
@@ -177,7 +178,7 @@ for words, options in (("plain, without acquire", {"views": False}), ("views, wi
     print(f"{words:23} {states:3} states, {stale} starts that read stale bytes")
 
 # %% [markdown] id="l12b-3m"
-# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. An Arm processor may do a later read before the decrement.
+# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where the instruction of an atomic decrement orders all memory accesses, whatever the program has asked for. (A compiler may still move accesses around it.) An Arm processor may do a later read before the decrement.
 #
 # Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair. It counts the owners of a record, and the last one frees it: it lowers with release, and the thread that reaches zero does an acquire before it frees the data.
 
@@ -386,7 +387,7 @@ for submitted, value in (("writer first", 1), ("reader first", 0), ("reader firs
 show("vklab_labs.lab_12.two_queues.TwoQueues._copy")
 
 # %% [markdown] id="l12b-6e"
-# vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
+# vklab's scheduler uses no timeline semaphore. (One other place of the runtime does: results that are handed to a CUDA program.) Why none here? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
 
 # %% [markdown] id="l12b-7t"
 # ## 7 · What would break this?

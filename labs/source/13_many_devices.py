@@ -222,7 +222,7 @@ check("13-2", on_device_1)
 # ## 3 · Time: a cost for each node on each device
 # The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in a table of costs. The next cell prints this table in microseconds. vklab guesses the times from the type of a device.
 #
-# `None`: the node does not fit. `0`: less than half a microsecond, because the node is fused with the node before or only views its result. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
+# `None`: the node does not fit. `0`: less than half a microsecond. A node that only views a result costs nothing anywhere. A Relu is fused with the node before: it costs next to nothing on the GPU, and on the CPU still the time for its bytes. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")

@@ -141,7 +141,7 @@ with attempt("13b-1"):
         print(words, *(rows or [why]), sep="\n  ")
 
 # %% [markdown] id="l13b-swapr"
-# With your function no count has an arrow: it plans as the runtime does. With host copies only, the outputs are still the same, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (With one driver only, nothing runs. Our record between two CPU drivers: `shared host memory`, and without direct access `ring in shared host memory`.)
+# With your function no count has an arrow: it plans as the runtime does. In the third part, with host copies only, the outputs are still the same, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (With one driver only, nothing runs. Our record between two CPU drivers: `shared host memory`, and without direct access `ring in shared host memory`.)
 #
 # **VKML's two sentences, judged by your picture.** Only its last row has no copy, and no discrete GPU is in it. Between two discrete GPUs the best path of the table copies once, and the way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and not for transfers that *route through CPU*.
 
@@ -161,7 +161,7 @@ if spans:
 #
 # * **all-gather**: before, every device has one part of an array; afterwards, all of it;
 # * **reduce-scatter**: before, every device has an array of its own; afterwards, one part of the sum of all arrays;
-# * **all-reduce**: before, every device has an array of its own; afterwards, the whole sum. It is a reduce-scatter and then an all-gather.
+# * **all-reduce**: before, every device has an array of its own; afterwards, the whole sum. It can be done as a reduce-scatter and then an all-gather; section 3 shows another way, too.
 #
 # `B` is cut by columns, or by rows. What do the devices have to do with their results to get `C`: `"gather"` or `"add"`?
 
@@ -224,7 +224,7 @@ check("13b-2", shard_matmul)
 
 # %% [markdown] id="l13b-mlpt"
 # ### Two layers, one collective
-# A transformer has pairs of layers: `y = relu(x @ W1) @ W2`. Megatron-LM cuts `W1` by columns and `W2` by rows:
+# The first transformer (2017) has pairs of layers: `y = relu(x @ W1) @ W2`. Later ones have another function between (GeLU), or a third matrix beside `W1` (Llama), and are cut in the same way. Megatron-LM cuts `W1` by columns and `W2` by rows:
 
 # %% id="l13b-mlpd" tags=["hide-input"]
 figures.draw_mlp()
@@ -252,7 +252,7 @@ figures.draw_reduction()
 # %% [markdown] id="l13b-3r"
 # The first half of the steps is the reduce-scatter: what arrives is *added*. The second half is the all-gather: what arrives *replaces* the old part.
 #
-# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted in section 2, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. A ring needs no more, if `p` divides `E`. But each of its `2 * (p - 1)` steps begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
+# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted in section 2, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. (This holds where the devices add. A switch that adds on the way, as NVIDIA's NVLink SHARP does, needs about `E`.) A ring needs no more, if `p` divides `E`. But each of its `2 * (p - 1)` steps begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
 #
 # ### Exercise 3 · All-reduce
 # Write the sends of an all-reduce. The check replays them, and counts whose numbers are in which sum. You may choose any order of sends that is no slower than a ring.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from vklab_course import check
 from vklab_course.author import trials
 from vklab_course.author.lab import find_lab
 from vklab_course.definition.exercise import find
@@ -28,3 +31,12 @@ def test_every_story_admits_the_backends_that_its_rubric_asks_for(monkeypatch):
     for machines, job, wishes, right in STORIES:
         assert admissible(BACKENDS, machines, job, wishes) == right
     assert len(find("01-5").variants) == len(STORIES)
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    ("SYCL, because ...", "recorded"), ("", "not attempted"), (" \n", "your text is empty"),
+    (..., "not attempted"), (None, "not attempted"), (["a"], "give your text as a text, in quotes"),
+])  # fmt: skip
+def test_a_text_is_recorded_if_it_is_one(answer, said, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    assert said in str(check("01-5", answer))

@@ -221,7 +221,8 @@ def test_close_says_what_differs(got, expected, words):
 
 @pytest.mark.parametrize(("got", "expected", "same"), [
     ((1, 2), [1, 2], True), ([1, (2,)], [1, [2]], True), ([1, 2], [1, 3], False),
-    (np.int64(3), 3, True), (3.0, 3, True), (True, 1, False), (1, True, False), (True, True, True),
+    (np.int64(3), 3, True), (3.0, 3, True), (True, 1, False), (1, True, True), (True, True, True),
+    (0, True, False), (np.int64(0), False, True), (2, True, False), (0.0, False, False),
     ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": 2}, False), ("a", "a", True), (None, None, True),
     ({1, 2}, {2, 1}, True), ("ab", ("a", "b"), False), (LooksRight(3), 4, False),
 ])  # fmt: skip

@@ -168,7 +168,8 @@ class Add(Function):
     def cases(self, random):
         for _ in range(3):
             yield Case("sum", tuple(random.integers(0, 99, 2).tolist()))
-        yield Case("files", (Folder("etc"),), files={"etc/a.txt": "1", "etc/b/c.bin": b"\0"})
+        yield Case("files", (Folder("etc"),), files={"etc/a.txt": "1", "etc/b/c.bin": b"\0"},
+                   drain=9)  # fmt: skip
         yield Case("steps", (5,), steps=(("add", (2,)), ("add", (3,))))
 
     def expected(self, case):

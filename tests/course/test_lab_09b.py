@@ -119,3 +119,8 @@ def test_the_rule_for_entries_is_that_of_the_runtime():
     counted = answer(requests, [(), ("k",)])
     assert counted == growing_plans.entries(growing_plans.as_model("top"), feeds)
     assert len(set(itertools.chain(counted))) > 1
+
+
+def test_an_entry_that_takes_the_place_of_the_oldest_one_is_new():
+    feeds = [{"x": np.ones((rows, 4), np.float32)} for rows in (*range(1, 11), 10)]
+    assert growing_plans.entries(growing_plans.as_model("select"), feeds) == [2] * 10 + [0]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
 import pytest
 
+import vklab
 from support.course.scored import drawn_cases
 from vklab.errors import PlanError
+from vklab.settings import settings
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab
+from vklab_course.data import data
 from vklab_course.definition.exercise import find
 from vklab_course.definition.judge import LocalAnswers, judge
 from vklab_course.places import PROJECT
-from vklab_labs.lab_12 import chunking, list_scheduling, makespan
+from vklab_labs.lab_12 import chunking, frames, list_scheduling, makespan
 
 drawn = drawn_cases("12-4", seconds=5.0)
 placed = drawn_cases("12-1", seconds=5.0)
@@ -97,6 +101,25 @@ def test_frames_in_flight_agree_with_the_formula(monkeypatch):
         ends = [module.frames(host, device, count, n)[-1][1] for n in (1, 2, 3)]
         whole = host + device + (count - 1) * max(host, device)
         assert ends == [count * (host + device), whole, whole]
+
+
+def test_the_record_shows_what_the_text_says():
+    record = json.loads(data("recorded/schedules_h200.json").read_text("utf-8"))
+    one, two = (frames.recorded_trace(record, flying).duration_ns for flying in (1, 2))
+    assert 0.6 < two / one < 0.7
+    times = frames.recorded_times(record)
+    errors = {node: (a + b * 64) / times[64][node] - 1
+              for node, (a, b) in frames.cost_lines(times).items()}  # fmt: skip
+    assert sorted(errors, key=lambda node: abs(errors[node]))[-1] == "conv1"
+    assert sum(abs(error) < 0.08 for error in errors.values()) == len(errors) - 1
+
+
+def test_a_table_of_costs_has_every_step_and_the_sum():
+    with np.load(data("digits.npz")) as file, settings(DISABLE_FUSION=1):
+        images = file["images"][:64]
+        with vklab.load(data("digits_cnn.onnx")) as session:
+            text = frames.table_of(frames.least_us(session, "image", images, turns=1))
+    assert text.count("predicted") == 9 and "their sum" in text.splitlines()[-1]
 
 
 def test_a_wrong_cut_is_refused_before_the_runtime_sees_it():

@@ -67,6 +67,9 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
     (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
     (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),
+    (SOURCE, 'id="l90-2t"', 'id="l90-2t" vklab={"says": ["4 of 4", " -> "]}',
+     "cell l90-2t names ' -> ', which is not in the output"),
+    (SOURCE, 'id="l90-banner"', 'id="l90-banner" vklab={"says": ["a"]}', "names of the output"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(planted, name, before, after, words):
     case = planted(name, before, after, rebuild=words.startswith("cell"))
@@ -100,6 +103,11 @@ def test_an_answer_that_is_not_as_listed_is_found(planted, name, before, after, 
     case = planted(name, before, after)
     problems = trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value"))
     assert any(words in problem for problem in problems), problems
+
+
+def test_what_a_text_names_of_its_output_is_no_fault(planted):
+    case = planted(SOURCE, 'id="l90-2t"', 'id="l90-2t" vklab={"says": ["4 of 4 points"]}')
+    assert not any("names" in problem for problem in gates.static_problems(case.lab))
 
 
 def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):

@@ -89,7 +89,7 @@ def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
     if answer is ... or (answer is None and takes in ("value", "text")):
         return "not_attempted", "replace the dots by your answer, then run both cells"
     if takes == "text":
-        return "recorded", "your text is handed in with the notebook, and marked by a person"
+        return _text_status(answer)
     if takes == "function" and not callable(answer):
         got = "nothing" if answer is None else words.short(answer)
         return "incorrect", (f"give the function itself, without calling it: "
@@ -111,6 +111,14 @@ def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
                              "compare with the replacement. Restart the kernel; to try a function "
                              "in the runtime use `with swap(...)`")  # fmt: skip
     return None
+
+
+def _text_status(answer: Any) -> tuple[str, str]:
+    if not isinstance(answer, str):
+        return "incorrect", f"give your text as a text, in quotes; got {words.short(answer)}"
+    if not answer.strip():
+        return "not_attempted", "your text is empty"
+    return "recorded", "your text is handed in with the notebook, and marked by a person"
 
 
 def _other(exercise: Exercise, answer: Any) -> Exercise | None:

@@ -52,6 +52,7 @@ def _on_ranges(take: Any, atom: int, model: str, images: np.ndarray, device: int
                 offset, free = take(list(self._free), size_bytes, alignment)
             except MemoryError:
                 return None
+            free = [(start, size) for start, size in free]  # the check takes lists for pairs, too
             end = offset + size_bytes
             inside = any(start <= offset and end <= start + size for start, size in self._free)
             apart = all(start + size <= offset or end <= start for start, size in free)
@@ -61,7 +62,7 @@ def _on_ranges(take: Any, atom: int, model: str, images: np.ndarray, device: int
             if not apart:
                 raise AssertionError(f"offset {offset} is right for {asked}, but your new list "
                                      "still holds bytes of the buffer")  # fmt: skip
-            self._free = list(free)
+            self._free = free
             return int(offset)
 
         def give_back(self, offset: int, size_bytes: int) -> None:

@@ -32,7 +32,7 @@ H200 = Sheet("NVIDIA", 132, 128, 1980, 6144, 6.25, 1, 1, 141, 700,
 H200_MATRIX_TFLOPS = 989.0  # dense float16, the same data sheet
 # Bytes that all loads of a kernel ask for, in floats for each multiply-add.
 LOADED = {"naive": 2.0, "coalesced": 2.0, "shared": 2 / 16, "registers": 2 / 64, "vectors": 2 / 64,
-          "buffered": 2 / 64, "matrix": 1 / 64, RUNTIME: 2 / 128}  # fmt: skip
+          "buffered": 2 / 64, RUNTIME: 2 / 128, "matrix": 1 / 64}  # fmt: skip
 
 # matmul_shared with one line more, in which a guard has come too early.
 PLANTED = kernel_text("shared").replace(

@@ -5,6 +5,7 @@ A plain node is (name, operator, inputs, outputs).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -126,15 +127,19 @@ def bytes_held(graph: Graph) -> int:
 def entries(model: onnx.ModelProto, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[int]:
     """Return how many new entries each run adds to the real tree of plan caches."""
 
-    def count(cache: PlanCache | None) -> int:
-        return sum(1 + count(entry.rest) for entry in cache.entries.values()) if cache else 0
+    def paths(cache: PlanCache | None, above: tuple[Any, ...] = ()) -> set[tuple[Any, ...]]:
+        found = set()
+        for key, entry in cache.entries.items() if cache else ():
+            found |= {(*above, key), *paths(entry.rest, (*above, key))}
+        return found
 
-    found = [0]
+    kept: list[set[tuple[Any, ...]]] = [set()]
     with vklab.load(model) as session:
         for feed in feeds:
             session.run(dict(feed))
-            found.append(count(session.roots[0]))
-    return [after - before for before, after in zip(found, found[1:], strict=False)]
+            kept.append(paths(session.roots[0]))
+    # A cache drops its oldest entry for a new one: their number may stay the same.
+    return [len(after - before) for before, after in itertools.pairwise(kept)]
 
 
 def shape_rules(model: onnx.ModelProto, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[int]:

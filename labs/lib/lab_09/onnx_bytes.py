@@ -105,8 +105,11 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
     (name, _, array, _), (other, _, outer, offset) = listed
     yield f"{name} (raw)", name, files
     yield "a name that is not there", "nobody", files
-    empty = stored("empty", np.zeros((2, 0, 3), np.float32), "raw")
-    yield "raw data of shape (2, 0, 3)", "empty", {"model.onnx": model_bytes([empty], "")}
+    for how in ("raw", "external"):
+        for shape in ((2, 0, 3), ()):
+            tensor = stored("weight", np.zeros(shape, np.float32), how)
+            yield f"{how} data of shape {shape}", "weight", {
+                "model.onnx": model_bytes([tensor], ""), "weights.bin": bytes(8)}
     for what, data in (("short", array.tobytes()[:-1]), ("long", array.tobytes() + b"\0")):
         wrong = stored(name, array, "raw")
         wrong.raw_data = data
@@ -115,6 +118,7 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
     for what, change, size in (
         ("external data that ends with its file", {}, offset + outer.nbytes),
         ("external data that ends behind its file", {}, offset + outer.nbytes - 1),
+        ("a length of 0", {"length": 0}, len(content)),
         ("a length below what the shape needs", {"length": outer.nbytes - 1}, len(content)),
         ("a length above what the shape needs", {"length": outer.nbytes + 1}, len(content)),
         ("a negative offset", {"offset": -1}, len(content)),

@@ -1,13 +1,12 @@
-"""Counts and times of recordings, and a table of costs from timestamps. Visited by lab 12."""
+"""Counts and times of recordings. Visited by lab 12."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -15,7 +14,7 @@ import vklab
 from vklab.settings import settings
 from vklab_course.swap import swap
 
-__all__ = ["adds", "cost_lines", "recordings", "step_us"]
+__all__ = ["adds", "recordings"]
 
 RECORD = "vklab.runtime.program.Program.record"
 
@@ -52,27 +51,3 @@ def adds(count: int) -> onnx.ModelProto:
     weight = helper.make_tensor("c", TensorProto.FLOAT, [1], [0.001])
     graph = helper.make_graph(nodes, "adds", ends[:1], ends[1:], [weight])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def step_us(session: Any, feed: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median microseconds of each step of seven runs, by timestamps."""
-    return {row.node: row.time_ns / 1e3 for row in session.profile(feed, repeats=7).rows}
-
-
-def cost_lines(
-    session: Any, name: str, values: np.ndarray, sizes: Sequence[int]
-) -> dict[str, tuple[float, float]]:  # fmt: skip
-    """Return (a, b) for each step: its time is about a + b * size microseconds.
-
-    Args:
-        session: the session.
-        name: the input.
-        values: the input; runs take the first `size` of it.
-        sizes: the sizes to time.
-    """
-    tables = [step_us(session, {name: values[:size]}) for size in sizes]
-    found = {}
-    for node in tables[0]:
-        slope, start = np.polyfit(sizes, [table[node] for table in tables], 1)
-        found[node] = float(start), float(slope)
-    return found

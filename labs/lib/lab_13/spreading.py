@@ -199,8 +199,8 @@ def _over(search: Search, placed: Sequence[int]) -> str:
 
 
 def is_number(device: Any) -> bool:
-    """Tell whether a value may be the number of a device: an int, NumPy's too, and no bool."""
-    return isinstance(device, int | np.integer) and not isinstance(device, bool)
+    """Tell whether a value may be the number of a device: an int, NumPy's too, or a bool."""
+    return isinstance(device, int | np.integer)
 
 
 def wrong_rows(rows: Sequence[Row], caps: Sequence[int], placed: Any) -> str:

@@ -26,7 +26,8 @@ from vklab_course.definition.exercise import LAB, exercises_of
 
 __all__ = [
     "LEAK_CHARACTERS", "TAGS", "format_problems", "leak_problems", "output_problems",
-    "rebuild_problems", "skeleton_problems", "source_problems", "static_problems", "verdicts_of",
+    "rebuild_problems", "said_problems", "skeleton_problems", "source_problems",
+    "static_problems", "verdicts_of",
 ]  # fmt: skip
 
 TAGS = {"nbval-ignore-output", "nbval-check-output", "nbval-skip", "raises-exception",
@@ -95,7 +96,7 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     problems = []
     if cell.role not in ROLES:
         problems.append(f"role {cell.role!r} is none of {', '.join(ROLES)}")
-    unknown = sorted(set(cell.meta) - {"role", "id", "points", "needs", "lines", "define"})
+    unknown = sorted(set(cell.meta) - {"role", "id", "points", "needs", "lines", "define", "says"})
     if unknown:
         problems.append(f"metadata {', '.join(unknown)} is not known")
     problems += [f"tag {tag!r} is not allowed" for tag in cell.tags if tag not in TAGS]
@@ -108,6 +109,8 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
         rf"{lab.number}-[1-9]\d?", cell.exercise
     ):
         problems.append(f"exercise id {cell.exercise!r}: write {lab.number}-1, {lab.number}-2 ...")
+    if "says" in cell.meta and (cell.kind != "markdown" or not cell.meta["says"]):
+        problems.append("says: list what a text names of the output beside it, in a text cell")
     if cell.kind == "markdown":
         problems += _image_problems(cell.text)
     else:
@@ -195,7 +198,31 @@ def output_problems(lab: Lab, solution: Path) -> list[str]:
         compared = build.IGNORE not in cell.metadata.get("tags", ())
         for output in cell.outputs:
             problems += [f"cell {cell.id}: {p}" for p in _output_problems(output, compared)]
-    return [f"{lab.name}: {problem}" for problem in problems]
+    return [f"{lab.name}: {problem}" for problem in problems] + said_problems(lab, notebook)
+
+
+def said_problems(lab: Lab, notebook: Any) -> list[str]:
+    """Check that the output beside a text has what the text names: its metadata `says`.
+
+    Args:
+        lab: the lab.
+        notebook: an executed notebook of it; beside a text are the code cells before and after it.
+    """
+    problems, cells = [], notebook.cells
+    said = {cell.id: cell.meta.get("says", ()) for cell in lab.cells}
+    for number, cell in enumerate(cells):
+        code = [[c for c in part if c.cell_type == "code"] for part in (
+            cells[:number], cells[number:])]  # fmt: skip
+        beside = "".join(_printed(c) for c in (*code[0][-1:], *code[1][:1]))
+        problems += [f"{lab.name}: cell {cell.id} names {text!r}, which is not in the output "
+                     "beside it" for text in said.get(cell.id, ())
+                     if text not in beside]  # fmt: skip
+    return problems
+
+
+def _printed(cell: Any) -> str:
+    return "".join(str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", ""))
+                   for o in cell.outputs)  # fmt: skip
 
 
 def _output_problems(output: Any, compared: bool) -> list[str]:

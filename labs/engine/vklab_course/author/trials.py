@@ -7,12 +7,15 @@ that the answers need are executed: imports, definitions, exercise cells, and th
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from vklab_course import words
 from vklab_course.author import mutants, regions, slices
@@ -120,6 +123,7 @@ def answer_problems(
         verdict = check_answer(exercise, solution, cases=cases[key])
         limits[key] = _patience(exercise, time.monotonic() - started)
         problems += _expect(key, "the solution", verdict, "correct") + _points(key, verdict)
+        problems += _changing(exercise, solution, cases[key])
         if not any(k == key for k, _ in answers.alternative):
             problems.append(f"{key}: no second, independent solution")
         if not any(k == key for k, *_ in answers.wrong):
@@ -136,6 +140,39 @@ def answer_problems(
             problems.append(f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n"
                             f"{verdict}")  # fmt: skip
     return [f"{lab.name}: {problem}" for problem in problems]
+
+
+def _changing(exercise: Exercise, solution: Any, cases: Sequence[Case]) -> list[str]:
+    """Check that a solution which changes its arguments in place is refused for that."""
+    if exercise.takes != "function":
+        return []
+    spoiled = 0
+
+    def changes_its_arguments(*args: Any, **named: Any) -> Any:
+        nonlocal spoiled
+        result = copy.deepcopy(solution(*args, **named))
+        spoiled += sum(map(_spoil, (*args, *named.values())))
+        return result
+
+    verdict = check_answer(exercise, changes_its_arguments, cases=cases)
+    if not spoiled or "your function changed its argument" in str(verdict):
+        return []
+    return [f"{exercise.id}: the solution may change its arguments in place:\n{verdict}"]
+
+
+def _spoil(value: Any) -> bool:
+    """Change a value in place, or what is in it; tell whether it could be changed."""
+    if isinstance(value, tuple):
+        return sum(map(_spoil, value)) > 0  # each one, not only the first
+    if isinstance(value, list):
+        value.append(None)
+    elif isinstance(value, dict):
+        value["changed"] = None
+    elif isinstance(value, np.ndarray) and value.size and value.flags.writeable:
+        value.reshape(-1).view(np.uint8)[0] ^= 1
+    else:
+        return False
+    return True
 
 
 def _patience(exercise: Exercise, solved_s: float) -> float | None:

@@ -41,7 +41,8 @@ class Case:
         on: the input in words a student recognises; default: the arguments themselves.
         files: texts or bytes by relative path, in a folder made for the call.
         steps: calls on what the answer returns: (method, arguments), for answers with a state.
-        drain: number of items to take from an iterator that the answer returns.
+        drain: number of items to take from an iterator that the answer returns; 0 takes no
+            iterator.
         expected: result of the oracle; a `Raised` where the oracle raises.
         facts: what only the comparison needs; never sent to an answer.
     """
@@ -52,7 +53,7 @@ class Case:
     on: str = ""
     files: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Any, ...] = ()
-    drain: int = 1000
+    drain: int = 0
     expected: Any = UNSET
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,11 +73,13 @@ class Got:
             after an earlier case that ended the batch.
         value: the result, or the `Raised`.
         message: the reason, where there is no result.
+        changed: the name of an argument that the answer has changed, or "".
     """
 
     how: str
     value: Any = None
     message: str = ""
+    changed: str = ""
 
     @property
     def raised(self) -> Raised | None:

@@ -21,6 +21,9 @@ __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
+CHANGED = ("the results are right, but whoever calls your function goes on with the arguments: "
+           "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
+           "what you change")  # fmt: skip
 
 
 class Answers(Protocol):
@@ -101,6 +104,9 @@ def _part(
         for case, got in asked:
             report.on(case.on or _in_words(case))
             _compare(exercise, case, got, report)
+            if got.changed:
+                report.note(CHANGED)
+                report.expect(False, f"your function changed its argument {got.changed}")
     except Differs as difference:
         return Part(title, points, False, _cut(str(difference), CHARACTERS))
     if not asked:

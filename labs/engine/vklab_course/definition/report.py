@@ -93,7 +93,7 @@ class Report:
         self.expect(right, f"expected {what}, got {_kind(got)}")
 
     def equal(self, got: Any, expected: Any, hint: str = "") -> None:
-        """Expect exactly one value; a list equals a tuple, a NumPy number a number.
+        """Expect exactly one value; a list equals a tuple, a NumPy number a number; 1 is True.
 
         Args:
             got: the answer's value.
@@ -189,8 +189,10 @@ def _values(array: np.ndarray) -> str:
 def _same(got: Any, expected: Any) -> bool:
     if isinstance(got, np.generic):
         got = got.item()
-    if isinstance(expected, bool) or isinstance(got, bool):
-        return got is expected
+    if isinstance(expected, bool):
+        return isinstance(got, int) and int.__add__(got, 0) == int(expected)
+    if isinstance(got, bool):
+        return False
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import os
 import tempfile
@@ -83,13 +84,14 @@ def _got(outcome: Any) -> Got:
     value = decode(data) if outcome["how"] == "returned" else outcome.get("value")
     if outcome["how"] == "raised" and type(value) is not Raised:
         raise CodecError("an exception without its names")
-    return Got(outcome["how"], value, words.whole(str(outcome.get("message", ""))[:4000]))
+    said = (words.whole(str(outcome.get(key, ""))[:4000]) for key in ("message", "changed"))
+    return Got(outcome["how"], value, *said)
 
 
 def _outcome(answer: Any, takes: str, question: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        value = answer if takes == "value" else _called(answer, question)
-        return {"how": "returned", "data": encode(value)}
+        value, changed = (answer, "") if takes == "value" else _called(answer, question)
+        return {"how": "returned", "data": encode(value), "changed": changed}
     except NotImplementedError as error:
         said = words.short_message(error)
         if said.startswith("Lab "):
@@ -101,7 +103,8 @@ def _outcome(answer: Any, takes: str, question: Mapping[str, Any]) -> dict[str, 
         return {"how": "raised", "value": Raised.of(error)}
 
 
-def _called(answer: Any, question: Mapping[str, Any]) -> Any:
+def _called(answer: Any, question: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return what the answer returns, and the name of an argument that it has changed, or ""."""
     with contextlib.ExitStack() as stack:
         # Most cases have no files, and most answers write none.
         tree = functools.cache(lambda: Path(stack.enter_context(
@@ -112,13 +115,43 @@ def _called(answer: Any, question: Mapping[str, Any]) -> Any:
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
         args = _with_paths(question["args"], tree)
         named = _with_paths(question["named"], tree)
+        given = {**_by_name(answer, args), **named}
+        before = {name: _state(one) for name, one in given.items()}
         value = answer(*args, **named)
         if question["steps"]:
             value = [getattr(value, method)(*_with_paths(args, tree))
                      for method, args in question["steps"]]  # fmt: skip
         if isinstance(value, Iterator):
+            if not question["drain"]:
+                raise CodecError(f"of type {type(value).__name__}, which can be read only once: "
+                                 "return a list of it")  # fmt: skip
             value = list(itertools.islice(value, int(question["drain"])))
-        return _without_paths(value, tree()) if question["files"] else value
+        value = _without_paths(value, tree()) if question["files"] else value
+        return value, next((n for n, one in given.items() if _state(one) != before[n]), "")
+
+
+def _by_name(answer: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """Return positional arguments by the names that the answer gives them."""
+    try:
+        names = list(inspect.signature(answer).bind_partial(*args).arguments)
+    except (TypeError, ValueError):
+        names = []
+    names = names if len(names) == len(args) else [f"number {i + 1}" for i in range(len(args))]
+    return dict(zip(names, args, strict=True))
+
+
+def _state(value: Any) -> bytes:
+    """Return a value's bytes; the order of a dictionary's keys does not count."""
+    try:
+        return encode(_settled(value))
+    except (CodecError, RecursionError):
+        return b""  # an answer has put something into it
+
+
+def _settled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted([encode(key), encode(_settled(one))] for key, one in value.items())
+    return [_settled(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 def _with_paths(value: Any, tree: Callable[[], Path]) -> Any:
