@@ -74,8 +74,10 @@ def is_tested(domain, op_type):
     """Tell whether a test_op_*.py names an operator and its domain, itself or in a helper."""
     for path in HERE.glob("test_op_*.py"):
         text = path.read_text("utf-8")
-        names = re.findall(r"^from (\w+) import", text, re.M)
-        helpers = [HERE.parent / f"{name}.py" for name in names]
+        found = re.findall(r"^from (support[\w.]*) import ([\w, ]+)", text, re.M)
+        modules = [name for module, names in found
+                   for name in (module, *(f"{module}.{each}" for each in names.split(", ")))]
+        helpers = [HERE.parent.joinpath(*name.split(".")).with_suffix(".py") for name in modules]
         texts = [text, *(helper.read_text("utf-8") for helper in helpers if helper.exists())]
         of_domain = [each for each in texts if f'"{domain}"' in each]
         if of_domain and any(f'"{op_type}"' in each for each in (text, *of_domain)):

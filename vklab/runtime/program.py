@@ -207,8 +207,11 @@ class Program:
         Returns the outputs by name, in order. Raises TimeoutError or DeviceLostError, naming the
         steps that were submitted.
         """
-        self.start(values)
-        return self.finish()
+        self.prepare()
+        self.binding.copy_in(values)
+        self.submit()
+        self.wait()
+        return self.binding.copy_out()
 
     def start(self, values: Mapping[str, Any]) -> None:
         """Begin a run without waiting: prepare, copy in, submit."""

@@ -11,7 +11,7 @@ import numpy as np, vklab
 from support.runs.split_models import *
 from vklab import settings
 from vklab.errors import *
-from vklab.plan import arenas
+from vklab.plan.memory import ARRIVING
 from vklab.runtime.many import device_copies, transfer_memory
 from vklab.runtime.many.transfer_memory import TransferMemory
 source, fed = diamond()
@@ -37,7 +37,7 @@ def every_transfer_counts(**switches):
         def run():
             call()
             slot = memory.plan.chunks[move.target].input_slots[move.value]
-            assert slot.arena.startswith(arenas.ARRIVING)
+            assert slot.arena.startswith(ARRIVING)
             ran.append(move.value)
             if move.value == corrupted:
                 mapped = memory._pools[move.target].buffers[slot.arena].mapped
