@@ -151,7 +151,7 @@ def test_a_killed_process_is_replaced_and_models_are_freed(device_index):
 FORK = """
 import os, warnings, numpy as np, vklab
 from support.graphs.small_models import relu
-from vklab.runtime import reference_process
+from vklab.runtime.on_cpu import reference_process
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 device, x = int(__import__("sys").argv[1]), np.array([-1, 2], np.float32)
 def pid():
