@@ -77,10 +77,23 @@ def download(root: Path, folder: Path) -> Path | str:
     # Without the isolated build's path, which hides the environment's pip.
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet",
-         "--disable-pip-version-check", "--dest", str(folder), f"{wanted.name}{wanted.specifier}"],
-        capture_output=True, text=True, env=environment,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--dest",
+            str(folder),
+            f"{wanted.name}{wanted.specifier}",
+        ],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         said = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]

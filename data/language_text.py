@@ -27,8 +27,11 @@ LONGEST_TURN = 400  # characters
 QUESTIONS = ("What is {article} {word}?", "What is {word}?", "What does {word} mean?")
 DEFINITION = re.compile(r"^([^:\n]{2,40}): ([^\n]+)$", re.MULTILINE)
 _CHAPTER = re.compile(r"^(?:CHAPTER|Chapter) +[IVXL0-9]+\.?$", re.MULTILINE)
-_MARKS = re.compile(r"^(?:VOLUME|Volume) [IVX]+\.?$|^(?:THE END|FINIS|Finis)\.?$|"
-                    r"^A NOTE ON THE TEXT.*", re.MULTILINE | re.DOTALL)  # fmt: skip
+_MARKS = re.compile(
+    r"^(?:VOLUME|Volume) [IVX]+\.?$|^(?:THE END|FINIS|Finis)\.?$|"
+    r"^A NOTE ON THE TEXT.*",
+    re.MULTILINE | re.DOTALL,
+)
 _SPEECH = re.compile(r'"([^"]+)(?:"|$)')
 
 
@@ -57,8 +60,9 @@ def read() -> Texts:
 def turns(parts: Sequence[str]) -> str:
     """Return a conversation as the model reads it: user and assistant take turns."""
     roles = ("user", "assistant")
-    return "".join(f"{TURN_BEGINS}{roles[index % 2]}\n{part}{TURN_ENDS}\n"
-                   for index, part in enumerate(parts))  # fmt: skip
+    return "".join(
+        f"{TURN_BEGINS}{roles[index % 2]}\n{part}{TURN_ENDS}\n" for index, part in enumerate(parts)
+    )
 
 
 def _unpacked(name: str) -> str:

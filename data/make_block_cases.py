@@ -53,10 +53,23 @@ def compiled(ggml: Path, folder: Path) -> ctypes.CDLL:
     stubs, library = folder / "stubs.c", folder / "quants.so"
     stubs.write_text(STUBS)
     subprocess.run(
-        ["gcc", "-O2", "-DNDEBUG", "-ffp-contract=off", "-fPIC", "-shared", "-o", library,
-         ggml / "src/ggml-quants.c", stubs, f"-I{ggml / 'src'}", f"-I{ggml / 'include'}", "-lm"],
+        [
+            "gcc",
+            "-O2",
+            "-DNDEBUG",
+            "-ffp-contract=off",
+            "-fPIC",
+            "-shared",
+            "-o",
+            library,
+            ggml / "src/ggml-quants.c",
+            stubs,
+            f"-I{ggml / 'src'}",
+            f"-I{ggml / 'include'}",
+            "-lm",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return ctypes.CDLL(str(library))
 
 
@@ -71,8 +84,11 @@ def main() -> int:
         for name, size in FORMATS.items():
             made[name] = np.zeros((len(given), size), np.uint8)
             quantize = getattr(library, f"quantize_row_{name[:2].lower()}_K_ref")
-            quantize(given.ctypes.data_as(ctypes.c_void_p),
-                     made[name].ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(given.size))
+            quantize(
+                given.ctypes.data_as(ctypes.c_void_p),
+                made[name].ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int64(given.size),
+            )
     np.savez_compressed(checksums.DATA / "block_cases.npz", values=given, **made)
     checksums.update("block_cases.npz")
     return 0

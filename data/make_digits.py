@@ -111,11 +111,18 @@ def train(images: np.ndarray, labels: np.ndarray) -> Any:
     torch.set_num_threads(1)  # the order of a sum depends on the number of threads
     torch.use_deterministic_algorithms(True)
     layers = {
-        "conv1": nn.Conv2d(1, 8, 3, padding=1), "relu1": nn.ReLU(), "maxpool1": nn.MaxPool2d(2),
-        "conv2": nn.Conv2d(8, 16, 3, padding=1), "relu2": nn.ReLU(), "maxpool2": nn.MaxPool2d(2),
-        "flatten": nn.Flatten(), "dropout": nn.Dropout(0.3), "gemm1": nn.Linear(784, 32),
-        "relu3": nn.ReLU(), "gemm2": nn.Linear(32, 10),
-    }  # fmt: skip
+        "conv1": nn.Conv2d(1, 8, 3, padding=1),
+        "relu1": nn.ReLU(),
+        "maxpool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(8, 16, 3, padding=1),
+        "relu2": nn.ReLU(),
+        "maxpool2": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "dropout": nn.Dropout(0.3),
+        "gemm1": nn.Linear(784, 32),
+        "relu3": nn.ReLU(),
+        "gemm2": nn.Linear(32, 10),
+    }
     module = nn.Sequential(collections.OrderedDict(layers))
     images, labels = torch.from_numpy(images), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(module.parameters(), lr=3e-3, weight_decay=1e-2)

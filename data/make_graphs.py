@@ -47,8 +47,12 @@ class UNet(nn.Module):
 
     @staticmethod
     def _twice(before: int, after: int) -> nn.Sequential:
-        return nn.Sequential(nn.Conv2d(before, after, 3, padding=1), nn.ReLU(),
-                             nn.Conv2d(after, after, 3, padding=1), nn.ReLU())  # fmt: skip
+        return nn.Sequential(
+            nn.Conv2d(before, after, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1),
+            nn.ReLU(),
+        )
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Return two scores a pixel."""
@@ -78,8 +82,13 @@ class Bert(nn.Module):
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         """Return a vector for each token."""
         tokens, kinds, positions, mask = given
-        return self.model(tokens, token_type_ids=kinds, position_ids=positions,
-                          attention_mask=mask, use_cache=False).last_hidden_state
+        return self.model(
+            tokens,
+            token_type_ids=kinds,
+            position_ids=positions,
+            attention_mask=mask,
+            use_cache=False,
+        ).last_hidden_state
 
 
 def networks() -> Iterable[tuple[str, nn.Module]]:
@@ -96,12 +105,22 @@ def networks() -> Iterable[tuple[str, nn.Module]]:
 def export(module: nn.Module, batch: int, size: int) -> onnx.ModelProto:
     """Return a module as ONNX, with the shapes of all values and without metadata."""
     names = list(Bert.INPUTS) if isinstance(module, Bert) else ["image"]
-    example = (torch.zeros(batch, 3, size, size) if names == ["image"] else
-               torch.zeros(batch, size, dtype=torch.int64))  # fmt: skip
+    example = (
+        torch.zeros(batch, 3, size, size)
+        if names == ["image"]
+        else torch.zeros(batch, size, dtype=torch.int64)
+    )
     with quiet():
-        program = torch.onnx.export(module.eval(), (example,) * len(names), None,
-                                    input_names=names, output_names=["output"],
-                                    opset_version=18, dynamo=True, verbose=False)  # fmt: skip
+        program = torch.onnx.export(
+            module.eval(),
+            (example,) * len(names),
+            None,
+            input_names=names,
+            output_names=["output"],
+            opset_version=18,
+            dynamo=True,
+            verbose=False,
+        )
     model = program.model_proto
     strip_metadata(model)
     return model
@@ -110,8 +129,9 @@ def export(module: nn.Module, batch: int, size: int) -> onnx.ModelProto:
 def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of every value that a node makes, and of the inputs."""
     infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    return {info.name: tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
-            for info in infos}  # fmt: skip
+    return {
+        info.name: tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim) for info in infos
+    }
 
 
 def axes_of(
@@ -144,8 +164,9 @@ def without_weights(model: onnx.ModelProto) -> list[str]:
             kept.append(tensor)
             continue
         weights.append(tensor.name)
-        graph.input.append(onnx.helper.make_tensor_value_info(
-            tensor.name, tensor.data_type, tensor.dims))  # fmt: skip
+        graph.input.append(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     known = [info for info in graph.value_info if info.name not in weights]
     for field, items in ((graph.initializer, kept), (graph.value_info, known)):
         copies = [type(item).FromString(item.SerializeToString()) for item in items]

@@ -65,29 +65,39 @@ def vocabulary(texts: language_text.Texts, size: int) -> dict[str, Value]:
     kinds = np.ones(size, np.int32)
     kinds[: len(control)] = 3
     return {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": FAMILY,
-        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": FAMILY,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": tuple(f"{left} {right}" for left, right in merges),
-        "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": 0,
-        "tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.chat_template": TEMPLATE,
-    }  # fmt: skip
+    }
 
 
 def metadata(shape: LlamaShape, ran_on: str) -> dict[str, Value]:
     """Return what a reader of the file must know about the model."""
     return {
-        "general.architecture": "llama", "general.name": "novels-llama",
+        "general.architecture": "llama",
+        "general.name": "novels-llama",
         "general.description": "Jane Austen's novels and the course's prose; trained " + ran_on,
-        "general.file_type": 1, "llama.vocab_size": shape.vocabulary,
-        "llama.context_length": shape.context, "llama.embedding_length": shape.width,
-        "llama.block_count": shape.layers, "llama.feed_forward_length": shape.hidden,
+        "general.file_type": 1,
+        "llama.vocab_size": shape.vocabulary,
+        "llama.context_length": shape.context,
+        "llama.embedding_length": shape.width,
+        "llama.block_count": shape.layers,
+        "llama.feed_forward_length": shape.hidden,
         "llama.attention.head_count": shape.heads,
         "llama.attention.head_count_kv": shape.kv_heads,
         "llama.attention.layer_norm_rms_epsilon": shape.epsilon,
-        "llama.rope.dimension_count": shape.head, "llama.rope.freq_base": shape.base,
-    }  # fmt: skip
+        "llama.rope.dimension_count": shape.head,
+        "llama.rope.freq_base": shape.base,
+    }
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> torch.Tensor:
@@ -127,9 +137,11 @@ def train(shape: LlamaShape, tokens: torch.Tensor, judging: torch.Tensor, epochs
     draw = torch.Generator().manual_seed(SEED)
     matrices = [p for p in model.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
-                                   {"params": others, "weight_decay": 0.0}],
-                                  lr=RATE, betas=(0.9, 0.95))  # fmt: skip
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
+        lr=RATE,
+        betas=(0.9, 0.95),
+    )
     steps = max(1, round(epochs * len(tokens) / (BATCH * shape.context)))
     window, started = torch.arange(shape.context + 1, device=tokens.device), time.monotonic()
     for step in range(steps):
@@ -197,8 +209,9 @@ def make(folder: Path, device: str, epochs: float, dropout: float, shape: LlamaS
     documents = [*texts.training, *spoken]
     np.random.default_rng(SEED).shuffle(documents)
     known = encoded(tokenizer, documents).to(device)
-    judging, held_out = (encoded(tokenizer, list(part)).to(device)
-                         for part in (texts.judging, texts.held_out))  # fmt: skip
+    judging, held_out = (
+        encoded(tokenizer, list(part)).to(device) for part in (texts.judging, texts.held_out)
+    )
     print(
         f"{len(known)} tokens to learn, {len(judging)} to judge, {len(held_out)} held out; "
         f"{epochs} epochs, dropout {dropout}",

@@ -25,12 +25,24 @@ def main() -> None:
     arrays = models.read_arrays("digits.npz")
     labels, held_out = arrays["labels"], arrays["held_out"]
     images = torch.from_numpy(models.digit_images(held_out=False))
-    module = train(networks.MobileNetV2Half(), images, torch.from_numpy(labels[~held_out]),
-                   EPOCHS, BATCH, RATE, shift_randomly)  # fmt: skip
-    save("digits_mobilenet.npz", {
-        name: tensor.numpy().astype(np.float16) if tensor.is_floating_point() else tensor.numpy()
-        for name, tensor in module.state_dict().items()
-    })  # fmt: skip
+    module = train(
+        networks.MobileNetV2Half(),
+        images,
+        torch.from_numpy(labels[~held_out]),
+        EPOCHS,
+        BATCH,
+        RATE,
+        shift_randomly,
+    )
+    save(
+        "digits_mobilenet.npz",
+        {
+            name: tensor.numpy().astype(np.float16)
+            if tensor.is_floating_point()
+            else tensor.numpy()
+            for name, tensor in module.state_dict().items()
+        },
+    )
     module, (tests,) = models.mobilenet_v2_half(None)
     print("  held-out digits", right(module, tests, labels[held_out]))
     print("  training digits", right(module, images, labels[~held_out]))

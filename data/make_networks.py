@@ -76,8 +76,15 @@ def make_mini_classifier() -> None:
     labels, held_out = arrays["labels"], arrays["held_out"]
     images = torch.from_numpy(models.digit_images(held_out=False))
     torch.manual_seed(SEED)
-    module = train(networks.MiniClassifier(), images, torch.from_numpy(labels[~held_out]),
-                   24, 32, 3e-3, shift_randomly)  # fmt: skip
+    module = train(
+        networks.MiniClassifier(),
+        images,
+        torch.from_numpy(labels[~held_out]),
+        24,
+        32,
+        3e-3,
+        shift_randomly,
+    )
     save("digits_mini_classifier.npz", state(module))
     tests = torch.from_numpy(models.digit_images())
     print("  held-out digits", right(module, tests, labels[held_out]))
@@ -95,10 +102,15 @@ def make_text_classifier() -> None:
     known = [passage.text for passage in found.training]
     words = texts.vocabulary(known, WORDS)
     torch.manual_seed(SEED)
-    module = train(networks.TextClassifier(WORDS, len(texts.NOVELS)),
-                   torch.from_numpy(texts.tokens(known, words)),
-                   torch.tensor([passage.label for passage in found.training]),
-                   8, 128, 3e-3, drop_words)  # fmt: skip
+    module = train(
+        networks.TextClassifier(WORDS, len(texts.NOVELS)),
+        torch.from_numpy(texts.tokens(known, words)),
+        torch.tensor([passage.label for passage in found.training]),
+        8,
+        128,
+        3e-3,
+        drop_words,
+    )
     save("text_classifier.npz", {**state(module), "words": np.array(words)})
 
 

@@ -29,8 +29,10 @@ def fix_identifiers(package: Path) -> None:
     path = package / "Manifest.json"
     manifest = json.loads(path.read_bytes())
     entries, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
-    named = {key: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper()
-             for key, item in entries.items()}  # fmt: skip
+    named = {
+        key: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper()
+        for key, item in entries.items()
+    }
     manifest["itemInfoEntries"] = {named[key]: item for key, item in entries.items()}
     manifest["rootModelIdentifier"] = named[root]
     path.write_bytes((json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())

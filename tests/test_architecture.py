@@ -76,10 +76,18 @@ PLANTED = [
     ("sizes", "plan/a.py", "x = 1\n" * 350, "351 lines"),
     ("late imports", "plan/a.py", "importlib.import_module('vklab.plan.b')", "not import_module"),
     ("late imports", "runtime/a.py", "run = Door[int]('vklab.runtime.b', 'run')", "has no doors"),
-    ("late imports", "plan/a.py",
-     "try:\n    from vklab.plan import b\nexcept ImportError:\n    b = 0", "is guarded"),
-    ("late imports", "plan/a.py", "try:\n    import vklab.plan.b\nexcept Exception:\n    b = 0",
-     "is guarded"),
+    (
+        "late imports",
+        "plan/a.py",
+        "try:\n    from vklab.plan import b\nexcept ImportError:\n    b = 0",
+        "is guarded",
+    ),
+    (
+        "late imports",
+        "plan/a.py",
+        "try:\n    import vklab.plan.b\nexcept Exception:\n    b = 0",
+        "is guarded",
+    ),
     ("sizes", "plan/a.py", "x = " + "1" * 97, "101 columns"),
 ]
 

@@ -9,8 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 if find_spec("vklab_course") is None:
-    raise ModuleNotFoundError('the course is not installed: pip install "vklab-course[labs]", or '
-                              "`pip install . ./labs` in a clone", name="vklab_course")  # fmt: skip
+    raise ModuleNotFoundError(
+        'the course is not installed: pip install "vklab-course[labs]", or '
+        "`pip install . ./labs` in a clone",
+        name="vklab_course",
+    )
 import vklab_course
 import vklab_labs
 from vklab.base import forward
@@ -28,8 +31,12 @@ def _new_name(old: str) -> str:
     room, stem = name.split(".", 1)
     # A picture whose name a helper has, too, was renamed.
     files = [*([f"{stem}_pictures.py"] if room == "figures" else []), f"{stem}.py"]
-    found = [path for file in files for folder in vklab_labs.__path__
-             for path in Path(folder).glob(f"*/{file}")]  # fmt: skip
+    found = [
+        path
+        for file in files
+        for folder in vklab_labs.__path__
+        for path in Path(folder).glob(f"*/{file}")
+    ]
     return ".".join(["vklab_labs", *found[0].with_suffix("").parts[-2:]]) if found else ""
 
 

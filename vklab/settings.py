@@ -115,11 +115,15 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("PRECISION", "", "of products: bf16x3, half-sums; of rows times blocks: int8, exact"),
     ("VARIANT", "", "kernel of all products that allow it, as `vklab tune` names them"),
 )  # fmt: skip
-SETTINGS = {row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)
-            for rows in (_OF_RUNS, _OF_PLANS) for row in rows}  # fmt: skip
+SETTINGS = {
+    row[0]: Setting(*row, affects_plans=rows is _OF_PLANS)
+    for rows in (_OF_RUNS, _OF_PLANS)
+    for row in rows
+}
 
 _overrides: contextvars.ContextVar[dict[str, Value]] = contextvars.ContextVar(
-    "vklab_settings", default={}  # noqa: B039  (never mutated, only replaced)
+    "vklab_settings",
+    default={},  # noqa: B039  (never mutated, only replaced)
 )
 # The dictionary inside os.environ: a run reads a handful of switches, and os.environ itself decodes
 # at every look-up and raises KeyError inside for an unset variable.

@@ -27,8 +27,11 @@ NAMES = {
 HEADERS = tuple(name for name in NAMES if name.startswith("<"))
 CALLS = tuple(name for name in NAMES if not name.startswith("<"))
 # One pass from left to right: comment, string, call with a mask, header or name.
-TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?P<call>\w*_sync\s*\(\s*)"
-                   r"(?P<mask>0[xX][fF]{8}[uU]?\b)|<[\w./]+\.h>|\w+", re.DOTALL)  # fmt: skip
+TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?P<call>\w*_sync\s*\(\s*)"
+    r"(?P<mask>0[xX][fF]{8}[uU]?\b)|<[\w./]+\.h>|\w+",
+    re.DOTALL,
+)
 MASKED = ("__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync")
 
 
@@ -43,9 +46,13 @@ MASKED = ("__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync")
         "number outside of the group. [fF]{8} is eight letters, [uU]? is one letter or none; which "
         "other letter may be a capital?",
     ),
-    variants=({"mask": "0xffffffffffffffffull"}, {"mask": "~0ull"}, {"mask": "UINT64_MAX"},
-              {"mask": "0xFFFFFFFFFFFFFFFFULL"}),
-)  # fmt: skip
+    variants=(
+        {"mask": "0xffffffffffffffffull"},
+        {"mask": "~0ull"},
+        {"mask": "UINT64_MAX"},
+        {"mask": "0xFFFFFFFFFFFFFFFFULL"},
+    ),
+)
 class Hipify(Function):
     parts = {"headers": ("headers in angle brackets, and only they", 1),
              "names": ("whole names of the table, and no others", 1),
@@ -79,13 +86,21 @@ class Hipify(Function):
             mask = ("0xffffffff", "0xFFFFFFFFu", "0XffFFffffU")[number]
             yield self._case("masks", f"x = {name}({mask}, x, {number}) ^ {mask};\n{a}(1);")
         yield self._case("masks", f"my_{MASKED[0]}  (\n  0xffffffff, v); {b}(0xffffffff);")
-        yield self._case("masks", "__any_sync(0xffffffffff, p); __any_sync(0xfffffff, p); "
-                         "__any_sync(m, 0xffffffff); async(0xffffffff); __syncthreads();"
-                         "__any_sync(0xffffffff,p);__all_sync( 0xffffffffU ,p)")  # fmt: skip
-        yield self._case("masks", "warp_sync(0xffffffff, p); __any_sync(0xffffffffull, p); "
-                         "__any_sync2(0xffffffff, p);")
-        yield self._case("masks", f'/* __any_sync(0xffffffff) */ __any_sync(0x0000ffff); {a}; '
-                         'puts("__any_sync(0xffffffff)"); __all_sync(0xffffffff);')  # fmt: skip
+        yield self._case(
+            "masks",
+            "__any_sync(0xffffffffff, p); __any_sync(0xfffffff, p); "
+            "__any_sync(m, 0xffffffff); async(0xffffffff); __syncthreads();"
+            "__any_sync(0xffffffff,p);__all_sync( 0xffffffffU ,p)",
+        )
+        yield self._case(
+            "masks",
+            "warp_sync(0xffffffff, p); __any_sync(0xffffffffull, p); __any_sync2(0xffffffff, p);",
+        )
+        yield self._case(
+            "masks",
+            f"/* __any_sync(0xffffffff) */ __any_sync(0x0000ffff); {a}; "
+            'puts("__any_sync(0xffffffff)"); __all_sync(0xffffffff);',
+        )
 
     def _case(
         self, part: str, text: str, names: Mapping[str, str] = NAMES, count: int | None = None
@@ -130,8 +145,10 @@ class TorchDevice(Function):
              "float64": ("jobs in float64", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        version, other = (f"{random.integers(*some)}.{random.integers(0, 5)}.43482-0f2d6"
-                          for some in ((5, 7), (7, 11)))
+        version, other = (
+            f"{random.integers(*some)}.{random.integers(0, 5)}.43482-0f2d6"
+            for some in ((5, 7), (7, 11))
+        )
         full = {"cuda": True, "hip": None, "xpu": False, "mps": False, "names": ("GPU",)}
         names = ("AMD Instinct MI210", "Radeon RX 7900 XTX", "NVIDIA A100", "AMD EPYC's NVIDIA A10")
         for name in names:
@@ -139,33 +156,62 @@ class TorchDevice(Function):
                 yield self._case("vendor", full | {"hip": hip, "names": (name,)})
         yield self._case("vendor", full | {"hip": version, "cuda": False, "names": ()})
         none = full | {"cuda": False, "names": ()}
-        for more in ({"xpu": True}, {"mps": True}, {}, {"xpu": True, "mps": True},
-                     {"hip": version, "xpu": True}, {"cuda": True, "xpu": True, "mps": True}):
+        for more in (
+            {"xpu": True},
+            {"mps": True},
+            {},
+            {"xpu": True, "mps": True},
+            {"hip": version, "xpu": True},
+            {"cuda": True, "xpu": True, "mps": True},
+        ):
             yield self._case("others", none | more)
-        for few in ({}, {"mps": True}, {"xpu": True}, {"cuda": True}, {"cuda": False},
-                    {"hip": version}, {"cuda": True, "hip": version}, {"names": ()}):
+        for few in (
+            {},
+            {"mps": True},
+            {"xpu": True},
+            {"cuda": True},
+            {"cuda": False},
+            {"hip": version},
+            {"cuda": True, "hip": version},
+            {"names": ()},
+        ):
             yield self._case("missing", few)
-        for few in ({"mps": True}, {"xpu": True}, {"cuda": True, "mps": True}, {},
-                    {"hip": version, "cuda": True}, {"hip": other, "mps": True},
-                    {"xpu": True, "mps": True}):
+        for few in (
+            {"mps": True},
+            {"xpu": True},
+            {"cuda": True, "mps": True},
+            {},
+            {"hip": version, "cuda": True},
+            {"hip": other, "mps": True},
+            {"xpu": True, "mps": True},
+        ):
             for float64 in (True, False):
                 yield self._case("float64", few, float64)
         for _ in range(8):
-            few = {key: bool(random.random() < 0.4) for key in ("cuda", "xpu", "mps")
-                   if random.random() < 0.7}
+            few = {
+                key: bool(random.random() < 0.4)
+                for key in ("cuda", "xpu", "mps")
+                if random.random() < 0.7
+            }
             few |= {"hip": [None, version][int(random.integers(2))]}
             yield self._case("missing", few)
             yield self._case("float64", few, bool(random.random() < 0.6))
 
     def _case(self, part: str, facts: Mapping[str, Any], float64: bool = False) -> Case:
-        return Case(part, (dict(facts), *([True] if float64 else [])),
-                    on=f"{dict(facts)}" + (", float64" if float64 else ""))  # fmt: skip
+        return Case(
+            part,
+            (dict(facts), *([True] if float64 else [])),
+            on=f"{dict(facts)}" + (", float64" if float64 else ""),
+        )
 
     def expected(self, case: Case) -> Any:
         facts, float64 = case.args[0], len(case.args) > 1
-        rows = ((facts.get("cuda"), ("cuda", "ROCm" if facts.get("hip") else "CUDA")),
-                (facts.get("xpu"), ("xpu", "SYCL")),
-                (facts.get("mps") and not float64, ("mps", "Metal")), (True, ("cpu", "CPU")))
+        rows = (
+            (facts.get("cuda"), ("cuda", "ROCm" if facts.get("hip") else "CUDA")),
+            (facts.get("xpu"), ("xpu", "SYCL")),
+            (facts.get("mps") and not float64, ("mps", "Metal")),
+            (True, ("cpu", "CPU")),
+        )
         return next(answer for fits, answer in rows if fits)
 
 
@@ -173,8 +219,12 @@ class TorchDevice(Function):
 
 STATES = ("native", "native", "native", "translated", "preview")
 JOBS = ("kernels", "training", "network", "chat")
-WISHES = ({"wish": "direct", "state": "translated"}, {"wish": "finished", "state": "preview"},
-          {"wish": "no layer", "state": "translated"}, {"wish": "stable", "state": "preview"})
+WISHES = (
+    {"wish": "direct", "state": "translated"},
+    {"wish": "finished", "state": "preview"},
+    {"wish": "no layer", "state": "translated"},
+    {"wish": "stable", "state": "preview"},
+)
 
 
 @exercise(
@@ -195,13 +245,19 @@ class Admissible(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         wish = self.params["wish"]
-        for machines, job in ((("AMD/Windows",), "chat"), (("Apple/Linux",), "kernels"),
-                              (("NVIDIA/Linux", "Apple/macOS"), "training")):
+        for machines, job in (
+            (("AMD/Windows",), "chat"),
+            (("Apple/Linux",), "kernels"),
+            (("NVIDIA/Linux", "Apple/macOS"), "training"),
+        ):
             yield self._case("machines", BACKENDS, machines, job)
         yield self._case("job", BACKENDS, ("Intel/Windows",), "network")
-        asked = {"machines": ((),), "job": ((),),
-                 "states": ((), (wish,), ("open",), (wish, "open")),
-                 "spare": (("spare",), ("spare", "open"), ("spare", wish))}
+        asked = {
+            "machines": ((),),
+            "job": ((),),
+            "states": ((), (wish,), ("open",), (wish, "open")),
+            "spare": (("spare",), ("spare", "open"), ("spare", wish)),
+        }
         for part, every in asked.items():
             found = 0
             while found < 6:
@@ -216,22 +272,36 @@ class Admissible(Function):
                     yield case
         yield self._case("machines", self._table(random), ("Nobody/Linux",), "chat")
         # For each kind of machine: native, the state of the wish, the other state; x is closed.
-        rows = ("n-n-n----- o-o-o----b n-b-n----n n-n-b---n- b-n-n---n- n-n-n---b- n-n-n----nx "
-                "--nn------ --nn-o---- --nn-----b --nnnn---- --n-n--o-- --n------n --nn--n---x "
-                "--n-n-n---x")
+        rows = (
+            "n-n-n----- o-o-o----b n-b-n----n n-n-b---n- b-n-n---n- n-n-n---b- n-n-n----nx "
+            "--nn------ --nn-o---- --nn-----b --nnnn---- --n-n--o-- --n------n --nn--n---x "
+            "--n-n-n---x"
+        )
         other = {"translated", "preview"} - {self.params["state"]}
         marks = {"n": "native", "b": self.params["state"], "o": min(other)}
-        table = {name: Backend({m: marks[mark] for m, mark in zip(MACHINES, row, strict=False)
-                                if mark in marks}, frozenset(JOBS), row[-1] != "x")
-                 for name, row in zip("ABCDEFGHIJKLMNO", random.permutation(rows.split()),
-                                        strict=True)}  # fmt: skip
-        for job in (("AMD/Linux", "Intel/Linux", "NVIDIA/Linux"), ("AMD/Linux", "AMD/Windows"),
-                    ("Intel/Linux", "AMD/Linux")):
+        table = {
+            name: Backend(
+                {m: marks[mark] for m, mark in zip(MACHINES, row, strict=False) if mark in marks},
+                frozenset(JOBS),
+                row[-1] != "x",
+            )
+            for name, row in zip("ABCDEFGHIJKLMNO", random.permutation(rows.split()), strict=True)
+        }
+        for job in (
+            ("AMD/Linux", "Intel/Linux", "NVIDIA/Linux"),
+            ("AMD/Linux", "AMD/Windows"),
+            ("Intel/Linux", "AMD/Linux"),
+        ):
             machines = tuple(map(str, random.permutation(job)))
             for wishes in ((wish,), ("open",), ("open", wish)):
                 yield self._case("states", table, machines, "chat", wishes)
-            for wishes in (("spare",), (wish, "spare"), ("open", wish, "spare"),
-                           (wish, "spare", "open"), ("spare", "open", wish)):
+            for wishes in (
+                ("spare",),
+                (wish, "spare"),
+                ("open", wish, "spare"),
+                (wish, "spare", "open"),
+                ("spare", "open", wish),
+            ):
                 yield self._case("spare", table, machines, "chat", wishes)
 
     def _table(self, random: np.random.Generator) -> dict[str, Backend]:
@@ -239,12 +309,17 @@ class Admissible(Function):
         for name in random.permutation([*BACKENDS, "OpenCL", "WebGPU"])[:9]:
             able = [m for m in MACHINES if random.random() < (0.85, 0.3)[len(table) % 2]]
             jobs = frozenset(job for job in JOBS if random.random() < 0.6)
-            table[str(name)] = Backend({m: STATES[random.integers(5)] for m in able}, jobs,
-                                       bool(random.random() < 0.6))  # fmt: skip
+            table[str(name)] = Backend(
+                {m: STATES[random.integers(5)] for m in able}, jobs, bool(random.random() < 0.6)
+            )
         return table
 
     def _case(
-        self, part: str, table: Mapping[str, Backend], machines: tuple[str, ...], job: str,
+        self,
+        part: str,
+        table: Mapping[str, Backend],
+        machines: tuple[str, ...],
+        job: str,
         wishes: tuple[str, ...] = (),
     ) -> Case:
         on = f"{', '.join(machines) or 'no machine'}; {job}" + f"; wishes {wishes}" * bool(wishes)
@@ -257,21 +332,29 @@ class Admissible(Function):
         def fits(backend: Backend) -> bool:
             states = {backend.runs_on.get(machine, "") for machine in machines}
             vendors = [{m.partition("/")[0] for m in some} for some in (backend.runs_on, machines)]
-            return ("" not in states and job in backend.jobs
-                    and ("open" not in wishes or backend.open_source)
-                    and (self.params["wish"] not in wishes or self.params["state"] not in states)
-                    and ("spare" not in wishes or not vendors[0] <= vendors[1]))  # fmt: skip
+            return (
+                "" not in states
+                and job in backend.jobs
+                and ("open" not in wishes or backend.open_source)
+                and (self.params["wish"] not in wishes or self.params["state"] not in states)
+                and ("spare" not in wishes or not vendors[0] <= vendors[1])
+            )
 
         return {name for name, backend in table.items() if fits(backend)}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, set | frozenset), "expected a set of names, got "
-                      + ("None (is a return missing?)" if got is None else words.short(got)))
+        report.expect(
+            isinstance(got, set | frozenset),
+            "expected a set of names, got "
+            + ("None (is a return missing?)" if got is None else words.short(got)),
+        )
         table = case.args[0]
         strange = sorted(str(name) for name in got if name not in table)
         report.expect(not strange, f"there is no backend {strange[:1]}")
-        for title, names in (("is admissible and missing", case.expected - got),
-                             ("is not admissible", got - case.expected)):
+        for title, names in (
+            ("is admissible and missing", case.expected - got),
+            ("is not admissible", got - case.expected),
+        ):
             name = min(names, default="")
             report.expect(not names, f"{name} {title}: {table.get(name)}")
 
@@ -309,9 +392,13 @@ def _claims(*numbers: int) -> dict[str, str]:
         "Is the claim about a system, a program, a standard, or a piece of hardware? Compare it "
         "with evidence about the same.",
     ),
-    variants=(_claims(1, 8, 2, 5, 0, 4), _claims(0, 3, 9, 6, 2, 1), _claims(7, 0, 1, 11, 3, 5),
-              _claims(10, 2, 4, 1, 6, 0)),
-)  # fmt: skip
+    variants=(
+        _claims(1, 8, 2, 5, 0, 4),
+        _claims(0, 3, 9, 6, 2, 1),
+        _claims(7, 0, 1, 11, 3, 5),
+        _claims(10, 2, 4, 1, 6, 0),
+    ),
+)
 class Claims(Choice):
     parts = {"all": ("every claim", 3)}
 
@@ -324,22 +411,34 @@ class Claims(Choice):
 # Admissible: llama.cpp, MLC-LLM, ExecuTorch; PyTorch; ExecuTorch; HIP, SYCL, Vulkan.
 @exercise(
     "01-5",
-    hints=("Write the machines of the story as the matrix does, and choose one of the four jobs.",
-           "What would make you regret the choice in a year?"),
-    variants=(
-        {"story": "A school has forty laptops with Intel GPUs under Windows, and six Macs. The "
-                  "pupils shall chat with a small language model, without the internet. The "
-                  "teacher wants to read the source."},
-        {"story": "A hospital has two servers with AMD MI210 cards under Linux, and trains a "
-                  "network on pictures that must not leave the house. In three years the servers "
-                  "are replaced, perhaps by another vendor's."},
-        {"story": "A start-up sells an app that recognises plants with a network. It must run on "
-                  "iPhones and on Android phones with Qualcomm's chips, on the GPU."},
-        {"story": "A physics group has kernels in CUDA, 12,000 lines, with cuBLAS. A new cluster "
-                  "has AMD cards under Linux. Half of the group works on Linux laptops with NVIDIA "
-                  "cards and wants to go on doing so."},
+    hints=(
+        "Write the machines of the story as the matrix does, and choose one of the four jobs.",
+        "What would make you regret the choice in a year?",
     ),
-)  # fmt: skip
+    variants=(
+        {
+            "story": "A school has forty laptops with Intel GPUs under Windows, and six Macs. The "
+            "pupils shall chat with a small language model, without the internet. The "
+            "teacher wants to read the source."
+        },
+        {
+            "story": "A hospital has two servers with AMD MI210 cards under Linux, and trains a "
+            "network on pictures that must not leave the house. In three years the servers "
+            "are replaced, perhaps by another vendor's."
+        },
+        {
+            "story": "A start-up sells an app that recognises plants with a network. It must run "
+            "on "
+            "iPhones and on Android phones with Qualcomm's chips, on the GPU."
+        },
+        {
+            "story": "A physics group has kernels in CUDA, 12,000 lines, with cuBLAS. A new "
+            "cluster "
+            "has AMD cards under Linux. Half of the group works on Linux laptops with NVIDIA "
+            "cards and wants to go on doing so."
+        },
+    ),
+)
 class Advice(Text):
     rubric = {"the admissible set is right": 2, "the choice follows from the story": 1,
               "two reasons with a source or a date": 2, "one risk and a way out": 1}  # fmt: skip
@@ -350,10 +449,12 @@ class Advice(Text):
 
 @exercise("01-p1", hints=("Compare each line with the table of names, character by character.",))
 class ReplaceWord(Predict):
-    explains = ("Only the call is right. The header is <hip/hip_runtime.h>. The old call (CUDA 13 "
-                "no longer has it, either) is hipDeviceSynchronize in HIP. my_cudaMalloc_log is a "
-                "function of the program; its new name exists nowhere. And the mask names 32 of "
-                "64 lanes, which HIP's compiler refuses.")  # fmt: skip
+    explains = (
+        "Only the call is right. The header is <hip/hip_runtime.h>. The old call (CUDA 13 "
+        "no longer has it, either) is hipDeviceSynchronize in HIP. my_cudaMalloc_log is a "
+        "function of the program; its new name exists nowhere. And the mask names 32 of "
+        "64 lanes, which HIP's compiler refuses."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"header": False, "call": True, "old_call": False, "own_name": False, "mask": False}
@@ -361,9 +462,11 @@ class ReplaceWord(Predict):
 
 @exercise("01-p2", hints=("What is the name of the device on each machine?",))
 class ByName(Predict):
-    explains = ("Some builds report a Radeon card without 'AMD', others write 'AMD Radeon ...'. "
-                "Where 'AMD' is missing the page says 'no ROCm' and is wrong. A name is for "
-                "people; torch.version.hip is the fact.")  # fmt: skip
+    explains = (
+        "Some builds report a Radeon card without 'AMD', others write 'AMD Radeon ...'. "
+        "Where 'AMD' is missing the page says 'no ROCm' and is wrong. A name is for "
+        "people; torch.version.hip is the fact."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"nvidia": True, "instinct": True, "radeon": False, "rocm_without_gpu": True}

@@ -27,9 +27,13 @@ from vklab_labs.shared.gpus import SHEETS, Sheet
         "The ridge is operations in a second divided by bytes in a second: bring both to the same "
         "power of ten.",
     ),
-    variants=({"percent": 80, "ridge": 23.46}, {"percent": 85, "ridge": 22.08},
-              {"percent": 75, "ridge": 25.03}, {"percent": 90, "ridge": 20.86},
-              {"percent": 70, "ridge": 26.82}),
+    variants=(
+        {"percent": 80, "ridge": 23.46},
+        {"percent": 85, "ridge": 22.08},
+        {"percent": 75, "ridge": 25.03},
+        {"percent": 90, "ridge": 20.86},
+        {"percent": 70, "ridge": 26.82},
+    ),
 )
 class Roofline(Function):
     parts = {"peak": ("the operations in a second", 1), "bandwidth": ("the bytes in a second", 1),
@@ -40,8 +44,9 @@ class Roofline(Function):
         for part in ("peak", "bandwidth", "ridge"):
             for name in ("MI100", "RX 7900 XTX", *some):
                 yield self._case(part, name, SHEETS[name])
-            units, lanes, mhz, bits, rate = map(int, random.integers((2, 2, 500, 1, 2),
-                                                                     (200, 200, 3000, 64, 24)))
+            units, lanes, mhz, bits, rate = map(
+                int, random.integers((2, 2, 500, 1, 2), (200, 200, 3000, 64, 24))
+            )
             made = Sheet("?", units, lanes, mhz, bits * 64, rate, 2, 3)
             yield self._case(part, "a made-up sheet", made)
             for name in ("RX 7900 XTX", "MI300X", "M1"):
@@ -68,8 +73,10 @@ class Roofline(Function):
         return flops / 1e12, bytes_s / 1e9, flops / bytes_s
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 3, "expected three numbers "
-                      f"(TFLOP/s, GB/s, FLOP/byte), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 3,
+            f"expected three numbers (TFLOP/s, GB/s, FLOP/byte), got {words.short(got)}",
+        )
         names = {"peak": "TFLOP/s", "bandwidth": "GB/s", "ridge": "the ridge in FLOP/byte"}
         for place, (part, name) in enumerate(names.items()):
             if report.part in (part, "dies"):
@@ -107,9 +114,13 @@ def _rows(*numbers: int) -> dict[str, str]:
         "another kind of number. What do sheet.dies, sheet.issue and MATRIX_PEAKS say?",
         "Compare both numbers of a row, if it has two: which of them can be the larger one?",
     ),
-    variants=(_rows(0, 5, 2, 1, 4, 6), _rows(3, 0, 2, 7, 1, 6), _rows(8, 4, 2, 6, 0, 1),
-              _rows(1, 2, 9, 0, 6, 3)),
-)  # fmt: skip
+    variants=(
+        _rows(0, 5, 2, 1, 4, 6),
+        _rows(3, 0, 2, 7, 1, 6),
+        _rows(8, 4, 2, 6, 0, 1),
+        _rows(1, 2, 9, 0, 6, 3),
+    ),
+)
 class Meaning(Choice):
     parts = {"all": ("every value", 3)}
 
@@ -137,18 +148,25 @@ class FastestMs(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def draw() -> tuple[float, float, float, float]:
             billions = float(random.integers(10, 700)) / 10
-            return (billions, float(random.integers(3, 17)) / 8 * billions,
-                    float(random.integers(200, 4000)) / 10, float(random.integers(60, 3000)))
+            return (
+                billions,
+                float(random.integers(3, 17)) / 8 * billions,
+                float(random.integers(200, 4000)) / 10,
+                float(random.integers(60, 3000)),
+            )
 
         for billions, gigabytes, tflops, gb_s in (draw() for _ in range(5)):
             limit = int(500 * gigabytes * tflops / (gb_s * billions)) + 1  # tokens at the ridge
             for part, tokens, users in (
-                ("prompt", limit * int(random.integers(2, 30)), 1), ("token", 1, 1),
+                ("prompt", limit * int(random.integers(2, 30)), 1),
+                ("token", 1, 1),
                 ("token", max(1, limit // int(random.integers(2, 9))), 1),
-                ("users", 1, limit * int(random.integers(2, 5))), ("users", 1, limit - 1),
-                ("users", limit, 1), ("users", max(1, limit // 9), 3),
+                ("users", 1, limit * int(random.integers(2, 5))),
+                ("users", 1, limit - 1),
+                ("users", limit, 1),
+                ("users", max(1, limit // 9), 3),
                 ("users", limit, int(random.integers(2, 6))),
-            ):  # fmt: skip
+            ):
                 if tokens:
                     yield self._case(part, billions, tokens, gigabytes, tflops, gb_s, users)
         yield self._case("prompt", 7.0, 512, 4.0, 32.0, 400.0, 1)
@@ -159,19 +177,27 @@ class FastestMs(Function):
     def _case(self, part: str, *given: float) -> Case:
         *args, users = given
         named = {"users": users} if users > 1 else {}
-        return Case(part, tuple(args), named,
-                    f"fastest_ms{tuple(args)}" + (f", users={users}" if named else ""))  # fmt: skip
+        return Case(
+            part,
+            tuple(args),
+            named,
+            f"fastest_ms{tuple(args)}" + (f", users={users}" if named else ""),
+        )
 
     def expected(self, case: Case) -> Any:
         billions, tokens, gigabytes, tflops, gb_s = case.args
-        times = {"arithmetic": 2 * billions * tokens * case.named.get("users", 1) / tflops,
-                 "memory": 1000 * gigabytes / gb_s}  # fmt: skip
+        times = {
+            "arithmetic": 2 * billions * tokens * case.named.get("users", 1) / tflops,
+            "memory": 1000 * gigabytes / gb_s,
+        }
         limit = max(times, key=lambda name: times[name])
         return times[limit], limit
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 2,
-                      f"expected (milliseconds, limit), got {words.short(got)}")
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 2,
+            f"expected (milliseconds, limit), got {words.short(got)}",
+        )
         report.close(got[0], case.expected[0], 1e-9, 0, "milliseconds")
         report.equal(got[1], case.expected[1], "the limit")
 
@@ -180,8 +206,11 @@ class FastestMs(Function):
 
 Boards = Mapping[str, tuple[int, int, int]]
 Models = Mapping[str, tuple[int, int, tuple[str, ...]]]
-SHOP: Boards = {name: (sheet.watts, sheet.memory_gb, int(sheet.bus_bits * sheet.gbit_per_pin / 8))
-                for name, sheet in SHEETS.items() if sheet.watts and sheet.dies == 1}
+SHOP: Boards = {
+    name: (sheet.watts, sheet.memory_gb, int(sheet.bus_bits * sheet.gbit_per_pin / 8))
+    for name, sheet in SHEETS.items()
+    if sheet.watts and sheet.dies == 1
+}
 NONE = 10**9
 FEW = ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")
 PICTURE: Models = {
@@ -192,12 +221,21 @@ PICTURE: Models = {
 
 def prices(boards: Boards, models: Models) -> Callable[..., int]:
     """Return a function: the least watts of a board that holds some models, of all or of one."""
+
     @functools.cache
     def price(on: frozenset[str], only: str = "") -> int:
         gb, gb_s = (sum(models[name][i] for name in on) for i in (0, 1))
-        return min((watts for board, (watts, has_gb, has_gb_s) in boards.items()
-                    if only in ("", board) and gb <= has_gb and gb_s <= has_gb_s
-                    and all(board in models[name][2] for name in on)), default=NONE)  # fmt: skip
+        return min(
+            (
+                watts
+                for board, (watts, has_gb, has_gb_s) in boards.items()
+                if only in ("", board)
+                and gb <= has_gb
+                and gb_s <= has_gb_s
+                and all(board in models[name][2] for name in on)
+            ),
+            default=NONE,
+        )
 
     return lambda on, only="": price(frozenset(on), only)
 
@@ -223,21 +261,24 @@ def obvious(boards: Boards, models: Models) -> dict[str, int]:
     for a GB, where there is no room. In the end each board becomes the least that still does.
     """
     price = prices(boards, models)
-    orders = {"in the given order": list(models),
-              "most GB first": sorted(models, key=lambda name: -models[name][0]),
-              "most GB/s first": sorted(models, key=lambda name: -models[name][1]),
-              "fewest boards first": sorted(models, key=lambda name: len(models[name][2]))}
+    orders = {
+        "in the given order": list(models),
+        "most GB first": sorted(models, key=lambda name: -models[name][0]),
+        "most GB/s first": sorted(models, key=lambda name: -models[name][1]),
+        "fewest boards first": sorted(models, key=lambda name: len(models[name][2])),
+    }
     watts = {"a board for each model": sum(price([name]) for name in models), "join pairs": NONE}
     for title, order in orders.items():
         for gb in (0, 1):
             on: list[tuple[str, list[str]]] = []
             for name in order:
-                place = next((some for board, some in on if price([*some, name], board) < NONE),
-                             None)
+                place = next(
+                    (some for board, some in on if price([*some, name], board) < NONE), None
+                )
                 if place is None:
                     able = [board for board in boards if price([name], board) < NONE]
                     place = []
-                    on.append((min(able, key=lambda b: boards[b][0] / boards[b][1]**gb), place))
+                    on.append((min(able, key=lambda b: boards[b][0] / boards[b][1] ** gb), place))
                 place.append(name)
             watts[title + ", watts a GB" * gb] = sum(price(some) for _, some in on)
         for step in (1, -1):
@@ -257,8 +298,11 @@ def _join_pairs(price: Callable[..., int], order: Sequence[str]) -> int:
     """Begin with a board for each model; join the two that save most watts, while two do."""
     joined = [[name] for name in order]
     while True:
-        saved = {(i, j): price(joined[i]) + price(joined[j]) - price(joined[i] + joined[j])
-                 for j in range(len(joined)) for i in range(j)}  # fmt: skip
+        saved = {
+            (i, j): price(joined[i]) + price(joined[j]) - price(joined[i] + joined[j])
+            for j in range(len(joined))
+            for i in range(j)
+        }
         i, j = max(saved, key=lambda pair: saved[pair], default=(0, 0))
         if saved.get((i, j), 0) <= 0:
             return sum(map(price, joined))
@@ -270,9 +314,14 @@ def _hard(part: str, random: np.random.Generator) -> Case:
     while True:
         some = random.choice(list(SHOP), int(random.integers(5, 8)), replace=False)
         boards = {str(name): SHOP[str(name)] for name in some}
-        models = {name: (int(random.integers(3, 64)), int(random.integers(5, 160)) * 10,
-                         tuple(board for board in boards if random.random() < 0.75))
-                  for name in ("m1", "m2", "m3", "m4", "m5", "m6", "m7")}
+        models = {
+            name: (
+                int(random.integers(3, 64)),
+                int(random.integers(5, 160)) * 10,
+                tuple(board for board in boards if random.random() < 0.75),
+            )
+            for name in ("m1", "m2", "m3", "m4", "m5", "m6", "m7")
+        }
         price = prices(boards, models)
         if any(price([name]) == NONE for name in models):
             continue
@@ -281,10 +330,16 @@ def _hard(part: str, random: np.random.Generator) -> Case:
 
 
 def _buying(part: str, boards: Boards, models: Models) -> Case:
-    on = {"valid": f"boards={dict(boards)}, models={dict(models)}",
-          "picture": "the boards and models of the picture"}.get(part, f"the {part} drawn list")
-    return Case(part, (dict(boards), dict(models)), on=on,
-                facts={"natural": min(obvious(boards, models).values(), default=0)})  # fmt: skip
+    on = {
+        "valid": f"boards={dict(boards)}, models={dict(models)}",
+        "picture": "the boards and models of the picture",
+    }.get(part, f"the {part} drawn list")
+    return Case(
+        part,
+        (dict(boards), dict(models)),
+        on=on,
+        facts={"natural": min(obvious(boards, models).values(), default=0)},
+    )
 
 
 @exercise(
@@ -312,8 +367,11 @@ class LeastWatts(Function):
         yield _buying("valid", {"A": (9, 8, 8), "B": (5, 4, 9)}, {"x": (4, 9, ("A", "B"))})
         yield _buying("valid", {"A": (9, 8, 8)}, {})
         both = ("A", "B")
-        yield _buying("valid", {"A": (9, 8, 8), "B": (5, 4, 9)}, {
-            "x": (8, 1, both), "y": (1, 9, both), "z": (4, 4, both), "u": (4, 4, ("A",))})
+        yield _buying(
+            "valid",
+            {"A": (9, 8, 8), "B": (5, 4, 9)},
+            {"x": (8, 1, both), "y": (1, 9, both), "z": (4, 4, both), "u": (4, 4, ("A",))},
+        )
         yield _buying("picture", {name: SHOP[name] for name in FEW}, PICTURE)
         hard = [_hard(part, random) for part in ("first", "second", "third")]
         yield from (_buying("valid", *hard[0].args), *hard)
@@ -323,13 +381,20 @@ class LeastWatts(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         boards, models = case.args
-        report.expect(isinstance(got, list | tuple), "expected a list of (board, models), got "
-                      + ("None (is a return missing?)" if got is None else words.short(got)))
+        report.expect(
+            isinstance(got, list | tuple),
+            "expected a list of (board, models), got "
+            + ("None (is a return missing?)" if got is None else words.short(got)),
+        )
         for pair in got:
-            report.expect(isinstance(pair, list | tuple) and len(pair) == 2
-                          and isinstance(pair[0], str) and isinstance(pair[1], list | tuple | set)
-                          and all(isinstance(name, str) for name in pair[1]),
-                          f"expected (board, list of models), got {words.short(pair)}")  # fmt: skip
+            report.expect(
+                isinstance(pair, list | tuple)
+                and len(pair) == 2
+                and isinstance(pair[0], str)
+                and isinstance(pair[1], list | tuple | set)
+                and all(isinstance(name, str) for name in pair[1]),
+                f"expected (board, list of models), got {words.short(pair)}",
+            )
             report.expect(pair[0] in boards, f"the shop has no {pair[0]!r}")
         placed = sorted(name for _, on in got for name in on)
         report.equal(placed, sorted(models), "the models that have a board, each once")
@@ -341,11 +406,13 @@ class LeastWatts(Function):
                 report.expect(board in suited, f"{name} does not run on {board!r}")
                 needs = [need + more for need, more in zip(needs, each, strict=True)]
             for unit, need, limit in zip(("GB", "GB/s"), needs, boards[board][1:], strict=True):
-                report.expect(need <= limit, f"{', '.join(on)} need {need} {unit}, {board} has "
-                              f"{limit}")  # fmt: skip
+                report.expect(
+                    need <= limit, f"{', '.join(on)} need {need} {unit}, {board} has {limit}"
+                )
         if report.part != "valid":
-            report.score(sum(boards[board][0] for board, _ in got), case.expected,
-                         case.facts["natural"], "W")  # fmt: skip
+            report.score(
+                sum(boards[board][0] for board, _ in got), case.expected, case.facts["natural"], "W"
+            )
 
 
 # ------------------------------------------------------------------------------------- predictions
@@ -353,8 +420,10 @@ class LeastWatts(Function):
 
 @exercise("01b-p1", hints=("Left or right of the ridge?",))
 class FasterAddition(Predict):
-    explains = ("960 / 512 = 1.9. The addition does 1/12 operation per byte, far left of any "
-                "ridge: only the bandwidth counts, and the 61.4 TFLOP/s are never seen.")
+    explains = (
+        "960 / 512 = 1.9. The addition does 1/12 operation per byte, far left of any "
+        "ridge: only the bandwidth counts, and the 61.4 TFLOP/s are never seen."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"addition": 1.9}
@@ -362,9 +431,11 @@ class FasterAddition(Predict):
 
 @exercise("01b-p2", hints=("2 times 6.7 times 512 is 6861; divide by the peak.",))
 class Impossible(Predict):
-    explains = ("At best: M2 Ultra 252 ms, A100 22 ms in fp16 and 11 ms in int8, Max 1550 26 ms. "
-                "So 45 ms on the M2 Ultra are impossible, 15 ms on the A100 are impossible in fp16 "
-                "and possible in int8, and 35 ms on the Max 1550 are possible.")  # fmt: skip
+    explains = (
+        "At best: M2 Ultra 252 ms, A100 22 ms in fp16 and 11 ms in int8, Max 1550 26 ms. "
+        "So 45 ms on the M2 Ultra are impossible, 15 ms on the A100 are impossible in fp16 "
+        "and possible in int8, and 35 ms on the Max 1550 are possible."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"m2_ultra": True, "a100_fp16": True, "a100_int8": False, "max_1550": False}
@@ -372,9 +443,11 @@ class Impossible(Predict):
 
 @exercise("01b-p3", hints=("How many devices does a program see, and with which memory?",))
 class FitsOneDevice(Predict):
-    explains = ("An MI250X has 128 GB on its sheet, and a program sees two devices of 64 GB. So "
-                "the function says that 100 GB fit on one device. (It promises too much for an M2 "
-                "Ultra as well: the system and other programs share its 192 GB.)")  # fmt: skip
+    explains = (
+        "An MI250X has 128 GB on its sheet, and a program sees two devices of 64 GB. So "
+        "the function says that 100 GB fit on one device. (It promises too much for an M2 "
+        "Ultra as well: the system and other programs share its 192 GB.)"
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"gb_40": True, "gb_60": True, "gb_100": False}

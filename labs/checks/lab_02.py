@@ -47,8 +47,12 @@ def _machines(*numbers: int) -> dict[str, str]:
         "So what stopped the other driver?",
         "A program on macOS has to ask for drivers that translate; vulkaninfo always asks.",
     ),
-    variants=(_machines(4, 1, 6, 2, 3), _machines(5, 3, 0, 4, 7), _machines(2, 6, 5, 3, 1),
-              _machines(7, 4, 2, 5, 6)),
+    variants=(
+        _machines(4, 1, 6, 2, 3),
+        _machines(5, 3, 0, 4, 7),
+        _machines(2, 6, 5, 3, 1),
+        _machines(7, 4, 2, 5, 6),
+    ),
 )
 class Causes(Choice):
     parts = {"all": ("every machine", 3)}
@@ -108,10 +112,14 @@ class Identify(Function):
             number = _packed((variant, *draw(128, 1024, 4096)), api)
             yield self._case("variant", 0x1002, number, driver)
         for vendor, fields in (
-            (0x8086, (25, 2, 7)), (0x1002, (2, 0, 4095)), (0x5143, (512, 801, 3)),
-            (0x5143, draw(1024, 1024, 4096)), (NVIDIA, (580, 159, 4, 0)),
-            (NVIDIA, (1023, 255, 255, 63)), (NVIDIA, draw(1024, 256, 256, 64)),
-        ):  # fmt: skip
+            (0x8086, (25, 2, 7)),
+            (0x1002, (2, 0, 4095)),
+            (0x5143, (512, 801, 3)),
+            (0x5143, draw(1024, 1024, 4096)),
+            (NVIDIA, (580, 159, 4, 0)),
+            (NVIDIA, (1023, 255, 255, 63)),
+            (NVIDIA, draw(1024, 256, 256, 64)),
+        ):
             widths = nvidia if vendor == NVIDIA else old
             yield self._case("driver", vendor, usual, _packed(fields, widths))
         for vendor in (*VENDORS, 0x1234, 0xFFFF, 0xAB, 0x10000, 0x10009):
@@ -131,13 +139,17 @@ class Identify(Function):
         vendor, api, driver = case.args
         variant, *numbers = _fields(api, 3, 7, 10, 12)
         widths = (10, 8, 8, 6) if vendor == NVIDIA else (10, 10, 12)
-        return (VENDORS.get(vendor, f"{vendor:#x}"),
-                ".".join(map(str, numbers)) + (f" (variant {variant})" if variant else ""),
-                ".".join(map(str, _fields(driver, *widths))))  # fmt: skip
+        return (
+            VENDORS.get(vendor, f"{vendor:#x}"),
+            ".".join(map(str, numbers)) + (f" (variant {variant})" if variant else ""),
+            ".".join(map(str, _fields(driver, *widths))),
+        )
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 3,
-                      f"expected three texts (vendor, api, driver), got {words.short(got)}")
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 3,
+            f"expected three texts (vendor, api, driver), got {words.short(got)}",
+        )
         place = {"vendor": 0, "driver": 2}.get(report.part, 1)
         hint = "NVIDIA packs 10, 8, 8 and 6 bits" if place == 2 and case.args[0] == NVIDIA else ""
         report.equal(got[place], case.expected[place], hint)
@@ -155,10 +167,14 @@ class Identify(Function):
         "min prefers small numbers. How do you make the larger number of queues the smaller key?",
         "Copies: look at the flags of families that have transfer. Which flags rule one out?",
     ),
-    variants=({"bits": 40, "wraps": "18 minutes"}, {"bits": 44, "wraps": "5 hours"},
-              {"bits": 48, "wraps": "3 days"}, {"bits": 52, "wraps": "7 weeks"}),
+    variants=(
+        {"bits": 40, "wraps": "18 minutes"},
+        {"bits": 44, "wraps": "5 hours"},
+        {"bits": 48, "wraps": "3 days"},
+        {"bits": 52, "wraps": "7 weeks"},
+    ),
     seams=("vklab.vulkan.device.choose_queue_families",),
-)  # fmt: skip
+)
 class PickQueueFamilies(Function):
     parts = {"desktop": ("compute stays away from graphics", 1),
              "clock": ("then a long enough clock, then more queues, then the lower index", 1),
@@ -170,22 +186,27 @@ class PickQueueFamilies(Function):
         lists = {
             "desktop": "1gct/16gct 8ct/2t 1gct 1ct/3gc/1gct 4c/1gct 2ct-0/1ct 1gct",
             "clock": f"1gct 8ct-0 2ct/4gct 2ct-0/1gct 2ct 8ct/4ct 4ct/4gct-0 4gct/2ct-{bits} 2ct/"
-                     f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}/1gct 4ct 8cts/"
-                     "4ct 8ctv 2ct/1gct 2c 2ct/2ct 10ct/1gct 8ct 16ct/2cts 2ct/2ct 2cts/"
-                     f"1gct 1gct 1gct 1gct 1gct 2ct/2gct 4gct/1ct-{bits - 1} 2ct-36 4ct-0",
+            f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}/1gct 4ct 8cts/"
+            "4ct 8ctv 2ct/1gct 2c 2ct/2ct 10ct/1gct 8ct 16ct/2cts 2ct/2ct 2cts/"
+            f"1gct 1gct 1gct 1gct 1gct 2ct/2gct 4gct/1ct-{bits - 1} 2ct-36 4ct-0",
             "copies": "16gcts 2ts 8cts 1tv/1gct 1tv 2t/1gct 1tv/1gct 2gt/2t 1gct 4t/1gct 1s/"
-                      "1ct 2ct/1gct 2t-0 4t/1gct 2sv 1tsv/1gct 16ct 1t",
+            "1ct 2ct/1gct 2t-0 4t/1gct 2sv 1tsv/1gct 16ct 1t",
             "none": "1gt 2t/1gct/2t 1ct/1tv",
-        }  # fmt: skip
+        }
         for part, text in lists.items():
             for kinds in text.split("/"):
                 yield self._case(part, kinds.split())
         yield Case("none", ((),), on="no families at all")
         made = families("1gct", "2t", "4t", "1t")
-        busy = tuple(replace(family, flags=family.flags | more) for family, more in zip(
-            made, ({"protected"}, {"video_encode"}, {"optical_flow"}, set()), strict=True))
-        yield Case("copies", (busy,), on="four families, of which 1 encodes videos and 2 has "
-                                         "optical flow")
+        busy = tuple(
+            replace(family, flags=family.flags | more)
+            for family, more in zip(
+                made, ({"protected"}, {"video_encode"}, {"optical_flow"}, set()), strict=True
+            )
+        )
+        yield Case(
+            "copies", (busy,), on="four families, of which 1 encodes videos and 2 has optical flow"
+        )
         clocks = [0, 36, *(each["bits"] for each in self.variants), 64]
         for _ in range(5):
             flags = ["ct", *random.choice(["gct", "ct", "c", "t", "gt", "tv", "gcts"], 4)]
@@ -212,18 +233,24 @@ class PickQueueFamilies(Function):
         return computing[0].index, (copies or computing)[0].index
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 2,
-                      f"expected two indices (compute, copies), got {words.short(got)}")
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 2,
+            f"expected two indices (compute, copies), got {words.short(got)}",
+        )
         (made,), (compute, copies) = case.args, case.expected
         if report.part == "desktop":
             report.expect(got[0] in range(len(made)), f"there is no family {words.short(got[0])}")
             has, avoidable = ("graphics" in made[n].flags for n in (got[0], compute))
             report.expect("compute" in made[got[0]].flags, f"family {got[0]} does not compute")
-            report.expect(has <= avoidable,
-                          f"family {got[0]} has graphics, and another one computes without")
+            report.expect(
+                has <= avoidable, f"family {got[0]} has graphics, and another one computes without"
+            )
         elif report.part == "copies" and copies == compute:
-            report.expect(got[1] == got[0], "no family only copies: expected your compute family, "
-                          f"{words.short(got[0])}, got {words.short(got[1])}")  # fmt: skip
+            report.expect(
+                got[1] == got[0],
+                "no family only copies: expected your compute family, "
+                f"{words.short(got[0])}, got {words.short(got[1])}",
+            )
         elif report.part == "copies":
             report.equal(got[1], copies, "the index for copies")
         else:  # the clock
@@ -247,29 +274,37 @@ Sizes, Values = Mapping[str, int], Mapping[str, Sequence[Any]]
 
 def pairs_told(values: Values) -> dict[str, int]:
     """Return by field the pairs of devices that differ in it, as bits."""
-    return {name: sum((a != b) << place for place, (a, b) in enumerate(combinations(column, 2)))
-            for name, column in values.items()}  # fmt: skip
+    return {
+        name: sum((a != b) << place for place, (a, b) in enumerate(combinations(column, 2)))
+        for name, column in values.items()
+    }
 
 
 def fewest_bytes(sizes: Sizes, pairs: Mapping[str, int], most: int = 99) -> dict[int, int]:
     """Return by number of fields the least bytes, up to `most`, that tell all devices apart."""
     sums: list[tuple[int, int, int]] = [(0, 0, 0)]
     for name, bits in pairs.items():
-        sums += [(size + sizes[name], told | bits, count + 1) for size, told, count in sums
-                 if size + sizes[name] <= most]  # fmt: skip
+        sums += [
+            (size + sizes[name], told | bits, count + 1)
+            for size, told, count in sums
+            if size + sizes[name] <= most
+        ]
     everything = reduce(int.__or__, pairs.values())
     return {count: size for size, told, count in sorted(sums, reverse=True) if told == everything}
 
 
 def natural_bytes(sizes: Sizes, pairs: Mapping[str, int]) -> dict[str, int]:
     """Return the bytes of natural answers; a thinned one leaves out what it does not need."""
+
     def told(names: Iterable[str]) -> int:
         return reduce(int.__or__, (pairs[name] for name in names), 0)
 
     answers: dict[str, list[str]] = {"all fields": list(sizes), "the UUID": ["deviceUUID"]}
     worths: Mapping[str, Callable[[int, int], float]] = {
-        "cheapest first": lambda size, new: -size, "most pairs": lambda size, new: new,
-        "most pairs per byte": lambda size, new: new / size}  # fmt: skip
+        "cheapest first": lambda size, new: -size,
+        "most pairs": lambda size, new: new,
+        "most pairs per byte": lambda size, new: new / size,
+    }
     for title, worth in worths.items():
         chosen = answers[title] = []
         while (seen := told(chosen)) != told(sizes):
@@ -290,11 +325,12 @@ def _park(random: np.random.Generator, count: int) -> tuple[dict[str, int], dict
     values: dict[str, Any] = {}
     for name in random.permutation(list(FIELDS))[:9].tolist():
         size, pool = FIELDS[name]
-        few = random.permutation(len(pool))[:random.integers(2, 4 if 0 < size < 3 else 5)]
+        few = random.permutation(len(pool))[: random.integers(2, 4 if 0 < size < 3 else 5)]
         values[name] = [pool[n] for n in random.choice(few, count)]
     values["deviceUUID"] = [random.bytes(8).hex() for _ in range(count)]
-    sizes = {name: FIELDS.get(name, (16,))[0] or max(map(len, column))
-             for name, column in values.items()}  # fmt: skip
+    sizes = {
+        name: FIELDS.get(name, (16,))[0] or max(map(len, column)) for name, column in values.items()
+    }
     return sizes, values
 
 
@@ -312,8 +348,9 @@ def _hard(part: str, random: np.random.Generator, few: int) -> Case:
 
 
 def _apart(part: str, sizes: Sizes, values: Values, natural: int = 0) -> Case:
-    on = f"sizes={sizes}, " + (f"values={values}" if len(sizes) < 3 else
-                               f"{len(next(iter(values.values())))} devices")  # fmt: skip
+    on = f"sizes={sizes}, " + (
+        f"values={values}" if len(sizes) < 3 else f"{len(next(iter(values.values())))} devices"
+    )
     return Case(part, (sizes, values), on=on, facts={"natural": natural})
 
 
@@ -329,16 +366,21 @@ def _apart(part: str, sizes: Sizes, values: Values, natural: int = 0) -> Case:
     ),
 )
 class TellApart(Function):
-    parts = {"valid": ("the fields tell all devices apart", 1),
-             **{name: (f"the bytes for the {name} random list of devices", 1)
-                for name in ("first", "second", "third")}}  # fmt: skip
+    parts = {
+        "valid": ("the fields tell all devices apart", 1),
+        **{
+            name: (f"the bytes for the {name} random list of devices", 1)
+            for name in ("first", "second", "third")
+        },
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for types, models in (([2, 2], [7, 8]), ([2, 1], [7, 7]), ([1, 1, 2], [7, 8, 8])):
             yield _apart("valid", {"type": 1, "deviceID": 4}, {"type": types, "deviceID": models})
         # As texts in a row, 1 and 11 are the same as 11 and 1.
-        yield _apart("valid", {"type": 1, "deviceID": 4},
-                     {"type": [1, 11, 1], "deviceID": [11, 1, 1]})
+        yield _apart(
+            "valid", {"type": 1, "deviceID": 4}, {"type": [1, 11, 1], "deviceID": [11, 1, 1]}
+        )
         for count in (8, 8, 12):
             yield _apart("valid", *_park(random, count))
         for part, few in (("first", 2), ("second", 3), ("third", 3)):
@@ -350,8 +392,10 @@ class TellApart(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         sizes, values = case.args
-        report.expect(isinstance(got, list | tuple) and all(isinstance(n, str) for n in got),
-                      f"expected a list of names of fields, got {words.short(got)}")
+        report.expect(
+            isinstance(got, list | tuple) and all(isinstance(n, str) for n in got),
+            f"expected a list of names of fields, got {words.short(got)}",
+        )
         strange = [str(name) for name in got if name not in sizes]
         report.expect(not strange, f"there is no field {strange[:1]}")
         report.expect(len(set(got)) == len(got), f"a field occurs twice in {words.short(got)}")
@@ -359,11 +403,14 @@ class TellApart(Function):
         for number in range(len(next(iter(values.values())))):
             row = tuple(column[number] for column in map(values.get, got))
             other = rows.setdefault(row, number)
-            report.expect(other == number, f"devices {other} and {number} are the same in all of "
-                          f"{words.short(list(got))}")  # fmt: skip
+            report.expect(
+                other == number,
+                f"devices {other} and {number} are the same in all of {words.short(list(got))}",
+            )
         if report.part != "valid":
-            report.score(sum(sizes[name] for name in got), case.expected, case.facts["natural"],
-                         "bytes")  # fmt: skip
+            report.score(
+                sum(sizes[name] for name in got), case.expected, case.facts["natural"], "bytes"
+            )
 
 
 # ------------------------------------------------------------------------------------- predictions
@@ -371,10 +418,12 @@ class TellApart(Function):
 
 @exercise("02-p1", hints=("Who holds a Python reference to what?",))
 class Alive(Predict):
-    explains = ("A is there, because a Python variable holds it. C is gone: the bindings copied "
-                "the bytes of B, one of a list, into an array of structures, and a pointer among "
-                "bytes keeps nothing alive. With this A, vkCreateDevice reads freed "
-                "memory.")  # fmt: skip
+    explains = (
+        "A is there, because a Python variable holds it. C is gone: the bindings copied "
+        "the bytes of B, one of a list, into an array of structures, and a pointer among "
+        "bytes keeps nothing alive. With this A, vkCreateDevice reads freed "
+        "memory."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"A": True, "C": False}

@@ -34,53 +34,90 @@ INVOCATIONS, ALIGNMENT = "maxComputeWorkGroupInvocations", "minStorageBufferOffs
     seams=("vklab.vulkan.physical_device.refusal",),
 )
 class FirstMissing(Function):
-    parts = {"version": ("version and queue", 1), "features": ("features", 1),
-             "limits": ("limits: at least, and at most", 1),
-             "heap": ("the largest device-local heap, and the order of the questions", 1)}
+    parts = {
+        "version": ("version and queue", 1),
+        "features": ("features", 1),
+        "limits": ("limits: at least, and at most", 1),
+        "heap": ("the largest device-local heap, and the order of the questions", 1),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        (phone,), (station, video), old = (machine("phone"), machine("workstation"),
-                                           machine("server")[2])  # fmt: skip
+        (phone,), (station, video), old = (
+            machine("phone"),
+            machine("workstation"),
+            machine("server")[2],
+        )
         fp16, both = ("shaderFloat16",), ("shaderInt8", "shaderInt64", "shaderFloat16")
-        pairs = [((1, 2, 154), (1, 3)), ((1, 2, 154), (1, 2)), ((1, 3, 0), (1, 3)),
-                 ((1, 4, 0), (1, 3)), ((2, 0, 0), (1, 3)), ((1, 3, 128), (1, 10)),
-                 ((1, 10, 0), (1, 9)), ((1, 10, 0), (2, 0)), ((1, 5, 3), (2, 4))]  # fmt: skip
-        pairs += [((major, minor, 0), (other, least))
-                  for major, minor, other, least in random.integers(1, 13, (6, 4)).tolist()]
+        pairs = [
+            ((1, 2, 154), (1, 3)),
+            ((1, 2, 154), (1, 2)),
+            ((1, 3, 0), (1, 3)),
+            ((1, 4, 0), (1, 3)),
+            ((2, 0, 0), (1, 3)),
+            ((1, 3, 128), (1, 10)),
+            ((1, 10, 0), (1, 9)),
+            ((1, 10, 0), (2, 0)),
+            ((1, 5, 3), (2, 4)),
+        ]
+        pairs += [
+            ((major, minor, 0), (other, least))
+            for major, minor, other, least in random.integers(1, 13, (6, 4)).tolist()
+        ]
         for version, wanted in pairs:
             yield self._case("version", replace(station, api_version=version), Needs(wanted))
-        for device, queue in ((video, "compute"), (phone, "graphics"), (phone, "video_decode"),
-                              (station, "video_decode"), (station, "video"),
-                              (machine("laptop")[1], "sparse_binding")):
+        for device, queue in (
+            (video, "compute"),
+            (phone, "graphics"),
+            (phone, "video_decode"),
+            (station, "video_decode"),
+            (station, "video"),
+            (machine("laptop")[1], "sparse_binding"),
+        ):
             yield self._case("version", device, Needs(queue=queue))
         yield self._case("version", replace(video, api_version=(1, 2, 0)), Needs())
         for version, wanted in (((1, 30, 0), (2, 4)), ((1, 1023, 0), (2, 0))):
             yield self._case("version", replace(station, api_version=version), Needs(wanted))
         late, part = ("shaderInt8", "timelineSemaphore", *fp16), ("synchronization",)
-        for device, features in ((phone, both[:1]), (phone, fp16), (phone, both), (station, both),
-                                 (phone, late), (station, part)):
+        for device, features in (
+            (phone, both[:1]),
+            (phone, fp16),
+            (phone, both),
+            (station, both),
+            (phone, late),
+            (station, part),
+        ):
             yield self._case("features", device, Needs(features=features))
         most = int(random.integers(300, 1000))
         some = replace(phone, limits={**phone.limits, INVOCATIONS: most})
         for device, least, largest in (
-            (phone, {INVOCATIONS: 256}, {}), (phone, {INVOCATIONS: 257}, {}),
-            (phone, {}, {ALIGNMENT: 64}), (phone, {}, {ALIGNMENT: 63}),
-            (some, {INVOCATIONS: most}, {}), (some, {INVOCATIONS: most + 1}, {}),
+            (phone, {INVOCATIONS: 256}, {}),
+            (phone, {INVOCATIONS: 257}, {}),
+            (phone, {}, {ALIGNMENT: 64}),
+            (phone, {}, {ALIGNMENT: 63}),
+            (some, {INVOCATIONS: most}, {}),
+            (some, {INVOCATIONS: most + 1}, {}),
             (phone, {"maxPushConstantsSize": 128, INVOCATIONS: 512}, {ALIGNMENT: 16}),
-        ):  # fmt: skip
+        ):
             yield self._case("limits", device, Needs(at_least=least, at_most=largest))
         shared, constants = "maxComputeSharedMemorySize", "maxPushConstantsSize"
         for least, largest in (
-            ({constants: 200, INVOCATIONS: 512, shared: 10**6}, {}), ({constants: 129}, {}),
-            ({shared: 10**6, constants: 200}, {}), ({ALIGNMENT: 65}, {}),
+            ({constants: 200, INVOCATIONS: 512, shared: 10**6}, {}),
+            ({constants: 129}, {}),
+            ({shared: 10**6, constants: 200}, {}),
+            ({ALIGNMENT: 65}, {}),
             ({constants: 128, INVOCATIONS: 256, shared: 10**6}, {}),
-            ({}, {INVOCATIONS: 100, ALIGNMENT: 16}), ({}, {INVOCATIONS: 256, ALIGNMENT: 16}),
-            ({}, {INVOCATIONS: 255}), ({}, {ALIGNMENT: 16, INVOCATIONS: 100}),
-        ):  # fmt: skip
+            ({}, {INVOCATIONS: 100, ALIGNMENT: 16}),
+            ({}, {INVOCATIONS: 256, ALIGNMENT: 16}),
+            ({}, {INVOCATIONS: 255}),
+            ({}, {ALIGNMENT: 16, INVOCATIONS: 100}),
+        ):
             yield self._case("limits", phone, Needs(at_least=least, at_most=largest))
         mib = int(random.integers(900, 9000))
-        split = (MemoryHeap(700 << 20, True, 0, 0), MemoryHeap(mib << 20, True, 0, 0),
-                 MemoryHeap(40000 << 20, False, 0, 0))  # fmt: skip
+        split = (
+            MemoryHeap(700 << 20, True, 0, 0),
+            MemoryHeap(mib << 20, True, 0, 0),
+            MemoryHeap(40000 << 20, False, 0, 0),
+        )
         for heap in (mib, mib + 1, mib + 700):
             yield self._case("heap", replace(station, heaps=split), Needs(heap_mib=heap))
         full = MemoryHeap(mib << 20, True, 0, (mib << 20) // 2)  # usage is not the question
@@ -89,12 +126,13 @@ class FirstMissing(Function):
             yield self._case("heap", replace(station, heaps=heaps), Needs(heap_mib=mib))
         yield self._case("heap", machine("laptop")[0], Needs(heap_mib=10**5))
         for device, needs in (
-            (station, Needs(heap_mib=16112)), (station, Needs(heap_mib=16200)),
+            (station, Needs(heap_mib=16112)),
+            (station, Needs(heap_mib=16200)),
             (old, Needs(features=("nothing",), heap_mib=10**6)),
             (video, Needs(features=("nothing",))),
             (phone, Needs(features=fp16, at_least={INVOCATIONS: 512})),
             (phone, Needs(at_most={ALIGNMENT: 1}, heap_mib=10**6)),
-        ):  # fmt: skip
+        ):
             yield self._case("heap", device, needs)
 
     def _case(self, part: str, device: DeviceInfo, needs: Needs) -> Case:
@@ -108,8 +146,10 @@ class FirstMissing(Function):
             told.append(f"features {sorted(device.features & set(needs.features))}")
         told += [f"{n} {device.limits[n]}" for n in (*needs.at_least, *needs.at_most)]
         if needs.heap_mib:
-            sizes = (f"{heap.size_bytes >> 20}{'' if heap.device_local else ' (host)'}"
-                     for heap in device.heaps)
+            sizes = (
+                f"{heap.size_bytes >> 20}{'' if heap.device_local else ' (host)'}"
+                for heap in device.heaps
+            )
             told.append(f"heaps of {', '.join(sizes)} MiB")
         needed = ", ".join(f"{key}={value!r}" for key, value in asked.items())
         return Case(part, (device, needs), on=f"a device with {', '.join(told)}; Needs({needed})")
@@ -117,8 +157,10 @@ class FirstMissing(Function):
     def expected(self, case: Case) -> Any:
         device, needs = case.args
         local = [heap.size_bytes for heap in device.heaps if heap.device_local]
-        met = {"version": device.api_version[:2] >= needs.api_version,
-               f"queue:{needs.queue}": any(needs.queue in f.flags for f in device.queue_families)}
+        met = {
+            "version": device.api_version[:2] >= needs.api_version,
+            f"queue:{needs.queue}": any(needs.queue in f.flags for f in device.queue_families),
+        }
         met |= {f"feature:{name}": name in device.features for name in needs.features}
         met |= {f"limit:{n}": device.limits[n] >= value for n, value in needs.at_least.items()}
         met |= {f"limit:{n}": device.limits[n] <= value for n, value in needs.at_most.items()}
@@ -135,9 +177,12 @@ Programs = Mapping[str, tuple[int, tuple[str, ...]]]
 def sets_of(devices: Devices, programs: Programs) -> list[tuple[int, tuple[str, ...]]]:
     """Return (price, names) of the sets of devices with enough memory in all, cheapest first."""
     total = sum(mib for mib, _ in programs.values())
-    return sorted((sum(devices[name][0] for name in some), some) for count in range(6)
-                  for some in combinations(devices, count)
-                  if sum(devices[name][1] for name in some) >= total)  # fmt: skip
+    return sorted(
+        (sum(devices[name][0] for name in some), some)
+        for count in range(6)
+        for some in combinations(devices, count)
+        if sum(devices[name][1] for name in some) >= total
+    )
 
 
 def cheapest(devices: Devices, programs: Programs, most: int = 5) -> int | None:
@@ -145,13 +190,19 @@ def cheapest(devices: Devices, programs: Programs, most: int = 5) -> int | None:
     everything = (1 << len(programs)) - 1
     loads: dict[str, list[int]] = {}  # programs that fit together, with no room for one more
     for name, (_, room) in devices.items():
-        able = [(number, mib) for number, (mib, suited) in enumerate(programs.values())
-                if name in suited]  # fmt: skip
+        able = [
+            (number, mib)
+            for number, (mib, suited) in enumerate(programs.values())
+            if name in suited
+        ]
         fit = [(0, room)]
         for number, mib in able:
             fit += [(load | 1 << number, left - mib) for load, left in fit if left >= mib]
-        loads[name] = [load for load, left in fit
-                       if all(load >> number & 1 or left < mib for number, mib in able)]
+        loads[name] = [
+            load
+            for load, left in fit
+            if all(load >> number & 1 or left < mib for number, mib in able)
+        ]
     for price, some in sets_of(devices, programs):
         placed = {0}
         for name in some if len(some) <= most else ():
@@ -164,11 +215,17 @@ def cheapest(devices: Devices, programs: Programs, most: int = 5) -> int | None:
 def obvious(devices: Devices, programs: Programs) -> dict[str, int]:
     """Return the prices of the obvious answers by name; those that find no place are left out."""
     by_size = sorted(programs, key=lambda name: -programs[name][0])
-    every = [n for n, (_, room) in devices.items() if room >= sum(p[0] for p in programs.values())
-             and all(n in suited for _, suited in programs.values())]  # fmt: skip
-    prices = {"one device for all": min((devices[n][0] for n in every), default=None),
-              "in the given order": _one_by_one(devices, programs, list(programs)),
-              "largest first": _one_by_one(devices, programs, by_size)}  # fmt: skip
+    every = [
+        n
+        for n, (_, room) in devices.items()
+        if room >= sum(p[0] for p in programs.values())
+        and all(n in suited for _, suited in programs.values())
+    ]
+    prices = {
+        "one device for all": min((devices[n][0] for n in every), default=None),
+        "in the given order": _one_by_one(devices, programs, list(programs)),
+        "largest first": _one_by_one(devices, programs, by_size),
+    }
     return {name: price for name, price in prices.items() if price is not None}
 
 
@@ -177,8 +234,9 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     left: dict[str, int] = {}
     for name in order:
         mib, suited = programs[name]
-        places = [(d not in left, devices[d][0], d) for d in suited
-                  if left.get(d, devices[d][1]) >= mib]  # fmt: skip
+        places = [
+            (d not in left, devices[d][0], d) for d in suited if left.get(d, devices[d][1]) >= mib
+        ]
         if not places:
             return None
         place = min(places)[2]
@@ -223,16 +281,19 @@ def _hard(part: str, random: np.random.Generator, cuts: Sequence[int], passes: i
     """
     while True:
         rooms = random.choice([6, 8, 10, 12, 16, 20], 5).tolist()
-        devices = {n: (int(room * random.integers(7, 12)), room * 1000)
-                   for n, room in zip("ABCDE", rooms, strict=True)}  # fmt: skip
-        hosts, drawn = random.permutation(5)[:len(cuts)].tolist(), []
+        devices = {
+            n: (int(room * random.integers(7, 12)), room * 1000)
+            for n, room in zip("ABCDE", rooms, strict=True)
+        }
+        hosts, drawn = random.permutation(5)[: len(cuts)].tolist(), []
         for host, count in zip(hosts, cuts, strict=True):
             ends = random.choice(np.arange(6, 10 * rooms[host] - 5), count - 1, replace=False)
             for mib in np.diff([0, *sorted(ends), 10 * rooms[host]]).tolist():
                 able = [n for i, n in enumerate(devices) if i == host or random.random() < 0.75]
                 drawn.append((mib * 100, tuple(able)))
-        programs = dict(zip("pqrstuvwxy", (drawn[i] for i in random.permutation(len(drawn))),
-                            strict=False))  # fmt: skip
+        programs = dict(
+            zip("pqrstuvwxy", (drawn[i] for i in random.permutation(len(drawn))), strict=False)
+        )
         planted = sum(list(devices.values())[host][0] for host in hosts)
         natural = min(obvious(devices, programs).values(), default=0)
         if planted > 0.9 * natural:
@@ -250,8 +311,12 @@ def _hard(part: str, random: np.random.Generator, cuts: Sequence[int], passes: i
 def _renting(part: str, devices: Devices, programs: Programs) -> Case:
     natural = min(obvious(devices, programs).values(), default=0)
     on = {"valid": f"devices={devices}, programs={programs}", "picture": "the picture's lists"}
-    return Case(part, (devices, programs), facts={"natural": natural},
-                on=on.get(part, f"the {part} random list"))  # fmt: skip
+    return Case(
+        part,
+        (devices, programs),
+        facts={"natural": natural},
+        on=on.get(part, f"the {part} random list"),
+    )
 
 
 @exercise(
@@ -275,18 +340,29 @@ class RentDevices(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield _renting("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
         yield _renting("valid", {"A": (7, 900)}, {})
-        yield _renting("valid", {"A": (9, 900), "B": (2, 1000)},
-                         {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
+        yield _renting(
+            "valid",
+            {"A": (9, 900), "B": (2, 1000)},
+            {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))},
+        )
         for least in (900, 200):  # five devices have room for any five programs, however placed
             sizes = random.integers(least, 901, 5).tolist()
-            yield _renting("valid", dict.fromkeys("ABCDE", (5, 900)),
-                             {n: (mib, tuple("ABCDE")) for n, mib in zip("pqrst", sizes,
-                                                                         strict=True)})
+            yield _renting(
+                "valid",
+                dict.fromkeys("ABCDE", (5, 900)),
+                {n: (mib, tuple("ABCDE")) for n, mib in zip("pqrst", sizes, strict=True)},
+            )
         both, sizes = ("A", "B", "C"), (2000, 2000, 2000, 3000, 5000, 2000, 4000)
-        yield _renting("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
-                         {name: (mib, both) for name, mib in zip("pqrstuv", sizes, strict=True)})
-        for part, cuts, passes in (("first", (4, 4), 5), ("second", (3, 3, 3), 5),
-                                   ("third", (3, 3, 2, 2), 40)):  # fmt: skip
+        yield _renting(
+            "picture",
+            {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
+            {name: (mib, both) for name, mib in zip("pqrstuv", sizes, strict=True)},
+        )
+        for part, cuts, passes in (
+            ("first", (4, 4), 5),
+            ("second", (3, 3, 3), 5),
+            ("third", (3, 3, 2, 2), 40),
+        ):
             yield _hard(part, random, cuts, passes)
 
     def expected(self, case: Case) -> Any:
@@ -294,8 +370,10 @@ class RentDevices(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         devices, programs = case.args
-        report.expect(isinstance(got, dict) and all(isinstance(d, str) for d in got.values()),
-                      f"expected a dictionary from program to device, got {words.short(got)}")
+        report.expect(
+            isinstance(got, dict) and all(isinstance(d, str) for d in got.values()),
+            f"expected a dictionary from program to device, got {words.short(got)}",
+        )
         report.equal(sorted(map(str, got)), sorted(programs), "the programs that have a device")
         for name, device in got.items():
             report.expect(device in programs[name][1], f"program {name} does not run on {device!r}")
@@ -321,45 +399,70 @@ class RentDevices(Function):
         "Which device does each line ask? Put your finger on the 0.",
         "A version has three numbers on the device, and is a text in `oldest`. Which of the two do "
         "you turn into the other, so that 10 counts more than 3?",
-        "text.split(\".\") gives a list of texts; int(...) turns one of them into a number. Tuples "
+        'text.split(".") gives a list of texts; int(...) turns one of them into a number. Tuples '
         "of numbers compare number by number, even if one is longer.",
     ),
 )
 class MendedSizes(Function):
-    parts = {"own": ("each device has its own limit", 1),
-             "version": ("versions are compared as numbers", 1)}  # fmt: skip
+    parts = {
+        "own": ("each device has its own limit", 1),
+        "version": ("versions are compared as numbers", 1),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         (phone,), (station, _) = machine("phone"), machine("workstation")
-        for limits in ((256, 1024), (1024, 256), (512, 128, 1024), (128,), (1024, 1024, 384), (),
-                       random.integers(128, 1025, 4).tolist()):  # fmt: skip
+        for limits in (
+            (256, 1024),
+            (1024, 256),
+            (512, 128, 1024),
+            (128,),
+            (1024, 1024, 384),
+            (),
+            random.integers(128, 1025, 4).tolist(),
+        ):
             for wanted in (64, 300, 1024):
                 made = [replace(phone, limits={**phone.limits, INVOCATIONS: n}) for n in limits]
                 yield self._case("own", made, wanted, "1.1")
-        lists = [("1.1.0 1.3.289 1.10.0", "1.2"), ("1.2.154 1.2.0 1.1.300", "1.2"),
-                 ("1.3.289 1.10.0 2.0.0", "1.10"), ("1.10.0 1.9.9 2.1.0", "1.9"),
-                 ("1.2.154 1.2.99 1.3.0", "1.2.100"), ("1.2.100", "1.2.100"),
-                 ("1.30.0 2.0.5 2.4.1", "2.0"), ("1.4.0 1.2.200", "1.3.128"),
-                 ("1.0.4095 1.2.0", "1.1"), ("1.999.0 1.1023.7", "1.1000")]  # fmt: skip
+        lists = [
+            ("1.1.0 1.3.289 1.10.0", "1.2"),
+            ("1.2.154 1.2.0 1.1.300", "1.2"),
+            ("1.3.289 1.10.0 2.0.0", "1.10"),
+            ("1.10.0 1.9.9 2.1.0", "1.9"),
+            ("1.2.154 1.2.99 1.3.0", "1.2.100"),
+            ("1.2.100", "1.2.100"),
+            ("1.30.0 2.0.5 2.4.1", "2.0"),
+            ("1.4.0 1.2.200", "1.3.128"),
+            ("1.0.4095 1.2.0", "1.1"),
+            ("1.999.0 1.1023.7", "1.1000"),
+        ]
         drawn = random.integers(0, 13, (6, 4)).tolist()
         lists += [(f"1.{a}.7 2.{b}.0 1.{c}.12", f"1.{d}") for a, b, c, d in drawn]
         for versions, oldest in lists:
-            made = [replace(station, api_version=tuple(map(int, version.split("."))))
-                    for version in versions.split()]  # fmt: skip
+            made = [
+                replace(station, api_version=tuple(map(int, version.split("."))))
+                for version in versions.split()
+            ]
             yield self._case("version", made, 512, oldest)
 
     def _case(self, part: str, made: list[DeviceInfo], wanted: int, oldest: str) -> Case:
-        told = ", ".join(f"Vulkan {'.'.join(map(str, d.api_version))} and {d.limits[INVOCATIONS]}"
-                         for d in made)  # fmt: skip
-        return Case(part, (tuple(made), wanted, oldest),
-                    on=f"devices with {told or 'nothing'}; wanted={wanted}, oldest={oldest!r}")
+        told = ", ".join(
+            f"Vulkan {'.'.join(map(str, d.api_version))} and {d.limits[INVOCATIONS]}" for d in made
+        )
+        return Case(
+            part,
+            (tuple(made), wanted, oldest),
+            on=f"devices with {told or 'nothing'}; wanted={wanted}, oldest={oldest!r}",
+        )
 
     def expected(self, case: Case) -> Any:
         devices, wanted, oldest = case.args
         numbers = [int(part) for part in oldest.split(".")]
-        return [min(wanted, device.limits[INVOCATIONS])
-                if list(device.api_version[:len(numbers)]) >= numbers else 0
-                for device in devices]  # fmt: skip
+        return [
+            min(wanted, device.limits[INVOCATIONS])
+            if list(device.api_version[: len(numbers)]) >= numbers
+            else 0
+            for device in devices
+        ]
 
 
 # ------------------------------------------------------------------------------------- predictions
@@ -367,10 +470,12 @@ class MendedSizes(Function):
 
 @exercise("02b-p1", hints=("Whose limit is asked, and for whom?",))
 class FirstDevice(Predict):
-    explains = ("The limit of devices[0] is used for all. With the laptop first the phone is told "
-                "to run 1024 invocations and allows 256: Vulkan forbids that, and the kernel may "
-                "not be created. With the phone first nothing fails, and each device of the "
-                "laptop gets a quarter of its workgroup. Ask each device for its own limit.")
+    explains = (
+        "The limit of devices[0] is used for all. With the laptop first the phone is told "
+        "to run 1024 invocations and allows 256: Vulkan forbids that, and the kernel may "
+        "not be created. With the phone first nothing fails, and each device of the "
+        "laptop gets a quarter of its workgroup. Ask each device for its own limit."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"laptop": True, "phone_first": False, "laptop_first": False}
@@ -378,10 +483,12 @@ class FirstDevice(Predict):
 
 @exercise("02b-p2", hints=("Which field is the first that differs?",))
 class Comparisons(Predict):
-    explains = ("Packed numbers compare like versions, as long as the variants are equal: a higher "
-                "field outweighs all fields to its right. Tuples compare number by number. Text "
-                "compares character by character: '1.10' and '1.3' differ first at '1' against "
-                "'3', so version 1.10 counts as the older one.")  # fmt: skip
+    explains = (
+        "Packed numbers compare like versions, as long as the variants are equal: a higher "
+        "field outweighs all fields to its right. Tuples compare number by number. Text "
+        "compares character by character: '1.10' and '1.3' differ first at '1' against "
+        "'3', so version 1.10 counts as the older one."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"packed": True, "tuples": True, "text": False}

@@ -30,18 +30,33 @@ def _is_int(value: Any) -> bool:
 def _with_budgets(table: Table, budgets: Sequence[tuple[float, float]]) -> Table:
     """Return a recorded table with other budgets and usages, in bytes."""
     heaps, types = table
-    changed = (replace(heap, budget_bytes=int(budget), usage_bytes=int(used))
-               for heap, (budget, used) in zip(heaps, budgets, strict=True))  # fmt: skip
+    changed = (
+        replace(heap, budget_bytes=int(budget), usage_bytes=int(used))
+        for heap, (budget, used) in zip(heaps, budgets, strict=True)
+    )
     return tuple(changed), types
 
 
 def _drawn_table(random: np.random.Generator) -> Table:
     """Draw three heaps and six types; heaps and types are in no helpful order."""
     budgets = random.integers(60, 400, 3) * MIB
-    heaps = tuple(MemoryHeap(int(budget) + 64 * MIB, bool(random.random() < 0.5), int(budget),
-                             int(budget * random.uniform(0, 0.5))) for budget in budgets)
-    types = tuple(MemoryType(int(random.integers(0, 3)), frozenset(
-        flag for flag in FLAGS if random.random() < 0.5), 0) for _ in range(6))  # fmt: skip
+    heaps = tuple(
+        MemoryHeap(
+            int(budget) + 64 * MIB,
+            bool(random.random() < 0.5),
+            int(budget),
+            int(budget * random.uniform(0, 0.5)),
+        )
+        for budget in budgets
+    )
+    types = tuple(
+        MemoryType(
+            int(random.integers(0, 3)),
+            frozenset(flag for flag in FLAGS if random.random() < 0.5),
+            0,
+        )
+        for _ in range(6)
+    )
     return heaps, types
 
 
@@ -53,10 +68,14 @@ def _ranking(percent: int, part: str, table: Table, bits: int, size: int, requir
              preferred: set[str]) -> Case:  # fmt: skip
     """Return a case of 03-1, described with the room of each heap."""
     heaps, types = table
-    kinds = ", ".join(f"{n} (heap {kind.heap}) {' '.join(sorted(kind.flags)) or 'no flags'}"
-                      for n, kind in enumerate(types))
-    on = (f"heaps with room for {_rooms(heaps, percent)} bytes; types {kinds}; type_bits={bits:#b},"
-          f" size_bytes={size}, required={sorted(required)}, preferred={sorted(preferred)}")
+    kinds = ", ".join(
+        f"{n} (heap {kind.heap}) {' '.join(sorted(kind.flags)) or 'no flags'}"
+        for n, kind in enumerate(types)
+    )
+    on = (
+        f"heaps with room for {_rooms(heaps, percent)} bytes; types {kinds}; type_bits={bits:#b},"
+        f" size_bytes={size}, required={sorted(required)}, preferred={sorted(preferred)}"
+    )
     return Case(part, (heaps, types, bits, size, required, preferred), on=on)
 
 
@@ -70,10 +89,9 @@ def _ranking(percent: int, part: str, table: Table, bits: int, size: int, requir
         "For flags, sets have operators: one asks whether a set lies within another, one gives the "
         "common members. And sorted puts small keys first: how does more become small?",
     ),
-    variants=({"percent": 95}, {"percent": 90}, {"percent": 80}, {"percent": 75},
-              {"percent": 60}),
+    variants=({"percent": 95}, {"percent": 90}, {"percent": 80}, {"percent": 75}, {"percent": 60}),
     seams=("vklab.vulkan.memory.choose_memory_type",),
-)  # fmt: skip
+)
 class RankMemoryTypes(Function):
     parts = {"mask": ("the mask and the required flags are obeyed", 1),
              "budget": ("a heap without room drops out", 1),
@@ -83,48 +101,77 @@ class RankMemoryTypes(Function):
         percent = self.params["percent"]
         radeon, m1, software = (memory_table(name) for name in ("radeon", "m1", "software"))
         upload = ({VISIBLE, COHERENT}, {LOCAL})
-        asked = [("mask", table, bits, MIB, *needs) for table, bits, needs in (
-            (radeon, 0b1111, upload), (radeon, 0b1011, upload), (software, 0b1, upload),
-            (radeon, 0b1110, ({VISIBLE, CACHED}, set())), (radeon, 0b0011, ({CACHED}, set())),
-            (m1, 0b0101, ({VISIBLE}, {CACHED})), (m1, 0b0110, (set(), {LOCAL})),
-        )]  # fmt: skip
+        asked = [
+            ("mask", table, bits, MIB, *needs)
+            for table, bits, needs in (
+                (radeon, 0b1111, upload),
+                (radeon, 0b1011, upload),
+                (software, 0b1, upload),
+                (radeon, 0b1110, ({VISIBLE, CACHED}, set())),
+                (radeon, 0b0011, ({CACHED}, set())),
+                (m1, 0b0101, ({VISIBLE}, {CACHED})),
+                (m1, 0b0110, (set(), {LOCAL})),
+            )
+        ]
         # At the edge: the room is exactly what the buffer needs, and one byte less.
         for budget, used in ((100 * MIB, 20 * MIB), (1000 * MIB + 7, 0), (4001, 1000)):
             full, room = _with_budgets(software, [(budget, used)]), budget * percent // 100 - used
-            asked += [("budget", full, 1, size, {VISIBLE}, set())
-                      for size in (room, room + 1, budget - used)]  # fmt: skip
+            asked += [
+                ("budget", full, 1, size, {VISIBLE}, set())
+                for size in (room, room + 1, budget - used)
+            ]
         # Heap 1 has a byte more than heap 0; the same, once rounded down; more free, and less room.
-        for budgets in (((400, 390), (900, 0), (256, 8)), ((300, 100), (800, 0), (256, 0)),
-                        ((700, 500), (500, 100), (500, 100)),
-                        ((300, 100), (300, 100 - 1 / MIB), (256, 0)),
-                        ((300, 100), (300 + 1 / MIB, 100), (256, 0)),
-                        ((200, 100), (1000, 8 * percent + 110), (256, 0))):  # fmt: skip
+        for budgets in (
+            ((400, 390), (900, 0), (256, 8)),
+            ((300, 100), (800, 0), (256, 0)),
+            ((700, 500), (500, 100), (500, 100)),
+            ((300, 100), (300, 100 - 1 / MIB), (256, 0)),
+            ((300, 100), (300 + 1 / MIB, 100), (256, 0)),
+            ((200, 100), (1000, 8 * percent + 110), (256, 0)),
+        ):
             table = _with_budgets(radeon, [(b * MIB, u * MIB) for b, u in budgets])
-            asked += [("budget", table, 0b1111, size * MIB, set(), {LOCAL})
-                      for size in (1, 150, 250)]  # fmt: skip
-            asked += [("order", table, 0b1111, 2 * MIB, *needs) for needs in (
-                (set(), {LOCAL}), ({VISIBLE}, {CACHED}), ({LOCAL}, set()),
-                (set(), {LOCAL, CACHED}), (set(), {LOCAL, COHERENT}), (set(), set()))]  # fmt: skip
+            asked += [
+                ("budget", table, 0b1111, size * MIB, set(), {LOCAL}) for size in (1, 150, 250)
+            ]
+            asked += [
+                ("order", table, 0b1111, 2 * MIB, *needs)
+                for needs in (
+                    (set(), {LOCAL}),
+                    ({VISIBLE}, {CACHED}),
+                    ({LOCAL}, set()),
+                    (set(), {LOCAL, CACHED}),
+                    (set(), {LOCAL, COHERENT}),
+                    (set(), set()),
+                )
+            ]
         # Of two types of one heap the one with more flags has the lower index.
         asked.append(("order", (table[0], table[1][::-1]), 0b1111, 2 * MIB, set(), {VISIBLE}))
         for _ in range(9):
-            required, liked = (set(map(str, random.choice(FLAGS, random.integers(3), False)))
-                               for _ in range(2))  # fmt: skip
+            required, liked = (
+                set(map(str, random.choice(FLAGS, random.integers(3), False))) for _ in range(2)
+            )
             table, bits = _drawn_table(random), int(random.integers(1, 64)) | 0b001011
-            asked += [("mask", table, bits, MIB, required, liked),
-                      ("order", table, 0b111111, 2 * MIB, required, liked)]  # fmt: skip
+            asked += [
+                ("mask", table, bits, MIB, required, liked),
+                ("order", table, 0b111111, 2 * MIB, required, liked),
+            ]
         return [_ranking(percent, *each) for each in asked]
 
     def expected(self, case: Case) -> Any:
         heaps, types, bits, size, required, preferred = case.args
         rooms = _rooms(heaps, self.params["percent"])
-        able = [n for n, kind in enumerate(types) if bits & 1 << n and not required - kind.flags
-                and rooms[kind.heap] >= size]  # fmt: skip
+        able = [
+            n
+            for n, kind in enumerate(types)
+            if bits & 1 << n and not required - kind.flags and rooms[kind.heap] >= size
+        ]
         return sorted(able, key=lambda n: (len(preferred - types[n].flags), -rooms[types[n].heap]))
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and all(map(_is_int, got)),
-                      f"expected a list of indices, got {words.short(got)}")
+        report.expect(
+            isinstance(got, list | tuple) and all(map(_is_int, got)),
+            f"expected a list of indices, got {words.short(got)}",
+        )
         if report.part == "order":
             return report.equal(list(got), case.expected)
         _, types, bits, _, required, _ = case.args
@@ -140,8 +187,10 @@ class RankMemoryTypes(Function):
 # ------------------------------------------------------------------------------------ who flushes
 
 OPTIONS = ("nothing", "flush", "invalidate", "copy")
-HOST_WRITES, HOST_READS = ("the host writes, then a kernel reads",
-                           "a kernel writes, then the host reads")  # fmt: skip
+HOST_WRITES, HOST_READS = (
+    "the host writes, then a kernel reads",
+    "a kernel writes, then the host reads",
+)
 MANAGED = "Metal's managed mode, as MoltenVK lists it"
 SITUATIONS = (
     f"{HOST_WRITES} | `host_visible, host_coherent`",
@@ -173,9 +222,14 @@ def _situations(*numbers: int) -> dict[str, str]:
         "Third question: who writes and who reads? One call is for writes of the host, the other "
         "for reads of the host. Does the host touch the buffer?",
     ),
-    variants=(_situations(1, 4, 6, 5, 8), _situations(2, 3, 0, 8, 5), _situations(5, 7, 4, 2, 3),
-              _situations(6, 2, 7, 9, 1), _situations(0, 8, 1, 6, 4)),
-)  # fmt: skip
+    variants=(
+        _situations(1, 4, 6, 5, 8),
+        _situations(2, 3, 0, 8, 5),
+        _situations(5, 7, 4, 2, 3),
+        _situations(6, 2, 7, 9, 1),
+        _situations(0, 8, 1, 6, 4),
+    ),
+)
 class WhatToCall(Choice):
     parts = {"all": ("every buffer", 3)}
 
@@ -197,8 +251,14 @@ class WhatToCall(Choice):
         "First collect the ranges in which the buffer fits, each with its size; min finds the "
         "smallest. Only then cut. What is left of a range: a piece before, a piece after, or none?",
     ),
-    variants=tuple({"atom": atom, "after": 8192 + -(-100 // atom) * atom,
-                    "left": 1024 - -(-100 // atom) * atom} for atom in (64, 128, 256, 32)),
+    variants=tuple(
+        {
+            "atom": atom,
+            "after": 8192 + -(-100 // atom) * atom,
+            "left": 1024 - -(-100 // atom) * atom,
+        }
+        for atom in (64, 128, 256, 32)
+    ),
     seams=("vklab.vulkan.memory.FreeRanges.take",),
 )
 class SubAllocate(Function):
@@ -213,11 +273,17 @@ class SubAllocate(Function):
         odd = [(atom - 3, 4 * atom + 3), (10 * atom - 1, 20 * atom + 1)]
         half = [(0, 2 * atom + atom // 2), (10 * atom, 4 * atom)]
         for free, size, alignment in (
-            ([(0, 8192)], 100, 16), ([(0, 8192)], 300, 1024), (uneven, atom, 1),
-            (uneven, atom + 1, 2 * atom), (odd, 2 * atom, 4 * atom), (odd, atom // 2, 8 * atom),
-            (odd, 20 * atom, 2), (half, 2 * atom + 1, 1), ([(5, 2 * atom)], 2 * atom, 1),
+            ([(0, 8192)], 100, 16),
+            ([(0, 8192)], 300, 1024),
+            (uneven, atom, 1),
+            (uneven, atom + 1, 2 * atom),
+            (odd, 2 * atom, 4 * atom),
+            (odd, atom // 2, 8 * atom),
+            (odd, 20 * atom, 2),
+            (half, 2 * atom + 1, 1),
+            ([(5, 2 * atom)], 2 * atom, 1),
             ([(0, 3 * atom + 2), (4 * atom, 3 * atom + 1)], 1, 1),
-        ):  # fmt: skip
+        ):
             asked.append(("aligned", free, size, alignment))
         for _ in range(8):
             free, at = [], 0
@@ -225,30 +291,48 @@ class SubAllocate(Function):
                 at += int(random.integers(1, 6 * atom))
                 free.append((at, int(random.integers(1, 24 * atom))))
                 at += free[-1][1]
-            asked.append(("aligned", free, int(random.integers(1, 14 * atom)),
-                          int(2 ** random.integers(0, 12))))  # fmt: skip
+            asked.append(
+                (
+                    "aligned",
+                    free,
+                    int(random.integers(1, 14 * atom)),
+                    int(2 ** random.integers(0, 12)),
+                )
+            )
         for sizes, size, alignment in (  # in atoms; the ranges lie apart, and begin a bit before
-            ((9, 5, 7), 5, 1), ((9, 7, 7), 6, 1), ((2, 8, 8), 4, 2), ((9, 6, 12), 5, 8),
-            ((30, 3, 14, 3), 2, 4), ((20, 8), 8, 16), ((6, 12), 3, 8), ((20, 12), 5, 8),
-        ):  # fmt: skip
-            free = [(atom * (sum(sizes[:n]) + n) - 5 * bool(n), atom * count + 5 * bool(n))
-                    for n, count in enumerate(sizes)]  # fmt: skip
-            asked += [(part, free, size * atom - 7, alignment * atom)
-                      for part in ("smallest", "rest")]  # fmt: skip
+            ((9, 5, 7), 5, 1),
+            ((9, 7, 7), 6, 1),
+            ((2, 8, 8), 4, 2),
+            ((9, 6, 12), 5, 8),
+            ((30, 3, 14, 3), 2, 4),
+            ((20, 8), 8, 16),
+            ((6, 12), 3, 8),
+            ((20, 12), 5, 8),
+        ):
+            free = [
+                (atom * (sum(sizes[:n]) + n) - 5 * bool(n), atom * count + 5 * bool(n))
+                for n, count in enumerate(sizes)
+            ]
+            asked += [
+                (part, free, size * atom - 7, alignment * atom) for part in ("smallest", "rest")
+            ]
         for free, size, alignment in (
-            ([], 1, 1), ([(0, 1)], 2, 1), ([(1, 2)], 2, 2), ([(0, 2), (4, 2)], 3, 1),
-        ):  # fmt: skip
+            ([], 1, 1),
+            ([(0, 1)], 2, 1),
+            ([(1, 2)], 2, 2),
+            ([(0, 2), (4, 2)], 3, 1),
+        ):
             free = [(atom * offset, atom * there) for offset, there in free]
             asked.append(("none", free, size * atom, alignment * atom))
         for part, free, size, alignment in asked:
-            yield Case(part, (list(free), size, alignment),
-                       on=f"sub_allocate({free}, {size}, {alignment})")  # fmt: skip
+            yield Case(
+                part, (list(free), size, alignment), on=f"sub_allocate({free}, {size}, {alignment})"
+            )
 
     def expected(self, case: Case) -> Any:
         (free, size, alignment), atom = case.args, self.params["atom"]
         step, length = max(alignment, atom), -(-size // atom) * atom
-        able = [(there, offset) for offset, there in free
-                if -offset % step + length <= there]  # fmt: skip
+        able = [(there, offset) for offset, there in free if -offset % step + length <= there]
         if not able:
             raise MemoryError
         there, offset = min(able)
@@ -258,16 +342,23 @@ class SubAllocate(Function):
         return start, sorted(rest + [(a, b - a) for a, b in pieces if a < b])
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 2 and _is_int(got[0])
-                      and isinstance(got[1], list | tuple) and all(
-                          isinstance(each, tuple | list) and len(each) == 2
-                          and all(map(_is_int, each)) for each in got[1]),
-                      f"expected (offset, free ranges), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, tuple | list)
+            and len(got) == 2
+            and _is_int(got[0])
+            and isinstance(got[1], list | tuple)
+            and all(
+                isinstance(each, tuple | list) and len(each) == 2 and all(map(_is_int, each))
+                for each in got[1]
+            ),
+            f"expected (offset, free ranges), got {words.short(got)}",
+        )
         (free, size, alignment), atom = case.args, self.params["atom"]
         if report.part == "aligned":
             for number, name in ((alignment, "alignment"), (atom, "atom")):
-                report.expect(got[0] % number == 0,
-                              f"offset {got[0]} is no multiple of the {name}, {number}")
+                report.expect(
+                    got[0] % number == 0, f"offset {got[0]} is no multiple of the {name}, {number}"
+                )
             taken = sum(each for _, each in free) - sum(each[1] for each in got[1])
             report.equal(int(taken), -(-size // atom) * atom, "the bytes that are no longer free")
         if report.part == "rest":
@@ -285,8 +376,10 @@ def fewest(buffers: placing.Buffers, heaps: placing.Heaps) -> np.ndarray:
     table[0, 0] = 0
     for buffer in buffers.values():
         size, better = buffer[0], table + placing.moved(buffer, "host")
-        for heap, there, here in (("device", better[size:], table[:-size]),
-                                  ("window", better[:, size:], table[:, :-size])):  # fmt: skip
+        for heap, there, here in (
+            ("device", better[size:], table[:-size]),
+            ("window", better[:, size:], table[:, :-size]),
+        ):
             there[:] = np.minimum(there, here + placing.moved(buffer, heap))
         table = better
     return table
@@ -299,12 +392,20 @@ def drawn_list(random: np.random.Generator) -> tuple[placing.Buffers, placing.He
     """
     while True:
         sizes = random.integers(5, 60, 12)
-        columns = (sizes, sizes * random.choice([0, 0.1, 0.25, 0.5, 1], 12),
-                   sizes * random.integers(1, 4, 12))  # fmt: skip
-        buffers = {name: tuple(int(column[n]) for column in columns)
-                   for n, name in enumerate("abcdefghijkl")}  # fmt: skip
-        heaps = {"device": (int(sizes.sum()) // 2, 5), "window": (60, int(random.integers(20))),
-                 "host": (4 * int(sizes.sum()), 10)}
+        columns = (
+            sizes,
+            sizes * random.choice([0, 0.1, 0.25, 0.5, 1], 12),
+            sizes * random.integers(1, 4, 12),
+        )
+        buffers = {
+            name: tuple(int(column[n]) for column in columns)
+            for n, name in enumerate("abcdefghijkl")
+        }
+        heaps = {
+            "device": (int(sizes.sum()) // 2, 5),
+            "window": (60, int(random.integers(20))),
+            "host": (4 * int(sizes.sum()), 10),
+        }
         table, room = fewest(buffers, heaps), placing.rooms(heaps)
         for heap, needed in zip(room, np.argwhere(table == table.min())[0], strict=False):
             heaps[heap] = heaps[heap][0], heaps[heap][1] + room[heap] - int(needed)
@@ -316,9 +417,18 @@ def drawn_list(random: np.random.Generator) -> tuple[placing.Buffers, placing.He
 
 
 # The list that the lab draws.
-PICTURE = ({"a": (144, 0, 432), "b": (96, 48, 96), "c": (112, 0, 336), "d": (128, 16, 128),
-            "e": (64, 64, 128), "f": (64, 32, 192), "g": (144, 72, 288)},
-           {"device": (340, 20), "window": (240, 36), "host": (8000, 500)})  # fmt: skip
+PICTURE = (
+    {
+        "a": (144, 0, 432),
+        "b": (96, 48, 96),
+        "c": (112, 0, 336),
+        "d": (128, 16, 128),
+        "e": (64, 64, 128),
+        "f": (64, 32, 192),
+        "g": (144, 72, 288),
+    },
+    {"device": (340, 20), "window": (240, 36), "host": (8000, 500)},
+)
 
 
 @exercise(
@@ -340,32 +450,42 @@ class PlaceBuffers(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         small = {"device": (208, 100), "window": (40, 8), "host": (2000, 50)}
         for buffers, heaps in (
-            ({"a": (97, 0, 97)}, small), ({"a": (98, 0, 98), "b": (31, 2, 31)}, small),
+            ({"a": (97, 0, 97)}, small),
+            ({"a": (98, 0, 98), "b": (31, 2, 31)}, small),
             ({"a": (60, 0, 60), "b": (60, 0, 90), "c": (30, 30, 60)}, small),
-        ):  # fmt: skip
+        ):
             yield Case("valid", (buffers, heaps), on=f"buffers={buffers}, heaps={heaps}")
         drawn = (drawn_list(random) for _ in range(3))
         for number, (buffers, heaps) in enumerate((PICTURE, *drawn)):
             rules = placing.greedy(buffers, heaps)
             on = f"buffers={buffers}, heaps={heaps}" if number else "the picture's list"
-            yield Case(str(number), (buffers, heaps), on=on,
-                       facts={"obvious": min(rules[rule] for rule in placing.OBVIOUS)})
+            yield Case(
+                str(number),
+                (buffers, heaps),
+                on=on,
+                facts={"obvious": min(rules[rule] for rule in placing.OBVIOUS)},
+            )
 
     def expected(self, case: Case) -> Any:
         return int(fewest(*case.args).min())
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         buffers, heaps = case.args
-        report.expect(isinstance(got, dict) and all(isinstance(h, str) for h in got.values()),
-                      f"expected a dictionary from buffer to heap, got {words.short(got)}")
+        report.expect(
+            isinstance(got, dict) and all(isinstance(h, str) for h in got.values()),
+            f"expected a dictionary from buffer to heap, got {words.short(got)}",
+        )
         report.expect(got.keys() == buffers.keys(), f"expected a heap for each of {[*buffers]}")
         for name, heap in got.items():
             report.expect(heap in placing.HEAPS, f"buffer {name}: there is no heap {heap!r}")
         for heap, room in placing.rooms(heaps).items():
             load = sum(buffers[name][0] for name in got if got[name] == heap)
             budget, used = heaps[heap]
-            report.expect(load <= room, f"{heap}: 95 % of {budget} MiB less {used} are {room} MiB, "
-                          f"your buffers there need {load}")  # fmt: skip
+            report.expect(
+                load <= room,
+                f"{heap}: 95 % of {budget} MiB less {used} are {room} MiB, "
+                f"your buffers there need {load}",
+            )
         if report.part != "valid":
             total = sum(placing.moved(buffers[name], heap) for name, heap in got.items())
             report.score(total, case.expected, case.facts["obvious"], "MiB over the bus a run")
@@ -376,24 +496,30 @@ class PlaceBuffers(Function):
 
 @exercise("03-p1", hints=("Which flags does each use need, and which help?",))
 class ThreeUses(Predict):
-    explains = ("Weights: type 0. No host reaches them, and the window of type 2 stays free for "
-                "others. The input: type 2, which the host can map and which lies beside the GPU. "
-                "The result: type 3. It is in the host's memory, and cached, so that reading it is "
-                "fast.")
+    explains = (
+        "Weights: type 0. No host reaches them, and the window of type 2 stays free for "
+        "others. The input: type 2, which the host can map and which lies beside the GPU. "
+        "The result: type 3. It is in the host's memory, and cached, so that reading it is "
+        "fast."
+    )
     right = {"weights": 0, "input": 2, "result": 3}
 
 
 @exercise("03-p3", hints=("The file passes two links. Which one takes longer?",))
 class SlowestLink(Predict):
-    explains = ("In the desktop the SSD is the slower link: 32 / 7.9 is about 4 seconds, although "
-                "the GPU's link would need only 1. In the laptop the cable is the slower one: "
-                "32 Gbit are 4 GB a second, so 8 seconds at the least.")
+    explains = (
+        "In the desktop the SSD is the slower link: 32 / 7.9 is about 4 seconds, although "
+        "the GPU's link would need only 1. In the laptop the cable is the slower one: "
+        "32 Gbit are 4 GB a second, so 8 seconds at the least."
+    )
     right = {"desktop": 4, "laptop": 8}
 
 
 @exercise("03-p4", hints=("Does the second thread see that the first one has found a range?",))
 class SameOffset(Predict):
-    explains = ("Both threads find range 0 before either of them takes it. So there is one offset "
-                "for two buffers, and no call has failed. A lock around both steps makes them one. "
-                "The runtime has such a lock, in Allocator.take.")
+    explains = (
+        "Both threads find range 0 before either of them takes it. So there is one offset "
+        "for two buffers, and no call has failed. A lock around both steps makes them one. "
+        "The runtime has such a lock, in Allocator.take."
+    )
     right = {"without_lock": 1, "with_lock": 2}

@@ -20,14 +20,19 @@ KINDS = {6: "UNIFORM_BUFFER", 7: "STORAGE_BUFFER", 8: "UNIFORM_BUFFER_DYNAMIC",
          9: "STORAGE_BUFFER_DYNAMIC"}  # fmt: skip
 
 
-@exercise("04c-1", hints=(
-    "Look at the three `layout(set = 0, binding = ...)` lines of vector_add.comp, and at its "
-    "push_constant line: which of their numbers does your function get?",
-    "The names of the buffers are not in the slots: only the numbers, which are the values of the "
-    "dictionary, and two things that are the same for every slot of this exercise.",
-    "The range begins at byte 0; its length depends only on how many members there are. An empty "
-    "tuple counts as false.",
-))  # fmt: skip
+@exercise(
+    "04c-1",
+    hints=(
+        "Look at the three `layout(set = 0, binding = ...)` lines of vector_add.comp, and at its "
+        "push_constant line: which of their numbers does your function get?",
+        "The names of the buffers are not in the slots: only the numbers, which are the values of "
+        "the "
+        "dictionary, and two things that are the same for every slot of this exercise.",
+        "The range begins at byte 0; its length depends only on how many members there are. An "
+        "empty "
+        "tuple counts as false.",
+    ),
+)
 class KernelInterface(Function):
     parts = {"numbers": ("one slot for each buffer, by its binding number", 1),
              "types": ("each slot is one storage buffer", 1),
@@ -51,29 +56,41 @@ class KernelInterface(Function):
     def compare(self, case: Case, got: Any, report: Report) -> None:
         given = "None (is a return missing?)" if got is None else words.short(got)
         two = isinstance(got, tuple | list) and len(got) == 2
-        report.expect(two, f"expected two things, (slots, push_range), got {given}"
-                      if report.part == "numbers" else "the result has another shape: see above")
+        report.expect(
+            two,
+            f"expected two things, (slots, push_range), got {given}"
+            if report.part == "numbers"
+            else "the result has another shape: see above",
+        )
         slots, pushed = got
         if report.part == "range":
             self._ints(pushed, "the range", report)
             report.equal(pushed, case.expected[1], "the first byte, and the bytes of the struct")
             return
-        report.expect(isinstance(slots, list | tuple) and all(
-            isinstance(slot, tuple | list) and len(slot) == 3 for slot in slots),
+        report.expect(
+            isinstance(slots, list | tuple)
+            and all(isinstance(slot, tuple | list) and len(slot) == 3 for slot in slots),
             "slots: expected a list of (binding, descriptor type, descriptor count), "
-            f"got {words.short(slots)}")  # fmt: skip
+            f"got {words.short(slots)}",
+        )
         for slot in slots:
             self._ints(slot[1:] if report.part == "types" else slot[:1], "a slot", report)
         if report.part == "types":
             for number, kind, count in slots:
                 told = KINDS.get(kind, "?") if isinstance(kind, int) else "?"
-                report.equal(kind, STORAGE_BUFFER, f"binding {number} is a {told} in your slot, a "
-                                                   "`buffer` block in the kernel")  # fmt: skip
+                report.equal(
+                    kind,
+                    STORAGE_BUFFER,
+                    f"binding {number} is a {told} in your slot, a `buffer` block in the kernel",
+                )
                 report.equal(count, 1, f"buffers of binding {number}")
             report.equal(len(slots), len(case.expected[0]), "slots, one for each buffer")
             return
-        report.equal(sorted(slot[0] for slot in slots), [slot[0] for slot in case.expected[0]],
-                     "a slot for each binding that the kernel names")  # fmt: skip
+        report.equal(
+            sorted(slot[0] for slot in slots),
+            [slot[0] for slot in case.expected[0]],
+            "a slot for each binding that the kernel names",
+        )
 
     def _ints(self, numbers: Any, what: str, report: Report) -> None:
         for number in numbers if isinstance(numbers, tuple | list) else ():
@@ -118,12 +135,14 @@ def obvious(kernels: Kernels, limit: int) -> dict[str, int]:
     """Return the descriptors of the obvious answers by name."""
     given = [frozenset(buffers) for buffers in kernels.values()]
     large = sorted(given, key=lambda buffers: -len(buffers))
-    answers = {"one set a kernel": given,
-               "first fit, in the given order": _one_by_one(given, limit, lambda *_: 0),
-               "first fit, the largest first": _one_by_one(large, limit, lambda *_: 0),
-               "most shared, in the given order": _one_by_one(given, limit, _added),
-               "most shared, the largest first": _one_by_one(large, limit, _added),
-               "merging the two that share most": _merged(given, limit)}
+    answers = {
+        "one set a kernel": given,
+        "first fit, in the given order": _one_by_one(given, limit, lambda *_: 0),
+        "first fit, the largest first": _one_by_one(large, limit, lambda *_: 0),
+        "most shared, in the given order": _one_by_one(given, limit, _added),
+        "most shared, the largest first": _one_by_one(large, limit, _added),
+        "merging the two that share most": _merged(given, limit),
+    }
     return {name: sum(map(len, sets)) for name, sets in answers.items()}
 
 
@@ -149,8 +168,11 @@ def _merged(kernels: list[Buffers], limit: int) -> list[Buffers]:
     """Merge the two sets that share most buffers, as long as two fit into one."""
     sets = list(kernels)
     while True:
-        pairs = [(-len(sets[i] & sets[j]), i, j) for i, j in combinations(range(len(sets)), 2)
-                 if len(sets[i] | sets[j]) <= limit]  # fmt: skip
+        pairs = [
+            (-len(sets[i] & sets[j]), i, j)
+            for i, j in combinations(range(len(sets)), 2)
+            if len(sets[i] | sets[j]) <= limit
+        ]
         if not pairs:
             return sets
         _, i, j = min(pairs)
@@ -171,8 +193,10 @@ def _hard(part: str, random: np.random.Generator, limit: int) -> Case:
             continue
         least = fewest(kernels, limit)
         # An answer that ignores `limit` and takes 4 is not the best one either.
-        if min(natural.values()) >= least + 2 and first >= least + 4 and (
-            limit == 4 or fewest(kernels, 4) > least
+        if (
+            min(natural.values()) >= least + 2
+            and first >= least + 4
+            and (limit == 4 or fewest(kernels, 4) > least)
         ):
             return _sharing(part, kernels, limit)
 
@@ -180,26 +204,39 @@ def _hard(part: str, random: np.random.Generator, limit: int) -> Case:
 def _sharing(part: str, kernels: Kernels, limit: int) -> Case:
     natural = obvious(kernels, limit)["first fit, in the given order"]
     on = f"kernels={dict(kernels)}, limit={limit}"
-    return Case(part, (dict(kernels), limit), facts={"natural": natural},
-                on="the eight kernels of the picture" if part == "picture" else on)  # fmt: skip
+    return Case(
+        part,
+        (dict(kernels), limit),
+        facts={"natural": natural},
+        on="the eight kernels of the picture" if part == "picture" else on,
+    )
 
 
-@exercise("04c-2", hints=(
-    "Begin with an answer that is valid: a list for each kernel. Which two kernels of the picture "
-    "could share a list, and how many descriptors does that save?",
-    "A better greedy answer: go through the kernels with many buffers first, and put each where it "
-    "adds the fewest new buffers. That earns a part of the points.",
-    "Greedy answers decide at once. For each kernel there are a few choices: each list that has "
-    "room, or a new list. The best answer looks at what follows from each choice.",
-    "Let a function take the kernels that are left and the sets so far. It tries each choice for "
-    "the next kernel, asks itself about the rest, and returns the cheapest result.",
-))  # fmt: skip
+@exercise(
+    "04c-2",
+    hints=(
+        "Begin with an answer that is valid: a list for each kernel. Which two kernels of the "
+        "picture "
+        "could share a list, and how many descriptors does that save?",
+        "A better greedy answer: go through the kernels with many buffers first, and put each "
+        "where it "
+        "adds the fewest new buffers. That earns a part of the points.",
+        "Greedy answers decide at once. For each kernel there are a few choices: each list that "
+        "has "
+        "room, or a new list. The best answer looks at what follows from each choice.",
+        "Let a function take the kernels that are left and the sets so far. It tries each choice "
+        "for "
+        "the next kernel, asks itself about the rest, and returns the cheapest result.",
+    ),
+)
 class ShareSets(Function):
-    parts = {"valid": ("every kernel has a set with its buffers, and no set is too large", 1),
-             "picture": ("the descriptors of the picture's eight kernels", 1),
-             "first": ("the descriptors of a random program", 1),
-             "second": ("the descriptors of another random program", 1),
-             "third": ("the descriptors of a third random program, with a larger limit", 1)}
+    parts = {
+        "valid": ("every kernel has a set with its buffers, and no set is too large", 1),
+        "picture": ("the descriptors of the picture's eight kernels", 1),
+        "first": ("the descriptors of a random program", 1),
+        "second": ("the descriptors of another random program", 1),
+        "third": ("the descriptors of a third random program, with a larger limit", 1),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield _sharing("valid", {"scale": ("x", "t"), "add": ("t", "b", "y")}, 4)
@@ -216,48 +253,61 @@ class ShareSets(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         kernels, limit = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(one, list | tuple) and all(isinstance(name, str) for name in one)
-            for one in got), "expected a list of lists with names of kernels, got "
-            + ("None (is a return missing?)" if got is None else words.short(got)))  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(
+                isinstance(one, list | tuple) and all(isinstance(name, str) for name in one)
+                for one in got
+            ),
+            "expected a list of lists with names of kernels, got "
+            + ("None (is a return missing?)" if got is None else words.short(got)),
+        )
         listed = sorted(name for one in got for name in one)
         report.equal(listed, sorted(kernels), "the kernels of all lists; each is in one of them")
         sets = [sorted({buffer for name in one for buffer in kernels[name]}) for one in got]
         for one, buffers in zip(got, sets, strict=True):
-            report.expect(len(buffers) <= limit, f"the set of {words.short(list(one))} has "
-                          f"{len(buffers)} buffers, {', '.join(buffers)}; the limit is {limit}")
+            report.expect(
+                len(buffers) <= limit,
+                f"the set of {words.short(list(one))} has "
+                f"{len(buffers)} buffers, {', '.join(buffers)}; the limit is {limit}",
+            )
         if report.part != "valid":
-            report.score(sum(map(len, sets)), case.expected, case.facts["natural"],
-                         "descriptors")  # fmt: skip
+            report.score(sum(map(len, sets)), case.expected, case.facts["natural"], "descriptors")
 
 
 # ------------------------------------------------------------------------------------ predictions
 
 
-@exercise("04c-p1", hints=(
-    "Which call gets the kernel and the layout? What would it have to compare?",
-))  # fmt: skip
+@exercise(
+    "04c-p1", hints=("Which call gets the kernel and the layout? What would it have to compare?",)
+)
 class TwoSlots(Predict):
-    explains = ("Each structure on its own is valid. Together they break a rule of "
-                "vkCreateComputePipelines, but Vulkan does not ask drivers to check its rules. "
-                "What follows is undefined: a driver may return no error, as lavapipe does. Then "
-                "the kernel may read zeros or other memory, or the process may crash. "
-                "Validation layers (a library between program and driver that checks every "
-                "call) report it.")
+    explains = (
+        "Each structure on its own is valid. Together they break a rule of "
+        "vkCreateComputePipelines, but Vulkan does not ask drivers to check its rules. "
+        "What follows is undefined: a driver may return no error, as lavapipe does. Then "
+        "the kernel may read zeros or other memory, or the process may crash. "
+        "Validation layers (a library between program and driver that checks every "
+        "call) report it."
+    )
 
     def answers(self) -> dict[str, Any]:
         return {"calls": "no error"}
 
 
-@exercise("04c-p2", hints=(
-    "Which of these objects contain something of the first kernel's code?",
-))  # fmt: skip
+@exercise("04c-p2", hints=("Which of these objects contain something of the first kernel's code?",))
 class SecondKernel(Predict):
-    explains = ("Shader module and pipeline contain the code of the first kernel. (A module may "
-                "hold several kernels that were compiled together; a pipeline has one.) A "
-                "descriptor set only says which buffer belongs to which binding: it fits every "
-                "kernel with the same layout. Memory belongs to its buffer.")
+    explains = (
+        "Shader module and pipeline contain the code of the first kernel. (A module may "
+        "hold several kernels that were compiled together; a pipeline has one.) A "
+        "descriptor set only says which buffer belongs to which binding: it fits every "
+        "kernel with the same layout. Memory belongs to its buffer."
+    )
 
     def answers(self) -> dict[str, Any]:
-        return {"shader_module": "a new one", "pipeline": "a new one",
-                "descriptor_set": "the same", "memory": "the same"}  # fmt: skip
+        return {
+            "shader_module": "a new one",
+            "pipeline": "a new one",
+            "descriptor_set": "the same",
+            "memory": "the same",
+        }

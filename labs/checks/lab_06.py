@@ -32,16 +32,22 @@ def _is_number(value: Any) -> bool:
 def all_hazards(commands: Sequence[Command], barriers: Iterable[int] = ()) -> list[Hazard]:
     """Return the hazards that no barrier orders, byte by byte."""
     touched = [(name, _bytes_of(reads), _bytes_of(writes)) for name, reads, writes in commands]
-    return [(i, j, kind) for i, j in combinations(range(len(commands)), 2)
-            if not {*barriers} & {*range(i + 1, j + 1)}
-            for kind, first, second in KINDS if touched[i][first] & touched[j][second]]  # fmt: skip
+    return [
+        (i, j, kind)
+        for i, j in combinations(range(len(commands)), 2)
+        if not {*barriers} & {*range(i + 1, j + 1)}
+        for kind, first, second in KINDS
+        if touched[i][first] & touched[j][second]
+    ]
 
 
 def _commands(random: np.random.Generator, count: int, step: int = 3) -> list[Command]:
     def spans(most: int) -> tuple[tuple[str, int, int], ...]:
         starts = [int(random.integers(0, 6)) * step for _ in range(int(random.integers(0, most)))]
-        return tuple((str(random.choice(["x", "y"])), at, at + step * int(random.integers(1, 4)))
-                     for at in starts)  # fmt: skip
+        return tuple(
+            (str(random.choice(["x", "y"])), at, at + step * int(random.integers(1, 4)))
+            for at in starts
+        )
 
     return [(f"kernel {n}", spans(3), spans(3)) for n in range(count)]
 
@@ -56,9 +62,11 @@ def _commands(random: np.random.Generator, count: int, step: int = 3) -> list[Co
     seams=("vklab.plan.barriers.find_barriers",),
 )
 class FindHazards(Function):
-    parts = {"bytes": ("spans that share a byte, and spans that only touch", 1),
-             "kinds": ("RAW, WAR and WAW, also several for one pair", 2),
-             "barriers": ("a barrier orders what is before it and what is after it", 2)}
+    parts = {
+        "bytes": ("spans that share a byte, and spans that only touch", 1),
+        "kinds": ("RAW, WAR and WAW, also several for one pair", 2),
+        "barriers": ("a barrier orders what is before it and what is after it", 2),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def one(name: str, read: int = 0, write: int = 0, arena: str = "x") -> Command:
@@ -70,8 +78,16 @@ class FindHazards(Function):
             yield Case("bytes", ([write, ("read", (("x", first, end),), ())],))
         around = "read around", (("x", 0, 4), ("x", 8, 12)), ()
         yield Case("bytes", ([write, one("read y", 1, 0, "y"), around, read],))
-        for listed in ([write, read], [read, write], [write, write], [read, read], [both, both],
-                       [write, read, write, read], [read, both], [both, read, write]):
+        for listed in (
+            [write, read],
+            [read, write],
+            [write, write],
+            [read, read],
+            [both, both],
+            [write, read, write, read],
+            [read, both],
+            [both, read, write],
+        ):
             yield Case("kinds", (listed,))
         for barriers in ([], [0], [1], [2], [3], [4], [1, 3], [4, 0, 2], [2, 2]):
             yield Case("barriers", ([write, both, read, write],), {"barriers": barriers})
@@ -85,9 +101,11 @@ class FindHazards(Function):
         return all_hazards(*case.args, **case.named)
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple | set) and all(
-            isinstance(h, list | tuple) and len(h) == 3 for h in got),
-            f"expected a list of (earlier, later, kind), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple | set)
+            and all(isinstance(h, list | tuple) and len(h) == 3 for h in got),
+            f"expected a list of (earlier, later, kind), got {words.short(got)}",
+        )
         found, right = [tuple(h) for h in got], [tuple(h) for h in case.expected]
         for hazard in right:
             report.expect(hazard in found, f"the hazard {hazard} is missing")
@@ -106,8 +124,10 @@ class FindHazards(Function):
     seams=("vklab.plan.barriers.find_barriers",),
 )
 class FewestBarriers(Function):
-    parts = {"barriers": ("every hazard has a barrier, with as few barriers as possible", 3),
-             "proof": ("as many hazards as barriers, of which no two can share one", 2)}
+    parts = {
+        "barriers": ("every hazard has a barrier, with as few barriers as possible", 3),
+        "proof": ("as many hazards as barriers, of which no two can share one", 2),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for text in ("01", "03 24 36", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
@@ -133,27 +153,42 @@ class FewestBarriers(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         (hazards,), least = case.args, case.expected
-        report.expect(isinstance(got, list | tuple) and len(got) == 2 and all(
-            isinstance(each, list | tuple) for each in got),
-            f"expected two lists (barriers, proof), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and len(got) == 2
+            and all(isinstance(each, list | tuple) for each in got),
+            f"expected two lists (barriers, proof), got {words.short(got)}",
+        )
         barriers, proof = got
         if report.part == "barriers":
-            report.expect(all(map(_is_number, barriers)),
-                          f"expected numbers of commands, got {words.short(barriers)}")
+            report.expect(
+                all(map(_is_number, barriers)),
+                f"expected numbers of commands, got {words.short(barriers)}",
+            )
             for first, later, kind in hazards:
-                report.expect(set(barriers) & set(range(first + 1, later + 1)), f"no barrier of "
-                              f"{words.short(barriers)} is in the gap of {(first, later, kind)}")
-            report.expect(len(barriers) <= least, f"you used {len(barriers)} barriers; "
-                          f"the fewest possible are {least}")  # fmt: skip
+                report.expect(
+                    set(barriers) & set(range(first + 1, later + 1)),
+                    f"no barrier of "
+                    f"{words.short(barriers)} is in the gap of {(first, later, kind)}",
+                )
+            report.expect(
+                len(barriers) <= least,
+                f"you used {len(barriers)} barriers; the fewest possible are {least}",
+            )
             return
         known = [(first, later) for first, later, _ in hazards]
         pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in proof]
         for pair in pairs:
-            report.expect(pair in known, f"{words.short(pair)} in the proof is no (earlier, later) "
-                          "of a hazard")  # fmt: skip
+            report.expect(
+                pair in known,
+                f"{words.short(pair)} in the proof is no (earlier, later) of a hazard",
+            )
         for one, other in combinations(sorted(pairs), 2):
-            report.expect(one[1] <= other[0], f"{one} and {other} can share the barrier "
-                          f"{min(one[1], other[1])}, so they do not prove two")  # fmt: skip
+            report.expect(
+                one[1] <= other[0],
+                f"{one} and {other} can share the barrier "
+                f"{min(one[1], other[1])}, so they do not prove two",
+            )
         report.expect(len(pairs) == least, f"the proof needs {least} gaps, and has {len(pairs)}")
 
 
@@ -174,8 +209,19 @@ ROWS = (
     ("kernel writes x; copy reads y (no byte of x)", K, "shader_write", T, "transfer_read"),
 )
 # Only `questions` may use these: a release ships what the variants use.
-VERDICTS = ("right", "source access", "target access", "right", "source stage", "target stage",
-            "target access", "source access", "not needed", "not needed", "not needed")
+VERDICTS = (
+    "right",
+    "source access",
+    "target access",
+    "right",
+    "source stage",
+    "target stage",
+    "target access",
+    "source access",
+    "not needed",
+    "not needed",
+    "not needed",
+)
 
 
 def _rows(*numbers: int) -> dict[str, str]:
@@ -216,12 +262,25 @@ class RingPlan(Function):
              "laps": ("many pieces, sizes of all kinds", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        for sizes, ring in (([4, 4, 4], 8), ([3, 3, 3], 8), ([8, 8], 8), ([5], 8), ([6, 2, 1], 8),
-                            ([2, 2, 2, 2, 6], 8), ([], 8)):  # fmt: skip
+        for sizes, ring in (
+            ([4, 4, 4], 8),
+            ([3, 3, 3], 8),
+            ([8, 8], 8),
+            ([5], 8),
+            ([6, 2, 1], 8),
+            ([2, 2, 2, 2, 6], 8),
+            ([], 8),
+        ):
             yield Case("places", (sizes, ring))
             yield Case("waits", (sizes, ring))
-        for part, count, most in (("places", 6, 10), ("waits", 8, 10), ("waits", 9, 10),
-                                  ("laps", 25, 10), ("laps", 60, 3), ("laps", 60, 1)):
+        for part, count, most in (
+            ("places", 6, 10),
+            ("waits", 8, 10),
+            ("waits", 9, 10),
+            ("laps", 25, 10),
+            ("laps", 60, 3),
+            ("laps", 60, 1),
+        ):
             sizes = [int(n) for n in random.integers(1, most + 1, count)]
             yield Case(part, (sizes, int(random.integers(12, 25))))
 
@@ -237,20 +296,30 @@ class RingPlan(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         sizes, right, waited = case.args[0], case.expected, 0
-        report.expect(isinstance(got, list | tuple) and len(got) == len(sizes) and all(
-            isinstance(each, list | tuple) and len(each) == 2 for each in got),
-            f"expected {len(sizes)} pairs (offset, value), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and len(got) == len(sizes)
+            and all(isinstance(each, list | tuple) and len(each) == 2 for each in got),
+            f"expected {len(sizes)} pairs (offset, value), got {words.short(got)}",
+        )
         for number, ((at, value), (place, last)) in enumerate(zip(got, right, strict=True)):
             report.equal(at, place, f"the offset of piece {number}")
             if report.part == "places":
                 continue
-            report.expect(_is_number(value) and value >= 0,
-                          f"{words.short(value)} is no value to wait for")
+            report.expect(
+                _is_number(value) and value >= 0, f"{words.short(value)} is no value to wait for"
+            )
             waited = max(waited, value)
-            report.expect(waited >= last, f"piece {number} overwrites bytes that an earlier copy "
-                          f"may still read: waiting for {value} is not enough")  # fmt: skip
-            report.expect(value <= last, f"piece {number} waits for {value}, and a smaller value "
-                          "is enough: host and device could work at the same time")  # fmt: skip
+            report.expect(
+                waited >= last,
+                f"piece {number} overwrites bytes that an earlier copy "
+                f"may still read: waiting for {value} is not enough",
+            )
+            report.expect(
+                value <= last,
+                f"piece {number} waits for {value}, and a smaller value "
+                "is enough: host and device could work at the same time",
+            )
 
 
 def fewest_groups(work: Work, cap: int, fill: bool = False) -> float:
@@ -266,10 +335,15 @@ def fewest_groups(work: Work, cap: int, fill: bool = False) -> float:
             able = ready(work, done)
             states = [(done, cap - kept_bytes(work, done))]  # every set of them that fits
             for n in able:
-                states += [(state | {n}, left - work[n][0]) for state, left in states
-                           if left >= work[n][0]]  # fmt: skip
-            after |= {state for state, left in states if state != done and not (fill and any(
-                n not in state and work[n][0] <= left for n in able))}  # fmt: skip
+                states += [
+                    (state | {n}, left - work[n][0]) for state, left in states if left >= work[n][0]
+                ]
+            after |= {
+                state
+                for state, left in states
+                if state != done
+                and not (fill and any(n not in state and work[n][0] <= left for n in able))
+            }
         reached, count = after, count + 1
     return count if reached else np.inf
 
@@ -293,7 +367,8 @@ def draw_work(random: np.random.Generator) -> tuple[Work, int]:
             work[name] = int(random.integers(1, 9)), tuple(sorted(map(str, reads)))
         # The cap is what one command after the other needs, or a little more.
         cap = int(random.integers(0, 4)) + max(
-            kept_bytes(work, list(work)[:n]) + work[name][0] for n, name in enumerate(work))
+            kept_bytes(work, list(work)[:n]) + work[name][0] for n, name in enumerate(work)
+        )
         order = in_order(work, cap)
         filled = fewest_groups(work, cap, fill=True) if order > 5 else order
         if filled < order and fewest_groups(work, cap) < filled:
@@ -320,8 +395,12 @@ class GroupsUnderCap(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part in ("picture", "first", "second", "third"):
             work, cap = (WORK, CAP) if part == "picture" else draw_work(random)
-            yield Case(part, (work, cap), on=f"the list of part {part!r}", facts={
-                "natural": in_order(work, cap)})  # fmt: skip
+            yield Case(
+                part,
+                (work, cap),
+                on=f"the list of part {part!r}",
+                facts={"natural": in_order(work, cap)},
+            )
         yield Case("valid", ({"a": (4, ())}, 4))
         yield Case("valid", ({"a": (4, ()), "b": (2, ()), "c": (2, ("a", "b"))}, 8))
         # Last, because list scheduling gets stuck here, and what follows an endless call is lost.
@@ -332,23 +411,36 @@ class GroupsUnderCap(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         work, cap = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(group, list | tuple | set) and all(type(n) is str for n in group)
-            for group in got), f"expected a list of lists of names, got {words.short(got)}")
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(
+                isinstance(group, list | tuple | set) and all(type(n) is str for n in group)
+                for group in got
+            ),
+            f"expected a list of lists of names, got {words.short(got)}",
+        )
         times = Counter(name for group in got for name in group)
         for name in {**work, **times}:
-            report.expect(times[name] == (name in work), f"{name} is in {times[name]} groups of "
-                          f"{words.short(got)}, expected {int(name in work)}")  # fmt: skip
+            report.expect(
+                times[name] == (name in work),
+                f"{name} is in {times[name]} groups of "
+                f"{words.short(got)}, expected {int(name in work)}",
+            )
         done: set[str] = set()
         for number, group in enumerate(got):
             report.expect(group, f"group {number} of {words.short(got)} is empty")
             for name in group:
                 late = [read for read in work[name][1] if read not in done]
-                report.expect(not late, f"{name} of group {number} reads {', '.join(late)}, which "
-                              "no earlier group has written")  # fmt: skip
+                report.expect(
+                    not late,
+                    f"{name} of group {number} reads {', '.join(late)}, which "
+                    "no earlier group has written",
+                )
             live = kept_bytes(work, done) + sum(work[name][0] for name in group)
-            report.expect(live <= cap, f"{live} bytes are live in group {number} of "
-                          f"{words.short(got)}; the cap is {cap}")  # fmt: skip
+            report.expect(
+                live <= cap,
+                f"{live} bytes are live in group {number} of {words.short(got)}; the cap is {cap}",
+            )
             done |= set(group)
         if report.part != "valid":
             report.score(len(got), case.expected, case.facts["natural"], "groups")
@@ -356,9 +448,11 @@ class GroupsUnderCap(Function):
 
 @exercise("06-p1", hints=("Which of the three needs bytes to move from one cache to another?",))
 class NeedsMemory(Predict):
-    explains = ("A read after a write must see the new bytes, and of two writes the later one must "
-                "win in memory: both need available and visible. A write after a read only has to "
-                "wait until the read is over: no bytes move, so an execution dependency is enough.")
+    explains = (
+        "A read after a write must see the new bytes, and of two writes the later one must "
+        "win in memory: both need available and visible. A write after a read only has to "
+        "wait until the read is over: no bytes move, so an execution dependency is enough."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"RAW": True, "WAR": False, "WAW": True}
@@ -366,9 +460,11 @@ class NeedsMemory(Predict):
 
 @exercise("06-p4", hints=("Which copy must be over before piece 2 is written to slot 0?",))
 class RightPieces(Predict):
-    explains = ("Piece k reuses the slot of piece k - slots, whose copy sets the timeline to "
-                "k - slots + 1. The function waits for one copy less: only the last two pieces, "
-                "which nobody overwrites, are right. A fast device is never that far behind.")
+    explains = (
+        "Piece k reuses the slot of piece k - slots, whose copy sets the timeline to "
+        "k - slots + 1. The function waits for one copy less: only the last two pieces, "
+        "which nobody overwrites, are right. A fast device is never that far behind."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"right_pieces": 2}

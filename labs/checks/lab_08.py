@@ -24,11 +24,13 @@ from vklab_course.definition.report import Report
         "A row of tiles needs all of b, a column of tiles all of a. Who reads b how often?",
         "The multiply-adds of the product do not depend on the tile; each counts as two.",
     ),
-    variants=({"bytes": 4, "kind": "a float of 4 bytes"},
-              {"bytes": 2, "kind": "a half, a float of 2 bytes"},
-              {"bytes": 8, "kind": "a double, a float of 8 bytes"},
-              {"bytes": 1, "kind": "a whole number of 1 byte"}),
-)  # fmt: skip
+    variants=(
+        {"bytes": 4, "kind": "a float of 4 bytes"},
+        {"bytes": 2, "kind": "a half, a float of 2 bytes"},
+        {"bytes": 8, "kind": "a double, a float of 8 bytes"},
+        {"bytes": 1, "kind": "a whole number of 1 byte"},
+    ),
+)
 class TiledTraffic(Function):
     parts = {"whole": ("sides that the tile divides", 1),
              "edges": ("tiles that reach over the edge load only what exists", 2),
@@ -56,8 +58,10 @@ class TiledTraffic(Function):
         return moved, 2 * rows * columns * depth / moved
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list | np.ndarray) and len(got) == 2,
-                      "expected two numbers (bytes, operations per byte)")  # fmt: skip
+        report.expect(
+            isinstance(got, tuple | list | np.ndarray) and len(got) == 2,
+            "expected two numbers (bytes, operations per byte)",
+        )
         if report.part == "intensity":
             report.close(got[1], case.expected[1], 1e-9)
         else:
@@ -95,10 +99,13 @@ class Product(Kernel):
             high, wide = self.tile()
             grid = (-(-columns // wide), -(-rows // high))
             yield self.dispatch_case(
-                {"a": a, "b": b}, rows * columns, grid,
+                {"a": a, "b": b},
+                rows * columns,
+                grid,
                 {"rows": rows, "columns": columns, "depth": depth},
-                f"rows={rows}, columns={columns}, depth={depth}", room=7 if number == 1 else 0,
-            )  # fmt: skip
+                f"rows={rows}, columns={columns}, depth={depth}",
+                room=7 if number == 1 else 0,
+            )
 
     def matrix(self, case: Case) -> tuple[int, int]:
         return case.args[2]["rows"], case.args[2]["columns"]
@@ -117,17 +124,25 @@ class Product(Kernel):
         for said in (
             shapes.outside_shape(got),
             shapes.work_shape(got, output, elements_per_invocation=self.each),
-            shapes.barrier_shape(got), shapes.race_shape(got),
-            shapes.order_matters(got, [output]), shapes.input_shape(got, output),
+            shapes.barrier_shape(got),
+            shapes.race_shape(got),
+            shapes.order_matters(got, [output]),
+            shapes.input_shape(got, output),
         ):
             report.expect(not said, said)
         for name, (by_element, by_invocation) in self.most(case).items():
             reads = counts.reads.get(self.name_in(got, name), np.zeros(1, int))
             own = counts.elements_read.get(self.name_in(got, name), np.zeros(1, int))
-            report.expect(own.max() <= by_invocation, f"invocation {int(own.argmax())} loads "
-                          f"{int(own.max())} elements of {name}; {by_invocation} are its share")
-            report.expect(reads.max() <= by_element, f"element {int(reads.argmax())} of {name} is "
-                          f"loaded {int(reads.max())} times; {by_element} are enough")  # fmt: skip
+            report.expect(
+                own.max() <= by_invocation,
+                f"invocation {int(own.argmax())} loads "
+                f"{int(own.max())} elements of {name}; {by_invocation} are its share",
+            )
+            report.expect(
+                reads.max() <= by_element,
+                f"element {int(reads.argmax())} of {name} is "
+                f"loaded {int(reads.max())} times; {by_element} are enough",
+            )
 
     def most(self, case: Case) -> Mapping[str, tuple[int, int]]:
         """Return by operand: most loads of one element, and most loads of one invocation."""
@@ -174,9 +189,12 @@ class SharedTile(Product):
         return {"a": (case.args[1][0], steps), "b": (case.args[1][1], steps)}
 
     def _loads(self, case: Case, got: Observed, report: Report) -> None:
-        report.expect(got.counts.local[:2] == self.tile(), "a workgroup has "
-                      f"{' x '.join(map(str, got.counts.local[:2]))} invocations; asked were "
-                      f"{' x '.join(map(str, self.tile()))}")  # fmt: skip
+        report.expect(
+            got.counts.local[:2] == self.tile(),
+            "a workgroup has "
+            f"{' x '.join(map(str, got.counts.local[:2]))} invocations; asked were "
+            f"{' x '.join(map(str, self.tile()))}",
+        )
         super()._loads(case, got, report)
 
     def _side(self, case: Case, got: Observed, report: Report) -> None:
@@ -185,8 +203,11 @@ class SharedTile(Product):
         tile, most = self.params["tile"], self.params["tile"] / 8 + 1
         for name in ("a", "b"):
             sectors = got.counts.sectors_a_load(self.name_in(got, name), neighbours=tile)
-            report.expect(0 < sectors <= most, f"{tile} neighbours along x touch {sectors:.3g} "
-                          f"sectors in one load of {name}, on average; {-(-tile // 8)} are enough")
+            report.expect(
+                0 < sectors <= most,
+                f"{tile} neighbours along x touch {sectors:.3g} "
+                f"sectors in one load of {name}, on average; {-(-tile // 8)} are enough",
+            )
 
 
 @exercise(
@@ -198,9 +219,13 @@ class SharedTile(Product):
         "Load the few elements of both operands into local arrays, and only then multiply.",
         "At the edge an invocation may have fewer rows or columns: ask before each load.",
     ),
-    variants=({"high": 4, "wide": 2}, {"high": 2, "wide": 4}, {"high": 3, "wide": 2},
-              {"high": 4, "wide": 4}),
-)  # fmt: skip
+    variants=(
+        {"high": 4, "wide": 2},
+        {"high": 2, "wide": 4},
+        {"high": 3, "wide": 2},
+        {"high": 4, "wide": 4},
+    ),
+)
 class RegisterBlock(Product):
     parts = {"values": ("y = a transposed times b", 1), "inside": INSIDE,
              "loads": ("each element that an invocation needs is loaded once", 2)}  # fmt: skip
@@ -220,8 +245,10 @@ class RegisterBlock(Product):
 
     def most(self, case: Case) -> Mapping[str, tuple[int, int]]:
         depth, (across, down) = case.args[2]["depth"], case.args[1]
-        return {"a": (8 * across, self.params["high"] * depth),
-                "b": (8 * down, self.params["wide"] * depth)}  # fmt: skip
+        return {
+            "a": (8 * across, self.params["high"] * depth),
+            "b": (8 * down, self.params["wide"] * depth),
+        }
 
 
 # ------------------------------------------------------------------------------------------- 08-4
@@ -248,9 +275,13 @@ def row_of(rung: str, side: int) -> str:
 
 
 VARIANTS = tuple(
-    {"side": side} | {f"row_{letter}": row_of(rung, side)
-                      for letter, rung in zip("abcdef", order.split(), strict=True)}
-    for side, order in ORDERS.items())  # fmt: skip
+    {"side": side}
+    | {
+        f"row_{letter}": row_of(rung, side)
+        for letter, rung in zip("abcdef", order.split(), strict=True)
+    }
+    for side, order in ORDERS.items()
+)
 
 
 @exercise(
@@ -267,8 +298,10 @@ class WhoseCounts(Choice):
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
         side = self.params["side"]
         rungs = {row_of(rung, side): rung for rung in COUNTS}
-        return {letter: (rungs[self.params[f"row_{letter.lower()}"]], tuple(COUNTS))
-                for letter in "ABCDEF"}  # fmt: skip
+        return {
+            letter: (rungs[self.params[f"row_{letter.lower()}"]], tuple(COUNTS))
+            for letter in "ABCDEF"
+        }
 
 
 # ------------------------------------------------------------------------------------ predictions
@@ -276,9 +309,11 @@ class WhoseCounts(Choice):
 
 @exercise("08-p1", hints=("How many elements of a does a sum of 128 products need? Of b?",))
 class LoadsOfNaive(Predict):
-    explains = ("Each invocation loads 128 elements of a and 128 of b. An element of a serves the "
-                "128 elements of one row of y, each of which loads it again. All loads together "
-                "ask for 16.8 MB, and both matrices have 0.13 MB.")  # fmt: skip
+    explains = (
+        "Each invocation loads 128 elements of a and 128 of b. An element of a serves the "
+        "128 elements of one row of y, each of which loads it again. All loads together "
+        "ask for 16.8 MB, and both matrices have 0.13 MB."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"of_invocation": 256, "of_element": 128}
@@ -286,10 +321,12 @@ class LoadsOfNaive(Predict):
 
 @exercise("08-p2", hints=("Write down the indices of a and b for two neighbours.",))
 class SectorsOfNeighbours(Predict):
-    explains = ("Down a column, each neighbour has a row of its own: 32 sectors of a, and all want "
-                "the same element of b. Along a row, all want the same element of a, and 32 "
-                "floats of b lie side by side in 4 sectors. (Each row begins with a sector, as 8 "
-                "divides its length.)")  # fmt: skip
+    explains = (
+        "Down a column, each neighbour has a row of its own: 32 sectors of a, and all want "
+        "the same element of b. Along a row, all want the same element of a, and 32 "
+        "floats of b lie side by side in 4 sectors. (Each row begins with a sector, as 8 "
+        "divides its length.)"
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"naive_a": 32, "naive_b": 1, "coalesced_a": 1, "coalesced_b": 4}
@@ -297,9 +334,11 @@ class SectorsOfNeighbours(Predict):
 
 @exercise("08-p3", hints=("Which invocations leave early, and what would they have loaded?",))
 class LeavesEarly(Predict):
-    explains = ("For 48 every invocation has an element, and nobody leaves. For 40 the last tile "
-                "has 8 rows and 8 columns: the others leave before they load, but their part "
-                "of the tile is needed, and they never reach the barrier.")  # fmt: skip
+    explains = (
+        "For 48 every invocation has an element, and nobody leaves. For 40 the last tile "
+        "has 8 rows and 8 columns: the others leave before they load, but their part "
+        "of the tile is needed, and they never reach the barrier."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"right_48": True, "right_40": False}

@@ -30,9 +30,11 @@ LIMITS = ("subgroups", "workgroups", "registers", "shared memory")
         "Registers are handed out to whole subgroups, in steps. Round up before you multiply.",
         "The resource with the smallest answer is the limit. Dictionaries keep their order.",
     ),
-    variants=({"step": 256, "real": "as on an H200"},
-              *({"step": step, "real": "made up; an H200 has 256"} for step in (512, 1024, 64))),
-)  # fmt: skip
+    variants=(
+        {"step": 256, "real": "as on an H200"},
+        *({"step": step, "real": "made up; an H200 has 256"} for step in (512, 1024, 64)),
+    ),
+)
 class Occupancy(Function):
     parts = {"each": ("each of the four limits", 2), "steps": ("registers come in steps", 1),
              "share": ("the share of the subgroups, and the limit's name", 1)}  # fmt: skip
@@ -40,9 +42,15 @@ class Occupancy(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         h200, small = dict(UNITS["H200"]), dict(UNITS["RTX 3080"])
         for unit, kernel in (
-            (h200, (256, 16, 0)), (h200, (32, 16, 0)), (h200, (256, 128, 0)),
-            (h200, (128, 16, 49152)), (small, (256, 16, 0)), (small, (96, 16, 0)),
-            (small, (1024, 64, 1024)), (small, (256, 128, 103000)), (h200, (1024, 255, 0)),
+            (h200, (256, 16, 0)),
+            (h200, (32, 16, 0)),
+            (h200, (256, 128, 0)),
+            (h200, (128, 16, 49152)),
+            (small, (256, 16, 0)),
+            (small, (96, 16, 0)),
+            (small, (1024, 64, 1024)),
+            (small, (256, 128, 103000)),
+            (h200, (1024, 255, 0)),
         ):
             yield self._case("each", unit, kernel)
         for _ in range(5):
@@ -55,12 +63,17 @@ class Occupancy(Function):
         yield self._case("steps", h200, (256, 33, 0))  # rounded for a workgroup, not a subgroup
         yield self._case("steps", h200, (64, 33, 0))
         for _ in range(6):
-            unit = {"subgroups": int(random.integers(24, 65)),
-                    "workgroups": int(random.integers(4, 33)),
-                    "registers": int(random.choice([16384, 32768, 65536])),
-                    "shared_bytes": 1024 * int(random.integers(32, 129))}  # fmt: skip
-            kernel = (int(random.integers(33, 400)), int(random.integers(20, 140)),
-                      int(random.integers(0, 30000)))  # fmt: skip
+            unit = {
+                "subgroups": int(random.integers(24, 65)),
+                "workgroups": int(random.integers(4, 33)),
+                "registers": int(random.choice([16384, 32768, 65536])),
+                "shared_bytes": 1024 * int(random.integers(32, 129)),
+            }
+            kernel = (
+                int(random.integers(33, 400)),
+                int(random.integers(20, 140)),
+                int(random.integers(0, 30000)),
+            )
             yield self._case("share", unit, kernel)
         yield self._case("share", h200, (64, 16, 0))  # two limits at once, and in each of the next
         for kernel in ((32, 64, 0), (512, 32, 0), (256, 64, 58000)):
@@ -77,14 +90,19 @@ class Occupancy(Function):
         unit, kernel = case.args
         step, subgroups = self.params["step"], -(-kernel["invocations"] // 32)
         registers = math.ceil(kernel["registers"] * 32 / step) * step * subgroups
-        room = (unit["subgroups"] // subgroups, unit["workgroups"], unit["registers"] // registers,
-                unit["shared_bytes"] // max(kernel["shared_bytes"], 1))  # fmt: skip
+        room = (
+            unit["subgroups"] // subgroups,
+            unit["workgroups"],
+            unit["registers"] // registers,
+            unit["shared_bytes"] // max(kernel["shared_bytes"], 1),
+        )
         count = min(room)
         return count, count * subgroups / unit["subgroups"], LIMITS[room.index(count)]
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, tuple | list) and len(got) == 3,
-                      "expected (workgroups, share, limit)")  # fmt: skip
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 3, "expected (workgroups, share, limit)"
+        )
         report.equal(got[0], case.expected[0], "workgroups")
         if report.part == "share":
             report.close(got[1], case.expected[1], 1e-6)
@@ -102,17 +120,23 @@ def padded(row: Sequence[Any], sizes: Sequence[int]) -> int:
 def fitting_rows(table: Sequence[Any], kinds: Sequence[str]) -> list[int]:
     """Return the rows of a table with the right kinds of numbers, for a subgroup."""
     inputs, sums = kinds
-    return [n for n, row in enumerate(table)
-            if tuple(row[3:]) == (inputs, inputs, sums, sums, "subgroup")]  # fmt: skip
+    return [
+        n
+        for n, row in enumerate(table)
+        if tuple(row[3:]) == (inputs, inputs, sums, sums, "subgroup")
+    ]
 
 
 def shape_case(part: str, table: Any, sizes: Any, kinds: Any) -> Case:
     """Return a case with the rows that fit, and those of them that waste least."""
     fitting = fitting_rows(table, kinds)
     least = min((padded(table[n], sizes) for n in fitting), default=0)
-    return Case(part, (table, sizes, kinds), on=f"{len(table)} rows, sizes {sizes}, {kinds}",
-                facts={"fits": fitting, "waste": [n for n in fitting
-                                                  if padded(table[n], sizes) == least]})
+    return Case(
+        part,
+        (table, sizes, kinds),
+        on=f"{len(table)} rows, sizes {sizes}, {kinds}",
+        facts={"fits": fitting, "waste": [n for n in fitting if padded(table[n], sizes) == least]},
+    )
 
 
 @exercise(
@@ -124,8 +148,11 @@ def shape_case(part: str, table: Any, sizes: Any, kinds: Any) -> Case:
     ),
 )
 class ChooseShape(Function):
-    parts = {"fits": ("the right kinds of numbers, by a subgroup", 1),
-             "waste": ("the least waste", 2), "ties": ("of equal waste, fewest instructions", 1)}
+    parts = {
+        "fits": ("the right kinds of numbers, by a subgroup", 1),
+        "waste": ("the least waste", 2),
+        "ties": ("of equal waste, fewest instructions", 1),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         fp16, half, int8 = ("float16", "float32"), ("float16", "float16"), ("int8", "int32")
@@ -146,9 +173,13 @@ class ChooseShape(Function):
         yield shape_case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
         for sizes in ((1, 8, 33), (33, 1, 32)):  # padding along a short side costs more
             yield shape_case("waste", MADE_UP[1:], sizes, fp16)
-        for table, sizes in ((H200_TABLE, (64, 64, 64)), (MADE_UP, (64, 96, 32)),
-                             (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48)),
-                             (MADE_UP, (64, 96, 64))):  # of equal waste, the deepest is largest
+        for table, sizes in (
+            (H200_TABLE, (64, 64, 64)),
+            (MADE_UP, (64, 96, 32)),
+            (H200_TABLE, (64, 24, 32)),
+            (MADE_UP[::-1], (32, 64, 48)),
+            (MADE_UP, (64, 96, 64)),
+        ):  # of equal waste, the deepest is largest
             yield shape_case("ties", table, sizes, fp16)
 
     def expected(self, case: Case) -> Any:
@@ -163,11 +194,14 @@ class ChooseShape(Function):
         if case.expected is None or report.part == "ties":
             report.equal(got, case.expected)
             return
-        report.expect(isinstance(got, tuple | list) and len(got) == 2,
-                      f"expected (index of the row, wasted), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, tuple | list) and len(got) == 2,
+            f"expected (index of the row, wasted), got {words.short(got)}",
+        )
         said = {"fits": "has other numbers or another scope", "waste": "does not waste least"}
-        report.expect(got[0] in case.facts[report.part],
-                      f"row {words.short(got[0])} {said[report.part]}")  # fmt: skip
+        report.expect(
+            got[0] in case.facts[report.part], f"row {words.short(got[0])} {said[report.part]}"
+        )
         if report.part == "waste":
             report.equal(got[1], case.expected[1], "wasted multiply-adds")
 
@@ -190,8 +224,12 @@ class Rounded(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for bits in (10, 7, *random.permutation([4, 5, 6, 8, 9, 11, 12]).tolist()):
             half = 2.0 ** -(bits + 1)  # in the middle of two neighbours of 1
-            ties = [sign * (1 + n * half) * 2.0**power for n in (1, 3) for sign in (1, -1)
-                    for power in (0, 120, -120)]
+            ties = [
+                sign * (1 + n * half) * 2.0**power
+                for n in (1, 3)
+                for sign in (1, -1)
+                for power in (0, 120, -120)
+            ]
             more = [1.5, 0.0, -2.0, 4 - 2.0**-22, 1 + half + 2**-20, 1 + half - 2**-20, 5e-3]
             x = random.uniform(-2, 2, (3, 9)).astype(np.float32)
             x[1] *= 2.0 ** random.integers(-120, 120, 9)  # tiny, and huge
@@ -236,8 +274,10 @@ class Footnote(Value):
         return {"memory_ms": memory, "fp32_ms": compute, "batch": int(memory / compute) + 1}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(type(got) is dict and set(got) == set(case.expected),
-                      f"expected a dictionary with {', '.join(case.expected)}")  # fmt: skip
+        report.expect(
+            type(got) is dict and set(got) == set(case.expected),
+            f"expected a dictionary with {', '.join(case.expected)}",
+        )
         for name in ("memory_ms", "fp32_ms") if report.part == "times" else ("batch",):
             kinds = int | np.integer if name == "batch" else int | float | np.number
             report.kind(got[name], kinds, f"{'a whole' if name == 'batch' else 'a'} number {name}")
@@ -257,6 +297,7 @@ def natural_orders(tiles: Sequence[tuple[int, int]], side: int) -> dict[str, lis
         tiles: the tiles of y.
         side: side of the squares.
     """
+
     def hilbert(tile: tuple[int, int]) -> int:
         (x, y), place, size = tile, 0, 32
         while size:
@@ -268,14 +309,16 @@ def natural_orders(tiles: Sequence[tuple[int, int]], side: int) -> dict[str, lis
         return place
 
     keys: dict[str, Any] = {
-        "rows": lambda t: t, "columns": lambda t: t[::-1],
+        "rows": lambda t: t,
+        "columns": lambda t: t[::-1],
         "snake": lambda t: (t[0], t[1] if t[0] % 2 == 0 else -t[1]),
         "snake of columns": lambda t: (t[1], t[0] if t[1] % 2 == 0 else -t[0]),
         "squares": lambda t: (t[0] // side, t[1] // side, t),
-        "Morton": lambda t: sum((t[0] >> n & 1) << 2 * n + 1 | (t[1] >> n & 1) << 2 * n
-                                for n in range(6)),
+        "Morton": lambda t: sum(
+            (t[0] >> n & 1) << 2 * n + 1 | (t[1] >> n & 1) << 2 * n for n in range(6)
+        ),
         "Hilbert": hilbert,
-    }  # fmt: skip
+    }
     return {name: sorted(tiles, key=key) for name, key in keys.items()}
 
 
@@ -290,6 +333,7 @@ def in_bands(tiles: Sequence[tuple[int, int]], a: Any, b: Any, cache: int) -> in
     loads = []
     for turn in (1, -1):
         for wide in range(1, max(len(a), len(b)) + 1):
+
             def key(tile: tuple[int, int], turn: int = turn, wide: int = wide) -> Any:
                 line, place = tile[::turn]
                 band = place // wide
@@ -338,26 +382,44 @@ class OrderOfTiles(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case("", ([(0, 0)], [1], [1], 2))
         yield Case("", ([(0, 1), (1, 0)], [2, 1], [1, 2], 4))
-        yield Case("small", SMALL, on="the small grid", facts={
-            "bound": EXACT, "full": EXACT, "natural": snake(*SMALL)})  # fmt: skip
+        yield Case(
+            "small",
+            SMALL,
+            on="the small grid",
+            facts={"bound": EXACT, "full": EXACT, "natural": snake(*SMALL)},
+        )
         for part in ("equal", "equal", "unequal", "unequal"):
             work = draw_work(part, random)
             on = f"{len(work[1])} x {len(work[2])} tiles, a cache of {work[3]}"
-            yield Case(part, work, on=on, facts={
-                "bound": lower_bound(*work), "full": in_bands(*work),
-                "natural": snake(*work)})  # fmt: skip
+            yield Case(
+                part,
+                work,
+                on=on,
+                facts={
+                    "bound": lower_bound(*work),
+                    "full": in_bands(*work),
+                    "natural": snake(*work),
+                },
+            )
 
     def expected(self, case: Case) -> Any:
         return sorted(case.args[0])
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(tile, list | tuple) and len(tile) == 2 for tile in got),
-            f"expected a list of tiles (i, j), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(isinstance(tile, list | tuple) and len(tile) == 2 for tile in got),
+            f"expected a list of tiles (i, j), got {words.short(got)}",
+        )
         report.equal(sorted(map(tuple, got)), case.expected, "each tile once")
         if facts := case.facts:
-            report.score(bytes_loaded(got, *case.args[1:]), facts["bound"], facts["natural"],
-                         "bytes loaded", facts["full"] if report.part != "small" else None)
+            report.score(
+                bytes_loaded(got, *case.args[1:]),
+                facts["bound"],
+                facts["natural"],
+                "bytes loaded",
+                facts["full"] if report.part != "small" else None,
+            )
 
 
 # ------------------------------------------------------------------------------------ predictions
@@ -365,9 +427,11 @@ class OrderOfTiles(Function):
 
 @exercise("08b-p1", hints=("Bytes under way are bytes a second times seconds.",))
 class BytesUnderWay(Predict):
-    explains = ("4,000 GB/s times 600 ns are 2,400 KB. Divided by 132 x 2048 invocations that "
-                "is 8.9 bytes, or three floats, for each of them, at full occupancy. At half, five "
-                "floats.")  # fmt: skip
+    explains = (
+        "4,000 GB/s times 600 ns are 2,400 KB. Divided by 132 x 2048 invocations that "
+        "is 8.9 bytes, or three floats, for each of them, at full occupancy. At half, five "
+        "floats."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"kilobytes": 2400, "floats": 3}
@@ -375,9 +439,11 @@ class BytesUnderWay(Predict):
 
 @exercise("08b-p2", hints=("What is zero times anything? Is that true of every float?",))
 class WhatLiesBehind(Predict):
-    explains = ("The padding of b is zero, and zero times a number is zero. But zero times "
-                "infinity, or times NaN, is NaN, and the sum keeps it. Both operands need zeros "
-                "along the depth.")  # fmt: skip
+    explains = (
+        "The padding of b is zero, and zero times a number is zero. But zero times "
+        "infinity, or times NaN, is NaN, and the sum keeps it. Both operands need zeros "
+        "along the depth."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"right_zeros": True, "right_numbers": True, "right_infinity": False}

@@ -29,10 +29,12 @@ from vklab_labs.lab_09.onnx_bytes import damaged, stored_model
         "A byte of 128 or more (hexadecimal 80) is not the last one of its varint. Take 128 away "
         "from it, and add 128 times the next byte. A key may have two bytes, too.",
     ),
-    variants=({"message": "0a 05 67 72 6f 75 70 18 80 03 a0 01 02"},
-              {"message": "0a 06 6f 66 66 73 65 74 18 d4 02 a0 01 02"},
-              {"message": "0a 04 73 69 7a 65 18 85 02 a0 01 02"},
-              {"message": "0a 06 6e 67 72 6f 75 70 18 f0 05 a0 01 02"}),
+    variants=(
+        {"message": "0a 05 67 72 6f 75 70 18 80 03 a0 01 02"},
+        {"message": "0a 06 6f 66 66 73 65 74 18 d4 02 a0 01 02"},
+        {"message": "0a 04 73 69 7a 65 18 85 02 a0 01 02"},
+        {"message": "0a 06 6e 67 72 6f 75 70 18 f0 05 a0 01 02"},
+    ),
     seams=("vklab.graph.onnx_file.fields",),
 )
 class Attribute(Value):
@@ -52,15 +54,19 @@ class Attribute(Value):
         return found
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(each, list | tuple) and len(each) == 3 for each in got),
-            "expected a list of (field number, wire type, value)")  # fmt: skip
-        report.expect(len(got) == len(case.expected),
-                      f"{len(got)} is not the number of fields")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(isinstance(each, list | tuple) and len(each) == 3 for each in got),
+            "expected a list of (field number, wire type, value)",
+        )
+        report.expect(len(got) == len(case.expected), f"{len(got)} is not the number of fields")
         for place, (mine, right) in enumerate(zip(got, case.expected, strict=True)):
             same = mine[2] == right[2] if report.part == "values" else [*mine[:2]] == [*right[:2]]
-            report.expect(same, f"field {place} of your list, {words.short(mine)}: "
-                          f"{self.parts[report.part][0]} is not right")  # fmt: skip
+            report.expect(
+                same,
+                f"field {place} of your list, {words.short(mine)}: "
+                f"{self.parts[report.part][0]} is not right",
+            )
 
 
 @exercise(
@@ -132,11 +138,23 @@ class OrderNodes(Function):
         kinds = ["Conv", "Relu", "MaxPool", "Concat", "Add"]
         yield Case("order", ([], []), on="a graph without nodes")
         yield Case("order", ([("a", "Add", ("x", "x"), ("y",))], ["x"]))
-        wide: list[PlainNode] = [(f"{'nN'[n % 2]}{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
-            random.permutation(10).tolist(), kinds * 2, strict=True)]  # fmt: skip
-        wide += [(f"z{n}", kind, ("x",), (f"z{n}",)) for n, kind in enumerate((
-            "ConvTranspose", "LeakyRelu", "GlobalMaxPool", "ConcatFromSequence", "QLinearAdd",
-            *kinds))]
+        wide: list[PlainNode] = [
+            (f"{'nN'[n % 2]}{n}", kind, ("x",), (f"v{n}",))
+            for n, kind in zip(random.permutation(10).tolist(), kinds * 2, strict=True)
+        ]
+        wide += [
+            (f"z{n}", kind, ("x",), (f"z{n}",))
+            for n, kind in enumerate(
+                (
+                    "ConvTranspose",
+                    "LeakyRelu",
+                    "GlobalMaxPool",
+                    "ConcatFromSequence",
+                    "QLinearAdd",
+                    *kinds,
+                )
+            )
+        ]
         yield Case("order", (wide, ["x"]), on="20 nodes that read x")
         lstm = [("rnn", "LSTM", ("x", "", "h"), ("y", "", "")), ("h", "Relu", ("x",), ("h",))]
         yield Case("order", (lstm, ["x"]), on="a node that leaves inputs and outputs out ('')")
@@ -162,8 +180,11 @@ class OrderNodes(Function):
     def expected(self, case: Case) -> Any:
         nodes, given = case.args
         made = [*given, *(value for node in nodes for value in node[3])]
-        wrong = {value for value in (*made, *(v for node in nodes for v in node[2]))
-                 if value and made.count(value) != 1}  # fmt: skip
+        wrong = {
+            value
+            for value in (*made, *(v for node in nodes for v in node[2]))
+            if value and made.count(value) != 1
+        }
         if wrong:
             return "values", sorted(wrong)
         left, known, order = sorted(nodes), {*given, ""}, []
@@ -179,12 +200,15 @@ class OrderNodes(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, (kind, names) = {node[0]: node for node in case.args[0]}, case.expected
-        report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
-            got[1], list | tuple), f"expected a pair (word, list of names), got {words.short(got)}")
+        report.expect(
+            isinstance(got, list | tuple) and len(got) == 2 and isinstance(got[1], list | tuple),
+            f"expected a pair (word, list of names), got {words.short(got)}",
+        )
         report.equal(got[0], kind, "which of the three words?")
         if kind != "cycle":
-            report.expect(len(got[1]) == len(names),
-                          f"expected {len(names)} names, got {len(got[1])}")  # fmt: skip
+            report.expect(
+                len(got[1]) == len(names), f"expected {len(names)} names, got {len(got[1])}"
+            )
             for place, (one, right) in enumerate(zip(got[1], names, strict=True)):
                 report.equal(one, right, f"name number {place} of the list")
             return
@@ -194,9 +218,11 @@ class OrderNodes(Function):
             report.expect(name in list(nodes), f"{words.short(name)} is no node")
             report.expect(cycle.count(name) == 1, f"{name} is listed twice")
             before = cycle[place - 1]
-            report.expect(before in list(nodes) and {*nodes[before][3]} & {*nodes[name][2]},
-                          f"{name} of {words.short(cycle)} reads nothing that the node before it "
-                          f"({words.short(before)}) makes")  # fmt: skip
+            report.expect(
+                before in list(nodes) and {*nodes[before][3]} & {*nodes[name][2]},
+                f"{name} of {words.short(cycle)} reads nothing that the node before it "
+                f"({words.short(before)}) makes",
+            )
 
 
 @exercise(
@@ -213,23 +239,62 @@ class ShapeOf(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for shape, target, zero in (
-            ([2, 6], [3, 4], 0), ([2, 6], [-1, 3], 0), ([2, 3, 4], [0, 0, -1], 0),
-            (["N", 64, 4, 4], [-1, 1024], 1), (["N", 64, 4, 4], [0, -1], 0), ([2, 6], [5, -1], 0),
-            (["N", 64, 4, 4], [1, 1024], 1), (["N", 128, 768], [-1, 768], 0),
-            (["128*N", 768], [-1, 128, 12, 64], 0), (["N", 64, 8, 8], [-1, 1024], 0),
-            (["N", 6], [-1, 4], 0), (["N", 6], [2, -1], 0), (["N", 6], [0, 2, -1], 0),
-            (["6*N", 2], [0, 2, 1], 0), ([2, 6], [-1, -1], 0), ([2, 6], [0, 0, 0], 0),
-            ([2, 6], [12], 0), ([2, 6], [7, 2], 0), ([0, 3], [0, 5], 0), ([0, 3], [0, 5], 1),
-            ([0, 3], [0, -1], 0), ([2, 3], [0, -1], 1), ([4], [-2, -2], 0), ([1], [], 0),
-            ([12], [-1], 0), (["N", 3], [3], 0), ([0, 3], [-1, 3], 0), (["N", 0], [-1, 4], 0),
-            ([0], [2, 0], 1), ([9], [-3, -3], 0), (["N", 0], [0, 5], 1),
-            (["N", 6, 4], [-1, 0, 2], 0), ([0, 3], [0, 3, 0], 0), ([2, 6], [2, 6, 0], 0),
-            ([4, "N", 6], [0, -1], 0), ([4, "N"], [2, 2, -1], 0), ([4, "2*N"], [-1, 0], 0),
-            (["N", "2*N", 3], [0, -1, 3], 0), ([4, "N"], [0, 0], 0), (["N", 3], [1, -1], 0),
-            ([], [1, 1], 0), ([], [-1], 1), ([], [0], 0), ([], [], 0), ([0, 3], [2, 3], 0),
-            ([2, 3], [0, 3], 1), ([0, 3], [0, -1], 1), ([0, 3], [3, 2, 0], 1), ([0], [-2, 0], 1),
-            ([2, 3, 4], [-1, 0, -1], 0), ([2, 3, 4], [-1, -1, -1], 0), ([4], [-1, -2], 0),
-            ([4], [-7, 2], 0), ([4], [-2], 0), (["N", 4], [-3, 2, 2], 0), ([6], [-6], 1),
+            ([2, 6], [3, 4], 0),
+            ([2, 6], [-1, 3], 0),
+            ([2, 3, 4], [0, 0, -1], 0),
+            (["N", 64, 4, 4], [-1, 1024], 1),
+            (["N", 64, 4, 4], [0, -1], 0),
+            ([2, 6], [5, -1], 0),
+            (["N", 64, 4, 4], [1, 1024], 1),
+            (["N", 128, 768], [-1, 768], 0),
+            (["128*N", 768], [-1, 128, 12, 64], 0),
+            (["N", 64, 8, 8], [-1, 1024], 0),
+            (["N", 6], [-1, 4], 0),
+            (["N", 6], [2, -1], 0),
+            (["N", 6], [0, 2, -1], 0),
+            (["6*N", 2], [0, 2, 1], 0),
+            ([2, 6], [-1, -1], 0),
+            ([2, 6], [0, 0, 0], 0),
+            ([2, 6], [12], 0),
+            ([2, 6], [7, 2], 0),
+            ([0, 3], [0, 5], 0),
+            ([0, 3], [0, 5], 1),
+            ([0, 3], [0, -1], 0),
+            ([2, 3], [0, -1], 1),
+            ([4], [-2, -2], 0),
+            ([1], [], 0),
+            ([12], [-1], 0),
+            (["N", 3], [3], 0),
+            ([0, 3], [-1, 3], 0),
+            (["N", 0], [-1, 4], 0),
+            ([0], [2, 0], 1),
+            ([9], [-3, -3], 0),
+            (["N", 0], [0, 5], 1),
+            (["N", 6, 4], [-1, 0, 2], 0),
+            ([0, 3], [0, 3, 0], 0),
+            ([2, 6], [2, 6, 0], 0),
+            ([4, "N", 6], [0, -1], 0),
+            ([4, "N"], [2, 2, -1], 0),
+            ([4, "2*N"], [-1, 0], 0),
+            (["N", "2*N", 3], [0, -1, 3], 0),
+            ([4, "N"], [0, 0], 0),
+            (["N", 3], [1, -1], 0),
+            ([], [1, 1], 0),
+            ([], [-1], 1),
+            ([], [0], 0),
+            ([], [], 0),
+            ([0, 3], [2, 3], 0),
+            ([2, 3], [0, 3], 1),
+            ([0, 3], [0, -1], 1),
+            ([0, 3], [3, 2, 0], 1),
+            ([0], [-2, 0], 1),
+            ([2, 3, 4], [-1, 0, -1], 0),
+            ([2, 3, 4], [-1, -1, -1], 0),
+            ([4], [-1, -2], 0),
+            ([4], [-7, 2], 0),
+            ([4], [-2], 0),
+            (["N", 4], [-3, 2, 2], 0),
+            ([6], [-6], 1),
             (["N", "N"], [-1], 0),
         ):
             yield Case("reshape", (shape, target, zero))
@@ -259,18 +324,27 @@ class ShapeOf(Function):
 
 
 # Filters, their size, pads; window, strides; target; rows of the matrix of Gemm.
-ROWS = ((8, 3, 1, 2, 2, [-1, 2048], 2048), (8, 3, 0, 2, 2, [0, 2048], 2048),
-        (16, 3, 1, 4, 4, [-1, 512], 512), (8, 5, 2, 2, 2, [1, 2048], 2048),
-        (4, 3, 1, 8, 8, [0, -1], 128), (8, 3, 0, 2, 2, [-1, 1800], 1800),
-        (4, 1, 0, 32, 1, [0, -1], 4), (4, 9, 0, 25, 1, [0, 4], 4), (8, 3, 1, 2, 2, [-1, 256], 256))
+ROWS = (
+    (8, 3, 1, 2, 2, [-1, 2048], 2048),
+    (8, 3, 0, 2, 2, [0, 2048], 2048),
+    (16, 3, 1, 4, 4, [-1, 512], 512),
+    (8, 5, 2, 2, 2, [1, 2048], 2048),
+    (4, 3, 1, 8, 8, [0, -1], 128),
+    (8, 3, 0, 2, 2, [-1, 1800], 1800),
+    (4, 1, 0, 32, 1, [0, -1], 4),
+    (4, 9, 0, 25, 1, [0, 4], 4),
+    (8, 3, 1, 2, 2, [-1, 256], 256),
+)
 OPTIONS = ("right", "Conv", "MaxPool", "Reshape", "Gemm", "output")
 VERDICTS = ("right", "Reshape", "output", "Reshape", "Gemm", "right", "right", "MaxPool", "output")
 
 
 def _rows(*numbers: int) -> dict[str, str]:
-    shown = [f"{filters} filters {size} x {size}, pads {pads} | {window} x {window}, strides {step}"
-             f" | to {target} | by [{height}, 10]"
-             for filters, size, pads, window, step, target, height in ROWS]  # fmt: skip
+    shown = [
+        f"{filters} filters {size} x {size}, pads {pads} | {window} x {window}, strides {step}"
+        f" | to {target} | by [{height}, 10]"
+        for filters, size, pads, window, step, target, height in ROWS
+    ]
     return {key: shown[number] for key, number in zip("abcd", numbers, strict=True)}
 
 
@@ -293,9 +367,11 @@ class FirstWrong(Choice):
 
 @exercise("09-p2", hints=("Which of the three is worth a mapping, and can be mapped?",))
 class SharesMemory(Predict):
-    explains = ("Only large is mapped: both models look at the same bytes of the file. small "
-                "is raw, too, but vklab copies weights below 1 MiB: a mapping saves little "
-                "there. The typed field is decoded element by element into a new array.")
+    explains = (
+        "Only large is mapped: both models look at the same bytes of the file. small "
+        "is raw, too, but vklab copies weights below 1 MiB: a mapping saves little "
+        "there. The typed field is decoded element by element into a new array."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"large": True, "small": False, "typed": False}
@@ -303,21 +379,29 @@ class SharesMemory(Predict):
 
 @exercise("09-p3", hints=("What can be seen from one node's name, inputs and attributes alone?",))
 class CheckerAccepts(Predict):
-    explains = ("Without full_check, the checker reads names: operators, attributes, makers, and "
-                "whether each value is made before it is read. A cycle has no such order, so it is "
-                "refused, too. It computes no shapes: MatMul and Reshape pass. With full_check it "
-                "infers shapes, and finds MatMul; the Reshape still passes.")
+    explains = (
+        "Without full_check, the checker reads names: operators, attributes, makers, and "
+        "whether each value is made before it is read. A cycle has no such order, so it is "
+        "refused, too. It computes no shapes: MatMul and Reshape pass. With full_check it "
+        "infers shapes, and finds MatMul; the Reshape still passes."
+    )
 
     def answers(self) -> Mapping[str, Any]:
-        return {"unknown_operator": False, "cycle": False, "MatMul_2x4_by_5x3": True,
-                "Reshape_12_into_10": True}
+        return {
+            "unknown_operator": False,
+            "cycle": False,
+            "MatMul_2x4_by_5x3": True,
+            "Reshape_12_into_10": True,
+        }
 
 
 @exercise("09-p4", hints=("What does AveragePool 8 x 8 leave of an image of 64 x 64?",))
 class RowsOfOneImage(Predict):
-    explains = ("64 x 64 pixels leave 8 x 8 numbers in each of 64 channels: 4,096. The "
-                "Reshape to [-1, 1024] makes four rows of them, and Gemm takes each row for an "
-                "image. The file promises [N, 10]; no node has noticed anything.")
+    explains = (
+        "64 x 64 pixels leave 8 x 8 numbers in each of 64 channels: 4,096. The "
+        "Reshape to [-1, 1024] makes four rows of them, and Gemm takes each row for an "
+        "image. The file promises [N, 10]; no node has noticed anything."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"rows": 4}

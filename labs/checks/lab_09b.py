@@ -43,22 +43,26 @@ class FirstPart(Function):
         for _, (given, nodes) in MODELS.items():
             for part in ("planned", "missing"):
                 yield Case(part, (list(nodes), given, ("first", "minus_one", "one", "w"), FACTS))
-        for text in ("s=Shape(x); g=Gather(s,c); t=Concat(g,c); y=Reshape(x,t); z=Relu(y)",
-                     "y=Reshape(x,c); k=Gather(c,c); v,i=TopK(y,k)",
-                     "n=NonZero(c); m=Reshape(x,n); u=Unique(w); r=Relu(u)",
-                     "n=NonZero(x); r=Relu(x); s=Shape(n); t=Shape(r); y=Reshape(r,t)",
-                     "v,i=TopK(x,c); r=Relu(i); k,j=TopK(c,c); y=Tile(x,j)",
-                     "a=Add(x,c); y=Reshape(x,a); r=Relu(a)"):  # fmt: skip
+        for text in (
+            "s=Shape(x); g=Gather(s,c); t=Concat(g,c); y=Reshape(x,t); z=Relu(y)",
+            "y=Reshape(x,c); k=Gather(c,c); v,i=TopK(y,k)",
+            "n=NonZero(c); m=Reshape(x,n); u=Unique(w); r=Relu(u)",
+            "n=NonZero(x); r=Relu(x); s=Shape(n); t=Shape(r); y=Reshape(r,t)",
+            "v,i=TopK(x,c); r=Relu(i); k,j=TopK(c,c); y=Tile(x,j)",
+            "a=Add(x,c); y=Reshape(x,a); r=Relu(a)",
+        ):
             yield Case("known", (nodes_of(text, mark), ("x", "x2"), constants, FACTS))
-        for text in ("y=Reshape(x,to); z=Reshape(x,to); r=Relu(y)",
-                     "n=NonZero(x); y=Reshape(x,n); r=Relu(n)",
-                     "n=NonZero(x); r=Relu(n); y=Reshape(x,n)",
-                     "n=NonZero(x); r=Relu(x); y=Reshape(n,r); z=Add(y,r)",
-                     "n=NonZero(x); m=NonZero(x2); a=Add(n,m); b=Add(a,m); q=Add(x,x2)",
-                     "n=NonZero(x); r=Relu(n); u=Unique(x2); a=Add(r,u); m=Relu(x2)",
-                     "n=NonZero(x); r=Relu(n); y=Reshape(r,to); z=Tile(x,x2); e=Expand(y,c)",
-                     "f=ConstantOfShape(to); m=Compress(x); r=Relu(m); z=Expand(x2,x)",
-                     "v,i=TopK(x,to); r=Relu(i); t=Shape(v); f=ConstantOfShape(t)"):  # fmt: skip
+        for text in (
+            "y=Reshape(x,to); z=Reshape(x,to); r=Relu(y)",
+            "n=NonZero(x); y=Reshape(x,n); r=Relu(n)",
+            "n=NonZero(x); r=Relu(n); y=Reshape(x,n)",
+            "n=NonZero(x); r=Relu(x); y=Reshape(n,r); z=Add(y,r)",
+            "n=NonZero(x); m=NonZero(x2); a=Add(n,m); b=Add(a,m); q=Add(x,x2)",
+            "n=NonZero(x); r=Relu(n); u=Unique(x2); a=Add(r,u); m=Relu(x2)",
+            "n=NonZero(x); r=Relu(n); y=Reshape(r,to); z=Tile(x,x2); e=Expand(y,c)",
+            "f=ConstantOfShape(to); m=Compress(x); r=Relu(m); z=Expand(x2,x)",
+            "v,i=TopK(x,to); r=Relu(i); t=Shape(v); f=ConstantOfShape(t)",
+        ):
             for part in ("planned", "missing"):
                 for op in ("Relu", "AsShape", "OfData", "ByFirst"):
                     nodes = nodes_of(text.replace("Relu", op).replace("Add", op), mark)
@@ -92,12 +96,18 @@ class FirstPart(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, given, constants, _ = case.args
-        lines = "; ".join(f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
-                          for name, op, reads, makes in nodes)  # fmt: skip
+        lines = "; ".join(
+            f"{name}: {','.join(makes)} = {op}({','.join(reads)})"
+            for name, op, reads, makes in nodes
+        )
         report.on(f"given {', '.join(given)}; constants {', '.join(constants)}; nodes {lines or 0}")
-        report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
-            got[0], list | tuple) and isinstance(got[1], Mapping),
-            f"expected (a list of names, a dictionary), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and len(got) == 2
+            and isinstance(got[0], list | tuple)
+            and isinstance(got[1], Mapping),
+            f"expected (a list of names, a dictionary), got {words.short(got)}",
+        )
         (planned, missing), (right, needed) = got, case.expected
         if report.part != "missing":
             report.expect(len(planned) == len({*planned}), "a node is listed twice")
@@ -134,9 +144,19 @@ class NewPlans(Function):
         for request in requests:
             before, path = len(seen), ()
             for stage, asked in zip(request, needs, strict=True):
-                path += (str([(-(-len(array) // self.params["step"]), array.shape[1:], array.dtype,
-                               array.tolist() if name in asked else 0)
-                              for name, array in stage.items()]),)  # fmt: skip
+                path += (
+                    str(
+                        [
+                            (
+                                -(-len(array) // self.params["step"]),
+                                array.shape[1:],
+                                array.dtype,
+                                array.tolist() if name in asked else 0,
+                            )
+                            for name, array in stage.items()
+                        ]
+                    ),
+                )
                 seen.add(path)
             counts.append(len(seen) - before)
         return counts
@@ -166,8 +186,10 @@ COLLISIONS = (((6, 6), (6, 6), [2, 2, 9], [1, 6, 6]), ((2, 6), (3, 4), [12], [12
     seams=("vklab.runtime.plan_cache.PlanCache.key",),
 )
 class Collision(Value):
-    parts = {"valid": ("two requests that the model can run, and that need two plans", 1),
-             "same": ("the shorter key is the same for both", 2)}  # fmt: skip
+    parts = {
+        "valid": ("two requests that the model can run, and that need two plans", 1),
+        "same": ("the shorter key is the same for both", 2),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part in self.parts:
@@ -175,14 +197,23 @@ class Collision(Value):
 
     def expected(self, case: Case) -> Any:
         one, other, first, second = COLLISIONS[[*KEYS].index(self.params["key"])]
-        return (f'[{{"x": np.zeros({one}, np.float32), "to": np.array({first})}},\n'
-                f'        {{"x": np.zeros({other}, np.float32), "to": np.array({second})}}]')
+        return (
+            f'[{{"x": np.zeros({one}, np.float32), "to": np.array({first})}},\n'
+            f'        {{"x": np.zeros({other}, np.float32), "to": np.array({second})}}]'
+        )
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and len(got) == 2 and all(
-            isinstance(each, Mapping) and each.keys() == {"x", "to"} and all(
-                isinstance(array, np.ndarray) for array in each.values()) for each in got),
-            "expected two dictionaries, each with the arrays x and to")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and len(got) == 2
+            and all(
+                isinstance(each, Mapping)
+                and each.keys() == {"x", "to"}
+                and all(isinstance(array, np.ndarray) for array in each.values())
+                for each in got
+            ),
+            "expected two dictionaries, each with the arrays x and to",
+        )
         for each in got:
             fault = fault_of(each["x"], each["to"])
             report.expect(not fault, fault)
@@ -190,8 +221,10 @@ class Collision(Value):
         report.expect(full[0] != full[1], "both requests need the same plan")
         if report.part == "same":
             short = [KEYS[self.params["key"]](each["x"], each["to"]) for each in got]
-            report.expect(short[0] == short[1], f"the shorter keys differ: {words.short(short[0])} "
-                          f"and {words.short(short[1])}")  # fmt: skip
+            report.expect(
+                short[0] == short[1],
+                f"the shorter keys differ: {words.short(short[0])} and {words.short(short[1])}",
+            )
 
 
 def least_peak(work: Work, most: int = 3000) -> int:
@@ -202,8 +235,9 @@ def least_peak(work: Work, most: int = 3000) -> int:
     names = list(work)
     number = {name: n for n, name in enumerate(names)}
     reads = [sum(1 << number[read] for read in work[name][1]) for name in names]
-    readers = [sum(1 << j for j, mask in enumerate(reads) if mask >> n & 1)
-               for n in range(len(names))]  # fmt: skip
+    readers = [
+        sum(1 << j for j, mask in enumerate(reads) if mask >> n & 1) for n in range(len(names))
+    ]
     heap, seen = [(0, 0, 0, 0)], set[int]()
     while heap and len(seen) < most:
         peak, _, done, kept = heapq.heappop(heap)
@@ -215,8 +249,11 @@ def least_peak(work: Work, most: int = 3000) -> int:
         for n, name in enumerate(names):
             if not done >> n & 1 and not reads[n] & ~done:
                 after, live = done | 1 << n, kept + work[name][0]
-                ended = sum(work[names[m]][0] for m in {n, *(number[r] for r in work[name][1])}
-                            if not readers[m] & ~after)  # fmt: skip
+                ended = sum(
+                    work[names[m]][0]
+                    for m in {n, *(number[r] for r in work[name][1])}
+                    if not readers[m] & ~after
+                )
                 rank = -after.bit_count()
                 heapq.heappush(heap, (max(peak, live), rank, after, live - ended))
     return 0
@@ -225,7 +262,8 @@ def least_peak(work: Work, most: int = 3000) -> int:
 def is_easy(work: Work, given: int, bound: int, tries: int) -> bool:
     """Tell whether all orders are alike, or a natural one closes more than 0.85 of the gap."""
     return given <= 1.1 * bound or given - min(
-        drawn_orders.natural_orders(work, tries).values()) > 0.85 * (given - bound)  # fmt: skip
+        drawn_orders.natural_orders(work, tries).values()
+    ) > 0.85 * (given - bound)
 
 
 def draw_work(random: np.random.Generator, part: str) -> tuple[Work, int]:
@@ -235,8 +273,10 @@ def draw_work(random: np.random.Generator, part: str) -> tuple[Work, int]:
             drawn = drawn_orders.window(random, "inception_v1", 24, 49)
         elif part == "beside":
             other = str(random.choice(["shufflenet_v2", "unet", "bert_base", "resnet50"]))
-            drawn = drawn_orders.beside(drawn_orders.window(random, "inception_v1", 12, 21),
-                                        drawn_orders.window(random, other, 8, 14))
+            drawn = drawn_orders.beside(
+                drawn_orders.window(random, "inception_v1", 12, 21),
+                drawn_orders.window(random, other, 8, 14),
+            )
         else:
             drawn = drawn_orders.wiring(random, 18 if part == "small" else 30)
         work = {name: drawn[name] for name in drawn_orders.random_order(drawn, random)}
@@ -267,8 +307,9 @@ class SmallPeakOrder(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case("valid", ({END: (0, ())},))
-        yield Case("valid", ({"a": (4, ()), "b": (0, ("a",)), "c": (0, ("a", "b")),
-                              END: (0, ("c",))},))  # fmt: skip
+        yield Case(
+            "valid", ({"a": (4, ()), "b": (0, ("a",)), "c": (0, ("a", "b")), END: (0, ("c",))},)
+        )
         yield Case("valid", (drawn_orders.wiring(random, 9),))
         for part in ("inception", "beside", "small", "large"):
             work, given = draw_work(random, part)
@@ -287,27 +328,37 @@ class SmallPeakOrder(Function):
             report.score(*(peak / unit[0] for peak in peaks), f"{unit[1]} at the peak")
 
 
-@exercise("09b-p1", hints=("Which shapes does each node read, and is one of them a number that the "
-                           "network computes?",))
+@exercise(
+    "09b-p1",
+    hints=(
+        "Which shapes does each node read, and is one of them a number that the network computes?",
+    ),
+)
 class WhereItStops(Predict):
     right = {"flatten": "none", "top": "topk", "select": "turn"}
-    explains = ("In flatten the new shape follows from the shape of x: no node stops. In top k "
-                "is computed from the data, so topk waits. In select nonzero itself runs, into "
-                "a buffer of the largest size. Its reader turn waits: its input has no known size.")
+    explains = (
+        "In flatten the new shape follows from the shape of x: no node stops. In top k "
+        "is computed from the data, so topk waits. In select nonzero itself runs, into "
+        "a buffer of the largest size. Its reader turn waits: its input has no known size."
+    )
 
 
 @exercise("09b-p2", hints=("Which of the two caches has seen this key?",))
 class NewEntries(Predict):
     right = {"second": 0, "third": 2, "fourth": 1}
-    explains = ("The second request has known keys in both caches. The third has a new shape of x: "
-                "a new entry in the root, and its cache is empty, so a second one. The fourth has "
-                "the first shape of x, but zeros: NonZero returns another size.")  # fmt: skip
+    explains = (
+        "The second request has known keys in both caches. The third has a new shape of x: "
+        "a new entry in the root, and its cache is empty, so a second one. The fourth has "
+        "the first shape of x, but zeros: NonZero returns another size."
+    )
 
 
 @exercise("09b-p3", hints=("Must anything be known about operators that come later?",))
 class WhoCan(Predict):
     right = {"python_if": "eager", "fuse": "ahead", "nonzero": "both", "free": "both"}
-    explains = ("A branch of Python needs Python between two operators. Fusing Relu into the Conv "
-                "before it needs to know, when Conv starts, that Relu follows. NonZero runs in "
-                "both: a plan is extended when the size is known. Memory can be freed in both: "
-                "Python counts references, a plan knows the last reader.")  # fmt: skip
+    explains = (
+        "A branch of Python needs Python between two operators. Fusing Relu into the Conv "
+        "before it needs to know, when Conv starts, that Relu follows. NonZero runs in "
+        "both: a plan is extended when the size is known. Memory can be freed in both: "
+        "Python counts references, a plan knows the last reader."
+    )

@@ -32,30 +32,50 @@ def simplified(graph: PlainGraph, neutral: tuple[str, float]) -> PlainGraph:
             if all(name in constants for name in reads):
                 constants[made] = plain.compute(op, [constants[name] for name in reads], perm)
                 source = made
-            elif op == "Identity" or (op == neutral[0] and reads[1] in constants and (
-                constants[reads[1]] == neutral[1]).all() and infos[made] == infos[reads[0]]):
+            elif op == "Identity" or (
+                op == neutral[0]
+                and reads[1] in constants
+                and (constants[reads[1]] == neutral[1]).all()
+                and infos[made] == infos[reads[0]]
+            ):
                 source = reads[0]
             elif op == before[1] == "Transpose" and [before[3][i] for i in perm] == [
-                *range(len(perm))]:  # fmt: skip
+                *range(len(perm))
+            ]:
                 source = before[2][0]
         at = 0 if source else at + 1
-        nodes = [(m, o, tuple(source if name == made else name for name in r), p)
-                 for m, o, r, p in nodes if m != made] if source else nodes  # fmt: skip
+        nodes = (
+            [
+                (m, o, tuple(source if name == made else name for name in r), p)
+                for m, o, r, p in nodes
+                if m != made
+            ]
+            if source
+            else nodes
+        )
     return rules.drop_dead({**graph, "nodes": nodes, "constants": constants})
 
 
 @exercise(
     "10-1",
-    hints=("Three questions, one for each rule. Where one is true, say what stands for the value.",
-           "A folded value goes into `constants`; for the other two rules fill `instead`.",
-           "For the Transposes, look up the operand in `turned`: it need not be there."),
-    seams=("vklab.graph.passes.drop_no_ops.drop_no_ops",
-           "vklab.graph.passes.fold_constants.fold_constants",
-           "vklab.graph.passes.drop_dead_nodes.drop_dead_nodes",
-           "vklab.graph.passes.move_transposes.move_transposes"),
-    variants=({"op": "Mul", "number": "1.0"}, {"op": "Div", "number": "1.0"},
-              {"op": "Pow", "number": "1.0"}, {"op": "Sub", "number": "0.0"}),
-)  # fmt: skip
+    hints=(
+        "Three questions, one for each rule. Where one is true, say what stands for the value.",
+        "A folded value goes into `constants`; for the other two rules fill `instead`.",
+        "For the Transposes, look up the operand in `turned`: it need not be there.",
+    ),
+    seams=(
+        "vklab.graph.passes.drop_no_ops.drop_no_ops",
+        "vklab.graph.passes.fold_constants.fold_constants",
+        "vklab.graph.passes.drop_dead_nodes.drop_dead_nodes",
+        "vklab.graph.passes.move_transposes.move_transposes",
+    ),
+    variants=(
+        {"op": "Mul", "number": "1.0"},
+        {"op": "Div", "number": "1.0"},
+        {"op": "Pow", "number": "1.0"},
+        {"op": "Sub", "number": "0.0"},
+    ),
+)
 class Simplify(Function):
     parts = {"fold": ("constants are folded", 1), "same": ("Identity and no-ops go", 1),
              "turn": ("Transposes that undo each other go", 1),
@@ -67,10 +87,13 @@ class Simplify(Function):
         n, big = [number], [[number] * 3] * 2
         chain, weight = f"a Identity x; b {op} a n; y Relu b", random.normal(size=(2, 2, 2))
         for part, text, outputs in (
-            ("fold", "a Add k k; b Mul a k; y Add x b", "y"), ("fold", "a Add k z; y Mul x a", "y"),
-            ("fold", "a Add k k; y Add x a; b Mul k k", "b y"), ("fold", "a Neg x; y Add k k", "y"),
+            ("fold", "a Add k k; b Mul a k; y Add x b", "y"),
+            ("fold", "a Add k z; y Mul x a", "y"),
+            ("fold", "a Add k k; y Add x a; b Mul k k", "b y"),
+            ("fold", "a Neg x; y Add k k", "y"),
             ("fold", "a Neg k; b Tanh a; c Relu x; y Add c b; d Add b b", "y"),
-            ("fold", "a Transpose w 120; y Add x a", "y"), ("same", chain, "y"),
+            ("fold", "a Transpose w 120; y Add x a", "y"),
+            ("same", chain, "y"),
             ("same", f"a Neg x; b {op} a n; y Relu b", "y b"),
             ("same", f"a {op} n x; b Identity a; y Neg b", "y"),
             ("same", f"a {op} x k; b Identity a; y Neg b", "y"),
@@ -85,19 +108,39 @@ class Simplify(Function):
             ("turn", "a Transpose x 120; b Transpose a 120; c Transpose b 201; y Add c b", "y"),
             ("turn", "a Transpose x 021; b Transpose a 021; c Transpose b 120; y Relu c", "y a"),
             ("turn", "a Transpose x 120; b Identity a; c Transpose b 201; y Transpose c 120", "y"),
-            ("turn", "a Transpose x 120; b Transpose a 201; c Transpose b 120; "
-             "d Transpose c 201; y Neg d", "y"),
+            (
+                "turn",
+                "a Transpose x 120; b Transpose a 201; c Transpose b 120; "
+                "d Transpose c 201; y Neg d",
+                "y",
+            ),
         ):
-            yield Case(part, (graph_of(text, outputs, k=[0.5], n=n, z=[0.0], w=weight),),
-                       on=f"the graph {text!r} with the outputs {outputs!r}, constants k, n, z, w: "
-                          f"k = 0.5, {n=}, z = 0")  # fmt: skip
-        for shape, array in (((3,), big), ((1, 3), big), ((0, 3), n), ((), n), ((3,), [n]),
-                             ((2, 3), big), ((2, 3), [[number, number, 0.5]]),
-                             ((3,), [number, 0.5, number]), ((2,), [number + 1e-6] * 2),
-                             ((2,), [number - 1, number + 1]), ((2,), [number, number + 1]),
-                             ((2,), [number, number - 1]), ((2,), [2.0, 0.5])):
-            yield Case("same", (graph_of(chain, shape=shape, n=array),),
-                       on=f"the graph {chain!r}, x of shape {shape}, the constant n = {array}")
+            yield Case(
+                part,
+                (graph_of(text, outputs, k=[0.5], n=n, z=[0.0], w=weight),),
+                on=f"the graph {text!r} with the outputs {outputs!r}, constants k, n, z, w: "
+                f"k = 0.5, {n=}, z = 0",
+            )
+        for shape, array in (
+            ((3,), big),
+            ((1, 3), big),
+            ((0, 3), n),
+            ((), n),
+            ((3,), [n]),
+            ((2, 3), big),
+            ((2, 3), [[number, number, 0.5]]),
+            ((3,), [number, 0.5, number]),
+            ((2,), [number + 1e-6] * 2),
+            ((2,), [number - 1, number + 1]),
+            ((2,), [number, number + 1]),
+            ((2,), [number, number - 1]),
+            ((2,), [2.0, 0.5]),
+        ):
+            yield Case(
+                "same",
+                (graph_of(chain, shape=shape, n=array),),
+                on=f"the graph {chain!r}, x of shape {shape}, the constant n = {array}",
+            )
         whole = graph_of(f"a {op} n x; y Neg a", n=np.full((2, 2, 2), number))
         yield Case("same", (whole,), on="the first operand is the constant, with the shape of x")
         for text in ("a Add n n; y Add x a", "a Add n n; b Neg a; y Neg b"):
@@ -125,13 +168,21 @@ class Simplify(Function):
         values = plain.run(got, feed)
         for name, right in plain.run(graph, feed).items():
             report.close(values[name], right, 0, 0, f"the value of output {name}")
-        left = [f"{made} = {op}({', '.join(reads)})" for made, op, reads, _ in got["nodes"]
-                if made not in nodes]  # fmt: skip
-        report.expect(len(got["nodes"]) <= len(nodes), f"{len(got['nodes'])} nodes are left, the "
-                      f"target has {len(nodes)}; look at {'; '.join(left[:2])}")  # fmt: skip
+        left = [
+            f"{made} = {op}({', '.join(reads)})"
+            for made, op, reads, _ in got["nodes"]
+            if made not in nodes
+        ]
+        report.expect(
+            len(got["nodes"]) <= len(nodes),
+            f"{len(got['nodes'])} nodes are left, the "
+            f"target has {len(nodes)}; look at {'; '.join(left[:2])}",
+        )
         more = sorted({*got["constants"]} - {*constants})
-        report.expect(len(got["constants"]) <= len(constants),
-                      f"no node reads the constant {', '.join(more[:1])}")  # fmt: skip
+        report.expect(
+            len(got["constants"]) <= len(constants),
+            f"no node reads the constant {', '.join(more[:1])}",
+        )
 
 
 def first_fault(before: PlainGraph, after: PlainGraph) -> tuple[str, str] | None:
@@ -159,11 +210,13 @@ def first_fault(before: PlainGraph, after: PlainGraph) -> tuple[str, str] | None
 
 @exercise(
     "10-2",
-    hints=("A name that is not known yet: does any node make it? It tells two of the rules apart.",
-           "Each node that breaks no rule adds the type of its value to `known`.",
-           "A value that the graph had before keeps its type. Other values may have any."),
+    hints=(
+        "A name that is not known yet: does any node make it? It tells two of the rules apart.",
+        "Each node that breaks no rule adds the type of its value to `known`.",
+        "A value that the graph had before keeps its type. Other values may have any.",
+    ),
     seams=("vklab.graph.graph.topological_order",),
-)  # fmt: skip
+)
 class FirstFault(Function):
     parts = {"walk": ("undefined values, two makers, order", 2),
              "type": ("a changed dtype or shape", 1),
@@ -172,41 +225,67 @@ class FirstFault(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         good = graph_of("a Relu x; b Transpose a 120; y Neg b", k=[0.5], shape=(2, 3, 4))
         for part, text, outputs in (
-            ("", "b Transpose x 120; y Neg b", "y"), ("", "c Transpose x 120; y Neg c", "y"),
-            ("walk", "b Transpose a 120; y Neg b", "y"), ("walk", "a Relu x", "y"),
-            ("walk", "b Transpose a 120; a Relu x; y Neg b", "y"), ("walk", "y Neg y", "y"),
-            ("walk", "a Relu b; b Neg a; y Neg x", "y"), ("walk", "a Relu x; x Neg a", "y"),
+            ("", "b Transpose x 120; y Neg b", "y"),
+            ("", "c Transpose x 120; y Neg c", "y"),
+            ("walk", "b Transpose a 120; y Neg b", "y"),
+            ("walk", "a Relu x", "y"),
+            ("walk", "b Transpose a 120; a Relu x; y Neg b", "y"),
+            ("walk", "y Neg y", "y"),
+            ("walk", "a Relu b; b Neg a; y Neg x", "y"),
+            ("walk", "a Relu x; x Neg a", "y"),
             ("walk", "a Relu x; b Transpose a 120; y Neg b; a Neg x", "y"),
             ("walk", "k Relu x; b Transpose x 120; y Neg b", "y"),
-            ("type", "b Transpose x 210; y Neg b", "y"), ("type", "y Neg x", "y"),
-            ("type", "t Transpose x 210; b Add x t; y Neg b", "y"), ("type", "y Foo x", "y"),
+            ("type", "b Transpose x 210; y Neg b", "y"),
+            ("type", "y Neg x", "y"),
+            ("type", "t Transpose x 210; b Add x t; y Neg b", "y"),
+            ("type", "y Foo x", "y"),
             ("type", "c Tanh x; b Relu c; y Transpose b 120", "y"),
-            ("whole", "a Relu x", "a"), ("whole", "a Relu x", "y a"), ("whole", "a Relu z", "a"),
+            ("whole", "a Relu x", "a"),
+            ("whole", "a Relu x", "y a"),
+            ("whole", "a Relu z", "a"),
             ("whole", "t Transpose x 210; b Add x t; y Neg q", "y"),
-            ("whole", "e Neg x; e Neg q; y Neg x", "y"), ("whole", "", "y"),
+            ("whole", "e Neg x; e Neg q; y Neg x", "y"),
+            ("whole", "", "y"),
         ):
-            yield Case(part, (good, graph_of(text, outputs, k=[0.5], shape=(2, 3, 4))),
-                       on=f"'a Relu x; b Transpose a 120; y Neg b' before, {text!r} with the "
-                          f"outputs {outputs!r} after")  # fmt: skip
+            yield Case(
+                part,
+                (good, graph_of(text, outputs, k=[0.5], shape=(2, 3, 4))),
+                on=f"'a Relu x; b Transpose a 120; y Neg b' before, {text!r} with the "
+                f"outputs {outputs!r} after",
+            )
         two = graph_of("a Add x k; b Neg a", "a b x", k=[0.5])
         double = {"x": ("float64", (2, 2, 2))}
         for part, change in (
-            ("whole", {"outputs": ["b", "a", "x"]}), ("whole", {"inputs": double}),
-            ("whole", {"inputs": double, "outputs": ["b"]}), ("whole", {"nodes": []}),
-            ("walk", {"constants": {}}), ("walk", {"constants": {}, "nodes": two["nodes"][::-1]}),
+            ("whole", {"outputs": ["b", "a", "x"]}),
+            ("whole", {"inputs": double}),
+            ("whole", {"inputs": double, "outputs": ["b"]}),
+            ("whole", {"nodes": []}),
+            ("walk", {"constants": {}}),
+            ("walk", {"constants": {}, "nodes": two["nodes"][::-1]}),
             ("walk", {"nodes": [("a", "Add", ("q", "p"), ())]}),
             ("walk", {"nodes": [("a", "Add", ("x", "q"), ())]}),
-            ("type", {"constants": {"k": np.array([0.5])}}), ("", {"nodes": two["nodes"]}),
+            ("type", {"constants": {"k": np.array([0.5])}}),
+            ("", {"nodes": two["nodes"]}),
         ):
-            yield Case(part, (two, {**two, **change}),
-                       on=f"'a Add x k; b Neg a' with the outputs 'a b x' before, changed {change}")
+            yield Case(
+                part,
+                (two, {**two, **change}),
+                on=f"'a Add x k; b Neg a' with the outputs 'a b x' before, changed {change}",
+            )
         late = graph_of("a Neg x; b Neg x", "b a")
-        yield Case("whole", (late, {**late, "nodes": []}),
-                   on="'a Neg x; b Neg x' with the outputs 'b a' before, no node after")
-        for part, faults in (("walk", ("lost", "moved", "twice", "lost", "moved", "new")),
-                             ("type", ("turned", "float64", "turned", "float64", "new")),
-                             ("whole", ("inputs", "outputs", "lost twice", "moved turned",
-                                        "turned float64", "twice lost"))):  # fmt: skip
+        yield Case(
+            "whole",
+            (late, {**late, "nodes": []}),
+            on="'a Neg x; b Neg x' with the outputs 'b a' before, no node after",
+        )
+        for part, faults in (
+            ("walk", ("lost", "moved", "twice", "lost", "moved", "new")),
+            ("type", ("turned", "float64", "turned", "float64", "new")),
+            (
+                "whole",
+                ("inputs", "outputs", "lost twice", "moved turned", "turned float64", "twice lost"),
+            ),
+        ):
             for names in faults:
                 graph = after = plain.draw_graph(random, 7, ("Mul", 1.0), (2, 3, 4))
                 for name in names.split():
@@ -217,10 +296,13 @@ class FirstFault(Function):
         return first_fault(*case.args)
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(got is None or (isinstance(got, list | tuple) and len(got) == 2),
-                      f"expected None or (rule, value), got {words.short(got)}")  # fmt: skip
-        nodes = "; ".join(f"{made} = {op}({', '.join(reads)})"
-                          for made, op, reads, _ in case.args[1]["nodes"][:8])  # fmt: skip
+        report.expect(
+            got is None or (isinstance(got, list | tuple) and len(got) == 2),
+            f"expected None or (rule, value), got {words.short(got)}",
+        )
+        nodes = "; ".join(
+            f"{made} = {op}({', '.join(reads)})" for made, op, reads, _ in case.args[1]["nodes"][:8]
+        )
         report.equal(got, case.expected, f"the nodes after: {nodes or 'none'}")
 
 
@@ -255,13 +337,15 @@ def _wrong(*numbers: int) -> dict[str, str]:
 
 @exercise(
     "10-3",
-    hints=("Say each of the four questions in your own words. For which graph does its test answer "
-           "another one?",
-           "Where does a test not look? At nodes before or behind, at other outputs, at an axis?",
-           "Begin with the two nodes that are fused. What must be added: one more reader, one more "
-           "output, a node between the two, or a first operand with fewer elements?"),
+    hints=(
+        "Say each of the four questions in your own words. For which graph does its test answer "
+        "another one?",
+        "Where does a test not look? At nodes before or behind, at other outputs, at an axis?",
+        "Begin with the two nodes that are fused. What must be added: one more reader, one more "
+        "output, a node between the two, or a first operand with fewer elements?",
+    ),
     variants=[_wrong(*pair) for pair in ((0, 3), (4, 6), (2, 10), (7, 8), (1, 7), (5, 9))],
-)  # fmt: skip
+)
 class Witnesses(Value):
     takes = "function"
     parts = {"one": ("a witness of one wrong test", 2), "both": ("witnesses of both", 2),
@@ -274,13 +358,20 @@ class Witnesses(Value):
 
     def expected(self, case: Case) -> Any:
         wrong = [FAULTS[text] for text in self.params.values() if text in FAULTS]
-        return {name: least for name, least, *_ in wrong} if case.args else "\n        ".join(
-            f'"{name}": graph_of(f"{text}"{more}),' for name, _, text, more in wrong)
+        return (
+            {name: least for name, least, *_ in wrong}
+            if case.args
+            else "\n        ".join(
+                f'"{name}": graph_of(f"{text}"{more}),' for name, _, text, more in wrong
+            )
+        )
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(type(got) is dict and 1 <= len(got) <= 2 and {*got} <= {*self.params},
-                      f"expected a dictionary with two of the names {', '.join(self.params)}, and "
-                      f"their witnesses, got {words.short(got)}")  # fmt: skip
+        report.expect(
+            type(got) is dict and 1 <= len(got) <= 2 and {*got} <= {*self.params},
+            f"expected a dictionary with two of the names {', '.join(self.params)}, and "
+            f"their witnesses, got {words.short(got)}",
+        )
         problems = [self._problem(name, graph, case) for name, graph in got.items()]
         report.expect(not all(problems), problems[0])
         if report.part != "one":
@@ -298,8 +389,10 @@ class Witnesses(Value):
                 return ""
             after = faulty_fusion.fuse_pairs(graph, case.args, may_fuse)
             problem = "with the other three tests right, the pass fuses " + (
-                "two nodes, and no output changes" if after["nodes"] != graph["nodes"] else
-                "nothing")  # fmt: skip
+                "two nodes, and no output changes"
+                if after["nodes"] != graph["nodes"]
+                else "nothing"
+            )
         return f"the graph for {name!r}: {problem}"
 
 
@@ -309,17 +402,24 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
     best, reached = {0: 0}, [[0], *(list[int]() for _ in range(count))]
     for done in (done for level in reached for done in level):
         made = done | -1 << count  # inputs are there from the start
-        rest = sum(masks.bytes[n] for n, readers in enumerate(masks.readers) if (
-            readers & whole & ~done if made >> n & 1 else readers >> len(masks.names)))
+        rest = sum(
+            masks.bytes[n]
+            for n, readers in enumerate(masks.readers)
+            if (readers & whole & ~done if made >> n & 1 else readers >> len(masks.names))
+        )
         if best[done] + rest >= known:  # what is still to be read, and outputs still to be written
             continue
         groups = [(0, 0)]  # and what they read from outside
         for n, reads in enumerate(masks.reads):
             if not done >> n & 1:
                 core = masks.cores if masks.cores >> n & 1 else 0
-                groups += [(group | 1 << n, outer | reads & made) for group, outer in groups
-                           if not reads & ~made & ~group and not group & core
-                           and (outer | reads & made).bit_count() <= masks.most]  # fmt: skip
+                groups += [
+                    (group | 1 << n, outer | reads & made)
+                    for group, outer in groups
+                    if not reads & ~made & ~group
+                    and not group & core
+                    and (outer | reads & made).bit_count() <= masks.most
+                ]
         for group, _ in groups[1:]:
             cost, after = masks.cost(group), done | group
             if cost is not None and best[done] + cost < best.get(after, math.inf):
@@ -331,13 +431,15 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
 
 @exercise(
     "10-4",
-    hints=("An order of kernels is a way from the empty set of done nodes to the set of all nodes. "
-           "`next_groups` gives the next steps from a set.",
-           "Two ways to have the same nodes done differ only in their bytes. Remember the cheapest "
-           "way to each set, with its groups: a dictionary by frozenset.",
-           "Take the sets by their number of nodes: then the cheapest way to each is known."),
+    hints=(
+        "An order of kernels is a way from the empty set of done nodes to the set of all nodes. "
+        "`next_groups` gives the next steps from a set.",
+        "Two ways to have the same nodes done differ only in their bytes. Remember the cheapest "
+        "way to each set, with its groups: a dictionary by frozenset.",
+        "Take the sets by their number of nodes: then the cheapest way to each is known.",
+    ),
     seams=("vklab.plan.fusion.fuse",),
-)  # fmt: skip
+)
 class Fuse(Function):
     parts = {"valid": ("every node once, and every group can be a kernel", 1),
              "first": ("a drawn graph of 24 nodes", 1), "large": ("a drawn graph of 30 nodes", 2),
@@ -345,16 +447,31 @@ class Fuse(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         small, large = (partial(fusing_graphs.net_work, random, rows, 6) for rows in (4, 5))
-        for part, *options in (("first", small, 0.75, True), ("large", large, 0.6),
-                               ("bert", partial(fusing_graphs.bert_work, random, 30), 0.9)):
+        for part, *options in (
+            ("first", small, 0.75, True),
+            ("large", large, 0.6),
+            ("bert", partial(fusing_graphs.bert_work, random, 30), 0.9),
+        ):
             drawn, facts = fusing_graphs.draw_work(least_bytes, *options)
             yield Case(part, drawn, on="this graph", facts=facts)
-        add, circle = ("Add", ("x", "y")), {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)),
-                                            "c": ("Tanh", ("x",)), "d": ("Relu", ("c",))}
+        add, circle = (
+            ("Add", ("x", "y")),
+            {
+                "a": ("Relu", ("x",)),
+                "b": ("Relu", ("a",)),
+                "c": ("Tanh", ("x",)),
+                "d": ("Relu", ("c",)),
+            },
+        )
         pair = {"a": add, "b": ("Softmax", ("a",)), "c": ("Softmax", ("b",))}
         fork = {"a": add, "b": ("Add", ("a", "z")), "c": ("Mul", ("b", "w")), "d": ("Neg", ("a",))}
-        for work, outputs, most in ((pair, ("c",), 8), (fork, ("c", "d"), 4), ({}, (), 4),
-                                    (circle, ("b", "d"), 4), (fork, ("a", "c", "d"), 3)):
+        for work, outputs, most in (
+            (pair, ("c",), 8),
+            (fork, ("c", "d"), 4),
+            ({}, (), 4),
+            (circle, ("b", "d"), 4),
+            (fork, ("a", "c", "d"), 3),
+        ):
             sizes = dict.fromkeys((*work, *"xyzw"), 4)
             yield Case("valid", (work, sizes, outputs, most))
 
@@ -363,20 +480,31 @@ class Fuse(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         work, sizes, outputs, most = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(group, list | tuple | set) and all(type(name) is str for name in group)
-            for group in got), f"expected a list of lists of names, got {words.short(got)}")
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(
+                isinstance(group, list | tuple | set) and all(type(name) is str for name in group)
+                for group in got
+            ),
+            f"expected a list of lists of names, got {words.short(got)}",
+        )
         broken = fusing.broken_rule(work, outputs, most, [list(group) for group in got])
         report.expect(not broken, f"{broken}, in {words.short(got)}")
         if report.part != "valid":
-            report.score(fusing.moved(work, sizes, outputs, got), case.expected,
-                         case.facts["natural"], "bytes")
+            report.score(
+                fusing.moved(work, sizes, outputs, got),
+                case.expected,
+                case.facts["natural"],
+                "bytes",
+            )
 
 
 @exercise("10-p1", hints=("What is -0 + 0? What is 1 / 0, and what is 1 / -0?",))
 class NoOps(Predict):
-    explains = ("-0 + 0 is 0, and 1 / 0 is not 1 / -0: so x + 0 changes a bit, and stays. The "
-                "other three give back every bit of x, -0 and infinity included.")  # fmt: skip
+    explains = (
+        "-0 + 0 is 0, and 1 / 0 is not 1 / -0: so x + 0 changes a bit, and stays. The "
+        "other three give back every bit of x, -0 and infinity included."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"mul": True, "add": False, "sub": True, "div": True}
@@ -384,9 +512,11 @@ class NoOps(Predict):
 
 @exercise("10-p2", hints=("A pass cannot see what a later pass will do. The last round counts.",))
 class Rounds(Predict):
-    explains = ("Without the Identity, c reads what a reads: the second pass makes one of both. In "
-                "the other order it comes too early, and works in the second round. A last round "
-                "must see that nothing changes.")  # fmt: skip
+    explains = (
+        "Without the Identity, c reads what a reads: the second pass makes one of both. In "
+        "the other order it comes too early, and works in the second round. A last round "
+        "must see that nothing changes."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"no_ops_first": 2, "merge_first": 3}

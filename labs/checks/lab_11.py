@@ -46,10 +46,18 @@ def all_lifetimes(nodes: Sequence[Node], outputs: Sequence[str]) -> dict[str, tu
         raise ValueError("a value is read before it is written")
     roots = roots_of(nodes)
     uses = [(roots[name], len(nodes)) for name in outputs if name in roots]
-    uses += [(roots[name], n) for n, (op, reads, _) in enumerate(nodes) if op not in VIEWS
-             for name in reads if name in roots]  # fmt: skip
-    return {name: (steps[name], max([steps[name], *(n for root, n in uses if root == name)]))
-            for name in written if roots[name] == name}  # fmt: skip
+    uses += [
+        (roots[name], n)
+        for n, (op, reads, _) in enumerate(nodes)
+        if op not in VIEWS
+        for name in reads
+        if name in roots
+    ]
+    return {
+        name: (steps[name], max([steps[name], *(n for root, n in uses if root == name)]))
+        for name in written
+        if roots[name] == name
+    }
 
 
 def _window(random: np.random.Generator, name: str, count: int) -> tuple[Any, Any, dict[str, int]]:
@@ -77,22 +85,40 @@ class FindLifetimes(Function):
         a, b, c = ("Conv", ("x",), ("a",)), ("Relu", ("a",), ("b",)), ("Add", ("a", "b"), ("c",))
         flat, wide = ("Flatten", ("a",), ("f",)), ("Reshape", ("f",), ("g",))
         last, split = ("Gemm", ("g", "x"), ("h",)), ("Split", ("a", "a"), ("p", "q"))
-        for nodes, outputs in (([a, b, c], ["c"]), ([a, b], ["x"]), ([a, b, c], ["a", "c"]),
-                               ([], []), ([a, split, b], ["q"])):  # fmt: skip
+        for nodes, outputs in (
+            ([a, b, c], ["c"]),
+            ([a, b], ["x"]),
+            ([a, b, c], ["a", "c"]),
+            ([], []),
+            ([a, split, b], ["q"]),
+        ):
             yield Case("steps", (nodes, outputs))
         view, shape = ("Squeeze", ("x",), ("y",)), ("Unsqueeze", ("a", "b"), ("r",))
-        for nodes, outputs in (([a, flat, b, wide, last], ["h"]), ([a, flat, b], ["f"]),
-                               ([view, ("Relu", ("y",), ("z",)), a], ["y", "a"]),
-                               ([a, flat, wide, b, c], ["b"]), ([a, b, flat], ["b"]),
-                               ([a, b, shape, ("Relu", ("r",), ("z",))], ["z"]),
-                               ([b, ("Reshape", ("x", "b"), ("y",))], ["y"])):  # fmt: skip
+        for nodes, outputs in (
+            ([a, flat, b, wide, last], ["h"]),
+            ([a, flat, b], ["f"]),
+            ([view, ("Relu", ("y",), ("z",)), a], ["y", "a"]),
+            ([a, flat, wide, b, c], ["b"]),
+            ([a, b, flat], ["b"]),
+            ([a, b, shape, ("Relu", ("r",), ("z",))], ["z"]),
+            ([b, ("Reshape", ("x", "b"), ("y",))], ["y"]),
+        ):
             yield Case("views", (nodes, outputs))
         loop = [("Add", ("x", "d"), ("c",)), ("Relu", ("c",), ("d",))]
         relu, again = ("Relu", ("a",), ("f",)), ("Reshape", ("b",), ("a",))
-        for nodes in ([b, a, c], loop, [a, b, ("Add", ("a", "b"), ("a",))], [flat, wide, a],
-                      [("Relu", ("s",), ("s",))], [a, ("Split", ("x",), ("p", "a"))],
-                      [a, last, flat, wide], [a, b, again], [a, flat, relu], [shape, a, b],
-                      [("Unsqueeze", ("x", "a"), ("y",)), a]):  # fmt: skip
+        for nodes in (
+            [b, a, c],
+            loop,
+            [a, b, ("Add", ("a", "b"), ("a",))],
+            [flat, wide, a],
+            [("Relu", ("s",), ("s",))],
+            [a, ("Split", ("x",), ("p", "a"))],
+            [a, last, flat, wide],
+            [a, b, again],
+            [a, flat, relu],
+            [shape, a, b],
+            [("Unsqueeze", ("x", "a"), ("y",)), a],
+        ):
             yield Case("orders", (nodes, ["c"]), on=f"nodes={words.short(nodes)}")
         for name in NAMES:
             nodes, outputs, _ = _window(random, name, 9)
@@ -134,8 +160,12 @@ class LowestOffset(Function):
         for taken in (units, [(0, 2 * unit), *units]):
             yield from (Case("gaps", (size * unit, taken)) for size in (1, 2, 3))
         yield Case("gaps", (unit, []))
-        for taken in ([(0, 1)], [(0, unit + 1)], [(0, unit - 1), (2 * unit, 2 * unit + 1)],
-                      [(0, 10), (unit, unit + 10)]):  # fmt: skip
+        for taken in (
+            [(0, 1)],
+            [(0, unit + 1)],
+            [(0, unit - 1), (2 * unit, 2 * unit + 1)],
+            [(0, 10), (unit, unit + 10)],
+        ):
             yield from (Case("aligned", (size, taken)) for size in (1, unit - 3, unit, unit + 1))
         yield Case("aligned", (5, [(0, 9)]), {"alignment": 8})
         yield Case("aligned", (33, [(0, 8), (40, 48)]), {"alignment": 32})
@@ -162,8 +192,11 @@ class LowestOffset(Function):
         report.expect(got >= 0 and not got % unit, f"{got} is no multiple of {unit} from 0 on")
         for first, end in taken:
             shared = min(end, got + max(size, 1)) - max(first, got)
-            report.expect(shared <= 0, f"bytes {got} to {got + max(size, 1) - 1} share {shared} "
-                          f"bytes with the taken range {(first, end)}")  # fmt: skip
+            report.expect(
+                shared <= 0,
+                f"bytes {got} to {got + max(size, 1) - 1} share {shared} "
+                f"bytes with the taken range {(first, end)}",
+            )
         report.expect(got <= right, f"offset {got} is free, and so is a lower one: {right}")
 
 
@@ -184,11 +217,19 @@ class TakeOver(Function):
         def ask(part: str, text: str, outputs: str, sizes: Mapping[str, int] = {}) -> Case:
             new = dict(zip("abcdex", random.permutation([*"kmnpqrstuv"]).tolist(), strict=False))
             lines = [line.split(":") for line in text.split()]
-            nodes = [(op, tuple(map(new.__getitem__, reads)), (new[write],))
-                     for op, reads, write in lines]  # fmt: skip
+            nodes = [
+                (op, tuple(map(new.__getitem__, reads)), (new[write],))
+                for op, reads, write in lines
+            ]
             names = sorted({name for _, *both in lines for name in "".join(both)})
-            return Case(part, (nodes, {new[name]: sizes.get(name, 64) for name in names},
-                               all_lifetimes(nodes, [new[name] for name in outputs])))  # fmt: skip
+            return Case(
+                part,
+                (
+                    nodes,
+                    {new[name]: sizes.get(name, 64) for name in names},
+                    all_lifetimes(nodes, [new[name] for name in outputs]),
+                ),
+            )
 
         for outputs in ("d", "ad", "cd", "bd"):
             yield ask("readers", "Conv:x:a Relu:a:b Relu:b:c Add:ac:d", outputs)
@@ -203,15 +244,23 @@ class TakeOver(Function):
             nodes, outputs, sizes = _window(random, name, 12)
             roots = {name: name for name in sizes} | roots_of(nodes)
             lives = all_lifetimes(nodes, outputs)
-            nodes = [(op, () if op in VIEWS else tuple(map(roots.__getitem__, reads)), writes)
-                     for op, reads, writes in nodes]  # fmt: skip
+            nodes = [
+                (op, () if op in VIEWS else tuple(map(roots.__getitem__, reads)), writes)
+                for op, reads, writes in nodes
+            ]
             yield Case("graphs", (nodes, sizes, lives), on=f"part of {name}")
 
     def expected(self, case: Case) -> Any:
         nodes, sizes, lives = case.args
-        return {writes[0]: name for step, (op, reads, writes) in enumerate(nodes) for name in reads
-                if op in ELEMENTWISE and name in lives and lives[name][1] == step
-                and sizes[name] == sizes[writes[0]]}  # fmt: skip
+        return {
+            writes[0]: name
+            for step, (op, reads, writes) in enumerate(nodes)
+            for name in reads
+            if op in ELEMENTWISE
+            and name in lives
+            and lives[name][1] == step
+            and sizes[name] == sizes[writes[0]]
+        }
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, sizes, lives = case.args
@@ -221,16 +270,20 @@ class TakeOver(Function):
             report.expect(result in steps, f"no node writes {words.short(result)}")
             step = steps[result]
             op, reads, _ = nodes[step]
-            report.expect(operand in reads, f"{op}, which writes {result}, does not read "
-                          f"{words.short(operand)}")  # fmt: skip
+            report.expect(
+                operand in reads,
+                f"{op}, which writes {result}, does not read {words.short(operand)}",
+            )
             doing = f"{result} = {op}({', '.join(reads)}) must not overwrite {operand}"
             report.expect(op in ELEMENTWISE, f"{doing}: {op} does not work element by element")
             report.expect(operand in lives, f"{doing}: its bytes belong to the caller")
             last = lives[operand][1]
             reader = "the caller reads it" if last == len(nodes) else f"step {last} reads it"
             report.expect(last <= step, f"{doing} in step {step}: {reader} later")
-            report.expect(sizes[operand] == sizes[result], f"{doing}: it has {sizes[operand]} "
-                          f"bytes, the result {sizes[result]}")  # fmt: skip
+            report.expect(
+                sizes[operand] == sizes[result],
+                f"{doing}: it has {sizes[operand]} bytes, the result {sizes[result]}",
+            )
         for result, operand in case.expected.items():
             report.expect(result in got, f"{result} may overwrite {operand}, and does not")
 
@@ -313,9 +366,12 @@ def draw_values(random: np.random.Generator, exact: bool) -> tuple[Values, int]:
         obvious = moved_bytes(values, farthest_first(values, cap))
         bound = fewest_moved(values, cap, limit=obvious / 1.12)
         near = bound + (obvious - bound) / 6
-        if (bound < np.inf and (not exact or fewest_moved(values, cap, True, bound + 1) > bound)
-                and min(evictions.rules(values, cap).values()) > near
-                and evictions.best_random(values, cap, 300) > near):
+        if (
+            bound < np.inf
+            and (not exact or fewest_moved(values, cap, True, bound + 1) > bound)
+            and min(evictions.rules(values, cap).values()) > near
+            and evictions.best_random(values, cap, 300) > near
+        ):
             return values, cap
 
 
@@ -342,36 +398,53 @@ class MovesUnderCap(Function):
         yield Case("valid", ({}, 0))
         for part in ("first", "second"):
             values, cap = draw_values(random, exact=part == "second")
-            yield Case(part, (values, cap), on=f"the values of part {part!r}, cap {cap}", facts={
-                "natural": moved_bytes(values, farthest_first(values, cap))})  # fmt: skip
+            yield Case(
+                part,
+                (values, cap),
+                on=f"the values of part {part!r}, cap {cap}",
+                facts={"natural": moved_bytes(values, farthest_first(values, cap))},
+            )
 
     def expected(self, case: Case) -> Any:
         return fewest_moved(*case.args)
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         values, cap = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(m, list | tuple) and len(m) == 2 and isinstance(m[0], str)
-            and _is_number(m[1]) for m in got),
-            f"expected a list of (name, step), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(
+                isinstance(m, list | tuple)
+                and len(m) == 2
+                and isinstance(m[0], str)
+                and _is_number(m[1])
+                for m in got
+            ),
+            f"expected a list of (name, step), got {words.short(got)}",
+        )
         moves = [(name, int(step)) for name, step in got]
         for name, step in moves:
-            report.expect(name in values and step in values[name][1][:-1], f"{(name, step)} is no "
-                          "move: the step is a use of the value, and not its last one")  # fmt: skip
-            report.expect(gap(values, (name, step)), f"{(name, step)}: {name} is used again in the "
-                          "next step")  # fmt: skip
+            report.expect(
+                name in values and step in values[name][1][:-1],
+                f"{(name, step)} is no move: the step is a use of the value, and not its last one",
+            )
+            report.expect(
+                gap(values, (name, step)), f"{(name, step)}: {name} is used again in the next step"
+            )
             report.expect(moves.count((name, step)) == 1, f"{(name, step)} is listed twice")
         for step, live in enumerate(live_bytes(values, moves)):
             report.expect(live <= cap, f"{live} bytes are live in step {step}; the cap is {cap}")
         if report.part != "valid":
-            report.score(moved_bytes(values, moves), case.expected, case.facts["natural"],
-                         "bytes moved")  # fmt: skip
+            report.score(
+                moved_bytes(values, moves), case.expected, case.facts["natural"], "bytes moved"
+            )
 
 
 @exercise("11-p1", hints=("Which of the three repeats the same small block many times?",))
 class SavesMost(Predict):
-    explains = ("BERT is twelve equal layers, and all use the same bytes in turn. U-Net keeps "
-                "results of its first half for the second, so many bytes are live at once.")
+    explains = (
+        "BERT is twelve equal layers, and all use the same bytes in turn. U-Net keeps "
+        "results of its first half for the second, so many bytes are live at once."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"network": "bert_base"}
@@ -379,9 +452,11 @@ class SavesMost(Predict):
 
 @exercise("11-p2", hints=("In which order would you load a car boot?",))
 class ReachesBound(Predict):
-    explains = ("By size reaches the largest live set on all five. By birth is larger on two: a "
-                "value that is born early and lives long lies in the middle, and a large value "
-                "fits neither below nor above it.")
+    explains = (
+        "By size reaches the largest live set on all five. By birth is larger on two: a "
+        "value that is born early and lives long lies in the middle, and a large value "
+        "fits neither below nor above it."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"by_birth": False, "by_size": True}
@@ -389,8 +464,10 @@ class ReachesBound(Predict):
 
 @exercise("11-p3", hints=("Which of them needs a byte more than was reserved?",))
 class AtTheBound(Predict):
-    explains = ("The arena is laid out for batch 8, so a batch of 8 fits exactly: the bound itself "
-                "is allowed. One above needs bytes that nobody reserved.")
+    explains = (
+        "The arena is laid out for batch 8, so a batch of 8 fits exactly: the bound itself "
+        "is allowed. One above needs bytes that nobody reserved."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"batch_7": True, "batch_8": True, "batch_9": False}

@@ -43,14 +43,20 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
     rules: dict[str, Callable[[int, Mapping[int, int]], int]] = {
         "lowest device": lambda count, able: min(able),
         "device of the first node": lambda count, able: (
-            nodes[0][1] if nodes[0][1] in able else min(able)),
+            nodes[0][1] if nodes[0][1] in able else min(able)
+        ),
         "in turn": lambda count, able: min(able, key=lambda device: (device - count) % 3),
         "most nodes": lambda count, able: max(able, key=lambda device: able[device]),
-        **{f"{first}, then {tie} * most nodes": lambda count, able, first=first, tie=tie: (
-            first if not count and first in able else
-            max(able, key=lambda device: able[device] * tie))
-           for first in range(3) for tie in (1, -1)},
-    }  # fmt: skip
+        **{
+            f"{first}, then {tie} * most nodes": lambda count, able, first=first, tie=tie: (
+                first
+                if not count and first in able
+                else max(able, key=lambda device: able[device] * tie)
+            )
+            for first in range(3)
+            for tie in (1, -1)
+        },
+    }
     counts = {}
     for title, rule in rules.items():
         done, counts[title] = list[str](), 0
@@ -95,13 +101,21 @@ class BuildChunks(Function):
         late = [("a", 0, ()), ("b", 1, ()), ("c", 0, ("b",)), ("d", 1, ("c",))]
         for nodes in (late, [(name, 1 - device, reads) for name, device, reads in late]):
             yield Case("two", (nodes,))
-        for part, devices, count in (("two", 2, 9), ("two", 2, 16), ("three", 3, 9),
-                                     ("three", 3, 14), ("three", 3, 14)):
+        for part, devices, count in (
+            ("two", 2, 9),
+            ("two", 2, 16),
+            ("three", 3, 9),
+            ("three", 3, 14),
+            ("three", 3, 14),
+        ):
             while True:
                 nodes = chunking.draw_placed(random, devices, count)
                 found = obvious_cuts(nodes)
-                other = min(found.values()) if devices == 3 else min(
-                    found["lowest device"], found["device of the first node"])
+                other = (
+                    min(found.values())
+                    if devices == 3
+                    else min(found["lowest device"], found["device of the first node"])
+                )
                 if len(fewest_groups(nodes)) < other:
                     break
             yield Case(part, (nodes,), on=f"{count} nodes on {devices} devices")
@@ -113,11 +127,13 @@ class BuildChunks(Function):
         yield Case("three", (nodes,), on=f"{len(nodes)} nodes on 3 devices")
         yield Case("refused", ([],))
         yield Case("refused", ([("a", 2, ())],))
-        for wrong, why in (([("a", 0, ("b",)), ("b", 1, ("a",))], "a circle"),
-                           ([*chain, ("e", 0, ("e",))], "a node that reads itself"),
-                           ([*chain, ("a", 1, ("d",))], "two nodes called a"),
-                           ([*chain, ("d", 0, ("c",))], "two equal nodes"),
-                           ([*chain, ("e", 1, ("x",))], "a node x that is not there")):
+        for wrong, why in (
+            ([("a", 0, ("b",)), ("b", 1, ("a",))], "a circle"),
+            ([*chain, ("e", 0, ("e",))], "a node that reads itself"),
+            ([*chain, ("a", 1, ("d",))], "two nodes called a"),
+            ([*chain, ("d", 0, ("c",))], "two equal nodes"),
+            ([*chain, ("e", 1, ("x",))], "a node x that is not there"),
+        ):
             yield Case("refused", (wrong,), on=why)
 
     def expected(self, case: Case) -> Any:
@@ -130,8 +146,9 @@ class BuildChunks(Function):
         flaw = chunking.flaw(case.args[0], got, with_links=report.part == "links")
         report.expect(not flaw, flaw)
         if report.part in ("two", "three"):
-            report.expect(len(got) <= case.expected,
-                          f"{len(got)} chunks; {case.expected} are enough")
+            report.expect(
+                len(got) <= case.expected, f"{len(got)} chunks; {case.expected} are enough"
+            )
 
 
 @exercise(
@@ -162,8 +179,10 @@ class BreakCutter(Value):
         report.expect(found, f"its chunks {cut} wait in no circle")
         if report.part == "size":
             sizes = " and ".join(str(len(each)) for each in found)
-            report.expect(sizes == str(case.expected), f"{sizes} of the chunks {cut} wait in a "
-                          f"circle, expected {case.expected}")  # fmt: skip
+            report.expect(
+                sizes == str(case.expected),
+                f"{sizes} of the chunks {cut} wait in a circle, expected {case.expected}",
+            )
 
 
 def frames(host: int, device: int, count: int, in_flight: int) -> list[tuple[int, int]]:
@@ -188,8 +207,13 @@ def _numbers(host: int, device: int, count: int) -> dict[str, int]:
         "With three in flight, frame k begins when frame k - 3 ends. How many results does the "
         "device give from then to the end of frame k?",
     ),
-    variants=(_numbers(2, 5, 20), _numbers(3, 4, 30), _numbers(1, 6, 12), _numbers(4, 7, 25),
-              _numbers(2, 9, 16)),
+    variants=(
+        _numbers(2, 5, 20),
+        _numbers(3, 4, 30),
+        _numbers(1, 6, 12),
+        _numbers(4, 7, 25),
+        _numbers(2, 9, 16),
+    ),
 )
 class InFlight(Value):
     parts = {"alone": ("frames that run alone", 1), "together": ("frames in flight", 2)}
@@ -201,17 +225,25 @@ class InFlight(Value):
     def expected(self, case: Case) -> Any:
         host, device, count = (self.params[name] for name in ("host", "device", "count"))
         alone, two, three = (frames(host, device, count, n) for n in (1, 2, 3))
-        return {"one_ms": alone[0][1], "alone_ms": alone[-1][1], "two_ms": two[-1][1],
-                "three_ms": three[-1][1], "late_ms": three[-1][1] - three[-1][0]}
+        return {
+            "one_ms": alone[0][1],
+            "alone_ms": alone[-1][1],
+            "two_ms": two[-1][1],
+            "three_ms": three[-1][1],
+            "late_ms": three[-1][1] - three[-1][0],
+        }
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, dict) and got.keys() == case.expected.keys(),
-                      f"expected a dictionary with {', '.join(case.expected)}, got "
-                      f"{words.short(got)}")  # fmt: skip
-        names = ("one_ms", "alone_ms") if report.part == "alone" else ("two_ms", "three_ms",
-                                                                       "late_ms")  # fmt: skip
-        wrong = [name for name in names if not _is_number(got[name])
-                 or got[name] != case.expected[name]]  # fmt: skip
+        report.expect(
+            isinstance(got, dict) and got.keys() == case.expected.keys(),
+            f"expected a dictionary with {', '.join(case.expected)}, got {words.short(got)}",
+        )
+        names = (
+            ("one_ms", "alone_ms") if report.part == "alone" else ("two_ms", "three_ms", "late_ms")
+        )
+        wrong = [
+            name for name in names if not _is_number(got[name]) or got[name] != case.expected[name]
+        ]
         report.expect(not wrong, f"{' and '.join(wrong)}: not right yet")
 
 
@@ -225,8 +257,10 @@ def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) 
     With `listed`, each task goes where it ends first: what list scheduling does in any order.
     Source: Hart, Nilsson and Raphael 1968; the estimate is the bound of critical path and work.
     """
-    facts = [(times, [[*tasks].index(read) for read in reads], move)
-             for times, reads, move in tasks.values()]  # fmt: skip
+    facts = [
+        (times, [[*tasks].index(read) for read in reads], move)
+        for times, reads, move in tasks.values()
+    ]
     least = [min(time for time in times if time is not None) for times, _, _ in facts]
     tails, numbers, seen = makespan.tails(tasks), itertools.count(), set[Any]()
     behind = [tails[name] - time for name, time in zip(tasks, least, strict=True)]
@@ -241,10 +275,24 @@ def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) 
         for n, (times, reads, _) in enumerate(facts):
             if table[n] or not all(table[read] for read in reads):
                 continue
-            places = [(time + max([free[device], *(
-                          table[read][1] + facts[read][2] * (table[read][0] != device)
-                          for read in reads)]), device, time)
-                      for device, time in enumerate(times) if time is not None]  # fmt: skip
+            places = [
+                (
+                    time
+                    + max(
+                        [
+                            free[device],
+                            *(
+                                table[read][1] + facts[read][2] * (table[read][0] != device)
+                                for read in reads
+                            ),
+                        ]
+                    ),
+                    device,
+                    time,
+                )
+                for device, time in enumerate(times)
+                if time is not None
+            ]
             for end, device, time in [min(places)] if listed else places:
                 ends = (free[0], end) if device else (end, free[1])
                 longest = max(chain, end + behind[n])
@@ -252,8 +300,19 @@ def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) 
                 new = (*table[:n], (device, end), *table[n + 1 :])
                 if reached <= upper and new not in seen and (listed or end - time >= last):
                     seen.add(new)
-                    heapq.heappush(heap, (reached, minus - 1, next(numbers), new, ends,
-                                          left - least[n], longest, end - time))  # fmt: skip
+                    heapq.heappush(
+                        heap,
+                        (
+                            reached,
+                            minus - 1,
+                            next(numbers),
+                            new,
+                            ends,
+                            left - least[n],
+                            longest,
+                            end - time,
+                        ),
+                    )
     return None
 
 
@@ -269,9 +328,14 @@ def is_hard(tasks: Tasks, several: bool) -> bool:
     if simple + 1 >= min(found.values()) or alone <= min(found.values()):
         return False
     best = shortest(tasks, min(found.values()) - 1, 400)
-    return (best is not None and shortest(tasks, best, 100_000, listed=True) is None
-            and (several or best < min(_length(tasks, looking_ahead(tasks, every))
-                                       for every in (True, False))))  # fmt: skip
+    return (
+        best is not None
+        and shortest(tasks, best, 100_000, listed=True) is None
+        and (
+            several
+            or best < min(_length(tasks, looking_ahead(tasks, every)) for every in (True, False))
+        )
+    )
 
 
 def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
@@ -309,8 +373,9 @@ class Schedule(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case("valid", ({},), on="no tasks")
         yield Case("valid", ({"a": ((3, None), (), 1), "b": ((None, 2), ("a",), 1)},))
-        yield Case("valid", ({"a": ((None, 1), (), 9), "b": ((1, 1), ("a",), 9), "c": ((
-            1, None), (), 0)},))  # fmt: skip
+        yield Case(
+            "valid", ({"a": ((None, 1), (), 9), "b": ((1, 1), ("a",), 9), "c": ((1, None), (), 0)},)
+        )
         yield self._scored("picture", makespan.EXAMPLE)
         yield self._scored("inception", draw_hard(random, "n"))
         yield self._scored("requests", draw_hard(random, "ab"))
@@ -329,18 +394,24 @@ class Schedule(Function):
         report.expect(not flaw, flaw)
         length = _length(tasks, got)
         if report.part != "valid":
-            limits = {name: case.facts[name] for name in (
-                "critical path", "work over devices", "work of one device")}
+            limits = {
+                name: case.facts[name]
+                for name in ("critical path", "work over devices", "work of one device")
+            }
             name = max(limits, key=lambda each: limits[each])
-            report.note(f"{report.part}: the simple bound ({name}) is {limits[name]}. The best "
-                        f"schedule, found by search, ends at {case.expected}.")
+            report.note(
+                f"{report.part}: the simple bound ({name}) is {limits[name]}. The best "
+                f"schedule, found by search, ends at {case.expected}."
+            )
             report.score(length, case.expected, case.facts["natural"], "units of time")
 
 
 @exercise("12-p1", hints=("Loading records the list once. What does each run add?",))
 class Recorded(Predict):
-    explains = ("Loading records the 6 steps once. With replay the runs record nothing: 6 in all. "
-                "Without it, each of the ten runs records all 6 again: 6 + 60 = 66.")
+    explains = (
+        "Loading records the 6 steps once. With replay the runs record nothing: 6 in all. "
+        "Without it, each of the ten runs records all 6 again: 6 + 60 = 66."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"replayed": 6, "recorded_again": 66}
@@ -348,9 +419,11 @@ class Recorded(Predict):
 
 @exercise("12-p2", hints=("For chunk 3: what is its counter after 0, then after each 2?",))
 class ReportedTwice(Predict):
-    explains = ("Chunk 3 waits for 1 and 2. The first report of 2 takes its counter to 1, so "
-                "nothing becomes ready. The second takes it to 0, and chunk 3 starts before 1 has "
-                "completed: it reads a result that is not there.")
+    explains = (
+        "Chunk 3 waits for 1 and 2. The first report of 2 takes its counter to 1, so "
+        "nothing becomes ready. The second takes it to 0, and chunk 3 starts before 1 has "
+        "completed: it reads a result that is not there."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"ready_at_first": 0, "starts_at_second": 3}

@@ -22,8 +22,15 @@ SCHEDULER = "vklab.runtime.many.scheduler."
 def draw_jobs(random: np.random.Generator, count: int, devices: int, most: int = 2) -> Jobs:
     """Draw jobs that read up to `most` of the jobs before them, on devices drawn at random."""
     names = [f"{letter}{random.integers(10)}" for letter in "abcdefgh"[:count]]
-    return {name: (f"GPU {random.integers(devices)}", tuple(sorted(map(str, random.permutation(
-                names[:n])[: int(random.integers(0, most + 1))])))) for n, name in enumerate(names)}
+    return {
+        name: (
+            f"GPU {random.integers(devices)}",
+            tuple(
+                sorted(map(str, random.permutation(names[:n])[: int(random.integers(0, most + 1))]))
+            ),
+        )
+        for n, name in enumerate(names)
+    }
 
 
 def draw_branches(random: np.random.Generator) -> Jobs:
@@ -52,11 +59,15 @@ def draw_branches(random: np.random.Generator) -> Jobs:
 def bad_reads(machine: Machine, got: Any, report: Report) -> list[tuple[int, list[str]]]:
     """Replay a trace; what is no list of events, or cannot happen, is a difference."""
     right = isinstance(got, list | tuple) and all(isinstance(event, list | tuple) for event in got)
-    trace = [[word.item() if isinstance(word, np.generic) else word for word in event]
-             for event in (got if right else ())]  # fmt: skip
-    report.expect(right and all(type(word) in (str, int) for event in trace for word in event),
-                  f"expected a list of events, each a tuple of words and whole numbers, got "
-                  f"{words.short(got)}")  # fmt: skip
+    trace = [
+        [word.item() if isinstance(word, np.generic) else word for word in event]
+        for event in (got if right else ())
+    ]
+    report.expect(
+        right and all(type(word) in (str, int) for event in trace for word in event),
+        f"expected a list of events, each a tuple of words and whole numbers, got "
+        f"{words.short(got)}",
+    )
     try:
         return races.replay(machine, [tuple(event) for event in trace])
     except ValueError as error:
@@ -86,8 +97,11 @@ def ways_to_overtake(jobs: Jobs) -> list[tuple[int, int]]:
     found = []
     for name, (device, reads) in jobs.items():
         above[name] = {*reads}.union(*(above[read] for read in reads))
-        free = [read for read in reads if jobs[read][0] == device
-                and all(read not in jobs[other][1] for other in above[name])]  # fmt: skip
+        free = [
+            read
+            for read in reads
+            if jobs[read][0] == device and all(read not in jobs[other][1] for other in above[name])
+        ]
         found += [(len(above[name]), 3 * len(above[name]) + 2 - len(free))] * bool(free)
     return found
 
@@ -126,7 +140,8 @@ def is_scored(jobs: Jobs, pick: int) -> bool:
     """Tell whether a rule of PICKS, one read left running, and the given order are all too long."""
     ways, least = ways_to_overtake(jobs), fewest_events(jobs)
     return bool(ways) and 9 < least < min(
-        PICKS[pick](ways)[1], 3 * min(ways)[0] + 1, len(in_order(jobs)) - 3)  # fmt: skip
+        PICKS[pick](ways)[1], 3 * min(ways)[0] + 1, len(in_order(jobs)) - 3
+    )
 
 
 @exercise(
@@ -150,8 +165,9 @@ class Overtaking(Function):
         g0, g1 = "GPU 0", "GPU 1"
         yield Case("fails", ({"a": (g0, ()), "b": (g0, ("a",))},))
         yield Case("fails", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g1, ("b",))},))
-        yield Case("fails", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g0, ("a", "b")),
-                              "d": (g0, ("c",))},))  # fmt: skip
+        yield Case(
+            "fails", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g0, ("a", "b")), "d": (g0, ("c",))},)
+        )
         yield Case("none", ({"a": (g0, ()), "b": (g1, ("a",))},))
         yield Case("none", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g0, ("a", "b"))},))
         yield Case("none", ({"a": (g0, ()), "b": (g0, ("a",)), "c": (g1, ("b",))},))
@@ -163,8 +179,9 @@ class Overtaking(Function):
             jobs = draw_branches(random)
             while not is_scored(jobs, pick):
                 jobs = draw_branches(random)
-            yield Case("short", (jobs,), on=races.listed(jobs),
-                       facts={"natural": len(in_order(jobs))})  # fmt: skip
+            yield Case(
+                "short", (jobs,), on=races.listed(jobs), facts={"natural": len(in_order(jobs))}
+            )
 
     def expected(self, case: Case) -> Any:
         least = fewest_events(*case.args)
@@ -174,12 +191,18 @@ class Overtaking(Function):
         (jobs,), least = case.args, case.expected
         found = bad_reads(Queues(jobs), got, report)
         if not least:
-            report.expect(not got, "no trace can fail here: expected [], got a trace of "
-                          f"{len(got)} events that reads nothing too early")  # fmt: skip
+            report.expect(
+                not got,
+                "no trace can fail here: expected [], got a trace of "
+                f"{len(got)} events that reads nothing too early",
+            )
             return
         report.expect(got, "got [], and a trace can fail here")
-        report.expect(found, f"the trace {words.short(got)} is possible, and no chunk in it begins "
-                      "before a chunk that it reads has ended")  # fmt: skip
+        report.expect(
+            found,
+            f"the trace {words.short(got)} is possible, and no chunk in it begins "
+            "before a chunk that it reads has ended",
+        )
         if report.part == "short":
             report.score(len(got), least, case.facts["natural"], "events")
 
@@ -198,14 +221,19 @@ def _triangle(first: str, second: str, third: str, text: str) -> dict[str, str]:
         "last that was told nothing by the other one.",
         "One job reads both others. The thread of the earlier one may delay its second count.",
     ),
-    variants=(_triangle("c", "d", "x", "c, d:c, x:cd, y:x"), _triangle("k", "m", "n", "h, k, m:k, "
-              "n:km, o:h"), _triangle("p", "q", "t", "p, q:p, s, t:pq, u:st"),
-              _triangle("a", "f", "g", "a, b, e:b, f:a, g:af"), _triangle("i", "l", "v",
-              "i, j, l:i, v:il, w:jv")),
-)  # fmt: skip
+    variants=(
+        _triangle("c", "d", "x", "c, d:c, x:cd, y:x"),
+        _triangle("k", "m", "n", "h, k, m:k, n:km, o:h"),
+        _triangle("p", "q", "t", "p, q:p, s, t:pq, u:st"),
+        _triangle("a", "f", "g", "a, b, e:b, f:a, g:af"),
+        _triangle("i", "l", "v", "i, j, l:i, v:il, w:jv"),
+    ),
+)
 class StaleTrace(Value):
-    parts = {"stale": ("a possible trace that reads old bytes", 2),
-             "short": ("no event that could be left out", 1)}  # fmt: skip
+    parts = {
+        "stale": ("a possible trace that reads old bytes", 2),
+        "short": ("no event that could be left out", 1),
+    }
 
     def _jobs(self) -> Jobs:
         return {name: ("", reads) for name, reads in ast.literal_eval(self.params["reads"]).items()}
@@ -217,11 +245,17 @@ class StaleTrace(Value):
         found = bad_reads(threads := Workers(self._jobs()), got, report)
         report.expect(got, "expected a list of events, got an empty one")
         views = " and ".join("{" + ", ".join(sorted(view)) + "}" for view in threads.view)
-        report.expect(found, "the trace is possible, and no start in it reads stale bytes. At its "
-                      f"end, the views of threads 0 and 1 are {views}")
+        report.expect(
+            found,
+            "the trace is possible, and no start in it reads stale bytes. At its "
+            f"end, the views of threads 0 and 1 are {views}",
+        )
         if report.part == "short":
-            report.expect(len(got) <= case.expected, f"the trace has {len(got)} events; "
-                          f"{case.expected} are enough: what could be left out?")  # fmt: skip
+            report.expect(
+                len(got) <= case.expected,
+                f"the trace has {len(got)} events; "
+                f"{case.expected} are enough: what could be left out?",
+            )
 
 
 WORDS = ("lock-free", "Miri verified", "atomic counter", "release and acquire", "none of them")
@@ -252,15 +286,22 @@ def _promises(*numbers: int) -> dict[str, str]:
         "the bytes behind that number.",
         "For each row, look for a run that keeps the word and breaks the promise.",
     ),
-    variants=(_promises(0, 3, 6, 2, 7), _promises(1, 8, 5, 4, 0), _promises(6, 9, 2, 1, 5),
-              _promises(3, 0, 8, 6, 4), _promises(5, 2, 7, 0, 6)),
+    variants=(
+        _promises(0, 3, 6, 2, 7),
+        _promises(1, 8, 5, 4, 0),
+        _promises(6, 9, 2, 1, 5),
+        _promises(3, 0, 8, 6, 4),
+        _promises(5, 2, 7, 0, 6),
+    ),
 )
 class Guarantees(Choice):
     parts = {"all": ("every row", 3)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        return {letter.upper(): (WORDS[KEPT_BY[PROMISES.index(text)]], WORDS)
-                for letter, text in self.params.items()}  # fmt: skip
+        return {
+            letter.upper(): (WORDS[KEPT_BY[PROMISES.index(text)]], WORDS)
+            for letter, text in self.params.items()
+        }
 
 
 def next_state(jobs: Jobs, state: Any, event: Event) -> dict[str, Any]:
@@ -273,8 +314,11 @@ def next_state(jobs: Jobs, state: Any, event: Event) -> dict[str, Any]:
         if kind == "failed" or {*jobs[name][1]} & {*failed}:
             failed.append(name)
         else:
-            counted = [job for job, (device, reads) in jobs.items()
-                       if name in reads and device != jobs[name][0]]  # fmt: skip
+            counted = [
+                job
+                for job, (device, reads) in jobs.items()
+                if name in reads and device != jobs[name][0]
+            ]
             for job in counted:
                 left[job] -= 1
             ready = [job for job in counted if not left[job]]
@@ -329,8 +373,13 @@ class Step(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         chain = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("X", ("b",)), "d": ("Y", ("a", "c"))}
         fork = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("a",)), "d": ("X", ("b", "c"))}
-        apart = {"a": ("X", ()), "b": ("Y", ("a",)), "c": ("X", ("b",)), "d": ("Y", ()),
-                 "e": ("X", ("d",))}  # fmt: skip
+        apart = {
+            "a": ("X", ()),
+            "b": ("Y", ("a",)),
+            "c": ("X", ("b",)),
+            "d": ("Y", ()),
+            "e": ("X", ("d",)),
+        }
         # Job a fails while b runs behind it: d starts, because b has not failed yet.
         early = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ()), "d": ("X", ("b", "c"))}
         for part in self.parts:
@@ -338,8 +387,9 @@ class Step(Function):
             most = (chain, fork, apart, *drawn, *[early] * (part == "failures"))
             for jobs in most if part != "twice" else (apart, drawn[1]):
                 if part == "ends":
-                    jobs = {job: (f"GPU {n}", reads) for n, (job, (_, reads))
-                            in enumerate(jobs.items())}  # fmt: skip
+                    jobs = {
+                        job: (f"GPU {n}", reads) for n, (job, (_, reads)) in enumerate(jobs.items())
+                    }
                 yield from cases_of(part, jobs)
 
     def expected(self, case: Case) -> Any:
@@ -347,30 +397,44 @@ class Step(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         (_, before, (_, name)), right = case.args, case.expected
-        report.expect(isinstance(got, dict) and got.keys() == right.keys() and all(
-            isinstance(got[key], list | tuple) and all(type(job) is str for job in got[key])
-            for key in ("in_flight", "failed")), "expected a dict with left, in_flight and failed "
-            f"(two lists of names), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, dict)
+            and got.keys() == right.keys()
+            and all(
+                isinstance(got[key], list | tuple) and all(type(job) is str for job in got[key])
+                for key in ("in_flight", "failed")
+            ),
+            "expected a dict with left, in_flight and failed "
+            f"(two lists of names), got {words.short(got)}",
+        )
         flying = list(got["in_flight"])
         for job in flying:
             report.expect(flying.count(job) == 1, f"{job} is started twice")
             if job == name and job not in right["in_flight"]:
                 report.expect(False, f"{job} is still in flight: its caller waits for ever")
-            report.expect(job in right["in_flight"], f"{job} is in flight, and must not start: "
-                          f"{stepping.why_not(case.args[0], right, job)}")
+            report.expect(
+                job in right["in_flight"],
+                f"{job} is in flight, and must not start: "
+                f"{stepping.why_not(case.args[0], right, job)}",
+            )
         for job in right["in_flight"]:
-            report.expect(job in flying, f"{job} is lost: it was in flight" if
-                          job in before["in_flight"] else
-                          f"{job} may start now, and is not in flight: who starts it later?")
+            report.expect(
+                job in flying,
+                f"{job} is lost: it was in flight"
+                if job in before["in_flight"]
+                else f"{job} may start now, and is not in flight: who starts it later?",
+            )
         report.equal(sorted(got["failed"]), right["failed"], "failed: which results are worthless?")
         report.equal(got["left"], right["left"], "left: who was counted here, and who twice?")
 
 
 @exercise("12b-p1", hints=("Which chunks have to end between the two?",))
 class OneChunk(Predict):
-    explains = ("In A nothing stands between chunks 0 and 1: one command buffer would do. In B "
-                "chunk 2 has to end between them. One chunk of both would wait for chunk 2, and "
-                "chunk 2 for it: a circle.")
+    explains = (
+        "In A nothing stands between chunks 0 and 1: one command buffer would do. In B "
+        "chunk 2 has to end between them. One chunk of both would wait for chunk 2, and "
+        "chunk 2 for it: a circle."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"A": True, "B": False}
@@ -378,20 +442,27 @@ class OneChunk(Predict):
 
 @exercise("12b-p2", hints=("What does plain memory do with a write, before the next event?",))
 class Views(Predict):
-    explains = ("In plain memory every write is seen at once, and a job is ready only after its "
-                "predecessors have written. So a test on such a model never fails. With views, the "
-                "missing acquire lets a thread start a job with a view that lacks a result.")
+    explains = (
+        "In plain memory every write is seen at once, and a job is ready only after its "
+        "predecessors have written. So a test on such a model never fails. With views, the "
+        "missing acquire lets a thread start a job with a view that lacks a result."
+    )
 
     def answers(self) -> Mapping[str, Any]:
-        return {"plain_without_acquire": False, "views_without_acquire": True,
-                "views_with_acquire": False}
+        return {
+            "plain_without_acquire": False,
+            "views_without_acquire": True,
+            "views_with_acquire": False,
+        }
 
 
 @exercise("12b-p3", hints=("One queue takes its submissions in order. What does the first want?",))
 class ReaderFirst(Predict):
-    explains = ("Without a wait the reader runs first and sees old bytes. With the wait, it holds "
-                "up the queue for a value that only the submission behind it would set. With two "
-                "queues the same wait is fine: the reader may be submitted before the writer.")
+    explains = (
+        "Without a wait the reader runs first and sees old bytes. With the wait, it holds "
+        "up the queue for a value that only the submission behind it would set. With two "
+        "queues the same wait is fine: the reader may be submitted before the writer."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"no_wait": "old", "waits_for_1": "never"}

@@ -33,8 +33,10 @@ def fewest_changes(rows: Sequence[Row], caps: Sequence[int]) -> int | None:
         for device, ((last, count), sums) in itertools.product(able, loads.items()):
             if number or device == last:
                 new.setdefault((device, count + (device != last)), set()).update(
-                    load for load in {s + size * (device == 0) for s in sums}
-                    if load <= caps[0] and total - load <= caps[1])  # fmt: skip
+                    load
+                    for load in {s + size * (device == 0) for s in sums}
+                    if load <= caps[0] and total - load <= caps[1]
+                )
         loads = {key: sums for key, sums in new.items() if sums}
     return min((count for _, count in loads), default=None)
 
@@ -73,16 +75,19 @@ class FewChanges(Function):
         for rows, caps in (
             ([("a", 3, both), ("b", 5, both), ("c", 3, one)], [6, 5]),
             ([("a", 3, both), ("b", 5, both), ("c", 3, one)], [5, 7]),
-            ([("a", 2, both), ("b", 2, one)], [2, 1]), ([("a", 2, both), ("b", 2, one)], [2, 2]),
-            ([("a", 0, both), ("b", 0, other)], [0, 0]), ([("a", 1, ())], [4, 4]),
+            ([("a", 2, both), ("b", 2, one)], [2, 1]),
+            ([("a", 2, both), ("b", 2, one)], [2, 2]),
+            ([("a", 0, both), ("b", 0, other)], [0, 0]),
+            ([("a", 1, ())], [4, 4]),
             ([("a", 1, both), ("b", 1, both), ("c", 1, other), ("d", 5, other)], [2, 6]),
             ([("a", 1, both), ("b", 1, both), ("c", 1, one), ("d", 5, one)], [6, 2]),
-        ):  # fmt: skip
+        ):
             yield Case("fits", (rows, caps))
         for least in (1, 2, 3):
             yield Case("long", _rows(random, 40, least), on=f"a list of 40 nodes ({least})")
-        yield Case("long", placing_cases.draw_full_rows(random, 40),
-                   on="40 nodes that fill both devices")  # fmt: skip
+        yield Case(
+            "long", placing_cases.draw_full_rows(random, 40), on="40 nodes that fill both devices"
+        )
 
     def expected(self, case: Case) -> Any:
         return fewest_changes(*case.args)
@@ -96,8 +101,9 @@ class FewChanges(Function):
         wrong = spreading.wrong_rows(rows, caps, got)
         report.expect(not wrong, f"{wrong}, in {words.short(got)}")
         count = rules.changes(got)
-        report.expect(count <= least, f"{words.short(got)} changes device {count} times; {least} "
-                      "are enough")  # fmt: skip
+        report.expect(
+            count <= least, f"{words.short(got)} changes device {count} times; {least} are enough"
+        )
 
 
 OPTIONS = ("right", "beyond a limit", "kept away for nothing")
@@ -106,24 +112,36 @@ NODES = {"P": (256, 64, ""), "Q": (512, 64, ""), "R": (256, 200, ""), "S": (128,
 
 
 KEYS = ("threads0", "buffer0", "half0", "threads1", "buffer1", "half1")
-ROWS = ((1024, 128, "yes", 256, 1024, "no"), (256, 1024, "no", 1024, 128, "yes"),
-        (512, 256, "no", 256, 128, "yes"), (256, 128, "yes", 512, 512, "no"))
+ROWS = (
+    (1024, 128, "yes", 256, 1024, "no"),
+    (256, 1024, "no", 1024, 128, "yes"),
+    (512, 256, "no", 256, 128, "yes"),
+    (256, 128, "yes", 512, 512, "no"),
+)
 
 
 @exercise(
     "13-2",
     hints=("For each node, ask twice: can device 0 run it? Can device 1? Compare the answers.",),
     variants=[dict(zip(KEYS, row, strict=True)) for row in ROWS],
-)  # fmt: skip
+)
 class DeviceZero(Choice):
     parts = {"all": ("every node", 3)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        able = [{name: threads <= self.params[f"threads{d}"] and size <= self.params[f"buffer{d}"]
-                 and (not half or self.params[f"half{d}"] == "yes")
-                 for name, (threads, size, half) in NODES.items()} for d in (0, 1)]  # fmt: skip
-        return {n: (OPTIONS[0 if able[0][n] == able[1][n] else 1 if able[0][n] else 2], OPTIONS)
-                for n in NODES}  # fmt: skip
+        able = [
+            {
+                name: threads <= self.params[f"threads{d}"]
+                and size <= self.params[f"buffer{d}"]
+                and (not half or self.params[f"half{d}"] == "yes")
+                for name, (threads, size, half) in NODES.items()
+            }
+            for d in (0, 1)
+        ]
+        return {
+            n: (OPTIONS[0 if able[0][n] == able[1][n] else 1 if able[0][n] else 2], OPTIONS)
+            for n in NODES
+        }
 
 
 def least_total(times: Times, moves: Moves, price: int) -> int:
@@ -151,8 +169,11 @@ def _times(
     """Draw until moving single nodes does not reach the least total; perhaps in blocks."""
     while True:
         network = str(random.choice(["inception_v1", "resnet50"])) if count > 20 else ""
-        times, moves = (placing_cases.draw_blocks(random, price, network, block) if block else
-                        placing_cases.draw_times(random, price, count, network))  # fmt: skip
+        times, moves = (
+            placing_cases.draw_blocks(random, price, network, block)
+            if block
+            else placing_cases.draw_times(random, price, count, network)
+        )
         best = least_total(times, moves, price)
         if best < min(rules.INFINITE, rules.one_by_one(times, moves, price)):
             return times, moves
@@ -182,15 +203,21 @@ class CheapestCut(Function):
         for saved in (-1, 1):  # one visit to device 1, just too dear or just worth it
             gain = 2 * price + 1 + saved
             yield Case("few", ({**start, "c": (50 + gain, 50), **end}, chain))
-            yield Case("able", ({**never, "c": (40 + gain, 40)},
-                                {("e", "c"): gain, ("f", "c"): gain}))  # fmt: skip
+            yield Case(
+                "able", ({**never, "c": (40 + gain, 40)}, {("e", "c"): gain, ("f", "c"): gain})
+            )
         yield Case("few", ({}, {}), on="no nodes")
         one, most = 1 + price, 9 * price  # the first ways must be undone in part
         four = {"a": (1, one), "x": (1, 2 * price), "b": (one, 1), "y": (1 + most, 1)}
         apart = {("a", "b"): 0, ("a", "y"): most, ("x", "b"): most}
         yield Case("few", (four, apart))
-        yield Case("few", ({name: four[name] for name in "xyab"},
-                           {("a", "b"): 0, ("y", "a"): most, ("x", "b"): most}))  # fmt: skip
+        yield Case(
+            "few",
+            (
+                {name: four[name] for name in "xyab"},
+                {("a", "b"): 0, ("y", "a"): most, ("x", "b"): most},
+            ),
+        )
         for part, count in (("few", 6), ("few", 8), ("able", 7), ("able", 8)):
             yield Case(part, _times(random, price, count), on=f"{count} nodes")
         for block in (0, 5, 8):
@@ -206,13 +233,18 @@ class CheapestCut(Function):
             report.expect(name in times, f"there is no node {words.short(name)}")
             report.expect(name in got, f"node {name} has no device")
             device = got[name]
-            report.expect(spreading.is_number(device), f"the device of {name} is the int 0 or 1, "
-                          f"not {words.short(device)} ({type(device).__name__})")  # fmt: skip
+            report.expect(
+                spreading.is_number(device),
+                f"the device of {name} is the int 0 or 1, "
+                f"not {words.short(device)} ({type(device).__name__})",
+            )
             report.expect(device in (0, 1), f"{name} is on device {device}; there are 0 and 1")
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
         mine = rules.total(times, moves, self.params["price"], got)
-        report.expect(mine <= case.expected, f"the sum of this placement is {mine}; the least is "
-                      f"{case.expected}")  # fmt: skip
+        report.expect(
+            mine <= case.expected,
+            f"the sum of this placement is {mine}; the least is {case.expected}",
+        )
 
 
 def shortest(work: Work, caps: Sequence[int]) -> int:
@@ -231,12 +263,15 @@ def shortest(work: Work, caps: Sequence[int]) -> int:
         best = best if len(done) < len(work) else min(best, max(free))
         if (sum(free) + left) / len(free) >= best:
             return
-        steps = ((end + tail[name] - quick[name], start, name, d, end)
-                 for name, d, start, end in schedules.next_steps(work, caps, plan))
+        steps = (
+            (end + tail[name] - quick[name], start, name, d, end)
+            for name, d, start, end in schedules.next_steps(work, caps, plan)
+        )
         for low, start, name, d, end in sorted(steps):
             if low < best and start >= last:
-                extend([*plan, (name, d)], [end if n == d else f for n, f in enumerate(free)],
-                       start)  # fmt: skip
+                extend(
+                    [*plan, (name, d)], [end if n == d else f for n, f in enumerate(free)], start
+                )
 
     extend([], [0] * len(caps), 0)
     return best
@@ -272,26 +307,49 @@ class Makespan(Function):
              "second": ("a larger one", 1), "window": ("a window of Inception v1", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        drawn = {"picture": lambda: (WORK, list(CAPS), shortest(WORK, CAPS)),
-                 "first": lambda: _work(random, 9), "second": lambda: _work(random, 10),
-                 "window": lambda: _work(random, 9, "inception_v1")}  # fmt: skip
+        drawn = {
+            "picture": lambda: (WORK, list(CAPS), shortest(WORK, CAPS)),
+            "first": lambda: _work(random, 9),
+            "second": lambda: _work(random, 10),
+            "window": lambda: _work(random, 9, "inception_v1"),
+        }
         yield Case("valid", ({"a": ((4, 2, 9), 1, 1, ())}, [4, 4, 4]))
-        yield Case("valid", ({"a": ((4, 2, 9), 3, 1, ()), "b": ((None, None, 3), 3, 2, ("a",)),
-                              "c": ((1, 1, 3), 3, 2, ("a", "b"))}, [3, 3, 9]))  # fmt: skip
+        yield Case(
+            "valid",
+            (
+                {
+                    "a": ((4, 2, 9), 3, 1, ()),
+                    "b": ((None, None, 3), 3, 2, ("a",)),
+                    "c": ((1, 1, 3), 3, 2, ("a", "b")),
+                },
+                [3, 3, 9],
+            ),
+        )
         for part, make in drawn.items():
             work, caps, least = make()
-            yield Case(part, (work, caps), on="this graph", facts={
-                "natural": rules.span(work, rules.first_fit(work, caps)), "least": least})
+            yield Case(
+                part,
+                (work, caps),
+                on="this graph",
+                facts={"natural": rules.span(work, rules.first_fit(work, caps)), "least": least},
+            )
 
     def expected(self, case: Case) -> Any:
         return case.facts.get("least") or shortest(*case.args)
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         work, caps = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is str
-            and spreading.is_number(each[1]) for each in got),
-            f"expected a list of (name, device), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and all(
+                isinstance(each, list | tuple)
+                and len(each) == 2
+                and type(each[0]) is str
+                and spreading.is_number(each[1])
+                for each in got
+            ),
+            f"expected a list of (name, device), got {words.short(got)}",
+        )
         wrong = schedules.problem(work, caps, [(name, device) for name, device in got])
         report.expect(not wrong, f"{wrong}, in {words.short(got)}")
         if report.part != "valid":
@@ -301,9 +359,11 @@ class Makespan(Function):
 
 @exercise("13-p1", hints=("The rule starts again at GPU 0 for every node.",))
 class AfterConv4(Predict):
-    explains = ("GPU 0 has no room for conv4, and room for everything after it. First fit asks GPU "
-                "0 first, for each node anew. So the input of conv4 goes to GPU 1, and its result "
-                "comes back: two transfers for one node.")
+    explains = (
+        "GPU 0 has no room for conv4, and room for everything after it. First fit asks GPU "
+        "0 first, for each node anew. So the input of conv4 goes to GPU 1, and its result "
+        "comes back: two transfers for one node."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"relu4_on_gpu": 0, "transfers": 2}
@@ -311,8 +371,10 @@ class AfterConv4(Predict):
 
 @exercise("13-p3", hints=("With b alone on device 1, two values move.",))
 class FastestEach(Predict):
-    explains = ("2 + 3 + 2 for the nodes and 3 + 3 for two moves: 13 ms. On device 0 alone: "
-                "2 + 6 + 2 = 10 ms. Node b is faster on device 1 by 3 ms, and the visit costs 6.")
+    explains = (
+        "2 + 3 + 2 for the nodes and 3 + 3 for two moves: 13 ms. On device 0 alone: "
+        "2 + 6 + 2 = 10 ms. Node b is faster on device 1 by 3 ms, and the visit costs 6."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"fastest_each": 13, "all_on_0": 10}
@@ -320,9 +382,11 @@ class FastestEach(Predict):
 
 @exercise("13-p4", hints=("Which two nodes of a chain can run at the same time?",))
 class ChainOnTwo(Predict):
-    explains = ("Each node waits for the one before it, so no two run at the same time. The chain "
-                "takes 12 ms on one GPU, and a move to the other GPU makes it longer. A second GPU "
-                "helps with branches, or with several inputs at once (lab 13b).")
+    explains = (
+        "Each node waits for the one before it, so no two run at the same time. The chain "
+        "takes 12 ms on one GPU, and a move to the other GPU makes it longer. A second GPU "
+        "helps with branches, or with several inputs at once (lab 13b)."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"milliseconds": 12}

@@ -20,15 +20,22 @@ Facts = dict[str, Any]
 
 def _device(uuid: str = "a", offers: str = "", direct: bool = False, group: int | None = None,
             element_bytes: int = 4) -> Facts:  # fmt: skip
-    return {"uuid": uuid, "group": group, "offers": tuple(offers.split()), "direct": direct,
-            "element_bytes": element_bytes}  # fmt: skip
+    return {
+        "uuid": uuid,
+        "group": group,
+        "offers": tuple(offers.split()),
+        "direct": direct,
+        "element_bytes": element_bytes,
+    }
 
 
 def _told(source: Facts, target: Facts, elements: int) -> str:
     def device(facts: Facts) -> str:
         offers = ", ".join(facts["offers"]) or "nothing"
-        return (f"{facts['uuid']} ({'direct' if facts['direct'] else 'not direct'}, group "
-                f"{facts['group']}, {facts['element_bytes']} bytes, offers {offers})")  # fmt: skip
+        return (
+            f"{facts['uuid']} ({'direct' if facts['direct'] else 'not direct'}, group "
+            f"{facts['group']}, {facts['element_bytes']} bytes, offers {offers})"
+        )
 
     return f"{elements} elements from {device(source)} to {device(target)}"
 
@@ -92,8 +99,10 @@ class ChoosePath(Function):
             yield "devices", (one, other, 10)
         for direct in ((False, False), (True, False), (False, True), (True, True)):
             for offers in (("host_import",) * 2, ("host_import", ""), ("", "host_import")):
-                pair = [_device(uuid, text, end) for uuid, text, end in zip("ab", offers, direct,
-                                                                            strict=True)]
+                pair = [
+                    _device(uuid, text, end)
+                    for uuid, text, end in zip("ab", offers, direct, strict=True)
+                ]
                 yield "host", (*pair, int(random.integers(2, 99)))
         yield "host", (_device("a", "host_import"), _device("a", "host_import"), 1)
         both = "dma_export dma_import host_import"
@@ -104,15 +113,23 @@ class ChoosePath(Function):
         yield "best", (_device("a", both, True, 0), _device("b", both, True, 0), 6)
         for _ in range(12):
             size = int(random.choice([1, 2, 4, 8]))
-            pair = [_device(str(random.choice(["a", "b"])),
-                            " ".join(o for o in OFFERS if random.random() < 0.7),
-                            bool(random.integers(2)), [None, 0, 1][int(random.integers(3))], size)
-                    for _ in range(2)]  # fmt: skip
+            pair = [
+                _device(
+                    str(random.choice(["a", "b"])),
+                    " ".join(o for o in OFFERS if random.random() < 0.7),
+                    bool(random.integers(2)),
+                    [None, 0, 1][int(random.integers(3))],
+                    size,
+                )
+                for _ in range(2)
+            ]
             yield "best", (*pair, int(random.integers(1, 50)))
         for direct in ((False, False), (True, False), (False, True), (True, True)):
             for sizes in ((2, 4), (4, 2), (1, 2), (8, 4)):
-                pair = [_device("a", "opaque_fd " + both, d, 0, size)
-                        for d, size in zip(direct, sizes, strict=True)]  # fmt: skip
+                pair = [
+                    _device("a", "opaque_fd " + both, d, 0, size)
+                    for d, size in zip(direct, sizes, strict=True)
+                ]
                 yield "sizes", (*pair, int(random.integers(2, 99)))
         yield "sizes", (_device("a"), _device("b"), 0)
         yield "sizes", (_device("a", both), _device("b", both, element_bytes=2), 0)
@@ -123,8 +140,10 @@ class ChoosePath(Function):
         return min(all_paths(*case.args), key=lambda path: path[1])
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and len(got) == 2,
-                      f"expected (path, bytes), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple) and len(got) == 2,
+            f"expected (path, bytes), got {words.short(got)}",
+        )
         report.equal(got[0], case.expected[0], "which paths work here, and what does each copy?")
         report.equal(got[1], case.expected[1], f"bytes copied by the path {case.expected[0]!r}")
 
@@ -153,15 +172,27 @@ class ShardMatmul(Function):
             named = zip(("m", "k", "n", "rows", "columns"), args, strict=True)
             return Case(part, args, on=", ".join(f"{name} = {size}" for name, size in named))
 
-        for part, grids in (("columns", ((1, 2), (1, 3), (1, 1), (1, 4))),
-                            ("rows", ((2, 1), (3, 1), (1, 1), (5, 1))),
-                            ("grid", ((2, 2), (2, 3), (3, 2), (4, 2)))):
+        for part, grids in (
+            ("columns", ((1, 2), (1, 3), (1, 1), (1, 4))),
+            ("rows", ((2, 1), (3, 1), (1, 1), (5, 1))),
+            ("grid", ((2, 2), (2, 3), (3, 2), (4, 2))),
+        ):
             for rows, columns in grids:
                 yield case(part, *drawn(rows + columns), rows, columns)
         yield case("grid", 2, 4, 6, 2, 2)
-        for args in ((5, 2, 7, 4, 1), (5, 7, 2, 1, 4), (3, 1, 1, 2, 3), (0, 4, 4, 2, 2),
-                     (4, 0, 4, 2, 2), (4, 4, 0, 2, 2), (4, 4, 4, 0, 2), (4, 4, 4, 2, 0),
-                     (4, 4, 4, -1, -1), (4, 4, 4, -2, 3), (4, 4, 4, 3, -2)):  # fmt: skip
+        for args in (
+            (5, 2, 7, 4, 1),
+            (5, 7, 2, 1, 4),
+            (3, 1, 1, 2, 3),
+            (0, 4, 4, 2, 2),
+            (4, 0, 4, 2, 2),
+            (4, 4, 0, 2, 2),
+            (4, 4, 4, 0, 2),
+            (4, 4, 4, 2, 0),
+            (4, 4, 4, -1, -1),
+            (4, 4, 4, -2, 3),
+            (4, 4, 4, 3, -2),
+        ):
             yield case("edges", *args)
 
     def expected(self, case: Case) -> Any:
@@ -173,12 +204,16 @@ class ShardMatmul(Function):
         return shards, 2 * (rows - 1) * whole, rows * (columns - 1) * whole
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and len(got) == 3 and isinstance(
-            got[0], list | tuple | np.ndarray), "expected (shards, all-reduce bytes, all-gather "
-            f"bytes), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple)
+            and len(got) == 3
+            and isinstance(got[0], list | tuple | np.ndarray),
+            f"expected (shards, all-reduce bytes, all-gather bytes), got {words.short(got)}",
+        )
         shards, reduced, gathered = case.expected
-        report.expect(len(got[0]) == len(shards),
-                      f"expected {len(shards)} shards, got {len(got[0])}")  # fmt: skip
+        report.expect(
+            len(got[0]) == len(shards), f"expected {len(shards)} shards, got {len(got[0])}"
+        )
         for number, (mine, right) in enumerate(zip(got[0], shards, strict=True)):
             mine = mine.tolist() if isinstance(mine, np.ndarray) else mine
             report.equal(mine, right, f"the shard of device {number}")
@@ -219,30 +254,39 @@ class RingAllReduce(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         devices, elements = case.args
-        report.expect(isinstance(got, list | tuple) and all(
-            isinstance(step, list | tuple) for step in got),
-            f"expected a list of steps, each a list of sends, got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple) and all(isinstance(step, list | tuple) for step in got),
+            f"expected a list of steps, each a list of sends, got {words.short(got)}",
+        )
         most = 4 * devices * (elements + 1)  # one element in each step is slow, and allowed
         report.expect(len(got) <= most, f"{len(got)} steps; the check reads up to {most}")
         for step in got:
             for send in step:
-                report.expect(isinstance(send, list | tuple) and len(send) == 5 and all(
-                    isinstance(each, int | np.integer | np.bool_) for each in send),
-                    "expected (source, target, first, end, adds), got "
-                    f"{words.short(send)}")  # fmt: skip
+                report.expect(
+                    isinstance(send, list | tuple)
+                    and len(send) == 5
+                    and all(isinstance(each, int | np.integer | np.bool_) for each in send),
+                    f"expected (source, target, first, end, adds), got {words.short(send)}",
+                )
         try:
             held = replay(devices, elements, got)
         except ValueError as error:
             report.expect(False, str(error))
         for device, element, origin in np.argwhere(held != 1)[:1].tolist():
             times = int(held[device, element, origin])
-            report.expect(False, f"at the end, element {element} of device {device} holds the "
-                          f"number of device {origin} in its sum {times} times, "
-                          "expected once")  # fmt: skip
+            report.expect(
+                False,
+                f"at the end, element {element} of device {device} holds the "
+                f"number of device {origin} in its sum {times} times, "
+                "expected once",
+            )
         if report.part != "sum":
             time = sum(step_times(got))
-            report.expect(time <= case.expected, f"the largest sends of all steps add up to {time} "
-                          f"elements; a ring needs {case.expected}")  # fmt: skip
+            report.expect(
+                time <= case.expected,
+                f"the largest sends of all steps add up to {time} "
+                f"elements; a ring needs {case.expected}",
+            )
 
 
 TRACES = (
@@ -292,16 +336,21 @@ class TooEarly(Value):
         return early_read(self.params["trace"])
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and len(got) == 2,
-                      f"expected (event, time), got {words.short(got)}")  # fmt: skip
+        report.expect(
+            isinstance(got, list | tuple) and len(got) == 2,
+            f"expected (event, time), got {words.short(got)}",
+        )
         name, time = got
-        report.expect(isinstance(name, str) and name == case.expected[0],
-                      f"{words.short(name)} reads what was written before it began, or it is no "
-                      "event")  # fmt: skip
+        report.expect(
+            isinstance(name, str) and name == case.expected[0],
+            f"{words.short(name)} reads what was written before it began, or it is no event",
+        )
         if report.part == "time":
-            report.expect(isinstance(time, int | float | np.number) and time == case.expected[1],
-                          f"{words.short(time)} is not when {name} may begin: which event writes "
-                          "what it reads, and when does that one end?")  # fmt: skip
+            report.expect(
+                isinstance(time, int | float | np.number) and time == case.expected[1],
+                f"{words.short(time)} is not when {name} may begin: which event writes "
+                "what it reads, and when does that one end?",
+            )
 
 
 CLAIMS = (
@@ -332,9 +381,14 @@ def _claims(*numbers: int) -> dict[str, str]:
         "The plan reserves memory for the bound itself. May a shape be as large as the bound?",
         "Look for two sentences of one page about the same thing.",
     ),
-    variants=(_claims(0, 4, 2, 1, 8, 3), _claims(2, 7, 5, 8, 1, 6), _claims(1, 3, 5, 4, 0, 2),
-              _claims(6, 2, 7, 3, 0, 8), _claims(8, 0, 3, 2, 5, 1)),
-)  # fmt: skip
+    variants=(
+        _claims(0, 4, 2, 1, 8, 3),
+        _claims(2, 7, 5, 8, 1, 6),
+        _claims(1, 3, 5, 4, 0, 2),
+        _claims(6, 2, 7, 3, 0, 8),
+        _claims(8, 0, 3, 2, 5, 1),
+    ),
+)
 class PageErrors(Choice):
     parts = {"all": ("every claim", 3)}
 
@@ -345,9 +399,11 @@ class PageErrors(Choice):
 
 @exercise("13b-p1", hints=("Count what each copy writes: how many copies are there?",))
 class StagedCopies(Predict):
-    explains = ("GPU 0 copies 8 MiB out to memory that the host sees, the host copies them to "
-                "memory that GPU 1 sees, GPU 1 copies them in: 24 MiB. With one allocation that "
-                "both GPUs see, the middle copy is gone: 16 MiB.")
+    explains = (
+        "GPU 0 copies 8 MiB out to memory that the host sees, the host copies them to "
+        "memory that GPU 1 sees, GPU 1 copies them in: 24 MiB. With one allocation that "
+        "both GPUs see, the middle copy is gone: 16 MiB."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"through_cpu_mib": 24, "shared_mib": 16}
@@ -355,8 +411,10 @@ class StagedCopies(Predict):
 
 @exercise("13b-p2", hints=("What does one device lack: some elements of C, or part of each sum?",))
 class GatherOrSum(Predict):
-    explains = ("Cut by columns, each device has whole elements of C, but not all of them: gather. "
-                "Cut by rows, each device has every element of C, but only part of its sum: add.")
+    explains = (
+        "Cut by columns, each device has whole elements of C, but not all of them: gather. "
+        "Cut by rows, each device has every element of C, but only part of its sum: add."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"columns": "gather", "rows": "add"}
@@ -364,8 +422,10 @@ class GatherOrSum(Predict):
 
 @exercise("13b-p3", hints=("When does the last device begin, and how long does it work?",))
 class Bubble(Predict):
-    explains = ("The last micro-batch enters at time 11 and needs 4 units: 15 in all. Each device "
-                "works for 12 of them and is idle for 3: 20 percent, (p - 1) / (m + p - 1).")
+    explains = (
+        "The last micro-batch enters at time 11 and needs 4 units: 15 in all. Each device "
+        "works for 12 of them and is idle for 3: 20 percent, (p - 1) / (m + p - 1)."
+    )
 
     def answers(self) -> Mapping[str, Any]:
         return {"units": 15, "idle_percent": 20}

@@ -31,11 +31,17 @@ FIXTURE_LAB = "90_fixture"
 
 # Of tests with processes every third case runs by default.
 SAMPLED, SAMPLE_STEP = (
-    "test_the_report_says_what_became_of_each_cell", "test_counted_modules_are_valid",
-    "test_optimised_and_old_modules_are_counted_alike", "test_swiftshader_counts_as_lavapipe_does",
-    "test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on", "test_a_cheat_is_named",
-    "test_a_planted_fault_is_found",
-), 3  # fmt: skip
+    (
+        "test_the_report_says_what_became_of_each_cell",
+        "test_counted_modules_are_valid",
+        "test_optimised_and_old_modules_are_counted_alike",
+        "test_swiftshader_counts_as_lavapipe_does",
+        "test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on",
+        "test_a_cheat_is_named",
+        "test_a_planted_fault_is_found",
+    ),
+    3,
+)
 # Long gates that run on the fixture lab by default, and on every lab with --all.
 LONG_GATES = (
     "test_the_unsolved_notebook_runs_to_its_end", "test_mutants_of_kernels_are_rejected",
@@ -51,8 +57,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.name.startswith(LONG_GATES) and FIXTURE_LAB not in item.name:
             item.add_marker(pytest.mark.slow)
     for name in SAMPLED:
-        cases = [item for item in items if item.name.startswith(f"{name}[")
-                 and item.get_closest_marker("slow") is None]  # fmt: skip
+        cases = [
+            item
+            for item in items
+            if item.name.startswith(f"{name}[") and item.get_closest_marker("slow") is None
+        ]
         for number, item in enumerate(cases):
             if number % SAMPLE_STEP:
                 item.add_marker(pytest.mark.slow)
@@ -164,8 +173,10 @@ def graded(
     root = tmp_path_factory.mktemp("graded")
     folder = class_of_students.many(release, root / "in", class_of_students.SMALL)
     class_of_students.hand_in(folder / "broken, =1.ipynb", b"{")
-    return (*class_of_students.run(release, folder, root / "out", test=self_test, processes=2),
-            folder)  # fmt: skip
+    return (
+        *class_of_students.run(release, folder, root / "out", test=self_test, processes=2),
+        folder,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,26 @@ from vklab_course.grade import bounds
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
     | st.text(tiers.CHARACTERS, max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(["vklab", "id", "role", "kernelspec", "language", "lab", "version", "x"]),
-        inner, max_size=4), max_leaves=12)  # fmt: skip
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["vklab", "id", "role", "kernelspec", "language", "lab", "version", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
 STEMS = st.text(tiers.CHARACTERS, min_size=1, max_size=40).map(
-    lambda text: text.replace("/", "_").replace("\0", "_").strip(". ") or "x")
+    lambda text: text.replace("/", "_").replace("\0", "_").strip(". ") or "x"
+)
 
 
 def batch_of(release, root, name, content, honest):

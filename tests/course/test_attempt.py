@@ -53,8 +53,9 @@ def test_attempt_names_the_stub_that_it_has_met(capsys):
 
 def test_the_dots_of_a_stub_are_no_error_of_the_student(monkeypatch):
     notes = []
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(
-        display=SimpleNamespace(display=notes.append)))  # fmt: skip
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(display=SimpleNamespace(display=notes.append))
+    )
     answer = ...
     with attempt("90-1"):
         sorted(answer)
@@ -63,8 +64,9 @@ def test_the_dots_of_a_stub_are_no_error_of_the_student(monkeypatch):
     with attempt("90-1"):
         sorted(None)
     assert [note.status for note in notes] == ["not_attempted", "error", "error"]
-    assert repr(notes[0]).endswith("90-1: write your answer in place of the dots; then this cell "
-                                  "shows it")  # fmt: skip
+    assert repr(notes[0]).endswith(
+        "90-1: write your answer in place of the dots; then this cell shows it"
+    )
 
 
 @pytest.mark.parametrize("loop", [hangs, hangs_and_catches])

@@ -44,8 +44,12 @@ def test_a_lab_in_the_browser(case, kind, allowed, chromium, tmp_path):
         # One of the two in the dark theme: what cannot be read there is seen in its pictures.
         seen = browser_tools.run_all(chromium, url, name, pictures, dark=kind == "solution")
     saved = nbformat.read(work / name, as_version=4)
-    errors = [output.evalue for cell in saved.cells for output in cell.get("outputs", ())
-              if output.output_type == "error"]  # fmt: skip
+    errors = [
+        output.evalue
+        for cell in saved.cells
+        for output in cell.get("outputs", ())
+        if output.output_type == "error"
+    ]
     assert seen.finished and not errors
     found = verdicts_of(saved)
     statuses = {key: found.get(key, {}).get("status") for key in exercises_of(case.lab.number)}

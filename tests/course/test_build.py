@@ -29,7 +29,8 @@ def test_students_get_stubs_and_no_secrets(fixture_lab):
         source(notebook, name) for name in ("l90-1", "l90-2", "l90-3", "l90-1c")
     )
     assert function.endswith(
-        '    raise NotImplementedError("Lab 90, exercise 1: replace this line by your own")')
+        '    raise NotImplementedError("Lab 90, exercise 1: replace this line by your own")'
+    )
     assert "    #error Lab 90, exercise 2: replace this line by your own\n}" in kernel
     assert value == "workgroups = ...\n# Lab 90, exercise 3: your answer goes here"
     assert check == 'check("90-1", round_up)'
@@ -55,8 +56,12 @@ def test_no_notebook_and_no_release_has_an_empty_place_of_a_parameter(
 ):
     cell = Cell("l90-empty", "markdown", text, about)
     lab = dataclasses.replace(fixture_lab.lab, cells=(*fixture_lab.lab.cells, cell))
-    for make in (build.student_notebook, build.solution_notebook, gates.source_problems,
-                 lambda lab: release([lab], tmp_path / "out")):  # fmt: skip
+    for make in (
+        build.student_notebook,
+        build.solution_notebook,
+        gates.source_problems,
+        lambda lab: release([lab], tmp_path / "out"),
+    ):
         with pytest.raises(LabError, match=r"cell l90-empty: \[\[u.*\]\] is not filled"):
             make(lab)
     assert not (tmp_path / "out").exists()
@@ -68,10 +73,16 @@ def test_links_of_a_solution_go_up_one_folder_and_lead_to_files():
     text = "[a](GLOSSARY.md#b), [c](https://d.e), [f](#g), ![h](pictures/i.svg)"
     assert build.deeper("code", text) == text
     assert build.deeper("markdown", text) == (
-        "[a](../GLOSSARY.md#b), [c](https://d.e), [f](#g), ![h](../pictures/i.svg)")
+        "[a](../GLOSSARY.md#b), [c](https://d.e), [f](#g), ![h](../pictures/i.svg)"
+    )
     solutions = labs_folder() / "solutions"
-    links = [target for path in all_labs() for cell in build.solution_notebook(read_lab(path)).cells
-             if cell.cell_type == "markdown" for target in LINK.findall(cell.source)]
+    links = [
+        target
+        for path in all_labs()
+        for cell in build.solution_notebook(read_lab(path)).cells
+        if cell.cell_type == "markdown"
+        for target in LINK.findall(cell.source)
+    ]
     assert links and all((solutions / link.partition("#")[0]).exists() for link in links), links
 
 
@@ -80,7 +91,9 @@ def test_cells_keep_ids_metadata_and_what_varies_is_not_compared(fixture_lab):
     assert [cell.id for cell in notebook.cells] == [cell.id for cell in fixture_lab.lab.cells]
     by_id = {cell.id: cell for cell in notebook.cells}
     assert by_id["l90-1"].metadata == {
-        "vklab": {"role": "exercise", "id": "90-1", "points": 4, "lines": 3}, "deletable": False}
+        "vklab": {"role": "exercise", "id": "90-1", "points": 4, "lines": 3},
+        "deletable": False,
+    }
     for name in ("l90-show", "l90-banner"):
         assert by_id[name].metadata.tags == [build.IGNORE]
     assert "tags" not in by_id["l90-1c"].metadata

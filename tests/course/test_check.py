@@ -154,8 +154,11 @@ def test_a_verdict_draws_itself_the_same_everywhere():
     second = Part("second <b>", 2, False, "on <x>: expected 1, got 2")
     verdict = Verdict("03-1", "f", "incorrect", 1, 3, (Part("first", 1, True), second))
     assert str(verdict).splitlines() == [
-        "03-1 f: incorrect, 1 of 3 points", "  ok  first (1)", "  no  second <b> (2)",
-        "      on <x>: expected 1, got 2"]  # fmt: skip
+        "03-1 f: incorrect, 1 of 3 points",
+        "  ok  first (1)",
+        "  no  second <b> (2)",
+        "      on <x>: expected 1, got 2",
+    ]
     bundle = verdict._repr_mimebundle_()
     assert bundle["text/plain"] == str(verdict)
     html = bundle["text/html"]
@@ -262,9 +265,15 @@ def test_an_error_that_is_asked_for_is_that_very_error():
     assert check("90-1", unicode_error).status == "correct"
 
 
-@pytest.mark.parametrize("bad", [
-    {"identifier": "3-1"}, {"hints": ()}, {"identifier": "03-0"}, {"variants": ()},
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"identifier": "3-1"},
+        {"hints": ()},
+        {"identifier": "03-0"},
+        {"variants": ()},
+    ],
+)
 def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
     given = {"identifier": "98-1", "hints": ("a",), **bad}
     with pytest.raises(ValueError, match="write an id such as 03-1"):
@@ -327,9 +336,12 @@ def test_swap_takes_methods_and_checks_the_path():
         assert memory.Slot("a", 0, 1).overlaps(None) == "mine"
     slot = memory.Slot("a", 0, 1)
     assert slot.overlaps(slot) is True
-    for path, words in (("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
-                        ("vklab.plan.memori.round_up", "memori"), ("nix.nix", "no module"),
-                        ("nix", "no module")):  # fmt: skip
+    for path, words in (
+        ("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
+        ("vklab.plan.memori.round_up", "memori"),
+        ("nix.nix", "no module"),
+        ("nix", "no module"),
+    ):
         with pytest.raises(LookupError, match=words), swap(path, right):
             pass
     with pytest.raises(TypeError, match="cannot be called"), swap("vklab.plan.memory.pack", 3):

@@ -106,12 +106,15 @@ def test_what_a_child_starts_ends_with_it(fresh_interpreter):
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="alarms are POSIX's")
 def test_a_child_that_lost_its_parent_ends_by_itself(tmp_path):
     # The parent's limit is generous, the child's own alarm is what ends it.
-    code = ("import pathlib, time; from vklab_course.children.child import begin\n"
-            f"begin(pathlib.Path({str(tmp_path)!r})); time.sleep(60)")  # fmt: skip
+    code = (
+        "import pathlib, time; from vklab_course.children.child import begin\n"
+        f"begin(pathlib.Path({str(tmp_path)!r})); time.sleep(60)"
+    )
     (tmp_path / "lost.py").write_text(code)
     started = time.monotonic()
-    ended = run_child("lost", [], tmp_path, 30, {"PYTHONPATH": str(tmp_path),
-                                                 "VKLAB_CHILD_SECONDS": "1"})  # fmt: skip
+    ended = run_child(
+        "lost", [], tmp_path, 30, {"PYTHONPATH": str(tmp_path), "VKLAB_CHILD_SECONDS": "1"}
+    )
     assert ended.code == -14 and time.monotonic() - started < 10
 
 
@@ -143,8 +146,10 @@ layout(binding = 1) buffer Y { float y[]; } ys;
 layout(push_constant) uniform Push { uint count; };
 void main() { uint i = gl_GlobalInvocationID.x; if (i < count) ys.y[i] = 2 * xs.x[i]; }
 """
-NESTED = SLANG.replace("struct Push { uint count; }",
-                       "struct Size { uint count; uint other; }\nstruct Push { Size size; }")
+NESTED = SLANG.replace(
+    "struct Push { uint count; }",
+    "struct Size { uint count; uint other; }\nstruct Push { Size size; }",
+)
 NESTED = NESTED.replace("push.count", "push.size.count")
 
 
@@ -212,9 +217,12 @@ def test_what_a_kernel_never_uses_is_named(body, unused, words):
 def test_workgroups_are_ints():
     (done,) = run_kernel(SLANG, a_run(groups=(np.int64(2), 1), names=("x", "y")))
     assert done.status == "ran" and done.buffers["y"][69] == 138
-    for groups, said in (((2, np.ceil(1.5), 1), r"got \(2, 2, 1\) \(of type int, float64, int\)"),
-                         (2.0, r"got 2 \(of type float\)"), (2, r"got 2 \(of type int\)"),
-                         (None, r"got None \(of type NoneType\)")):  # fmt: skip
+    for groups, said in (
+        ((2, np.ceil(1.5), 1), r"got \(2, 2, 1\) \(of type int, float64, int\)"),
+        (2.0, r"got 2 \(of type float\)"),
+        (2, r"got 2 \(of type int\)"),
+        (None, r"got None \(of type NoneType\)"),
+    ):
         with pytest.raises(TypeError, match="workgroups are ints in a tuple, " + said):
             run_kernel(SLANG, a_run(groups=groups, names=("x", "y")))
 
@@ -230,7 +238,8 @@ def test_a_kernel_that_uses_nothing_says_so():
 @pytest.mark.gpu
 def test_an_array_of_vectors_arrives_whole():
     text = SLANG.replace("uint count;", "uint count; float3 d[2];").replace(
-        "2 * x[id.x]", "push.d[id.x / 3 % 2][id.x % 3] + 0 * x[id.x]")
+        "2 * x[id.x]", "push.d[id.x / 3 % 2][id.x % 3] + 0 * x[id.x]"
+    )
     (done,) = run_kernel(text, a_run(names=("x", "y"), count=70, d=[1.0, 2, 3, 4, 5, 6]))
     assert done.buffers["y"][:6].tolist() == [1, 2, 3, 4, 5, 6], done
 
@@ -332,9 +341,14 @@ def test_a_verdict_on_a_bad_kernel(fixture_lab, body, words):
 @pytest.mark.parametrize(("kib", "status"), [(32, "ran"), (33, "mismatch"), (262_144, "mismatch")])
 def test_shared_memory_is_bounded_whatever_a_driver_takes(kib, status):
     """lavapipe runs a kernel with 256 MiB of shared memory; no GPU does."""
-    text = HEAD + f"shared float s[{256 * kib}];\n" + (
-        "void main() { uint i = gl_GlobalInvocationID.x; s[i] = x[i % count];"
-        " y[i % count] = 2 * s[i]; }")  # fmt: skip
+    text = (
+        HEAD
+        + f"shared float s[{256 * kib}];\n"
+        + (
+            "void main() { uint i = gl_GlobalInvocationID.x; s[i] = x[i % count];"
+            " y[i % count] = 2 * s[i]; }"
+        )
+    )
     (done,) = run_kernel(text, a_run(count=70))
     assert done.status == status, done
     if status != "ran":
@@ -344,7 +358,9 @@ def test_shared_memory_is_bounded_whatever_a_driver_takes(kib, status):
 @pytest.mark.gpu
 def test_a_right_kernel_with_256_mib_of_shared_memory_earns_nothing(fixture_lab):
     head = HEAD.replace("uint count;", "uint count; float factor;")
-    text = head + ("shared float s[67108864];\nvoid main() { uint i = gl_GlobalInvocationID.x;\n"
-                   "s[i % 64] = 0.0; if (i < count) y[i] = factor * x[i]; }")  # fmt: skip
+    text = head + (
+        "shared float s[67108864];\nvoid main() { uint i = gl_GlobalInvocationID.x;\n"
+        "s[i % 64] = 0.0; if (i < count) y[i] = factor * x[i]; }"
+    )
     verdict = check("90-2", text)
     assert verdict.points == 0 and "at most 32,768" in str(verdict), str(verdict)

@@ -19,9 +19,17 @@ def test_a_container_has_no_network_no_privileges_and_a_pinned_image(tmp_path):
     made = Container(IMAGE, "podman", SMALL)
     command = made.command(["/usr/bin/python", "-m", "x"], writable=[tmp_path], private=tmp_path)
     text = " ".join(command)
-    for wanted in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 60",
-                   "--security-opt no-new-privileges", "nr_inodes=10000,", f"--memory {600 << 20}",
-                   f"--memory-swap {600 << 20}", f"--entrypoint python3 {IMAGE} -m x"):
+    for wanted in (
+        "--network none",
+        "--read-only",
+        "--cap-drop ALL",
+        "--pids-limit 60",
+        "--security-opt no-new-privileges",
+        "nr_inodes=10000,",
+        f"--memory {600 << 20}",
+        f"--memory-swap {600 << 20}",
+        f"--entrypoint python3 {IMAGE} -m x",
+    ):
         assert wanted in text, wanted
     assert "--privileged" not in text and "--pid host" not in text
 

@@ -40,6 +40,7 @@ def a_device():
 
 # ---------------------------------------------------------------------------- right kernels
 
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("text", "groups", "each"), [
     (MAP, 16, 1), (GLSL_MAP, 16, 1), (BY_GROUPS, 17, 1), (CALLS, 16, 1), (kernels.FOUR, 5, 4),
@@ -225,8 +226,12 @@ def test_atomic_operations_on_shared_memory_do_not_race():
     run = Run({"values": values, "bins": np.zeros(16, np.uint32)}, (1,))
     seen, _ = look(kernels.HISTOGRAM, run)
     assert shapes.race_shape(seen) == "" and seen.buffers["bins"][0] == 64
-    seen, _ = look(kernels.HISTOGRAM.replace("InterlockedAdd(mine[values[id.x]], 1u)",
-                                             "mine[values[id.x]] += 1"), run)  # fmt: skip
+    seen, _ = look(
+        kernels.HISTOGRAM.replace(
+            "InterlockedAdd(mine[values[id.x]], 1u)", "mine[values[id.x]] += 1"
+        ),
+        run,
+    )
     assert "of the shared array mine" in shapes.race_shape(seen)
 
 
@@ -255,19 +260,24 @@ def test_a_barrier_that_some_invocations_skip_is_named():
 
 @pytest.mark.gpu
 def test_barriers_of_two_branches_are_not_one():
-    text = kernels.REDUCTION.replace("        barrier();",
-                                     "        if (i % 64 < 32) barrier(); else barrier();")
+    text = kernels.REDUCTION.replace(
+        "        barrier();", "        if (i % 64 < 32) barrier(); else barrier();"
+    )
     seen, _ = look(text, run_of(text, y=np.zeros(16, np.float32)))
-    assert shapes.barrier_shape(seen) == ("invocations 0 and 32 of a workgroup meet different "
-                                          "barriers: all must arrive at each barrier")
+    assert shapes.barrier_shape(seen) == (
+        "invocations 0 and 32 of a workgroup meet different "
+        "barriers: all must arrive at each barrier"
+    )
 
 
 @pytest.mark.gpu
 def test_a_barrier_that_orders_buffers_only_ends_no_race_in_shared_memory():
     text, group = kernels.SLANG_REDUCTION, "GroupMemoryBarrierWithGroupSync"
     assert group in text
-    for other, races in (("DeviceMemoryBarrierWithGroupSync", True),
-                         ("AllMemoryBarrierWithGroupSync", False)):
+    for other, races in (
+        ("DeviceMemoryBarrierWithGroupSync", True),
+        ("AllMemoryBarrierWithGroupSync", False),
+    ):
         seen, _ = look(text.replace(group, other), run_of(text, y=np.zeros(COUNT, np.float32)))
         assert bool(shapes.race_shape(seen)) == races and seen.counts.total("barriers")
 
@@ -296,6 +306,7 @@ def test_uses_of_shared_arrays_and_the_size_of_workgroups_are_counted():
 
 
 # --------------------------------------------------------------------------------- refusals
+
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("text", "status", "words"), [
@@ -326,8 +337,9 @@ def test_a_binding_that_is_declared_and_not_used_changes_nothing():
 @pytest.mark.gpu
 def test_several_runs_and_chosen_ways_come_in_order():
     runs = [run_of(MAP, (16,), X), run_of(MAP, (1,), X[:7])]
-    first, second = observe_kernel(MAP, runs, dispatches=("plain", "counted", "reversed"),
-                                   variables=observe.PINNED)  # fmt: skip
+    first, second = observe_kernel(
+        MAP, runs, dispatches=("plain", "counted", "reversed"), variables=observe.PINNED
+    )
     assert [*first.dispatches] == ["counted", "reversed"] and [*second.dispatches] == ["counted"]
     assert second.buffers["y"].tolist() == [2.0 * n for n in range(1, 8)]
     (counted,) = observe_kernel(MAP, runs[0], dispatches=("counted",))

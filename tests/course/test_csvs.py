@@ -24,8 +24,13 @@ from vklab_course.grade.results.schema import (
 )
 
 pytestmark = pytest.mark.full
-LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
-    ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))
+LAB = LabFacts(
+    name="91_class",
+    title="A lab",
+    minutes=5,
+    version="v",
+    exercises=(ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")),
+)
 FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1",
             "=cmd|' /C'!A0", "x;=1+1", "x\t@SUM(A1)", "x\n-2", 'x;"=1"', "x; '+1", ";\t=1",
             "x;'=1"]  # fmt: skip
@@ -36,12 +41,19 @@ NAMES = ["'t Hooft", "O'Neil", "Doe, Jane", 'Jane "J" Doe', "new\nline", "\u202e
 def record(student, points=2.0, **fields):
     lms_id = fields.pop("lms_id", "")
     status = "partial" if points < 4 else "passed"
-    return SubmissionResult(**{
-        "submission": Submission(student=student, name=fields.pop("name", student), lms_id=lms_id,
-                                 attempt=fields.pop("attempt", 1)),
-        "lab": "91_class",
-        "exercises": {"91-1": ExerciseResult(status=status, points=points, of=4)}, **fields,
-    })  # fmt: skip
+    return SubmissionResult(
+        **{
+            "submission": Submission(
+                student=student,
+                name=fields.pop("name", student),
+                lms_id=lms_id,
+                attempt=fields.pop("attempt", 1),
+            ),
+            "lab": "91_class",
+            "exercises": {"91-1": ExerciseResult(status=status, points=points, of=4)},
+            **fields,
+        }
+    )
 
 
 def spreadsheet(text):
@@ -70,8 +82,11 @@ def test_no_separator_makes_a_formula(name):
     assert read_csv(text) == [["student", kept, "note"], [kept, "1.5", kept]]
     for separator in ",;\t":
         for is_quoted in (True, False):
-            rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator,
-                              quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE)
+            rows = csv.reader(
+                io.StringIO(text, newline=""),
+                delimiter=separator,
+                quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
+            )
             # Without quotes a comma would end a cell within a name; no spreadsheet reads so.
             for cell in (cell for row in rows for cell in row if is_quoted or separator != ","):
                 assert not cell.lstrip(" ").startswith(("=", "+", "-", "@")), (separator, text)
@@ -88,14 +103,30 @@ def test_every_form_holds_a_strange_name(name):
 
 
 def test_generic_marks():
-    records = {"a": record("ada", 4.0), "b": record("bob", broken="the file is empty"),
-               "c": record("cy", notes=("2 attempts",))}  # fmt: skip
+    records = {
+        "a": record("ada", 4.0),
+        "b": record("bob", broken="the file is empty"),
+        "c": record("cy", notes=("2 attempts",)),
+    }
     rows = read_csv(write_marks(records, LAB))
-    assert rows[0][:10] == ["student", "name", "id", "email", "group", "lab", "points", "of",
-                            "attempt", "state"]  # fmt: skip
+    assert rows[0][:10] == [
+        "student",
+        "name",
+        "id",
+        "email",
+        "group",
+        "lab",
+        "points",
+        "of",
+        "attempt",
+        "state",
+    ]
     said = {row[0]: (row[6], row[9], row[-1]) for row in rows[1:]}
-    assert said == {"ada": ("4", "graded", ""), "bob": ("", "not graded", "the file is empty"),
-                    "cy": ("2", "graded", "2 attempts")}  # fmt: skip
+    assert said == {
+        "ada": ("4", "graded", ""),
+        "bob": ("", "not graded", "the file is empty"),
+        "cy": ("2", "graded", "2 attempts"),
+    }
 
 
 def test_marks_without_a_sandbox_give_no_csv():
@@ -118,8 +149,12 @@ def test_a_group_shares_the_marks_of_its_best_submission(tmp_path):
     path = tmp_path / "roster.csv"
     path.write_bytes(ROSTER.encode())
     roster = read_roster(path)
-    records = {"a": record("canvas-7", 1.0, lms_id="7"), "x": record("mallory"),
-               "c": record("Cy", 3.0, attempt=1), "d": record("cy", 2.0, attempt=2)}  # fmt: skip
+    records = {
+        "a": record("canvas-7", 1.0, lms_id="7"),
+        "x": record("mallory"),
+        "c": record("Cy", 3.0, attempt=1),
+        "d": record("cy", 2.0, attempt=2),
+    }
     marks, unknown = marks_by_student(records, roster, "91_class")
     assert {s.key: r.points if r else None for s, r in marks} == {"ada": 1, "bob": 1, "cy": 3}
     for more in ({"broken": "it is not JSON"}, {"points": 0.0}):  # bob's own, and worse
@@ -171,8 +206,10 @@ def test_a_roster_has_a_limit_of_size(tmp_path, monkeypatch):
 
 def test_canvas_and_moodle_exports_are_rosters(tmp_path):
     path = tmp_path / "roster.csv"
-    path.write_text('Student,ID,SIS User ID,SIS Login ID,Section,Lab\n    Points Possible,,,,,7\n'
-                    '"Doe, Jane",7,s1,jdoe,A,\n')  # fmt: skip
+    path.write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section,Lab\n    Points Possible,,,,,7\n"
+        '"Doe, Jane",7,s1,jdoe,A,\n'
+    )
     (jane,) = read_roster(path).students
     assert (jane.name, jane.id, jane.login, jane.section) == ("Doe, Jane", "7", "jdoe", "A")
     assert read_roster(path).find(Submission(student="x", name="doejane", lms="canvas")) == jane

@@ -23,14 +23,21 @@ from vklab_course.definition.judge import LocalAnswers, judge
 from vklab_course.definition.kinds import Choice
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers()
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.complex_numbers()
     | st.text(tiers.CHARACTERS)
     | st.binary(),
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple)
-    | st.dictionaries(st.text(tiers.CHARACTERS, max_size=5), inner, max_size=3)
-    | st.dictionaries(st.integers() | st.tuples(st.integers()), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(tiers.CHARACTERS, max_size=5), inner, max_size=3)
+        | st.dictionaries(st.integers() | st.tuples(st.integers()), inner, max_size=3)
+    ),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 def same(a, b):
@@ -168,8 +175,9 @@ class Add(Function):
     def cases(self, random):
         for _ in range(3):
             yield Case("sum", tuple(random.integers(0, 99, 2).tolist()))
-        yield Case("files", (Folder("etc"),), files={"etc/a.txt": "1", "etc/b/c.bin": b"\0"},
-                   drain=9)  # fmt: skip
+        yield Case(
+            "files", (Folder("etc"),), files={"etc/a.txt": "1", "etc/b/c.bin": b"\0"}, drain=9
+        )
         yield Case("steps", (5,), steps=(("add", (2,)), ("add", (3,))))
 
     def expected(self, case):
@@ -314,7 +322,10 @@ def test_half_a_character_costs_nothing_and_can_be_shown():
     verdict = check("90-1", prints_half_a_character)
     assert verdict.status == "correct", str(verdict)
     assert "a\\ud800b" in str(verdict) and str(verdict).encode()
-    for answer in (raises_half_a_character, lambda count, multiple=256: "\ud800",
-                   lambda count, multiple=256: {"\udfff": 1}):
+    for answer in (
+        raises_half_a_character,
+        lambda count, multiple=256: "\ud800",
+        lambda count, multiple=256: {"\udfff": 1},
+    ):
         wrong = check("90-1", answer)
         assert wrong.status == "incorrect" and str(wrong).encode() and wrong._repr_html_().encode()

@@ -20,10 +20,15 @@ def fewest(dispatches, done=frozenset(), bound="", known=None):
     if len(done) == len(dispatches):
         return 0
     if (done, bound) not in known:
-        ready = [(name, pipeline) for name, (pipeline, earlier) in dispatches.items()
-                 if name not in done and done.issuperset(earlier)]
-        known[done, bound] = min((pipeline != bound) + fewest(
-            dispatches, done | {name}, pipeline, known) for name, pipeline in ready)
+        ready = [
+            (name, pipeline)
+            for name, (pipeline, earlier) in dispatches.items()
+            if name not in done and done.issuperset(earlier)
+        ]
+        known[done, bound] = min(
+            (pipeline != bound) + fewest(dispatches, done | {name}, pipeline, known)
+            for name, pipeline in ready
+        )
     return known[done, bound]
 
 
@@ -58,6 +63,10 @@ def test_an_order_is_counted_by_the_changes_of_its_pipeline():
     dispatches = {"a": ("conv", ()), "b": ("relu", ()), "c": ("conv", ("a",))}
     assert [binds_of(dispatches, order) for order in ("", "a", "abc", "acb")] == [0, 1, 3, 2]
     assert [bool(broken(dispatches, order)) for order in ("abc", "acb", "ab", "cab")] == [
-        False, False, True, True]  # fmt: skip
+        False,
+        False,
+        True,
+        True,
+    ]
     html = draw_order(dispatches, {"good": "acb", "bad": "cab"}, "caption")._repr_html_()
     assert "2 binds" in html and html.count("not valid") == 1

@@ -19,11 +19,13 @@ drawn = drawn_cases("02-4", seconds=3)
 
 def fewest(sizes, values):
     """Return the bytes of the best list, by trying all lists."""
-    lists = (some for count in range(1, len(sizes) + 1) for some in itertools.combinations(
-        sizes, count))  # fmt: skip
+    lists = (
+        some for count in range(1, len(sizes) + 1) for some in itertools.combinations(sizes, count)
+    )
     rows = {some: list(zip(*(values[name] for name in some), strict=True)) for some in lists}
-    return min(sum(sizes[name] for name in some) for some, row in rows.items()
-               if len(set(row)) == len(row))  # fmt: skip
+    return min(
+        sum(sizes[name] for name in some) for some, row in rows.items() if len(set(row)) == len(row)
+    )
 
 
 def naturals(module, sizes, values):

@@ -14,8 +14,10 @@ from vklab_labs.shared import diagram, lanes, listings, roofline
 pytestmark = pytest.mark.full
 ADD = source.find("labs/vector_add.slang").read_text("utf-8")
 UNGUARDED = ADD.replace("if (i < params.count)", "if (params.count > 0)")
-EVERYTHING = ADD.replace("if (i < params.count) y[i] = a[i] + b[i]",
-                         "for (i = 0; i < params.count; ++i) y[i] = a[i] + b[i]")  # fmt: skip
+EVERYTHING = ADD.replace(
+    "if (i < params.count) y[i] = a[i] + b[i]",
+    "for (i = 0; i < params.count; ++i) y[i] = a[i] + b[i]",
+)
 
 
 def traced(text, count=100, groups=(2,)):
@@ -26,12 +28,17 @@ def traced(text, count=100, groups=(2,)):
 def test_a_trace_counts_and_its_map_says_so():
     seen = traced(ADD)
     assert str(seen).splitlines() == [
-        "128 invocations: 100 touch something, 28 are idle", "a: 100 reads, 0 writes, 0 outside",
-        "b: 100 reads, 0 writes, 0 outside", "y: 0 reads, 100 writes, 0 outside"]  # fmt: skip
+        "128 invocations: 100 touch something, 28 are idle",
+        "a: 100 reads, 0 writes, 0 outside",
+        "b: 100 reads, 0 writes, 0 outside",
+        "y: 0 reads, 100 writes, 0 outside",
+    ]
     assert seen.of("a", READ).tolist() == [[i, 0, i] for i in range(100)]
     drawn = accesses.draw_invocation_map(seen)
-    assert drawn.alt == ("128 invocations: 100 write, 28 do not. y has 100 elements: 100 are "
-                         "written. Writes outside: 0.")  # fmt: skip
+    assert drawn.alt == (
+        "128 invocations: 100 write, 28 do not. y has 100 elements: 100 are "
+        "written. Writes outside: 0."
+    )
     assert "Orange" not in drawn.caption and "Black" not in drawn.caption
 
 
@@ -82,7 +89,8 @@ def test_a_step_before_its_turn_is_one_line():
     with pytest.raises(steps.TooEarly) as raised:
         steps.ObjectStack().step(3)
     assert raised.value._render_traceback_() == [
-        "step 3 waits for step 2, whose cell has not run to its end yet"]
+        "step 3 waits for step 2, whose cell has not run to its end yet"
+    ]
 
 
 def test_time_memory_and_graphs_are_drawn_with_their_words():
@@ -91,8 +99,12 @@ def test_time_memory_and_graphs_are_drawn_with_their_words():
     assert all(words in drawn for words in ("host", "device", "record", "run", "time"))
     drawn = lanes.draw_arena([("x", 64, "blue"), ("y", 4096, "green")], alt="a", caption="c").html
     assert all(f">{at}<" in drawn for at in ("0", "64", "4160 bytes"))
-    drawn = lanes.draw_graph([{"a": "blue", "b": "blue"}, {"c": "green"}],
-                             [("a", "c", "one"), ("b", "c", "two")], alt="a", caption="c").html
+    drawn = lanes.draw_graph(
+        [{"a": "blue", "b": "blue"}, {"c": "green"}],
+        [("a", "c", "one"), ("b", "c", "two")],
+        alt="a",
+        caption="c",
+    ).html
     assert drawn.count("marker-end") == 2 and "two" in drawn
 
 
@@ -104,16 +116,20 @@ def test_listings_are_escaped_and_marked():
 def test_rooflines_say_peaks_kinds_and_points_and_refuse_nonsense():
     roofs = [roofline.Roof("A", 20, 500), roofline.Roof("B", 40, 500, "matrix", "red")]
     drawn = roofline.draw_rooflines(roofs, "c", [("mine", 3, 1.5)])
-    assert drawn.alt == ("Rooflines: A 20 TFLOP/s (vector) and 500 GB/s; B 40 TFLOP/s (matrix) "
-                         "and 500 GB/s; point mine: 1.5 TFLOP/s")  # fmt: skip
+    assert drawn.alt == (
+        "Rooflines: A 20 TFLOP/s (vector) and 500 GB/s; B 40 TFLOP/s (matrix) "
+        "and 500 GB/s; point mine: 1.5 TFLOP/s"
+    )
     assert drawn.html.count("<circle") == 2 and 'stroke-dasharray="7 4"' in drawn.html
     with pytest.raises(ValueError, match="A: expected a positive peak"):
         roofline.Roof("A", 0, 500)
 
 
 def test_boards_show_what_is_too_much_and_what_has_no_place():
-    shop, models = {"X": (100, 8, 50)}, {"a": (6, 10, ("X",)), "b": (5, 10, ("X",)),
-                                         "c": (1, 1, ("Y",)), "d": (1, 1, ("X",))}  # fmt: skip
+    shop, models = (
+        {"X": (100, 8, 50)},
+        {"a": (6, 10, ("X",)), "b": (5, 10, ("X",)), "c": (1, 1, ("Y",)), "d": (1, 1, ("X",))},
+    )
     drawn = boards.draw_boards(shop, models, [("X", ["a", "b"]), ("X", ["c"])], "c")
     assert drawn.alt == "X: a, b; X: c: 200 W" and "without a board: d" in drawn.html
     assert drawn.html.count(diagram.COLOURS["red"]) == 2 * (2 + 2)

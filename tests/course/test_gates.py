@@ -82,8 +82,9 @@ def test_the_unsolved_notebook_runs_to_its_end(case, tmp_path):
     path = tmp_path / "work" / case.student.name
     path.parent.mkdir()
     shutil.copy(case.student, path)
-    report, executed = notebooks.run(path, tmp_path / "out", "--nbval-lax",
-                                     "--nbval-cell-timeout", "120")  # fmt: skip
+    report, executed = notebooks.run(
+        path, tmp_path / "out", "--nbval-lax", "--nbval-cell-timeout", "120"
+    )
     assert report["ok"], report
     found = gates.verdicts_of(executed)
     statuses = {key: found.get(key, {}).get("status") for key in exercises_of(case.lab.number)}
@@ -95,8 +96,9 @@ def test_the_unsolved_notebook_runs_to_its_end(case, tmp_path):
 
 @pytest.mark.full
 def test_the_solution_gives_its_outputs_again(case, tmp_path):
-    report, executed = notebooks.run(case.solution, tmp_path, "--nbval",
-                                     "--nbval-cell-timeout", "120")  # fmt: skip
+    report, executed = notebooks.run(
+        case.solution, tmp_path, "--nbval", "--nbval-cell-timeout", "120"
+    )
     assert report["ok"], report
     clean(gates.said_problems(case.lab, executed))
     found = gates.verdicts_of(executed)

@@ -28,16 +28,19 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("class_labs")]
 
 def marks(records):
     """Return what must not depend on how a batch was run."""
-    return {key: {e: (r.status, r.points, r.parts, r.messages) for e, r in record.exercises.items()}
-            for key, record in records.items()}  # fmt: skip
+    return {
+        key: {e: (r.status, r.points, r.parts, r.messages) for e, r in record.exercises.items()}
+        for key, record in records.items()
+    }
 
 
 def test_each_gets_what_it_earned(graded):
     batch, records, _ = graded
     assert len(records) == students.SMALL + 1
     by_name = {r.submission.student: r for r in records.values()}
-    said = [{e: r.status for e, r in by_name[f"student {n:03}"].exercises.items()}
-            for n in range(4)]  # fmt: skip
+    said = [
+        {e: r.status for e, r in by_name[f"student {n:03}"].exercises.items()} for n in range(4)
+    ]
     assert [one["91-1"] for one in said] == ["passed", "partial", "failed", "error"]
     assert by_name["student 000"].points == 4 and by_name["student 002"].exercises["91-2"].points
     assert {one["91-3"] for one in said} == {"needs_hand_marking"}
@@ -60,13 +63,15 @@ def test_a_restart_grades_what_is_missing_or_changed_only(graded, release):
     def tell(key, record):
         asked.append(key)
 
-    again = grade(students.batch(release, batch.results.folder, judge), read_submissions(folder),
-                  None, tell)  # fmt: skip
+    again = grade(
+        students.batch(release, batch.results.folder, judge), read_submissions(folder), None, tell
+    )
     assert sorted(asked) == victims and marks(again) == marks(records)
     students.hand_in(folder / "student 000.ipynb", students.notebook(release))
     asked.clear()
-    later = grade(students.batch(release, batch.results.folder), read_submissions(folder), None,
-                  tell)  # fmt: skip
+    later = grade(
+        students.batch(release, batch.results.folder), read_submissions(folder), None, tell
+    )
     assert asked == [k for k, r in records.items() if r.submission.student == "student 000"]
     assert {r.status for r in later[asked[0]].exercises.values()} == {"not_attempted"}
     students.many(release, folder, 1)
@@ -85,8 +90,12 @@ def test_a_grader_that_is_killed_continues_where_it_was(graded, release, tmp_pat
     done = students.batch(release, out).results.all()
     assert len(done) == 2
     asked = []
-    both = grade(students.batch(release, out), read_submissions(folder), None,
-                 lambda key, record: asked.append(key))  # fmt: skip
+    both = grade(
+        students.batch(release, out),
+        read_submissions(folder),
+        None,
+        lambda key, record: asked.append(key),
+    )
     assert len(both) == 5 and len(asked) == 3 and not set(asked) & set(done)
     expected = marks(records)
     assert marks(both) == {key: expected[key] for key in both}
@@ -98,8 +107,10 @@ def test_another_release_seed_or_sandbox_is_another_batch(graded, tmp_path):
     with pytest.raises(GradeError, match="holds marks of release"):
         students.run(other, folder, batch.results.folder)
     with pytest.raises(GradeError, match="Give another --out"):
-        grade(students.dataclasses_replace(batch, seed="another secret seed"),
-              read_submissions(folder))  # fmt: skip
+        grade(
+            students.dataclasses_replace(batch, seed="another secret seed"),
+            read_submissions(folder),
+        )
     with pytest.raises(GradeError, match="in the sandbox; give another"):
         students.run(batch.release, folder, batch.results.folder, unsafe=True)
 
@@ -138,8 +149,10 @@ def test_a_crash_a_lie_and_a_hang_cost_one_submission(release, tmp_path, monkeyp
     by_name = {r.submission.student: r for r in records.values()}
     assert "exit code 7" in by_name["bob"].broken and not by_name["bob"].points
     assert by_name["ada"].points == 4 and not by_name["ada"].broken
-    jobs = [running.Job(name, "91_class", text, (), {}, "s", "") for name, text in
-            (("a", "hang"), ("b", "hang"))]  # fmt: skip
+    jobs = [
+        running.Job(name, "91_class", text, (), {}, "s", "")
+        for name, text in (("a", "hang"), ("b", "hang"))
+    ]
     ended = [outcome for _, outcome in running.run_jobs(jobs, students.hanging, 2, wall_s=1.0)]
     said = "the grader's process did not end within 1 s"
     assert [outcome["broken"] for outcome in ended] == [said] * 2
@@ -153,10 +166,13 @@ def test_a_crash_a_lie_and_a_hang_cost_one_submission(release, tmp_path, monkeyp
 def test_a_late_answer_is_tried_again_alone(release, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_TEST_LATE", str(students.fresh(tmp_path / "late")))
     folder = students.many(release, tmp_path / "in", 2)
-    _, records = students.run(release, folder, tmp_path / "out", students.late_in_company,
-                              processes=2)  # fmt: skip
+    _, records = students.run(
+        release, folder, tmp_path / "out", students.late_in_company, processes=2
+    )
     assert {r.status for record in records.values() for r in record.exercises.values()} & {
-        "timeout", "passed"} == {"passed"}  # fmt: skip
+        "timeout",
+        "passed",
+    } == {"passed"}
 
 
 def test_last_and_best_attempts(release, tmp_path):
@@ -171,8 +187,10 @@ def test_last_and_best_attempts(release, tmp_path):
     _, records = students.run(release, folder, tmp_path / "best", attempts="best")
     assert sorted(r.points for r in records.values()) == [0, 4]
     lab = release.manifest.labs[0]
-    finished = {k: r.model_copy(update={"exercises": {"91-1": r.exercises["91-1"]}})
-                for k, r in records.items()}  # fmt: skip
+    finished = {
+        k: r.model_copy(update={"exercises": {"91-1": r.exercises["91-1"]}})
+        for k, r in records.items()
+    }
     assert write_marks(finished, lab).splitlines()[1].split(",")[6] == "4"
 
 
@@ -190,7 +208,8 @@ def test_regrade_marks_everybody_and_shows_the_differences(release, tmp_path, mo
     assert [(c.student, c.difference) for c in changes] == [("student 000", -1), ("student 002", 1)]
     after = batch.results.all()
     assert {k: r.exercises["91-1"] for k, r in after.items()} == {
-        k: r.exercises["91-1"] for k, r in before.items()}  # fmt: skip
+        k: r.exercises["91-1"] for k, r in before.items()
+    }
     with pytest.raises(GradeError, match="has an answer to 91-9"):
         regrade(batch, ["91-9"])
     new, differences = replay(batch, "student 002")
@@ -202,10 +221,14 @@ def test_a_mark_by_hand_stays_until_the_text_changes(release, tmp_path):
     students.hand_in(folder / "ada.ipynb", students.notebook(release, {"l91-3": 'why = "x"'}))
     batch, records = students.run(release, folder, tmp_path / "out")
     (key,) = records
-    done = records[key].exercises["91-3"].model_copy(
-        update={"status": "partial", "points": 2.0, "marked_by": "hand"})  # fmt: skip
-    batch.results.write(key, records[key].model_copy(
-        update={"exercises": {**records[key].exercises, "91-3": done}}))  # fmt: skip
+    done = (
+        records[key]
+        .exercises["91-3"]
+        .model_copy(update={"status": "partial", "points": 2.0, "marked_by": "hand"})
+    )
+    batch.results.write(
+        key, records[key].model_copy(update={"exercises": {**records[key].exercises, "91-3": done}})
+    )
     answers = {"l91-3": 'why = "x"', "l91-2": "workgroups = 16"}
     students.hand_in(folder / "ada.ipynb", students.notebook(release, answers))
     _, records = students.run(release, folder, tmp_path / "out")
@@ -225,13 +248,15 @@ def same_by_dask(release, tmp_path, monkeypatch, count, workers):
     folder = students.many(release, tmp_path / "in", count)
     _, here = students.run(release, folder, tmp_path / "here", processes=workers)
     monkeypatch.setenv("VKLAB_TEST_KILL", str(tmp_path / "killed"))
-    _, there = students.run(release, folder, tmp_path / "there", students.killed_once, dask="local",
-                   processes=workers)  # fmt: skip
+    _, there = students.run(
+        release, folder, tmp_path / "there", students.killed_once, dask="local", processes=workers
+    )
     assert (tmp_path / "killed").exists()
     assert len(here) == count and marks(here) == marks(there)
     assert not [r.broken for r in (*here.values(), *there.values()) if r.broken]
-    folders = [sorted(p.name for p in (tmp_path / name / "marks").iterdir())
-               for name in ("here", "there")]  # fmt: skip
+    folders = [
+        sorted(p.name for p in (tmp_path / name / "marks").iterdir()) for name in ("here", "there")
+    ]
     assert folders[0] == folders[1]
 
 

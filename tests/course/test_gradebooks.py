@@ -79,8 +79,10 @@ def canvas_separator(text):
     count = {}
     for separator in (";", ","):
         try:
-            sizes = {len(ruby_rows(line.removesuffix("\r\n"), separator)[0])
-                     for line in text.splitlines(keepends=True)[:3]}  # fmt: skip
+            sizes = {
+                len(ruby_rows(line.removesuffix("\r\n"), separator)[0])
+                for line in text.splitlines(keepends=True)[:3]
+            }
         except ValueError:
             sizes = set()
         count[separator] = sizes.pop() if len(sizes) == 1 else 0
@@ -117,12 +119,18 @@ def test_canvas_reads_each_student_s_points(name):
     """The header is Student, ID, SIS User ID, SIS Login ID, Section; then Points Possible."""
     records, expected = batch([name, "between", name])
     title, possible, points = import_canvas(
-        write_marks(records, LAB, "canvas", assignment="Lab 91 (4711)"))  # fmt: skip
+        write_marks(records, LAB, "canvas", assignment="Lab 91 (4711)")
+    )
     assert (title, possible, points) == (("Lab 91", "4711"), 7.0, expected)
 
 
-@given(st.lists(st.text(st.sampled_from('",;\\\r\n=+-@ \t\'ab\u200f7.')) | st.sampled_from(NAMES),
-                min_size=1, max_size=4))  # fmt: skip
+@given(
+    st.lists(
+        st.text(st.sampled_from("\",;\\\r\n=+-@ \t'ab\u200f7.")) | st.sampled_from(NAMES),
+        min_size=1,
+        max_size=4,
+    )
+)
 @settings(max_examples=tiers.examples(200), deadline=None)
 def test_no_names_change_what_a_gradebook_reads(names):
     records, expected = batch(names)
@@ -147,8 +155,9 @@ def test_a_title_that_canvas_does_not_take_for_an_assignment_is_refused(title):
 
 def test_canvas_finds_nobody_by_name():
     """Without ID, SIS User ID and SIS Login ID, Canvas takes the first student of the same name."""
-    nobody = SubmissionResult(submission=Submission(student="Jane Doe"), lab="91_class",
-                              exercises=record(7).exercises)  # fmt: skip
+    nobody = SubmissionResult(
+        submission=Submission(student="Jane Doe"), lab="91_class", exercises=record(7).exercises
+    )
     with pytest.raises(GradeError, match="which two students may share"):
         write_marks({"a": nobody}, LAB, "canvas")
     known = Roster((Student("jdoe", "Jane Doe", login="jdoe"),))
@@ -219,8 +228,9 @@ def test_the_reader_of_moodle_is_deceived_where_backslashes_stay():
 
 
 def test_moodle_knows_a_student_by_the_participant_s_number():
-    nobody = SubmissionResult(submission=Submission(student="Jane Doe"), lab="91_class",
-                              exercises=record(7).exercises)  # fmt: skip
+    nobody = SubmissionResult(
+        submission=Submission(student="Jane Doe"), lab="91_class", exercises=record(7).exercises
+    )
     with pytest.raises(GradeError, match="the column Identifier"):
         write_marks({"a": nobody}, LAB, "moodle")
 

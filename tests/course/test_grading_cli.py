@@ -70,8 +70,15 @@ def test_a_name_forges_no_line_of_the_terminal(release, tmp_path):
     students.hand_in(folder / f"{name}b.ipynb", b"{")
     lab = students.edit(release, lambda c: c["metadata"]["vklab"].update(lab=FORGED))
     students.hand_in(folder / "c.ipynb", lab)
-    words = ["grade", folder, "--release", release.folder, "--out", tmp_path / "out",
-             "--unsafe-no-sandbox"]  # fmt: skip
+    words = [
+        "grade",
+        folder,
+        "--release",
+        release.folder,
+        "--out",
+        tmp_path / "out",
+        "--unsafe-no-sandbox",
+    ]
     done = CliRunner().invoke(course, [str(word) for word in words])
     assert done.exit_code == 0, (done.output, done.exception)
     assert not any(char in done.output for char in "\x1b\x07\r\u202e\x9b")
@@ -88,8 +95,7 @@ def test_a_batch_in_the_sandbox_gives_the_marks_of_the_rehearsal(release, tmp_pa
     folder = students.many(release, tmp_path / "in", 3)
     _, here = students.run(release, folder, tmp_path / "here")
     _, boxed = students.run(release, folder, tmp_path / "boxed", judging.judge_one, self_test)
-    assert {k: {e: (r.status, r.points) for e, r in one.exercises.items()}
-            for k, one in boxed.items()} == {
-        k: {e: (r.status, r.points) for e, r in one.exercises.items()}
-        for k, one in here.items()}  # fmt: skip
+    assert {
+        k: {e: (r.status, r.points) for e, r in one.exercises.items()} for k, one in boxed.items()
+    } == {k: {e: (r.status, r.points) for e, r in one.exercises.items()} for k, one in here.items()}
     assert {record.sandbox["kind"] for record in boxed.values()} == {"bubblewrap"}

@@ -24,6 +24,8 @@ from vklab_course.grade.results.rubric import apply_rubric, rubric_csv
 from vklab_course.grade.results.schema import GradeError, Submission, SubmissionResult
 
 pytestmark = pytest.mark.usefixtures("class_labs")
+
+
 def own(release, text):
     return students.notebook(release, {"l91-own": text})
 
@@ -32,8 +34,10 @@ def heavy(mib: int) -> bytes:
     """Return a notebook whose metadata takes some 28 times its bytes when it is parsed."""
     unit = '{"":0},'
     body = unit * (mib * 2**20 // len(unit))
-    return ('{"cells":[{"id":"a","cell_type":"code","source":"","metadata":{"vklab":{"x":['
-            f'{body}0]}}}}}}],"metadata":{{}}}}').encode()  # fmt: skip
+    return (
+        '{"cells":[{"id":"a","cell_type":"code","source":"","metadata":{"vklab":{"x":['
+        f'{body}0]}}}}}}],"metadata":{{}}}}'
+    ).encode()
 
 
 LONG = "b" * 30_000 + ".ipynb"
@@ -156,8 +160,7 @@ def test_a_file_that_ends_its_reader_has_that_as_its_cause(release, tmp_path, mo
     monkeypatch.setattr(reading, "_read", students.reading_until_asked)
     monkeypatch.setattr(bounds, "READ_WALL_S", 2.0)
     for n, content in enumerate(("", text, "", text, text, "late"), 1):
-        students.hand_in(tmp_path / "in" / "mallory" / f"attempt {n}" / "x.ipynb",
-                         content.encode())  # fmt: skip
+        students.hand_in(tmp_path / "in" / "mallory" / f"attempt {n}" / "x.ipynb", content.encode())
     entries = read_submissions(tmp_path / "in")
     (mine,) = reading.read_students(reading.Task(release), entries)
     said = [attempt.cause for _, attempt in mine]
@@ -244,8 +247,12 @@ def test_a_name_with_another_students_number_is_not_that_student(tmp_path, lms, 
     assert not any(one.cause for one in known)
 
 
-HONEST_NAMES = ["doejane_4711_99_04_first_dispatch.ipynb", "doejane_4711_9911_10_passes.ipynb",
-                "doejane_LATE_4711_9912_10_passes-2.ipynb", "doejane_4711_9913_lab_2026_11_x.ipynb"]
+HONEST_NAMES = [
+    "doejane_4711_99_04_first_dispatch.ipynb",
+    "doejane_4711_9911_10_passes.ipynb",
+    "doejane_LATE_4711_9912_10_passes-2.ipynb",
+    "doejane_4711_9913_lab_2026_11_x.ipynb",
+]
 
 
 def test_numbers_in_the_name_of_a_notebook_are_no_students(tmp_path):

@@ -53,8 +53,9 @@ def test_what_was_judged_counts_and_the_rest_has_the_cause(interrupted):
 ])  # fmt: skip
 def test_an_exercise_behind_the_end_has_its_status_and_no_points(ended, status):
     given = {"1-1": {"status": "passed", "points": 2.0, "of": 2.0}}
-    done = results_of({"exercises": given, "interrupted": "the reason", "ended": ended},
-                      {"1-1": 2.0, "1-2": 3.0})  # fmt: skip
+    done = results_of(
+        {"exercises": given, "interrupted": "the reason", "ended": ended}, {"1-1": 2.0, "1-2": 3.0}
+    )
     assert (done["1-1"].status, done["1-1"].points) == ("passed", 2.0)
     assert (done["1-2"].status, done["1-2"].points, done["1-2"].of) == (status, 0.0, 3.0)
     assert "the session was interrupted: the reason" in done["1-2"].messages[0]
@@ -95,7 +96,10 @@ def test_regrade_and_replay_run_it_again_whole(interrupted, monkeypatch):
     assert batch.results.all()[key].interrupted == students.CUT
     (change,) = regrade(batch, ["91-1"])
     assert (change.exercise, change.before.status, change.after.status) == (
-        "91-2", "out_of_memory", "passed")  # fmt: skip
+        "91-2",
+        "out_of_memory",
+        "passed",
+    )
     after = batch.results.all()[key]
     assert after.interrupted == "" and after.state == "graded" and after.points == 5
 
@@ -103,8 +107,15 @@ def test_regrade_and_replay_run_it_again_whole(interrupted, monkeypatch):
 def test_the_console_names_the_cause(interrupted, monkeypatch, tmp_path):
     batch, _ = interrupted
     monkeypatch.setattr(grading, "judge", lambda unsafe: students.cut_short)
-    words = ["grade", str(tmp_path / "in"), "--release", str(batch.release.folder), "--out",
-             str(tmp_path / "new"), "--unsafe-no-sandbox"]  # fmt: skip
+    words = [
+        "grade",
+        str(tmp_path / "in"),
+        "--release",
+        str(batch.release.folder),
+        "--out",
+        str(tmp_path / "new"),
+        "--unsafe-no-sandbox",
+    ]
     done = CliRunner().invoke(course, words)
     assert done.exit_code == 0, (done.output, done.exception)
     said = " ".join(done.output.split())

@@ -44,8 +44,9 @@ def test_obvious_choices_of_batches_are_never_the_best(secret):
     assert len(scored) == 11
     for case in scored:
         pictures, sizes, run = case.args
-        natural = [sum(each) + run * len(each)
-                   for each in obvious_choices(pictures, sizes).values()]
+        natural = [
+            sum(each) + run * len(each) for each in obvious_choices(pictures, sizes).values()
+        ]
         assert case.facts["natural"] == min(natural)
         print(f"{case.on}: the least cost is {case.expected}, obvious choices cost {natural}")
         assert case.expected + 4 <= min(natural)
@@ -142,9 +143,11 @@ def test_a_prediction_explains_only_after_it_is_made():
 
 def test_records_of_the_runtime_are_read_where_no_definition_is_imported():
     sent = codec.encode([Lifetime("a", 1, 2, 3), *find("00-2").cases(np.random.default_rng(0))])
-    code = ("import sys; from vklab_course.definition import case, codec\n"
-            "lives, first, *_ = codec.decode(sys.stdin.buffer.read())\n"
-            "print(lives.length_bytes, first.args[0].ok)")  # fmt: skip
+    code = (
+        "import sys; from vklab_course.definition import case, codec\n"
+        "lives, first, *_ = codec.decode(sys.stdin.buffer.read())\n"
+        "print(lives.length_bytes, first.args[0].ok)"
+    )
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
     assert done.stdout.split() == [b"256", b"True"]
 

@@ -25,8 +25,10 @@ def first_fit(free, size, alignment, atom=64):
 
 
 def test_the_record_carries_what_the_text_says_of_it():
-    speeds = {path: {int(size): speed / 1e9 for size, speed in each.items()}
-              for path, each in RECORD["bytes_a_second"].items()}  # fmt: skip
+    speeds = {
+        path: {int(size): speed / 1e9 for size, speed in each.items()}
+        for path, each in RECORD["bytes_a_second"].items()
+    }
     assert set(speeds) == set(copies.PATHS) and RECORD["device"] == "NVIDIA H200"
     assert round(speeds["staging"][4096], 2) == 0.19 and round(speeds["mapped"][4096], 1) == 3.5
     assert 18e-6 < 4096 / (speeds["staging"][4096] * 1e9) < 24e-6
@@ -34,11 +36,17 @@ def test_the_record_carries_what_the_text_says_of_it():
     taken = [(16 << 20) / speeds[path][16 << 20] / 1e6 for path in ("staging", "host")]
     assert [round(milliseconds, 1) for milliseconds in taken] == [1.6, 1.2]
     assert all(0.03 < speed < 0.065 for speed in speeds["mapped read"].values())
-    factors = [speeds["readback"][size] / speed for size, speed in speeds["mapped read"].items()
-               if size >= 64 << 10]  # fmt: skip
+    factors = [
+        speeds["readback"][size] / speed
+        for size, speed in speeds["mapped read"].items()
+        if size >= 64 << 10
+    ]
     assert 80 < min(factors) < 85 and 305 < max(factors) < 315
-    assert all(speed[64 << 20] < speed[16 << 20] and speed[64 << 20] < speed[256 << 20]
-               for path, speed in speeds.items() if path != "mapped read")  # fmt: skip
+    assert all(
+        speed[64 << 20] < speed[16 << 20] and speed[64 << 20] < speed[256 << 20]
+        for path, speed in speeds.items()
+        if path != "mapped read"
+    )
     listed, types = recorded_table(RECORD)
     assert [heap.device_local for heap in listed] == [True, False]
     assert [kind.heap for kind in types if {"device_local", "host_visible"} <= kind.flags] == [0]
@@ -50,8 +58,10 @@ def test_copies_are_measured_on_this_device_and_a_record_says_what_it_is():
     paths_here = made["bytes_a_second"]
     assert {"staging", "readback", "host"} <= set(paths_here) <= set(copies.PATHS)
     assert all(speed > 0 for each in paths_here.values() for speed in each.values())
-    assert "H200, staging: at most 10.5 GB/s" in paths.draw_copies(
-        {"here": paths_here, "H200": RECORD["bytes_a_second"]}, "c").alt  # fmt: skip
+    assert (
+        "H200, staging: at most 10.5 GB/s"
+        in paths.draw_copies({"here": paths_here, "H200": RECORD["bytes_a_second"]}, "c").alt
+    )
 
 
 @pytest.mark.parametrize("path", [paths.draw_reach, paths.draw_paths, paths.draw_atoms,
@@ -62,8 +72,11 @@ def test_concept_diagrams_have_words(path):
 
 
 def test_heaps_and_a_ranking_are_drawn():
-    drawn = heaps.draw_heaps({"card": memory_table("radeon"), "M1": memory_table("m1")}, "c",
-                             {"card": [2, 1, 9], "M1": []})  # fmt: skip
+    drawn = heaps.draw_heaps(
+        {"card": memory_table("radeon"), "M1": memory_table("m1")},
+        "c",
+        {"card": [2, 1, 9], "M1": []},
+    )
     assert "heap 2 of 256 MiB, budget 173 MiB; ranked types [2, 1, 9]" in drawn.alt
     assert "no type 9" in drawn.html and "type 2 → 1." in drawn.html
 
@@ -75,8 +88,12 @@ def test_a_story_of_a_block_tells_what_fits_nowhere():
 
 
 def test_a_placement_is_drawn_with_what_is_too_much_and_lost():
-    drawn = heaps.draw_placed({"a": (10, 0, 20), "b": (99, 5, 9)}, {
-        "device": (20, 0), "window": (20, 0), "host": (90, 0)}, {"b": "host"}, "c")  # fmt: skip
+    drawn = heaps.draw_placed(
+        {"a": (10, 0, 20), "b": (99, 5, 9)},
+        {"device": (20, 0), "window": (20, 0), "host": (90, 0)},
+        {"b": "host"},
+        "c",
+    )
     assert "host: b, 99 of 85 MiB. 9 MiB over the bus a run" in drawn.alt
     assert "no heap: a" in drawn.html
 

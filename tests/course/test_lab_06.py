@@ -38,12 +38,18 @@ def natural(module, work, cap):
     height = {}
     for n in reversed(work):
         height[n] = 1 + max((height[m] for m in height if n in work[m][1]), default=0)
-    frees = {n: sum(work[m][0] for m in work[n][1] if sum(m in r for _, r in work.values()) == 1)
-             for n in work}  # fmt: skip
+    frees = {
+        n: sum(work[m][0] for m in work[n][1] if sum(m in r for _, r in work.values()) == 1)
+        for n in work
+    }
     chance = random.Random(0)
-    keys = {"as given": lambda n: 0, "smallest first": lambda n: work[n][0],
-            "largest first": lambda n: -work[n][0], "longest chain": lambda n: -height[n],
-            "frees most": lambda n: work[n][0] - frees[n]}  # fmt: skip
+    keys = {
+        "as given": lambda n: 0,
+        "smallest first": lambda n: work[n][0],
+        "largest first": lambda n: -work[n][0],
+        "longest chain": lambda n: -height[n],
+        "frees most": lambda n: work[n][0] - frees[n],
+    }
     found = {name: schedule(work, cap, key) for name, key in keys.items()}
     shuffled = (schedule(work, cap, lambda n: chance.random()) for _ in range(200))
     return found | {"in order": module.in_order(work, cap), "best of 200 random": min(shuffled)}
@@ -51,8 +57,11 @@ def natural(module, work, cap):
 
 def test_no_natural_answer_reaches_the_exact_bound(drawn):
     _, module, cases = drawn
-    second = next(each[1] for each in answers_of(find_lab("06", PROJECT / "labs")).alternative
-                  if each[0] == "06-5")  # fmt: skip
+    second = next(
+        each[1]
+        for each in answers_of(find_lab("06", PROJECT / "labs")).alternative
+        if each[0] == "06-5"
+    )
     scored = [case for case in cases if case.part != "valid"]
     for case in scored:
         found = natural(module, *case.args)
@@ -79,8 +88,9 @@ def test_a_lazy_device_shows_every_refill_that_comes_too_early():
     sizes = [64] * 5
     too_early = run_limited(stream, sizes, 128, [(n % 2 * 64, 0) for n in range(5)], seconds=30)
     assert too_early.value == [[4], [3], [4], [3], [4]]
-    in_time = run_limited(stream, sizes, 128, [(n % 2 * 64, 3 * max(0, n - 1)) for n in range(5)],
-                          3, seconds=30)  # fmt: skip
+    in_time = run_limited(
+        stream, sizes, 128, [(n % 2 * 64, 3 * max(0, n - 1)) for n in range(5)], 3, seconds=30
+    )
     assert in_time.value == [[0], [1], [2], [3], [4]]
 
 

@@ -113,8 +113,10 @@ def test_the_record_has_what_the_labs_show():
     assert set(record["sums"]["time_ns"]) == {"serial", "tree", "subgroups"}
     assert {int(s) for s in record["banks"]["time_ns"]} == set(shared_memory.STRIDES)
     for kinds in (record["histograms"]["evenly spread"], record["histograms"]["one bin"]):
-        assert [max(kinds[name]["lost"]) == 0 for name in (
-            "no atomics", "global atomics", "shared atomics")] == [False, True, True]
+        assert [
+            max(kinds[name]["lost"]) == 0
+            for name in ("no atomics", "global atomics", "shared atomics")
+        ] == [False, True, True]
     assert len(record["orders"]["sums"]) == 50
 
 

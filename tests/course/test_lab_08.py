@@ -33,8 +33,10 @@ def runs(name, *sizes):
     """Return a run of a rung for each (rows, columns, depth), and the exact products."""
     random, rung, found = np.random.default_rng(8), LADDER[name], []
     for rows, columns, depth in sizes:
-        a, b = (random.uniform(-1, 1, shape).astype(np.float32)
-                for shape in ((rows, depth), (depth, columns)))
+        a, b = (
+            random.uniform(-1, 1, shape).astype(np.float32)
+            for shape in ((rows, depth), (depth, columns))
+        )
         arrays = {**rung.operands(a, b), "y": np.full(rows * columns, -9, np.float32)}
         run = Run(arrays, rung.groups(rows, columns), rung.push(rows, columns, depth))
         found.append((run, a.astype(np.float64) @ b.astype(np.float64)))
@@ -60,13 +62,18 @@ def test_each_kernel_of_the_ladder_is_right_for_odd_sides(name):
 def test_the_table_of_counts_is_what_the_kernels_do(name, monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
     expected = module_of("08-4").COUNTS[name](64)
-    counts = observe_kernel(kernel_text(name), runs(name, (64, 64, 64))[0][0],
-                            dispatches=("counted",))[0].counts
-    found = [counts.total("loads"), counts.total("shared_loads"),
-             counts.by_invocation["barriers"].max()]
+    counts = observe_kernel(
+        kernel_text(name), runs(name, (64, 64, 64))[0][0], dispatches=("counted",)
+    )[0].counts
+    found = [
+        counts.total("loads"),
+        counts.total("shared_loads"),
+        counts.by_invocation["barriers"].max(),
+    ]
     assert found == [expected[0], expected[3], expected[4]]
-    small = observe_kernel(kernel_text(name), runs(name, (32, 32, 16))[0][0],
-                           dispatches=("counted",))[0].counts
+    small = observe_kernel(
+        kernel_text(name), runs(name, (32, 32, 16))[0][0], dispatches=("counted",)
+    )[0].counts
     if name in ("naive", "coalesced", "shared"):  # larger tiles reach over so small a matrix
         assert [small.sectors_a_load(each) for each in "ab"] == list(expected[1:3])
 
@@ -86,8 +93,10 @@ void main(uint lane : SV_GroupIndex) {
 """
 
 
-@pytest.mark.parametrize(("last", "stride", "said", "sectors"), [
-    (7, 1, "", 1.0), (3, 8, "invocation 4 meets 0 barriers, another one of its workgroup 1", 8.0)])
+@pytest.mark.parametrize(
+    ("last", "stride", "said", "sectors"),
+    [(7, 1, "", 1.0), (3, 8, "invocation 4 meets 0 barriers, another one of its workgroup 1", 8.0)],
+)
 def test_counts_name_a_missed_barrier_and_scattered_loads(last, stride, said, sectors):
     text = EARLY.replace("LAST", str(last)).replace("STRIDE", str(stride))
     run = Run({"x": np.ones(64, np.float32), "y": np.zeros(8, np.float32)}, (1,))
@@ -154,8 +163,11 @@ def test_no_natural_answer_reaches_all_points(drawn):
     assert scored[0].facts["bound"] == scored[0].facts["full"] == module.EXACT
     for case in scored:
         tiles, a, b, cache = case.args
-        found = {f"{name} {side}": bytes_loaded(order, a, b, cache) for side in (2, 3, 4)
-                 for name, order in module.natural_orders(tiles, side).items()}
+        found = {
+            f"{name} {side}": bytes_loaded(order, a, b, cache)
+            for side in (2, 3, 4)
+            for name, order in module.natural_orders(tiles, side).items()
+        }
         facts = case.facts
         print(case.part, "bound", facts["bound"], "full", facts["full"], found)
         assert facts["bound"] <= facts["full"] < min(found.values())
@@ -167,18 +179,25 @@ def test_the_grid_of_the_text(drawn):
     tiles, strips = [*itertools.product(range(24), repeat=2)], [1] * 24
     orders = module.natural_orders(tiles, 3)
     found = [bytes_loaded(orders[name], strips, strips, 6) for name in ("rows", "snake")]
-    assert [*found, module.in_bands(tiles, strips, strips, 6),
-            module.lower_bound(tiles, strips, strips, 6)] == [600, 508, 163, 116]
+    assert [
+        *found,
+        module.in_bands(tiles, strips, strips, 6),
+        module.lower_bound(tiles, strips, strips, 6),
+    ] == [600, 508, 163, 116]
 
 
 def test_the_score_lies_between_the_snake_and_a_good_order(drawn):
     exercise, module, cases = drawn
     best = trials.answer_of(find_lab("08b", PROJECT / "labs"), "08b-5")
     full = judge(exercise, LocalAnswers(best), cases)
-    snake = judge(exercise, LocalAnswers(
-        lambda tiles, *rest: module.natural_orders(tiles, 3)["snake"]), cases)
-    hilbert = judge(exercise, LocalAnswers(
-        lambda tiles, *rest: module.natural_orders(tiles, 3)["Hilbert"]), cases)
+    snake = judge(
+        exercise, LocalAnswers(lambda tiles, *rest: module.natural_orders(tiles, 3)["snake"]), cases
+    )
+    hilbert = judge(
+        exercise,
+        LocalAnswers(lambda tiles, *rest: module.natural_orders(tiles, 3)["Hilbert"]),
+        cases,
+    )
     print(full, snake, hilbert, sep="\n")
     assert [part.earned for part in full.parts] == [1, 2, 2]
     assert snake.points < 0.5 < hilbert.points < 4

@@ -55,9 +55,14 @@ def test_vklab_sorts_one_of_the_faults_and_refuses_the_others():
     for words, model in onnx_files.faults().items():
         try:
             with vklab.load(model) as session:
-                session.run({info.name: np.ones([dim if isinstance(dim, int) else 2
-                                                 for dim in info.shape], info.dtype)
-                             for info in session.inputs})  # fmt: skip
+                session.run(
+                    {
+                        info.name: np.ones(
+                            [dim if isinstance(dim, int) else 2 for dim in info.shape], info.dtype
+                        )
+                        for info in session.inputs
+                    }
+                )
             accepted.append(words)
         except (ModelError, UnsupportedOperatorError):
             pass
@@ -81,8 +86,13 @@ def test_places_of_the_solution_hold_the_array(tmp_path):
     locate = trials.answer_of(LAB, "09-2")
     random = np.random.default_rng(0)
     model = onnx.load(data("digits_cnn.onnx"))
-    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin",
-              size_threshold=int(random.integers(100, 1000)))  # fmt: skip
+    onnx.save(
+        model,
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=int(random.integers(100, 1000)),
+    )
     graph = onnx_import.load_graph(tmp_path / "model.onnx")
     files = set()
     for name, info in graph.initializers.items():
@@ -97,8 +107,10 @@ def test_an_open_size_keeps_the_window_of_the_example():
     promised = onnx_files.open_image(data("mini_classifier.onnx"))
     assert onnx_files.verdict(promised, full_check=True) == "accepted"
     with vklab.load(promised) as session:
-        rows = [session.run({"image": np.zeros((1, 3, size, size), np.float32)})["logits"].shape
-                for size in (32, 64)]  # fmt: skip
+        rows = [
+            session.run({"image": np.zeros((1, 3, size, size), np.float32)})["logits"].shape
+            for size in (32, 64)
+        ]
     assert rows == [(1, 10), (4, 10)]
 
 
@@ -111,9 +123,15 @@ def test_pytorch_keeps_the_window_of_the_example_behind_an_open_height():
     sizes = {axis: torch.export.Dim(name) for axis, name in ((0, "N"), (2, "H"), (3, "W"))}
     with exporting.quiet():
         model = torch.onnx.export(
-            exporting.build_module(), (torch.zeros(2, 3, 32, 32),), dynamo=True,
-            dynamic_shapes=(sizes,), input_names=["image"], output_names=["logits"],
-            opset_version=18, verbose=False).model_proto  # fmt: skip
+            exporting.build_module(),
+            (torch.zeros(2, 3, 32, 32),),
+            dynamo=True,
+            dynamic_shapes=(sizes,),
+            input_names=["image"],
+            output_names=["logits"],
+            opset_version=18,
+            verbose=False,
+        ).model_proto
     pool = next(node for node in model.graph.node if node.op_type == "AveragePool")
     about = {each.name: helper.get_attribute_value(each) for each in pool.attribute}
     assert about["kernel_shape"] == [8, 8]
@@ -145,19 +163,23 @@ def test_the_models_of_the_planted_bug_fail_where_the_definition_says():
         filters, size, pads, window, step, target, height = row
         conv = {"kernel_shape": [size] * 2, "strides": [1, 1], "pads": [pads] * 4}
         pool = {"kernel_shape": [window] * 2, "strides": [step] * 2, "pads": [0] * 4}
-        nodes = [("Conv", "Conv", ["x", "w"], ["a"], conv),
-                 ("MaxPool", "MaxPool", ["a"], ["b"], pool),
-                 ("Reshape", "Reshape", ["b"], ["c"], {"target": target, "allowzero": 0}),
-                 ("Gemm", "Gemm", ["c", "v"], ["y"], {})]  # fmt: skip
+        nodes = [
+            ("Conv", "Conv", ["x", "w"], ["a"], conv),
+            ("MaxPool", "MaxPool", ["a"], ["b"], pool),
+            ("Reshape", "Reshape", ["b"], ["c"], {"target": target, "allowzero": 0}),
+            ("Gemm", "Gemm", ["c", "v"], ["y"], {}),
+        ]
         given = {"x": ["N", 3, 32, 32], "w": [filters, 3, size, size], "v": [height, 10]}
         found, problem = dims.infer_graph(nodes, given, rule)
         right = "right" if found.get("y") == ["N", 10] else "output"
         assert (problem.split(" ")[0] or right) == verdict
-        text = (f"g (float[N,3,32,32] x, float[{filters},3,{size},{size}] w, float[{height},10] v) "
-                f"=> (float[N,10] y) <int64[{len(target)}] t = {{{', '.join(map(str, target))}}}> "
-                f"{{ a = Conv <pads = {[pads] * 4}> (x, w) "
-                f"b = MaxPool <kernel_shape = {[window] * 2}, strides = {[step] * 2}> (a) "
-                "c = Reshape(b, t) y = Gemm(c, v) }")  # fmt: skip
+        text = (
+            f"g (float[N,3,32,32] x, float[{filters},3,{size},{size}] w, float[{height},10] v) "
+            f"=> (float[N,10] y) <int64[{len(target)}] t = {{{', '.join(map(str, target))}}}> "
+            f"{{ a = Conv <pads = {[pads] * 4}> (x, w) "
+            f"b = MaxPool <kernel_shape = {[window] * 2}, strides = {[step] * 2}> (a) "
+            "c = Reshape(b, t) y = Gemm(c, v) }"
+        )
         assert onnx_files.verdict(onnx.parser.parse_model(HEAD + text)) == "accepted"
 
 
@@ -165,8 +187,12 @@ def test_no_valid_order_of_another_rule_is_accepted(drawn):
     exercise, _, cases = drawn
     windows = [case for case in cases if case.part == "order"]
     assert sum(len(case.args[0]) > 20 for case in windows) == 3
-    keys = {"by name": lambda n: n[0], "Gemm first": lambda n: (n[1] != "Gemm", n[0]),
-            "most inputs first": lambda n: (-len(n[2]), n[0]), "as given": lambda n: 0}  # fmt: skip
+    keys = {
+        "by name": lambda n: n[0],
+        "Gemm first": lambda n: (n[1] != "Gemm", n[0]),
+        "most inputs first": lambda n: (-len(n[2]), n[0]),
+        "as given": lambda n: 0,
+    }
     for words, key in keys.items():
         same = [ordered(*case.args, key) == case.expected[1] for case in windows]
         print(words, same)
@@ -174,12 +200,18 @@ def test_no_valid_order_of_another_rule_is_accepted(drawn):
 
 
 def test_the_guard_stops_orders_that_a_driver_must_not_see():
-    for answer in (lambda nodes, given: ("order", [node[0] for node in nodes][::-1]),
-                   lambda nodes, given: ("order", []), lambda nodes, given: None,
-                   lambda nodes, given: ("cycle", [nodes[0][0]])):  # fmt: skip
+    for answer in (
+        lambda nodes, given: ("order", [node[0] for node in nodes][::-1]),
+        lambda nodes, given: ("order", []),
+        lambda nodes, given: None,
+        lambda nodes, given: ("cycle", [nodes[0][0]]),
+    ):
         rows, problem = swapped.run_swapped(
-            "vklab.graph.onnx_import.topological_order", node_order.asking(answer), planned=(),
-            models=("digits_cnn.onnx",))  # fmt: skip
+            "vklab.graph.onnx_import.topological_order",
+            node_order.asking(answer),
+            planned=(),
+            models=("digits_cnn.onnx",),
+        )
         assert not rows and "AssertionError" in problem
 
 
@@ -197,9 +229,11 @@ def test_the_walker_agrees_with_protobuf_on_a_whole_file():
     whole = onnx_file.fields(file, 0, len(file))
     graph = next(each for each in whole if each[0] == onnx_file.GRAPH)
     names = [tensor.name for tensor in onnx.load_from_string(file).graph.initializer]
-    found = [TensorProto.FromString(file[first:last]).name
-             for number, _, first, last in onnx_file.fields(file, *graph[2:])
-             if number == onnx_file.INITIALIZER]  # fmt: skip
+    found = [
+        TensorProto.FromString(file[first:last]).name
+        for number, _, first, last in onnx_file.fields(file, *graph[2:])
+        if number == onnx_file.INITIALIZER
+    ]
     assert found == names
 
 

@@ -29,14 +29,18 @@ def scored(cases):
 
 def test_no_natural_order_reaches_the_exact_bound(drawn):
     _, _, cases = drawn
-    second = next(each[1] for each in answers_of(find_lab("09b", PROJECT / "labs")).alternative
-                  if each[0] == "09b-4")  # fmt: skip
+    second = next(
+        each[1]
+        for each in answers_of(find_lab("09b", PROJECT / "labs")).alternative
+        if each[0] == "09b-4"
+    )
     for case in scored(cases):
         (work,) = case.args
         found = drawn_orders.natural_orders(work)
         given = found["as given"]
-        shares = {name: round((given - peak) / (given - case.expected), 2)
-                  for name, peak in found.items()}  # fmt: skip
+        shares = {
+            name: round((given - peak) / (given - case.expected), 2) for name, peak in found.items()
+        }
         print(case.part, len(work), "nodes, bound", case.expected, "given", given, shares)
         assert case.facts["natural"] == given
         assert max(shares.values()) <= 0.85
@@ -69,8 +73,12 @@ def test_the_bound_is_that_of_all_orders(seed, monkeypatch):
     work = drawn_orders.wiring(np.random.default_rng(seed), 8)
     peaks = [max(live_bytes.live_bytes(work, order)) for order in every_order(work)]
     assert module.least_peak(work) == min(peaks)
-    steps = {name: min(live_bytes.live_bytes(work, order)[order.index(name)]
-                       for order in every_order(work)) for name in work}  # fmt: skip
+    steps = {
+        name: min(
+            live_bytes.live_bytes(work, order)[order.index(name)] for order in every_order(work)
+        )
+        for name in work
+    }
     below = live_bytes.must_be_live(work)
     assert all(below[name] <= steps[name] for name in work)
 
@@ -103,8 +111,10 @@ def test_an_order_that_is_not_valid_stops_before_the_runtime():
 @pytest.mark.parametrize("name", growing_plans.MODELS)
 def test_plans_are_alike_on_a_device_without_integers_of_64_bits(name):
     info = vklab.devices()[0]
-    plans = [growing_plans.start(name, {"x": (3, 4), "to": (2,)}, each) for each in (
-        info, dataclasses.replace(info, features=info.features - {"shaderInt64"}))]  # fmt: skip
+    plans = [
+        growing_plans.start(name, {"x": (3, 4), "to": (2,)}, each)
+        for each in (info, dataclasses.replace(info, features=info.features - {"shaderInt64"}))
+    ]
     names = [[[node.name for node in chunk.graph.nodes] for chunk in plan.chunks] for plan in plans]
     assert names[0] == names[1]
     assert plans[0].live == plans[1].live
@@ -113,8 +123,10 @@ def test_plans_are_alike_on_a_device_without_integers_of_64_bits(name):
 def test_the_rule_for_entries_is_that_of_the_runtime():
     answer = trials.answer_of(find_lab("09b", PROJECT / "labs"), "09b-2")
     chance = np.random.default_rng(5)
-    feeds = [{"x": np.full((8 * int(rows), 4), int(top), np.float32)}
-             for rows, top in chance.integers(1, 4, (8, 2))]
+    feeds = [
+        {"x": np.full((8 * int(rows), 4), int(top), np.float32)}
+        for rows, top in chance.integers(1, 4, (8, 2))
+    ]
     requests = [[feed, {**feed, "k": np.array([int(feed["x"].max())])}] for feed in feeds]
     counted = answer(requests, [(), ("k",)])
     assert counted == growing_plans.entries(growing_plans.as_model("top"), feeds)

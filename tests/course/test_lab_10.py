@@ -49,8 +49,9 @@ def test_no_natural_answer_earns_most_points(drawn):
         print(case.part, "bound", case.expected, found)
         assert min(found.values()) > case.expected
         assert found["one node each"] > found["runs from the top"] >= case.facts["natural"]
-        assert case.facts["natural"] == min(found["runs from the top"],
-                                            found["merge the best pair"])  # fmt: skip
+        assert case.facts["natural"] == min(
+            found["runs from the top"], found["merge the best pair"]
+        )
     assert len(scored) == 3
     points = earned(cases, 30)  # 300 random orders
     print(points)
@@ -98,8 +99,11 @@ def test_the_bound_is_what_all_partitions_give(monkeypatch):
     for rows, columns, most in [(2, 4, 4), (4, 2, 5), (2, 3, 3), (3, 2, 4), (7, 1, 3), (2, 4, 5)]:
         work, sizes, outputs, _ = fusing_graphs.net_work(random, rows, columns)
         masks = fusing.Masks(work, sizes, outputs, most)
-        valid = (groups for groups in partitions(list(work))
-                 if not fusing.broken_rule(work, outputs, most, groups))  # fmt: skip
+        valid = (
+            groups
+            for groups in partitions(list(work))
+            if not fusing.broken_rule(work, outputs, most, groups)
+        )
         least = min(fusing.moved(work, sizes, outputs, groups) for groups in valid)
         for known in (least, least + 1, 2 * least):
             assert least == module.least_bytes(masks, known)
@@ -114,19 +118,28 @@ def test_next_groups_are_those_that_keep_the_limits_and_wait_for_nothing():
     for done in ((), ("a",), ("a", "e"), ("a", "b", "c"), tuple(work)):
         left = [name for name in work if name not in done]
         right = [
-            group for count in range(1, len(left) + 1)
+            group
+            for count in range(1, len(left) + 1)
             for group in map(list, itertools.combinations(left, count))
             if masks.cost(sum(1 << masks.names.index(name) for name in group)) is not None
             and {read for name in group for read in work[name][1]} & {*left} <= {*group}
-        ]  # fmt: skip
+        ]
         assert sorted(fusing.next_groups(work, outputs, most, done)) == sorted(right)
 
 
 def test_groups_that_wait_for_each_other_are_refused():
-    work = {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)), "c": ("Tanh", ("x",)),
-            "d": ("Relu", ("c",))}  # fmt: skip
-    for groups, words in (([["a", "d"], ["b", "c"]], "in a circle"), ([[*"abcd"], []], "is empty"),
-                          ([["a", "b"], ["c"]], "d is in"), ([[*"abcde"]], "e is in")):
+    work = {
+        "a": ("Relu", ("x",)),
+        "b": ("Relu", ("a",)),
+        "c": ("Tanh", ("x",)),
+        "d": ("Relu", ("c",)),
+    }
+    for groups, words in (
+        ([["a", "d"], ["b", "c"]], "in a circle"),
+        ([[*"abcd"], []], "is empty"),
+        ([["a", "b"], ["c"]], "d is in"),
+        ([[*"abcde"]], "e is in"),
+    ):
         assert words in fusing.broken_rule(work, ("b", "d"), 8, groups)
     assert fusing.broken_rule(work, ("b", "d"), 8, [["a", "b"], ["c", "d"]]) == ""
 
@@ -159,8 +172,9 @@ def test_merged_products_keep_values():
         after = rules.merge_products(graph)
         assert (len(after["nodes"]) == 1) == merges
         feed = rewriting.feed_of(graph, 0)
-        np.testing.assert_allclose(rewriting.run(after, feed)["y"], rewriting.run(graph, feed)["y"],
-                                   rtol=1e-4, atol=1e-5)  # fmt: skip
+        np.testing.assert_allclose(
+            rewriting.run(after, feed)["y"], rewriting.run(graph, feed)["y"], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_undefined_orders_are_all_found():
@@ -223,8 +237,10 @@ def test_no_smaller_witness_exists(monkeypatch):
     module = checks(monkeypatch)
     constants = {"k": [2.0], "m": [[2.0]], "n": [3.0, 4.0]}
     given, found = ["x", *constants], dict.fromkeys(module.FAULTS, 9)
-    tests = {text: faulty_fusion.tests_of({**module.RIGHT, name: text})
-             for text, (name, *_) in module.FAULTS.items()}  # fmt: skip
+    tests = {
+        text: faulty_fusion.tests_of({**module.RIGHT, name: text})
+        for text, (name, *_) in module.FAULTS.items()
+    }
 
     def nodes_of(made, known):
         for op, one in itertools.product(("Tanh", "Neg"), known):
@@ -233,10 +249,17 @@ def test_no_smaller_witness_exists(monkeypatch):
         yield from ((made, "Sub", two, ()) for two in itertools.product(known, known))
 
     for first, second in itertools.product(nodes_of("a", given), nodes_of("b", [*given, "a"])):
-        for nodes, outputs in (([first], ["a"]), ([first, second], ["b"]),
-                               ([first, second], ["a", "b"]), ([first, second], ["b", "a"])):
-            graph = {**rewriting.graph_of("", shape=(2, 2), **constants), "nodes": nodes,
-                     "outputs": outputs}  # fmt: skip
+        for nodes, outputs in (
+            ([first], ["a"]),
+            ([first, second], ["b"]),
+            ([first, second], ["a", "b"]),
+            ([first, second], ["b", "a"]),
+        ):
+            graph = {
+                **rewriting.graph_of("", shape=(2, 2), **constants),
+                "nodes": nodes,
+                "outputs": outputs,
+            }
             if second[2][0] == "a" and not graph_problems.witness_problem(graph):
                 for text, may_fuse in tests.items():
                     if faulty_fusion.difference(graph, PAIR, may_fuse):
@@ -260,7 +283,8 @@ MALFORMED = {
     "'b': Add reads 2 values": lambda graph: changed(graph, op="Add"),
     "and has no perm": lambda graph: changed(graph, perm=(1, 0)),
     "the shapes of its operands do not fit": lambda graph: changed(
-        graph, op="Transpose", perm=(0, 0)),
+        graph, op="Transpose", perm=(0, 0)
+    ),
     "'b' reads 'q', which nobody makes": lambda graph: changed(graph, reads=("q",)),
     "'b' reads 'b', which it, or a later node, makes": lambda graph: changed(graph, reads=("b",)),
     "'b' reads 'a', which it, or a later": lambda graph: {**graph, "nodes": graph["nodes"][::-1]},

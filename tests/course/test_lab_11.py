@@ -37,8 +37,14 @@ def brute_force(values, cap):
     """Return the fewest bytes moved, over all sets of moves."""
     moves = offload.gaps_of(values)
     sets = chain.from_iterable(combinations(moves, n) for n in range(len(moves) + 1))
-    return min((offload.moved_bytes(values, some) for some in sets
-                if max(offload.live_bytes(values, some)) <= cap), default=np.inf)  # fmt: skip
+    return min(
+        (
+            offload.moved_bytes(values, some)
+            for some in sets
+            if max(offload.live_bytes(values, some)) <= cap
+        ),
+        default=np.inf,
+    )
 
 
 def test_no_natural_answer_reaches_the_exact_bound(drawn):
@@ -166,8 +172,9 @@ def test_a_wrong_packing_is_refused_with_a_sentence():
         (({"a": 0}, 20), "b is placed at None"),
         (({"a": 0, "b": 10}, 19), "b ends at byte 20 of an arena of 19"),
         (({"a": 0, "b": 10.0}, 20), "b is placed at 10.0"),
-        (({"a": 0, "b": 10}, None), "no whole number"), (None, "got NoneType"),
-    ):  # fmt: skip
+        (({"a": 0, "b": 10}, None), "no whole number"),
+        (None, "got NoneType"),
+    ):
         with pytest.raises(AssertionError, match=words):
             packing.verified(lambda lifetimes, aliasing, answer=answer: answer)(two)
     for kind in (int, np.int64):  # a number of NumPy is a whole number, too

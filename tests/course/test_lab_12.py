@@ -45,8 +45,9 @@ def test_no_natural_answer_reaches_the_exact_bound(drawn):
         found = list_scheduling.naturals(tasks, np.random.default_rng(0))
         simple = max(makespan.bounds(tasks, 2).values())
         print(case.part, "simple bound", simple, "best", case.expected, found)
-        ahead = min(length(tasks, list_scheduling.looking_ahead(tasks, every))
-                    for every in (True, False))  # fmt: skip
+        ahead = min(
+            length(tasks, list_scheduling.looking_ahead(tasks, every)) for every in (True, False)
+        )
         assert simple <= case.expected == length(tasks, answer(tasks)) < min(found.values())
         assert case.expected < ahead or case.part != "inception"
         assert case.facts["natural"] == found["one device"]
@@ -86,8 +87,14 @@ def test_the_planted_cutter_is_right_on_chains_and_two_branches_only():
     detour = [("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b"))]
     before = chunking.predecessors(detour, chunking.join_inputs(detour))
     assert chunking.circles(before) == [[0, 1]]
-    two = [("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b")), ("d", 2, ("c",)), ("e", 1, ("d",)),
-           ("f", 2, ("d", "e"))]  # fmt: skip
+    two = [
+        ("a", 0, ()),
+        ("b", 1, ("a",)),
+        ("c", 0, ("a", "b")),
+        ("d", 2, ("c",)),
+        ("e", 1, ("d",)),
+        ("f", 2, ("d", "e")),
+    ]
     groups = chunking.join_inputs(two)
     assert chunking.circles(chunking.predecessors(two, groups)) == [[0, 1], [2, 3]]
     with pytest.raises(PlanError, match="in a circle"):
@@ -108,8 +115,10 @@ def test_the_record_shows_what_the_text_says():
     one, two = (frames.recorded_trace(record, flying).duration_ns for flying in (1, 2))
     assert 0.6 < two / one < 0.7
     times = frames.recorded_times(record)
-    errors = {node: (a + b * 64) / times[64][node] - 1
-              for node, (a, b) in frames.cost_lines(times).items()}  # fmt: skip
+    errors = {
+        node: (a + b * 64) / times[64][node] - 1
+        for node, (a, b) in frames.cost_lines(times).items()
+    }
     assert sorted(errors, key=lambda node: abs(errors[node]))[-1] == "conv1"
     assert sum(abs(error) < 0.08 for error in errors.values()) == len(errors) - 1
 
@@ -132,5 +141,5 @@ def test_a_wrong_cut_is_refused_before_the_runtime_sees_it():
 
     with pytest.raises(AssertionError, match="which comes later"):
         chunking.planned_on_two(pins, late)
-    (_, chunks, transfers, in_a_row), = chunking.planned_on_two(pins)  # fmt: skip
+    ((_, chunks, transfers, in_a_row),) = chunking.planned_on_two(pins)
     assert chunks == transfers + 1 and not in_a_row

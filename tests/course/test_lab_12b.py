@@ -52,14 +52,21 @@ def best_of_random(jobs, chance, walks=200):
 def test_no_natural_answer_reaches_the_exact_bound(drawn):
     _, module, cases = drawn
     lab = find_lab("12b", PROJECT / "labs")
-    pairs = [each[1] for each in answers_of(lab).wrong
-             if each[:1] == ("12b-1",) and "no answer needs fewer" in each[2]]  # fmt: skip
+    pairs = [
+        each[1]
+        for each in answers_of(lab).wrong
+        if each[:1] == ("12b-1",) and "no answer needs fewer" in each[2]
+    ]
     scored = [case for case in cases if case.part == "short"]
     for case in scored:
         (jobs,) = case.args
-        found = {"in order": module.in_order(jobs), "overlapping": overlapping(jobs),
-                 "best pair": pairs[0](jobs), "first pair": pairs[1](jobs),
-                 "best of 200 random": best_of_random(jobs, random.Random(0))}  # fmt: skip
+        found = {
+            "in order": module.in_order(jobs),
+            "overlapping": overlapping(jobs),
+            "best pair": pairs[0](jobs),
+            "first pair": pairs[1](jobs),
+            "best of 200 random": best_of_random(jobs, random.Random(0)),
+        }
         assert all(races.replay(Queues(jobs), trace) for trace in found.values())
         lengths = {name: len(trace) for name, trace in found.items()}
         print("bound", case.expected, lengths)
@@ -93,8 +100,11 @@ def test_a_stale_read_needs_eight_events_in_every_variant(variant):
 def test_half_way_answers_earn_a_share(drawn):
     exercise, module, cases = drawn
     lab = find_lab("12b", PROJECT / "labs")
-    for answer, least, most in ((trials.answer_of(lab, "12b-1"), 5, 5), (module.in_order, 0, 3),
-                                (overlapping, 1, 4.9)):  # fmt: skip
+    for answer, least, most in (
+        (trials.answer_of(lab, "12b-1"), 5, 5),
+        (module.in_order, 0, 3),
+        (overlapping, 1, 4.9),
+    ):
         verdict = judge(exercise, LocalAnswers(answer), cases)
         print(verdict.points, [part.message for part in verdict.parts])
         assert least <= verdict.points <= most
@@ -114,8 +124,14 @@ def test_the_repaired_sketches_never_read_too_early(drawn):
 
 def test_exploring_finds_what_the_check_finds(stepped):
     lab = find_lab("12b", PROJECT / "labs")
-    jobs = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("a",)), "d": ("X", ("b", "c")),
-            "e": ("Y", ("a", "b")), "f": ("Z", ("a",))}  # fmt: skip
+    jobs = {
+        "a": ("X", ()),
+        "b": ("X", ("a",)),
+        "c": ("Y", ("a",)),
+        "d": ("X", ("b", "c")),
+        "e": ("Y", ("a", "b")),
+        "f": ("Z", ("a",)),
+    }
     right = trials.answer_of(lab, "12b-4")
     assert not [f for f in ("", *jobs) if stepping.explore(jobs, right, f).problem]
 
@@ -152,8 +168,11 @@ def test_the_runtime_refuses_a_wrong_step_and_runs_a_right_one():
 
 
 def test_a_timeline_orders_two_queues_or_two_submissions():
-    seen = {(first, value): run_limited(ordered_copies, first, value, seconds=60).value
-            for first in ("writer first", "reader first") for value in (0, 1)}  # fmt: skip
+    seen = {
+        (first, value): run_limited(ordered_copies, first, value, seconds=60).value
+        for first in ("writer first", "reader first")
+        for value in (0, 1)
+    }
     one = seen["writer first", 1].endswith("(1 queue)")
     assert seen["writer first", 1].startswith("new bytes")
     assert seen["reader first", 1].startswith("never ends" if one else "new bytes")

@@ -29,8 +29,11 @@ MIB = 1 << 20
 
 def test_no_natural_rule_reaches_the_exact_bound(drawn):
     _, _, cases = drawn
-    second = next(each[1] for each in answers_of(find_lab("13", PROJECT / "labs")).alternative
-                  if each[0] == "13-4")  # fmt: skip
+    second = next(
+        each[1]
+        for each in answers_of(find_lab("13", PROJECT / "labs")).alternative
+        if each[0] == "13-4"
+    )
     for case in (case for case in cases if case.part != "valid"):
         found = rules.naturals(*case.args)
         print(case.part, "bound", case.expected, found)
@@ -50,8 +53,11 @@ def test_half_way_schedules_earn_a_share(drawn):
     exercise, _, cases = drawn
     lab = find_lab("13", PROJECT / "labs")
     best = judge(exercise, LocalAnswers(trials.answer_of(lab, "13-4")), cases)
-    heft = judge(exercise, LocalAnswers(
-        lambda work, caps: rules.earliest_end(work, caps, rules.ranks(work))), cases)  # fmt: skip
+    heft = judge(
+        exercise,
+        LocalAnswers(lambda work, caps: rules.earliest_end(work, caps, rules.ranks(work))),
+        cases,
+    )
     first = judge(exercise, LocalAnswers(rules.first_fit), cases)
     print("HEFT", heft.points, "first fit", first.points)
     assert [part.earned for part in best.parts] == [1, 1, 1, 1, 1]
@@ -65,9 +71,10 @@ def test_the_least_makespan_is_that_of_all_schedules(monkeypatch, seed):
     module = sys.modules[type(find("13-4")).__module__]
     work, caps = placing_cases.draw_work(np.random.default_rng(seed), 5)
     plans = (
-        list(zip(order, devices, strict=True)) for order in itertools.permutations(work)
+        list(zip(order, devices, strict=True))
+        for order in itertools.permutations(work)
         for devices in itertools.product(range(3), repeat=len(work))
-    )  # fmt: skip
+    )
     valid = (plan for plan in plans if not schedules.problem(work, caps, plan))
     assert module.shortest(work, caps) == min(rules.span(work, plan) for plan in valid)
 
@@ -77,13 +84,22 @@ def test_the_largest_flow_is_the_cheapest_of_all_placements(cuts):
     price = exercise.params["price"]
     for case in (case for case in cases if 0 < len(case.args[0]) <= 8):
         times, moves = case.args
-        every = (dict(zip(times, devices, strict=True))
-                 for devices in itertools.product((0, 1), repeat=len(times)))  # fmt: skip
+        every = (
+            dict(zip(times, devices, strict=True))
+            for devices in itertools.product((0, 1), repeat=len(times))
+        )
         assert case.expected == min(rules.total(times, moves, price, placed) for placed in every)
-        fast = {name: int(one is None or (other is not None and other < one))
-                for name, (one, other) in times.items()}  # fmt: skip
-        print(case.expected, "fastest", rules.total(times, moves, price, fast), "one by one",
-              rules.one_by_one(times, moves, price))  # fmt: skip
+        fast = {
+            name: int(one is None or (other is not None and other < one))
+            for name, (one, other) in times.items()
+        }
+        print(
+            case.expected,
+            "fastest",
+            rules.total(times, moves, price, fast),
+            "one by one",
+            rules.one_by_one(times, moves, price),
+        )
 
 
 def test_fewest_changes_are_those_of_all_placements(lists):
@@ -103,8 +119,10 @@ def test_first_fit_gives_the_published_split():
             placed = spreading.place(graph, gpus, {0: 128 * MIB}, "greedy").devices
         assert [*placed.values()] == [0] * 8 + [1] + [0] * 6
     mixed = spreading.simulated_gpus(2, name="CPU", type="cpu")
-    greedy, cost = (spreading.place(graph, mixed, {0: 128 * MIB}, policy).devices
-                    for policy in ("greedy", "cost"))  # fmt: skip
+    greedy, cost = (
+        spreading.place(graph, mixed, {0: 128 * MIB}, policy).devices
+        for policy in ("greedy", "cost")
+    )
     assert spreading.predicted(graph, mixed, greedy) < spreading.predicted(graph, mixed, cost)
 
 
@@ -113,8 +131,12 @@ def test_a_swapped_placement_is_verified_first():
 
     def swap(place):
         return swapped.run_swapped(
-            "vklab.plan.place.search.first_fit", spreading.guarded(place), models=(),
-            infos=spreading.simulated_gpus(2), options=options)  # fmt: skip
+            "vklab.plan.place.search.first_fit",
+            spreading.guarded(place),
+            models=(),
+            infos=spreading.simulated_gpus(2),
+            options=options,
+        )
 
     def all_on_one(rows, caps):
         return [1] * len(rows)

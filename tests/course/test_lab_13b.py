@@ -26,9 +26,12 @@ traces = drawn_cases("13b-4", seconds=0.5)
 
 def run_paths(choose_path, **switches):
     """Plan U-Net, and run models where there are two devices, with a student's function."""
-    return swapped.run_swapped("vklab.plan.place.transfer_paths.unseen",
-                               transfers.guarded(choose_path), planned=("unet",),
-                               **transfers.spread(**switches))  # fmt: skip
+    return swapped.run_swapped(
+        "vklab.plan.place.transfer_paths.unseen",
+        transfers.guarded(choose_path),
+        planned=("unet",),
+        **transfers.spread(**switches),
+    )
 
 
 def crossing(steps):
@@ -47,10 +50,12 @@ def test_the_bytes_of_a_collective_are_those_of_its_sends(devices, elements):
 
 
 def test_sends_that_cannot_be_are_refused():
-    for send, words in (((0, 0, 0, 1, True), "devices are two of"),
-                        ((0, 2, 0, 1, True), "devices are two of"),
-                        ((0, 1, 1, 0, True), "elements are 0 to 3"),
-                        ((0, 1, 0, 5, True), "elements are 0 to 3")):  # fmt: skip
+    for send, words in (
+        ((0, 0, 0, 1, True), "devices are two of"),
+        ((0, 2, 0, 1, True), "devices are two of"),
+        ((0, 1, 1, 0, True), "elements are 0 to 3"),
+        ((0, 1, 0, 5, True), "elements are 0 to 3"),
+    ):
         with pytest.raises(ValueError, match=words):
             replay(2, 4, [[send]])
     with pytest.raises(ValueError, match="sends once and receives once"):
@@ -73,10 +78,21 @@ def test_natural_all_reduces_are_slower_than_the_ring(ring):
 def test_every_path_decides_some_case(paths):
     _, module, cases = paths
     best = [case.expected[0] for case in cases]
-    assert {"nothing", "opaque fd", "device group", "dma-buf", "shared host", "ring",
-            "host copy"} == {*best}  # fmt: skip
-    ties = [case for case in cases if case.args[2] and sum(
-        size == case.expected[1] for _, size in module.all_paths(*case.args)) > 1]
+    assert {
+        "nothing",
+        "opaque fd",
+        "device group",
+        "dma-buf",
+        "shared host",
+        "ring",
+        "host copy",
+    } == {*best}
+    ties = [
+        case
+        for case in cases
+        if case.args[2]
+        and sum(size == case.expected[1] for _, size in module.all_paths(*case.args)) > 1
+    ]
     assert len(ties) >= 2
 
 
@@ -101,8 +117,11 @@ def test_each_trace_has_one_early_read_and_no_early_write(traces):
     for params in exercise.variants:
         events = {event.name: event for event in events_of(params["trace"])}
         name, time = module.early_read(params["trace"])
-        early = [(b.name, a.end) for a, b in itertools.permutations(events.values(), 2)
-                 if a.name[-1] == b.name[-1] and a.writes == b.reads and b.start < a.end]
+        early = [
+            (b.name, a.end)
+            for a, b in itertools.permutations(events.values(), 2)
+            if a.name[-1] == b.name[-1] and a.writes == b.reads and b.start < a.end
+        ]
         assert early == [(name, time)]
         assert len(events) == 16
         for k in range(SLOTS, 4):  # a slot is read before it is written again
@@ -146,7 +165,8 @@ def test_a_ring_between_devices_with_direct_access_is_refused():
 def test_a_real_split_shows_its_transfers():
     if second_device.second_device() is None:
         pytest.skip("there is no second device")
-    spans, why = transfers.traced_split("digits_cnn.onnx",
-                                        {"image": np.zeros((2, 1, 28, 28), np.float32)})
+    spans, why = transfers.traced_split(
+        "digits_cnn.onnx", {"image": np.zeros((2, 1, 28, 28), np.float32)}
+    )
     assert not why and len({lane for lane, *_ in spans}) == 3  # the host and two devices
     assert any(words.endswith("to 1") for _, words, *_ in spans)

@@ -20,7 +20,7 @@ def partitions(names):
     for smaller in partitions(names[1:]):
         yield [[names[0]], *smaller]
         for place, group in enumerate(smaller):
-            yield [*smaller[:place], [names[0], *group], *smaller[place + 1:]]
+            yield [*smaller[:place], [names[0], *group], *smaller[place + 1 :]]
 
 
 def test_no_obvious_answer_reaches_the_exact_bound(drawn):
@@ -31,8 +31,9 @@ def test_no_obvious_answer_reaches_the_exact_bound(drawn):
         watts = module.obvious(boards, models)
         print("bound", case.expected, "obvious:", watts)
         price = module.prices(boards, models)
-        assert case.expected == min(sum(price(group) for group in groups)
-                                    for groups in partitions(list(models)))
+        assert case.expected == min(
+            sum(price(group) for group in groups) for groups in partitions(list(models))
+        )
         assert min(watts.values()) > case.expected
     assert len(scored) == 4
 

@@ -54,11 +54,15 @@ def test_a_student_chooses_no_name_of_an_lms(tmp_path, names, is_zip):
 
 
 LMS = {
-    "moodle": [f"{name}_{number}_assignsubmission_file_/04.ipynb"
-               for number, name in enumerate(("Ada", "Bo", "Cy", "Di"), 7)],
-    "canvas": [f"{name}_{number}_9{number}_04.ipynb"
-               for number, name in enumerate(("ada", "bo", "cy", "di"), 7)],
-}  # fmt: skip
+    "moodle": [
+        f"{name}_{number}_assignsubmission_file_/04.ipynb"
+        for number, name in enumerate(("Ada", "Bo", "Cy", "Di"), 7)
+    ],
+    "canvas": [
+        f"{name}_{number}_9{number}_04.ipynb"
+        for number, name in enumerate(("ada", "bo", "cy", "di"), 7)
+    ],
+}
 
 
 def read(tmp_path, names, is_zip):
@@ -106,8 +110,15 @@ def test_the_note_is_in_the_record_and_on_the_console(release, tmp_path):
     done = planned(release, tmp_path / "in")
     assert set(done) == {"canvas-7", "canvas-8", "canvas-9", "canvas-10", "Jane Doe"}
     assert "none of Canvas's" in done["Jane Doe"].notes[0] and not done["canvas-7"].notes
-    words = ["grade", str(tmp_path / "in"), "--release", str(release.folder), "--out",
-             str(tmp_path / "out"), "--unsafe-no-sandbox"]  # fmt: skip
+    words = [
+        "grade",
+        str(tmp_path / "in"),
+        "--release",
+        str(release.folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--unsafe-no-sandbox",
+    ]
     said = CliRunner().invoke(course, words)
     assert said.exit_code == 0, (said.output, said.exception)
     assert "the name 'Jane Doe.ipynb' is none of Canvas's" in " ".join(said.output.split())
@@ -129,11 +140,13 @@ def test_a_class_of_an_lms_may_have_a_folder_around_it(tmp_path):
 
 def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):
     data = zipped(
-        ("doejane_1_9_04.ipynb", b"{}"), ("doejane_1_10_04-1.ipynb", book(release)),
-        ("Zoë_2_11_04.ipynb", book(release)), ("bad_3_12_../../04.ipynb", book(release)),
-        ("__MACOSX/._doejane_1_9_04.ipynb", b"x"), ("zipper_4_13_04.zip",
-                                                    zipped(("04.ipynb", book(release)))),
-    )  # fmt: skip
+        ("doejane_1_9_04.ipynb", b"{}"),
+        ("doejane_1_10_04-1.ipynb", book(release)),
+        ("Zoë_2_11_04.ipynb", book(release)),
+        ("bad_3_12_../../04.ipynb", book(release)),
+        ("__MACOSX/._doejane_1_9_04.ipynb", b"x"),
+        ("zipper_4_13_04.zip", zipped(("04.ipynb", book(release)))),
+    )
     path = students.hand_in(tmp_path / "in.zip", data)
     done = planned(release, path)
     assert {s for s, one in done.items() if one.rebuilt} == {"canvas-1", "canvas-2", "canvas-4"}

@@ -66,11 +66,13 @@ def test_the_whole_notebook_has_one_clock(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
 def test_everything_that_a_kernel_started_ends_with_it(tmp_path, fresh_interpreter):
-    code = ("import subprocess, sys\n"
-            "for own in (False, True):\n"
-            "    p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],\n"
-            "                         start_new_session=own)\n"
-            "    open('pids', 'a').write(f'{p.pid}\\n')")  # fmt: skip
+    code = (
+        "import subprocess, sys\n"
+        "for own in (False, True):\n"
+        "    p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],\n"
+        "                         start_new_session=own)\n"
+        "    open('pids', 'a').write(f'{p.pid}\\n')"
+    )
     path = notebooks.notebook(tmp_path / "a.ipynb", [(code, "")])
     report, _ = notebooks.run(path, tmp_path / "out", "--nbval")
     assert report["ok"], report

@@ -43,8 +43,12 @@ def test_the_optimum_is_exact_and_a_better_order_earns_a_share_of_each_list(draw
 def most_saved_first(buffers, heaps):
     """Place the buffer first that loses most in host memory."""
     left, placed = placing.rooms(heaps), {}
-    for name in sorted(buffers, key=lambda each: min(
-            placing.moved(buffers[each], heap) for heap in heaps) - buffers[each][2]):  # fmt: skip
+    for name in sorted(
+        buffers,
+        key=lambda each: (
+            min(placing.moved(buffers[each], heap) for heap in heaps) - buffers[each][2]
+        ),
+    ):
         able = [heap for heap in heaps if left[heap] >= buffers[name][0]]
         placed[name] = min(able, key=lambda heap, name=name: placing.moved(buffers[name], heap))
         left[placed[name]] -= buffers[name][0]
@@ -56,15 +60,18 @@ def local_search(buffers, heaps):
     room, placed = placing.rooms(heaps), most_saved_first(buffers, heaps)
 
     def cost(choice):
-        loads = {heap: sum(buffers[name][0] for name in choice if choice[name] == heap)
-                 for heap in heaps}  # fmt: skip
+        loads = {
+            heap: sum(buffers[name][0] for name in choice if choice[name] == heap) for heap in heaps
+        }
         fits = all(loads[heap] <= room[heap] for heap in heaps)
         return sum(placing.moved(buffers[n], h) for n, h in choice.items()) if fits else 10**9
 
     while True:
-        tried = [{**placed, one: there, two: here}
-                 for one, two in itertools.combinations(buffers, 2)
-                 for there, here in itertools.product(heaps, repeat=2)]  # fmt: skip
+        tried = [
+            {**placed, one: there, two: here}
+            for one, two in itertools.combinations(buffers, 2)
+            for there, here in itertools.product(heaps, repeat=2)
+        ]
         best = min(tried, key=cost, default=placed)
         if cost(best) >= cost(placed):
             return placed
@@ -96,7 +103,8 @@ def test_the_picture_of_the_lab_is_the_first_greedy_rule():
     text = source[source.index("BUFFERS = {") : end]
     names: dict = {}
     exec(text, names)
-    total = sum(placing.moved(names["BUFFERS"][name], heap)
-                for name, heap in names["GIVEN_ORDER"].items())  # fmt: skip
+    total = sum(
+        placing.moved(names["BUFFERS"][name], heap) for name, heap in names["GIVEN_ORDER"].items()
+    )
     rules = placing.greedy(names["BUFFERS"], names["HEAPS"])
     assert total == rules["in the given order"] == min(rules[each] for each in placing.OBVIOUS)

@@ -113,15 +113,19 @@ def test_what_a_text_names_of_its_output_is_no_fault(planted):
 def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):
     case = planted(SOURCE, "banner()", "banner()\nSTEPS = [max(ONE, 0)]\nprint(1 / 0)")
     path = case.root / SOURCE
-    path.write_text(path.read_text().replace("show(vklab", "ONE = len('1')\n1 / 0\nshow(vklab", 1)
-                    .replace("multiple - 1) //", "multiple - STEPS[0]) //"))  # fmt: skip
+    path.write_text(
+        path.read_text()
+        .replace("show(vklab", "ONE = len('1')\n1 / 0\nshow(vklab", 1)
+        .replace("multiple - 1) //", "multiple - STEPS[0]) //")
+    )
     text = path.read_text()
     first, second = text.index("STEPS = "), text.index("ONE = ")
     assert first < second
     with pytest.raises(LabError, match="'ONE' is not defined"):
         trials.answer_of(read_lab(path), "90-1")
-    path.write_text(text.replace("ONE = len('1')\n", "").replace(
-        "banner()\n", "ONE = len('1')\nbanner()\n", 1))  # fmt: skip
+    path.write_text(
+        text.replace("ONE = len('1')\n", "").replace("banner()\n", "ONE = len('1')\nbanner()\n", 1)
+    )
     assert trials.answer_of(read_lab(path), "90-1")(257, 64) == 320
 
 
@@ -134,15 +138,22 @@ def test_a_lab_without_answers_says_so(planted, tmp_path):
 
 def test_a_weak_check_lets_mutants_live(planted):
     case = planted(CHECKS, "(65, 64), (257, 256), (7, 3), (5, 1)", "(64, 64)")
-    mended = [p for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
-              for p in ps]  # fmt: skip
+    mended = [
+        p
+        for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
+        for p in ps
+    ]
     assert any("a mutant is accepted" in problem for problem in mended), mended
     listed = "equivalent('90-1', 'if multiple < 1:', 'if multiple <= 0:', because='whole numbers')"
     path = case.root / ANSWERS
-    path.write_text(path.read_text().replace("alternative, wrong", "alternative, equivalent, wrong")
-                    + listed)  # fmt: skip
-    problems = [p for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
-                for p in ps]  # fmt: skip
+    path.write_text(
+        path.read_text().replace("alternative, wrong", "alternative, equivalent, wrong") + listed
+    )
+    problems = [
+        p
+        for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
+        for p in ps
+    ]
     assert any("is listed, and rejected or no mutant" in problem for problem in problems)
 
 

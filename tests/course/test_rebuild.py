@@ -54,8 +54,11 @@ def test_a_missing_a_doubled_and_a_turned_cell_cost_their_exercise_only(release)
     def turned(content):
         students.cell(content, "l91-1")["cell_type"] = "markdown"
 
-    for change, said in ((lost, "was deleted"), (doubled, "2 different cells have the id l91-1"),
-                         (turned, "is a markdown cell")):  # fmt: skip
+    for change, said in (
+        (lost, "was deleted"),
+        (doubled, "2 different cells have the id l91-1"),
+        (turned, "is a markdown cell"),
+    ):
         done = rebuilt(release, change)
         assert said in done.missing["91-1"] and set(done.missing) == {"91-1"}
         assert set(answers_in(done.notebook)) == {"91-2", "91-3"}

@@ -57,11 +57,15 @@ def test_changes_by_seed_keep_the_graph(name):
     renamed = one.renamed(np.random.default_rng(2))
     assert not {n.name for n in renamed.nodes} & {n.name for n in graph.nodes}
     assert sorted(map(renamed.size_bytes, renamed.shapes)) == sorted(
-        map(graph.size_bytes, graph.shapes))  # fmt: skip
+        map(graph.size_bytes, graph.shapes)
+    )
     part = renamed.part(np.random.default_rng(3), 12)
     made = part.makers()
-    assert all(v in made or v in part.inputs or v in part.weights
-               for node in part.nodes for v in node.inputs)  # fmt: skip
+    assert all(
+        v in made or v in part.inputs or v in part.weights
+        for node in part.nodes
+        for v in node.inputs
+    )
     assert part.outputs and set(part.outputs) <= set(made)
 
 
@@ -106,7 +110,13 @@ def test_a_swapped_function_runs_in_a_process_of_its_own():
 
 def test_a_drawn_network_names_its_nodes():
     nodes = [("a", "Conv", ["x"], ["y"]), ("b", "Relu", ["y"], ["z"]), ("c", "Add", "yz", ["w"])]
-    drawn = draw_network(nodes, alt="three nodes", caption="Three.", colours={"a": "blue"},
-                         legend={"blue": "a product"}, notes={"c": ["(1, 3)"]})  # fmt: skip
+    drawn = draw_network(
+        nodes,
+        alt="three nodes",
+        caption="Three.",
+        colours={"a": "blue"},
+        legend={"blue": "a product"},
+        notes={"c": ["(1, 3)"]},
+    )
     for words in ("Conv", "b", "(1, 3)", "a product", "c: w = Add(y, z)"):
         assert f">{words}<" in drawn.html, words

@@ -36,16 +36,25 @@ def labs(monkeypatch):
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes()
-            for p in sorted(folder.rglob("*")) if p.is_file()}  # fmt: skip
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
 
 
 def test_a_release_has_notebooks_definitions_and_frozen_cases_only(labs, tmp_path):
     made = students.make_release(tmp_path / "out")
     names = {name for name in files(tmp_path / "out") if not name.startswith("data/")}
-    assert names == {"README.md", "manifest.json", "labs/91_class.ipynb", "labs/variants.json",
-                     "labs/checks/lab_91.py", "labs/checks/frozen/91-1.bin",
-                     "labs/checks/frozen/91-2.bin"}  # fmt: skip
+    assert names == {
+        "README.md",
+        "manifest.json",
+        "labs/91_class.ipynb",
+        "labs/variants.json",
+        "labs/checks/lab_91.py",
+        "labs/checks/frozen/91-1.bin",
+        "labs/checks/frozen/91-2.bin",
+    }
     text = (made.labs_folder / "checks" / "lab_91.py").read_text()
     for secret in ("expected(self", "cases(self", "math", "ceil", "draw_sizes", "SIZES", "#"):
         assert secret not in text.replace("case.expected", ""), secret
@@ -190,9 +199,11 @@ def test_light_expressions_and_given_ones_are_no_leaks(labs):
 
 
 def test_stripping_refuses_a_comparison_that_asks_the_oracle():
-    text = ('@exercise("91-1", hints=("a",))\nclass A(Function):\n    def expected(self, case):\n'
-            "        return 1\n    def compare(self, case, got, report):\n"
-            "        report.equal(got, self.expected(case))\n")  # fmt: skip
+    text = (
+        '@exercise("91-1", hints=("a",))\nclass A(Function):\n    def expected(self, case):\n'
+        "        return 1\n    def compare(self, case, got, report):\n"
+        "        report.equal(got, self.expected(case))\n"
+    )
     with pytest.raises(LabError, match="self.expected, which a release does not have"):
         strip.stripped(text, {})
 
@@ -207,20 +218,29 @@ def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_
     release(labs, tmp_path / "out", "s")
     lines = {line.strip() for _, text in texts_of(tmp_path / "out") for line in text.splitlines()}
     for lab in labs:
-        secret = {line for line in regions.solution_lines(lab)
-                  if len(line) > 25 and len(re.findall(r"\w+", line)) > 1}  # fmt: skip
+        secret = {
+            line
+            for line in regions.solution_lines(lab)
+            if len(line) > 25 and len(re.findall(r"\w+", line)) > 1
+        }
         assert secret and not secret & lines, lab.name
         text = (tmp_path / f"out/labs/checks/lab_{lab.number}.py").read_text("utf-8")
         kept = {strip.is_exercise(node) for node in ast.parse(text).body}
-        used = set(re.findall(r"""\b(?:check|predict|hint)\(["']([\w-]+)""",
-                              "\n".join(cell.text for cell in lab.cells)))  # fmt: skip
+        used = set(
+            re.findall(
+                r"""\b(?:check|predict|hint)\(["']([\w-]+)""",
+                "\n".join(cell.text for cell in lab.cells),
+            )
+        )
         assert used and used <= kept, (lab.name, used - kept)
 
 
 def test_variants_are_written_as_data_and_those_of_other_classes_are_blanked():
-    text = ('TRUTH = {"a": 1, "b": 2}\n'
-            '@exercise("91-1", hints=("a",), variants=tuple({"n": n} for n in TRUTH))\n'
-            "class A(Function):\n    parts = {}\n")  # fmt: skip
+    text = (
+        'TRUTH = {"a": 1, "b": 2}\n'
+        '@exercise("91-1", hints=("a",), variants=tuple({"n": n} for n in TRUTH))\n'
+        "class A(Function):\n    parts = {}\n"
+    )
     kept = strip.stripped(text, {"91-1": [{}, {"n": "b"}]})
     (node,) = (n for n in ast.parse(kept).body if isinstance(n, ast.ClassDef))
     assert ast.unparse(node.decorator_list[0].keywords[1].value) == "({}, {'n': 'b'})"
@@ -228,10 +248,12 @@ def test_variants_are_written_as_data_and_those_of_other_classes_are_blanked():
 
 
 def test_a_name_that_only_an_annotation_or_a_kept_helper_uses_stays():
-    text = ("import json\nimport os\n\ndef used() -> 'Kind':\n    return os.sep\n\n"
-            'class Kind: ...\n\n@exercise("91-1", hints=("a",))\nclass A(Function):\n'
-            '    extra = used\n'
-            "    def cases(self, random):\n        return json.loads('[]')\n")  # fmt: skip
+    text = (
+        "import json\nimport os\n\ndef used() -> 'Kind':\n    return os.sep\n\n"
+        'class Kind: ...\n\n@exercise("91-1", hints=("a",))\nclass A(Function):\n'
+        "    extra = used\n"
+        "    def cases(self, random):\n        return json.loads('[]')\n"
+    )
     kept = strip.stripped(text, {})
     assert "def used" in kept and "class Kind" in kept and "import os" in kept
     assert "json" not in kept
@@ -246,10 +268,23 @@ def test_the_fixture_lab_with_a_kernel_is_released(tmp_path, monkeypatch):
 
 def test_the_command_prints_what_it_made(labs, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "vklab", "course", "release", str(tmp_path / "out"), "91",
-         "--variant-seed", "x", "--json"], capture_output=True, text=True, cwd=PROJECT,
+        [
+            sys.executable,
+            "-m",
+            "vklab",
+            "course",
+            "release",
+            str(tmp_path / "out"),
+            "91",
+            "--variant-seed",
+            "x",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
         env={**os.environ, "VKLAB_LABS": str(labs)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["release"] == open_release(tmp_path / "out").manifest.id

@@ -48,8 +48,16 @@ def greedy(devices, programs, names, order, rank):
 def obvious(devices, programs):
     """Return the cheaper of two greedy passes: a device in use, else the cheapest that fits."""
     orders = (programs, sorted(programs, key=lambda name: -programs[name][0]))
-    found = [greedy(devices, programs, devices, order, lambda name, left, choice: (
-        name not in choice.values(), devices[name][0])) for order in orders]  # fmt: skip
+    found = [
+        greedy(
+            devices,
+            programs,
+            devices,
+            order,
+            lambda name, left, choice: (name not in choice.values(), devices[name][0]),
+        )
+        for order in orders
+    ]
     return min(filter(None, found), key=lambda choice: price_of(devices, choice), default={})
 
 
@@ -57,8 +65,13 @@ def best_of_passes(module, devices, programs):
     """Return what the first set by price holds that one of twelve passes fills."""
     for _, names in module.sets_of(devices, programs):
         for order, sign in itertools.product(module.orders_of(programs), (0, 1, -1)):
-            choice = greedy(devices, programs, names, order,
-                            lambda name, left, _, sign=sign: (sign * left[name], name))
+            choice = greedy(
+                devices,
+                programs,
+                names,
+                order,
+                lambda name, left, _, sign=sign: (sign * left[name], name),
+            )
             if choice is not None:
                 return choice
     raise AssertionError("no pass fills any set")
@@ -72,8 +85,10 @@ def test_no_natural_answer_reaches_the_bound(drawn):
         orders = [shuffle.sample(names, len(names)) for _ in range(100)]
         passes = price_of(devices, best_of_passes(module, devices, programs))
         natural = module.obvious(devices, programs)
-        print(f"{case.part}: bound {case.expected}, obvious {natural}, best of 12 passes {passes}, "
-              f"of 300 with drawn orders {module.in_passes(devices, programs, orders)}")
+        print(
+            f"{case.part}: bound {case.expected}, obvious {natural}, best of 12 passes {passes}, "
+            f"of 300 with drawn orders {module.in_passes(devices, programs, orders)}"
+        )
         assert min(*natural.values(), passes) > case.expected
         assert passes == module.in_passes(devices, programs, module.orders_of(programs))
     assert len({case.part for case in cases}) == 5
@@ -96,8 +111,11 @@ def test_the_score_lies_between_the_obvious_answer_and_the_bound(drawn):
     exercise, module, cases = drawn
     solution = trials.answer_of(find_lab("02b", PROJECT / "labs"), "02b-2")
     earned = {}
-    for title, answer in (("cheapest", solution), ("obvious", obvious),
-                          ("best of 12 passes", lambda *lists: best_of_passes(module, *lists))):
+    for title, answer in (
+        ("cheapest", solution),
+        ("obvious", obvious),
+        ("best of 12 passes", lambda *lists: best_of_passes(module, *lists)),
+    ):
         verdict = judge(exercise, LocalAnswers(answer), cases)
         print(title, verdict.points, [round(part.earned, 2) for part in verdict.parts])
         earned[title] = [part.earned for part in verdict.parts]

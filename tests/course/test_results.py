@@ -30,16 +30,17 @@ from vklab_course.grade.results.schema import (
 def record(student="ada", **fields):
     done = ExerciseResult(status="partial", points=1, of=4, messages=("no\x00body\u202e",))
     who = Submission(student=student, hash="x")
-    return SubmissionResult(**{"submission": who, "lab": "91_class", "exercises": {"91-1": done},
-                               **fields})  # fmt: skip
+    return SubmissionResult(
+        **{"submission": who, "lab": "91_class", "exercises": {"91-1": done}, **fields}
+    )
 
 
 def test_a_record_is_written_and_read_again(tmp_path):
     results = Results(tmp_path)
-    key = file_key("Zoë, \"=1\"\n", "91_class")
-    results.write(key, record("Zoë, \"=1\"\n"), "{}")
-    assert results.read(key) == record("Zoë, \"=1\"\n") and results.notebook(key) == "{}"
-    assert results.all() == {key: results.read(key)} and results.find("zoë, \"=1\"\n") == key
+    key = file_key('Zoë, "=1"\n', "91_class")
+    results.write(key, record('Zoë, "=1"\n'), "{}")
+    assert results.read(key) == record('Zoë, "=1"\n') and results.notebook(key) == "{}"
+    assert results.all() == {key: results.read(key)} and results.find('zoë, "=1"\n') == key
     assert results.read("nobody") is None
 
 
@@ -68,9 +69,18 @@ def test_passed_means_every_point():
     with pytest.raises(ValidationError, match="passed with 3 of 4"):
         ExerciseResult(status="passed", points=3, of=4)
     assert set(STATUSES) == {
-        "passed", "partial", "failed", "error", "timeout", "out_of_memory", "tampered", "missing",
-        "not_attempted", "skipped", "needs_hand_marking",
-    }  # fmt: skip
+        "passed",
+        "partial",
+        "failed",
+        "error",
+        "timeout",
+        "out_of_memory",
+        "tampered",
+        "missing",
+        "not_attempted",
+        "skipped",
+        "needs_hand_marking",
+    }
 
 
 def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path, monkeypatch):
@@ -154,17 +164,28 @@ text = st.text(tiers.CHARACTERS, max_size=40)
 results_strategy = st.builds(
     lambda status, of, share, message: {
         "status": "passed" if share == 1 else "failed" if status == "passed" else status,
-        "of": of, "points": of * share, "messages": [message],
+        "of": of,
+        "points": of * share,
+        "messages": [message],
     },
-    st.sampled_from(STATUSES), st.integers(0, 20), st.sampled_from([0, 0.5, 1]), text,
-)  # fmt: skip
+    st.sampled_from(STATUSES),
+    st.integers(0, 20),
+    st.sampled_from([0, 0.5, 1]),
+    text,
+)
 
 
 @given(text, text, st.dictionaries(st.from_regex(r"\d\d-\d", fullmatch=True), results_strategy))
 @settings(max_examples=tiers.examples(60), deadline=None)
 def test_any_record_survives_its_file(student, broken, exercises):
-    one = SubmissionResult.model_validate({"submission": {"student": student}, "lab": "91_class",
-                                           "broken": broken, "exercises": exercises})  # fmt: skip
+    one = SubmissionResult.model_validate(
+        {
+            "submission": {"student": student},
+            "lab": "91_class",
+            "broken": broken,
+            "exercises": exercises,
+        }
+    )
     raw = one.model_dump_json()
     assert schema.parse(SubmissionResult, raw, "x") == one
     assert json.loads(raw)["submission"]["student"] == student

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.full
 
 def without(*gone: str, values: int = 0) -> Callable[[list[str]], list[str]]:
     """Return a change of a command line: these options are gone, with so many values each."""
+
     def change(command: list[str]) -> list[str]:
         kept, skip = [], 0
         for part in command:
@@ -34,14 +35,17 @@ def without(*gone: str, values: int = 0) -> Callable[[list[str]], list[str]]:
             else:
                 kept.append(part)
         return kept
+
     return change
 
 
 def with_options(*options: str) -> Callable[[list[str]], list[str]]:
     """Return a change of a command line: bubblewrap gets these mounts, too."""
+
     def change(command: list[str]) -> list[str]:
         at = command.index("--proc")
         return [*command[:at], *options, *command[at:]]
+
     return change
 
 
@@ -56,8 +60,13 @@ def as_root_inside(command: list[str]) -> list[str]:
 
 
 def own_environment(command: list[str]) -> list[str]:
-    return without("--clearenv")([part for part in command if part not in ("/usr/bin/env", "-i")
-                                  and not part.startswith("PATH=/usr/bin")])  # fmt: skip
+    return without("--clearenv")(
+        [
+            part
+            for part in command
+            if part not in ("/usr/bin/env", "-i") and not part.startswith("PATH=/usr/bin")
+        ]
+    )
 
 
 def writable_root(command: list[str]) -> list[str]:
@@ -136,10 +145,16 @@ def test_the_probe_refuses_mounted_folders_by_name(home, tmp_path):
     other = tmp_path / "submission.ipynb"
     other.write_text("{}")
     checks = places.labs_folder() / "checks"
-    bad = sandbox.Bubblewrap(SMALL, package, extra={
-        str(folder): folder, str(checks): checks, str(other): other,
-        str(places.PROJECT / "labs"): places.PROJECT / "labs",
-    })  # fmt: skip
+    bad = sandbox.Bubblewrap(
+        SMALL,
+        package,
+        extra={
+            str(folder): folder,
+            str(checks): checks,
+            str(other): other,
+            str(places.PROJECT / "labs"): places.PROJECT / "labs",
+        },
+    )
     found = names(probe.probe(bad, {"submissions": [other]}))
     assert found == {"home", "checks", "submissions", "working_tree"}
     assert not probe.probe(sandbox.Bubblewrap(SMALL, package), {"submissions": [other]})
@@ -159,20 +174,23 @@ def test_the_probe_refuses_a_sandbox_without_a_limit_of_memory(monkeypatch):
 
 @needs_bubblewrap
 def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(tmp_path):
-    code = ("import os, sys, vklab; print(vklab.__file__, os.getcwd(), os.getuid() != 0)\n"
-            "import vklab_course, vklab_labs.shared.diagram as d\n"
-            "import vklab.course.figures.diagram as e\n"
-            "print(vklab_course.__file__, d.__file__, d is e)\n"
-            "print(sorted(os.environ))\n"
-            "print([n for _, _, f in os.walk('/') for n in f if n.startswith('lab_0')])")
+    code = (
+        "import os, sys, vklab; print(vklab.__file__, os.getcwd(), os.getuid() != 0)\n"
+        "import vklab_course, vklab_labs.shared.diagram as d\n"
+        "import vklab.course.figures.diagram as e\n"
+        "print(vklab_course.__file__, d.__file__, d is e)\n"
+        "print(sorted(os.environ))\n"
+        "print([n for _, _, f in os.walk('/') for n in f if n.startswith('lab_0')])"
+    )
     made = sandbox.bubblewrap(SMALL)
     command = made.command([sys.executable, "-c", code], private=tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     first, course, variables, checks = done.stdout.splitlines()
     assert first == "/opt/vklab/vklab/__init__.py /home/student True"
-    assert course == ("/opt/vklab/vklab_course/__init__.py /opt/vklab/vklab_labs/shared/diagram.py "
-                      "True")  # fmt: skip
+    assert course == (
+        "/opt/vklab/vklab_course/__init__.py /opt/vklab/vklab_labs/shared/diagram.py True"
+    )
     assert "HOME" in variables and "TESTS_SHARE" not in variables
     assert checks == "[]"
     assert (made.package / "vklab_course/student").is_dir()
@@ -184,8 +202,10 @@ def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(
     "vklab_labs/lab_09/a.py",
 ])  # fmt: skip
 def test_a_copy_is_made_anew_when_a_file_of_either_package_changes(tmp_path, changed):
-    folders = {name: tmp_path / name.replace("/", "_") for name in (
-        "vklab", "shaders", "vklab_course", "vklab_labs", "vklab_labs/lab_09")}  # fmt: skip
+    folders = {
+        name: tmp_path / name.replace("/", "_")
+        for name in ("vklab", "shaders", "vklab_course", "vklab_labs", "vklab_labs/lab_09")
+    }
     for folder in folders.values():
         folder.mkdir()
     name, _, file = changed.rpartition("/")
@@ -207,11 +227,13 @@ def test_all_that_students_import_is_copied():
 
 @needs_bubblewrap
 def test_no_descriptor_can_be_sent_inside_and_lavapipe_has_its_anonymous_file(tmp_path):
-    code = ("import os, socket\n"
-            "os.write(os.memfd_create('x'), b'x')\n"
-            "ours, theirs = socket.socketpair()\n"
-            "try: print(socket.send_fds(ours, [b'x'], [0]))\n"
-            "except PermissionError: print('refused')")
+    code = (
+        "import os, socket\n"
+        "os.write(os.memfd_create('x'), b'x')\n"
+        "ours, theirs = socket.socketpair()\n"
+        "try: print(socket.send_fds(ours, [b'x'], [0]))\n"
+        "except PermissionError: print('refused')"
+    )
     command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "refused\n", done.stderr
@@ -281,24 +303,28 @@ def test_the_filter_of_system_calls_is_well_formed():
 
 @needs_bubblewrap
 def test_sockets_inside_are_local_and_their_buffers_keep_their_size(tmp_path):
-    code = ("import socket\n"
-            "a, b = socket.socketpair()\n"
-            "sizes = [socket.SO_SNDBUF, socket.SO_RCVBUF]\n"
-            "before = [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes]\n"
-            "for s in sizes: a.setsockopt(socket.SOL_SOCKET, s, 8 << 20)\n"
-            "print(before == [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes])\n"
-            "a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)\n"
-            "print(a.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED), a.send(b'x'))\n"
-            "for kind in (socket.AF_INET, socket.AF_INET6, 38):\n"  # 38: AF_ALG
-            "    try: print(socket.socket(kind, socket.SOCK_STREAM))\n"
-            "    except OSError as error: print(error.errno)")
+    code = (
+        "import socket\n"
+        "a, b = socket.socketpair()\n"
+        "sizes = [socket.SO_SNDBUF, socket.SO_RCVBUF]\n"
+        "before = [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes]\n"
+        "for s in sizes: a.setsockopt(socket.SOL_SOCKET, s, 8 << 20)\n"
+        "print(before == [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes])\n"
+        "a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)\n"
+        "print(a.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED), a.send(b'x'))\n"
+        "for kind in (socket.AF_INET, socket.AF_INET6, 38):\n"  # 38: AF_ALG
+        "    try: print(socket.socket(kind, socket.SOCK_STREAM))\n"
+        "    except OSError as error: print(error.errno)"
+    )
     command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True", "1", "1", "97", "97", "97"], done.stderr
 
 
 def test_settings_make_the_same_sandbox_in_another_process(tmp_path):
-    for made in (Container(IMAGE, extra={"/data": tmp_path}),
-                 sandbox.Bubblewrap(SMALL, tmp_path, extra={"/data": tmp_path})):
+    for made in (
+        Container(IMAGE, extra={"/data": tmp_path}),
+        sandbox.Bubblewrap(SMALL, tmp_path, extra={"/data": tmp_path}),
+    ):
         again = sandbox.from_settings(made.settings(), made.limits)
         assert again.settings() == made.settings() and type(again) is type(made)

@@ -1,6 +1,5 @@
 """Limits of a sandbox: delegated cgroups, and the watch over a tree of processes."""
 
-
 from __future__ import annotations
 
 import contextlib
@@ -54,8 +53,9 @@ def test_the_nearest_delegated_cgroup_with_memory_and_pids_is_used(tree, monkeyp
 
 def test_a_cgroup_that_cannot_be_entered_is_not_used(tree, monkeypatch):
     own, root = tree
-    monkeypatch.setattr(cgroups.subprocess, "run", lambda *_, **__: subprocess.
-                        CompletedProcess([], 1))  # fmt: skip
+    monkeypatch.setattr(
+        cgroups.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1)
+    )
     monkeypatch.setattr(Cgroup, "remove", lambda self: None)
     assert find_cgroup(own, root) is None
 
@@ -116,11 +116,13 @@ def test_groups_of_graders_that_are_gone_are_removed_and_no_others(groups):
 
 def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch):
     """The session's process makes a group, and is killed before it can remove it."""
-    code = (f"import os, sys, time; from pathlib import Path\n"
-            f"sys.path.insert(0, {str(PROJECT)!r})\n"
-            "from vklab_course.grade.sandbox.cgroup import Cgroup\n"
-            "from vklab_course.grade.sandbox.limits import Limits\n"
-            f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)")
+    code = (
+        f"import os, sys, time; from pathlib import Path\n"
+        f"sys.path.insert(0, {str(PROJECT)!r})\n"
+        "from vklab_course.grade.sandbox.cgroup import Cgroup\n"
+        "from vklab_course.grade.sandbox.limits import Limits\n"
+        f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)"
+    )
     monkeypatch.setattr(session_process, "_prefix", list)
     popen, begun = subprocess.Popen, []
 
@@ -135,14 +137,21 @@ def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch)
     made = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(groups))
     monkeypatch.setattr(session_process, "START_S", 0.0)
     there = []
-    monkeypatch.setattr(session_process, "kill_tree", lambda pid: (
-        there.extend(groups.iterdir()), begun[0].kill()))  # fmt: skip
+    monkeypatch.setattr(
+        session_process, "kill_tree", lambda pid: (there.extend(groups.iterdir()), begun[0].kill())
+    )
     found = session_process.run_session(notebook, "90", sandbox=made, wall_seconds=0.3)
     assert found["ended"] == "timeout" and len(there) == 1 and not list(groups.iterdir())
 
 
-REAL = next((root for root in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
-             if (root / "cgroup.controllers").is_file() and os.access(root, os.W_OK)), None)
+REAL = next(
+    (
+        root
+        for root in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
+        if (root / "cgroup.controllers").is_file() and os.access(root, os.W_OK)
+    ),
+    None,
+)
 
 
 @pytest.mark.skipif(REAL is None, reason="no cgroup v2 that this process may change")
@@ -169,25 +178,27 @@ def test_the_real_cgroup_v2_is_swept(tmp_path):
 # Sockets, and where the code keeps what they hold; 4 processes fill them.
 HELD = {
     "pairs": "kept = [socket.socketpair() for _ in range(200)]; ends = sum(kept, ())",
-    "connections that nobody accepts":
-        "s = socket.socket(socket.AF_UNIX); s.bind(f'\\0{os.getpid()}'); s.listen(400); ends = []\n"
-        "for _ in range(400):\n"
-        "    c = socket.socket(socket.AF_UNIX); c.connect(f'\\0{os.getpid()}')\n"
-        "    c.setblocking(False); c.send(bytes(1 << 17)); c.close()",
-}  # fmt: skip
+    "connections that nobody accepts": "s = socket.socket(socket.AF_UNIX); "
+    "s.bind(f'\\0{os.getpid()}'); s.listen(400); ends = []\n"
+    "for _ in range(400):\n"
+    "    c = socket.socket(socket.AF_UNIX); c.connect(f'\\0{os.getpid()}')\n"
+    "    c.setblocking(False); c.send(bytes(1 << 17)); c.close()",
+}
 
 
 @needs_bubblewrap
 @pytest.mark.full
 @pytest.mark.parametrize("kind", HELD)
 def test_the_watch_counts_what_sockets_can_hold(kind, tmp_path):
-    code = (f"import os, socket, time\nfor _ in range(2): os.fork()\n{HELD[kind]}\n"
-            "for one in ends:\n"
-            "    one.setblocking(False)\n"
-            "    try:\n"
-            "        while True: one.send(bytes(1 << 16))\n"
-            "    except BlockingIOError: pass\n"
-            "time.sleep(60)")
+    code = (
+        f"import os, socket, time\nfor _ in range(2): os.fork()\n{HELD[kind]}\n"
+        "for one in ends:\n"
+        "    one.setblocking(False)\n"
+        "    try:\n"
+        "        while True: one.send(bytes(1 << 16))\n"
+        "    except BlockingIOError: pass\n"
+        "time.sleep(60)"
+    )
     box = sandbox.bubblewrap(SMALL)
     command = box.command([sys.executable, "-c", code], private=tmp_path)
     process = subprocess.Popen(command, start_new_session=True)
@@ -213,10 +224,12 @@ def test_the_command_line_joins_the_cgroup(tree, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_watch_kills_a_tree_above_its_memory():
-    code = ("import subprocess, sys, time\n"
-            "one = \"x = b'x' * (90 << 20); import time; time.sleep(60)\"\n"
-            "for _ in range(2): subprocess.Popen([sys.executable, '-c', one])\n"
-            "time.sleep(60)")  # fmt: skip
+    code = (
+        "import subprocess, sys, time\n"
+        "one = \"x = b'x' * (90 << 20); import time; time.sleep(60)\"\n"
+        "for _ in range(2): subprocess.Popen([sys.executable, '-c', one])\n"
+        "time.sleep(60)"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     watch = Watch(process.pid, Limits(memory_bytes=150 << 20))
     try:
@@ -243,11 +256,14 @@ UNSEEN = {
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("kind", UNSEEN)
 def test_the_watch_sees_shared_memory_that_is_not_resident(kind):
-    code = (f"import ctypes, mmap, os, time\nSIZE = 100 << 20\n{UNSEEN[kind]}\n"
-            "for _ in range(3): os.fork()\n"  # one file, whoever has it
-            "print(flush=True); time.sleep(60)")
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True,
-                               stdout=subprocess.PIPE)  # fmt: skip
+    code = (
+        f"import ctypes, mmap, os, time\nSIZE = 100 << 20\n{UNSEEN[kind]}\n"
+        "for _ in range(3): os.fork()\n"  # one file, whoever has it
+        "print(flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE
+    )
     watch = Watch(process.pid, Limits(memory_bytes=1 << 40))
     try:
         assert process.stdout is not None and process.stdout.readline()
@@ -262,8 +278,9 @@ def test_the_watch_sees_shared_memory_that_is_not_resident(kind):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
-    code = (f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\n"
-            "time.sleep(60)")
+    code = (
+        f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\ntime.sleep(60)"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     watch = Watch(process.pid, SMALL, [tmp_path])
     try:
@@ -279,8 +296,10 @@ def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
 @pytest.mark.parametrize("folder", ["/tmp", "/home/student/a", "/dev/shm"])
 def test_empty_files_are_counted_and_stopped(tmp_path, folder):
     """Linux keeps a kilobyte for each of them, in no process and under no size of a folder."""
-    code = (f"import os\nos.makedirs({folder!r}, exist_ok=True)\n"
-            f"for n in range(300_000): os.close(os.open({folder!r} + f'/{{n}}', os.O_CREAT))\n")
+    code = (
+        f"import os\nos.makedirs({folder!r}, exist_ok=True)\n"
+        f"for n in range(300_000): os.close(os.open({folder!r} + f'/{{n}}', os.O_CREAT))\n"
+    )
     made = sandbox.bubblewrap(dataclasses.replace(SMALL, files=2_000))
     command = made.command([sys.executable, "-c", code], private=tmp_path / "private")
     process = subprocess.Popen(command, start_new_session=True)

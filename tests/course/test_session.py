@@ -107,14 +107,21 @@ def graded(box, tmp_path, *cells, **more):
 
 
 def two(first: str):
-    return [(first, "exercise", "90-1"), ('check("90-1", round_up)', "check", "90-1"),
-            ("workgroups = 16", "exercise", "90-3"), ('check("90-3", workgroups)', "check", "90-3")]
+    return [
+        (first, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"),
+        ("workgroups = 16", "exercise", "90-3"),
+        ('check("90-3", workgroups)', "check", "90-3"),
+    ]
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.full if name in DEFAULT else pytest.mark.slow])
-    for name in HOSTILE
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.full if name in DEFAULT else pytest.mark.slow])
+        for name in HOSTILE
+    ],
+)
 def test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on(
     box, tmp_path, nothing_left, name
 ):
@@ -137,12 +144,14 @@ def test_there_are_at_least_thirty_hostile_answers():
 @pytest.mark.full
 def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, nothing_left):
     path = submission(
-        tmp_path / "a.ipynb", ("import numpy as np\nfrom vklab_course import check",),
+        tmp_path / "a.ipynb",
+        ("import numpy as np\nfrom vklab_course import check",),
         ("raise SystemError('a demo is not executed')", "demo", "90-1"),
-        (RIGHT, "exercise", "90-1"), ("open('/tmp/ran', 'w')", "check", "90-1"),
+        (RIGHT, "exercise", "90-1"),
+        ("open('/tmp/ran', 'w')", "check", "90-1"),
         ("# NBVAL_SKIP\nworkgroups = 15", "exercise", "90-3"),
         ('check("90-3", workgroups)', "check", "90-3"),
-    )  # fmt: skip
+    )
     found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-2", "90-3"))
     entries = found["exercises"]
     assert found["broken"] == "" and found["kernels"] == 1
@@ -180,10 +189,12 @@ def test_a_session_that_is_killed_keeps_its_marks_and_leaves_no_folder(
 ):
     monkeypatch.setattr(session_process, "MEMORY_BYTES", 500 << 20)
     path = submission(
-        tmp_path / "a.ipynb", (RIGHT, "exercise", "90-1"),
-        ('check("90-1", round_up)', "check", "90-1"), (ENDLESS, "exercise", "90-3"),
+        tmp_path / "a.ipynb",
+        (RIGHT, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"),
+        (ENDLESS, "exercise", "90-3"),
         ('check("90-3", workgroups)', "check", "90-3"),
-    )  # fmt: skip
+    )
     found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-3"))
     assert "of memory, more than 500" in found["interrupted"] and found["broken"] == ""
     assert found["seconds"] > 0 and set(found["exercises"]) == {"90-1"}
@@ -194,10 +205,14 @@ def test_a_session_that_is_killed_keeps_its_marks_and_leaves_no_folder(
 
 @pytest.mark.full
 def test_right_answers_pass_and_a_raising_cell_is_told(box, tmp_path, nothing_left):
-    run = graded(box, tmp_path, (RIGHT, "exercise", "90-1"),
-                 ('check("90-1", round_up)', "check", "90-1"),
-                 ("workgroups = 1 / 0", "exercise", "90-3"),
-                 ('check("90-3", workgroups)', "check", "90-3"))  # fmt: skip
+    run = graded(
+        box,
+        tmp_path,
+        (RIGHT, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"),
+        ("workgroups = 1 / 0", "exercise", "90-3"),
+        ('check("90-3", workgroups)', "check", "90-3"),
+    )
     assert run.results["90-1"]["status"] == "passed" and run.results["90-1"]["points"] == 4
     assert run.results["90-3"]["status"] == "error"
     assert "name 'workgroups' is not defined" in run.results["90-3"]["messages"][0]
@@ -206,9 +221,14 @@ def test_right_answers_pass_and_a_raising_cell_is_told(box, tmp_path, nothing_le
 @pytest.mark.full
 def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
     stub = "workgroups = ..."
-    run = graded(box, tmp_path, (WITHOUT_REFUSAL, "exercise", "90-1"),
-                 ('check("90-1", round_up)', "check", "90-1"), (stub, "exercise", "90-3"),
-                 ('check("90-3", workgroups)', "check", "90-3"))  # fmt: skip
+    run = graded(
+        box,
+        tmp_path,
+        (WITHOUT_REFUSAL, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"),
+        (stub, "exercise", "90-3"),
+        ('check("90-3", workgroups)', "check", "90-3"),
+    )
     assert run.results["90-1"]["status"] == "partial"
     assert 0 < run.results["90-1"]["points"] < 4
     assert run.results["90-3"]["status"] == "not_attempted"
@@ -216,9 +236,11 @@ def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
 
 @pytest.mark.full
 def test_an_answer_that_ends_its_kernel_keeps_the_points_of_its_other_parts(box, tmp_path):
-    answer = RIGHT + "whole = round_up\ndef round_up(count, multiple=256):\n" \
-                     "    import os\n    if multiple == 64 and count % 64 == 0: os._exit(1)\n" \
-                     "    return whole(count, multiple)"
+    answer = (
+        RIGHT + "whole = round_up\ndef round_up(count, multiple=256):\n"
+        "    import os\n    if multiple == 64 and count % 64 == 0: os._exit(1)\n"
+        "    return whole(count, multiple)"
+    )
     run = graded(box, tmp_path, *two(answer))
     found = run.results["90-1"]
     assert found["status"] == "partial" and found["points"] == 3, found
@@ -232,8 +254,9 @@ def test_a_kernel_of_a_shader_runs_in_a_sandbox_too(box, tmp_path, nothing_left)
     source = (LABS / "source" / "90_fixture.py").read_text("utf-8")
     start = source.index('SCALE = """')
     text = source[start : source.index('"""', start + 12) + 3]
-    path = submission(tmp_path / "a.ipynb", (text, "exercise", "90-2"),
-                      ('check("90-2", SCALE)', "check", "90-2"))  # fmt: skip
+    path = submission(
+        tmp_path / "a.ipynb", (text, "exercise", "90-2"), ('check("90-2", SCALE)', "check", "90-2")
+    )
     found = run_session(path, "90", sandbox=sandbox.bubblewrap(), exercises=("90-2",))
     assert found["exercises"]["90-2"]["status"] == "passed", found
 
@@ -292,8 +315,11 @@ def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_pat
 
 def test_a_right_answer_that_prints_half_a_character(box, tmp_path, nothing_left):
     text = RIGHT.replace("    if multiple", "    print('a\\ud800b')\n    if multiple", 1)
-    path = submission(tmp_path / "s.ipynb", (text, "exercise", "90-1"),
-                      ('check("90-1", round_up)', "check", "90-1"))  # fmt: skip
+    path = submission(
+        tmp_path / "s.ipynb",
+        (text, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"),
+    )
     done = run_session(path, "90", sandbox=box, secret="secret", exercises=["90-1"])
     result = validated(done["exercises"]["90-1"], done["exercises"]["90-1"]["of"])
     assert result.status == "passed" and "a\\ud800b" in " ".join(result.messages), done

@@ -47,8 +47,13 @@ def test_a_check_that_does_not_end_costs_its_own_exercise_only(tmp_path, monkeyp
     monkeypatch.setattr(exercise, "compare", endless)
     monkeypatch.setattr(marks, "CHECK_S", 0.3)
     count = len(draw(exercise, "a"))
-    reply = encode({"reply": encode(
-        {"outcomes": [{"how": "returned", "data": encode(16)}] * count, "printed": ""})})
+    reply = encode(
+        {
+            "reply": encode(
+                {"outcomes": [{"how": "returned", "data": encode(16)}] * count, "printed": ""}
+            )
+        }
+    )
     run = Run(Job({"90-3": exercise}, "a", sandbox.Bubblewrap(Limits()), tmp_path))
     monkeypatch.setattr(run, "_remote", lambda *_: lambda: RemoteAnswers(lambda _: reply, 1.0))
     run.check(cell('check("90-3", workgroups)', "check", "90-3"))
@@ -106,4 +111,3 @@ def test_a_socket_is_no_link_and_has_a_process_behind_it(tmp_path):
         unix.listen()
         assert session_kernel._listens(path) and not session_kernel._listens(link)
     assert not session_kernel._listens(path)
-

@@ -13,6 +13,7 @@ drawn = drawn_cases("04c-2")
 
 def all_partitions(kernels, limit):
     """Yield (descriptors, lists of kernels) of every valid answer."""
+
     def place(left, sets):
         if not left:
             yield sum(len(buffers) for buffers, _ in sets), [names for _, names in sets]
@@ -21,8 +22,9 @@ def all_partitions(kernels, limit):
         yield from place(left[1:], [*sets, (new, [name])])
         for n, (buffers, names) in enumerate(sets):
             if len(buffers | new) <= limit:
-                yield from place(left[1:], [*sets[:n], (buffers | new, [*names, name]),
-                                            *sets[n + 1:]])  # fmt: skip
+                yield from place(
+                    left[1:], [*sets[:n], (buffers | new, [*names, name]), *sets[n + 1 :]]
+                )
 
     yield from place(list(kernels), [])
 

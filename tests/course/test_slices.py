@@ -39,8 +39,11 @@ def loops(levels):
     """Return such a text of loops that `finally` leaves by `break` and `continue`."""
     lines = []
     for n in range(levels):
-        lines += [" " * 2 * n + "while a:", " " * (2 * n + 1) + "try: continue",
-                  " " * (2 * n + 1) + "finally:"]  # fmt: skip
+        lines += [
+            " " * 2 * n + "while a:",
+            " " * (2 * n + 1) + "try: continue",
+            " " * (2 * n + 1) + "finally:",
+        ]
     return "\n".join([*lines, " " * 2 * levels + "break"])
 
 
@@ -55,12 +58,15 @@ def test_a_text_costs_what_it_has_in_characters(text):
 def test_a_slice_holds_what_is_needed_and_no_more():
     needed = {"helper"}
     kept = slices.needed_statements(ast.parse(CELLS).body, needed, whole=False)
-    assert [ast.unparse(node).splitlines()[0] for node in kept] == [
-        "import math", "def helper(x):"]  # fmt: skip
+    assert [ast.unparse(node).splitlines()[0] for node in kept] == ["import math", "def helper(x):"]
     assert needed == {"table", "later"}
     needed = {"table"}
     kept = slices.needed_statements(ast.parse(CELLS).body, needed, whole=False)
     assert [ast.unparse(node) for node in kept] == [
-        "import math", "first = open_device()", "table = make(first)", "table += [7]"]  # fmt: skip
+        "import math",
+        "first = open_device()",
+        "table = make(first)",
+        "table += [7]",
+    ]
     assert needed == {"open_device", "make"}
     assert len(slices.needed_statements(ast.parse(CELLS).body, set(), whole=True)) == 8

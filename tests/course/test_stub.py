@@ -62,8 +62,11 @@ def test_an_answer_that_leaves_its_arguments_as_they_are_is_right(change):
 
 
 def test_arguments_that_an_answer_does_not_name_are_counted():
-    verdict = judge(Total(), LocalAnswers(
-        lambda *rows, **more: (rows or more["rows"]).append([])), draw(Total(), "secret"))
+    verdict = judge(
+        Total(),
+        LocalAnswers(lambda *rows, **more: (rows or more["rows"]).append([])),
+        draw(Total(), "secret"),
+    )
     assert "changed its argument" not in str(verdict)  # the value is wrong: that comes first
     assert stub._by_name(lambda *given: 0, ([1], 2)) == {"number 1": [1], "number 2": 2}
     assert stub._by_name(max, ([1],)) == {"number 1": [1]}
@@ -77,16 +80,18 @@ def test_a_stub_that_sees_no_change_is_found_with_every_solution(monkeypatch):
 
     assert not trials._changing(exercise, solution, cases)
     monkeypatch.setattr(stub, "_state", lambda value: b"")
-    problem, = trials._changing(exercise, solution, cases)
+    (problem,) = trials._changing(exercise, solution, cases)
     assert "98-2: the solution may change its arguments in place" in problem
 
 
 def test_an_iterator_is_refused_and_a_number_stands_for_a_bool():
-    answers = {
-        "returned something of type generator, which can be read only once: return a list of it":
-            lambda rows, more: (n for n in (sum(map(sum, rows)), bool(len(rows) % 2))),
-        "correct": lambda rows, more: (np.int64(sum(map(sum, rows))), len(rows) % 2)
-            if rows else int(""),
-    }
+    def generator(rows, more):
+        return (n for n in (sum(map(sum, rows)), bool(len(rows) % 2)))
+
+    def number(rows, more):
+        return (np.int64(sum(map(sum, rows))), len(rows) % 2) if rows else int("")
+
+    once = "returned something of type generator, which can be read only once: return a list of it"
+    answers = {once: generator, "correct": number}
     for said, answer in answers.items():
         assert said in str(judge(Total(), LocalAnswers(answer), draw(Total(), "secret")))

@@ -227,8 +227,11 @@ STRANGE = ["a,b", 'say "hi"', "new\nline", "\u202eesrever", "=1+1", "+1", "-1", 
 def test_strange_names_are_names_only(release, tmp_path):
     folder = tmp_path / "in"
     code = sys.getfilesystemencoding()  # what it cannot write is no file name here
-    names = [name for name in STRANGE
-             if name != ".." and name.encode(code, "ignore").decode(code) == name]  # fmt: skip
+    names = [
+        name
+        for name in STRANGE
+        if name != ".." and name.encode(code, "ignore").decode(code) == name
+    ]
     for name in names:
         students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
     done = [*planned(release, folder).values()]
@@ -236,8 +239,9 @@ def test_strange_names_are_names_only(release, tmp_path):
     assert all(one.rebuilt for one in done)
     keys = {one.key for one in done}
     assert len(keys) == len(done)
-    assert all(k.isascii() and k.replace("-", "").replace(".", "").replace("_", "").isalnum()
-               for k in keys)  # fmt: skip
+    assert all(
+        k.isascii() and k.replace("-", "").replace(".", "").replace("_", "").isalnum() for k in keys
+    )
 
 
 WORDS = st.text(tiers.CHARACTERS, min_size=1, max_size=80)

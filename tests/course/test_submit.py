@@ -13,13 +13,16 @@ pytestmark = pytest.mark.usefixtures("class_labs")
 
 def test_submit_names_what_would_be_lost_and_writes_the_file(release, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
-    mine = students.notebook(release, {
-        "l91-1": "def padded(count, multiple=256):\n"
-                 "    return helper(count, multiple) + SCALE * nowhere",
-        "l91-2": "workgroups = 16",
-        "l91-3": 'why = open("/home/student/notes.txt").name',
-        "l91-demo": "SCALE = 3",
-    })
+    mine = students.notebook(
+        release,
+        {
+            "l91-1": "def padded(count, multiple=256):\n"
+            "    return helper(count, multiple) + SCALE * nowhere",
+            "l91-2": "workgroups = 16",
+            "l91-3": 'why = open("/home/student/notes.txt").name',
+            "l91-demo": "SCALE = 3",
+        },
+    )
     extra = students.nbformat.v4.new_code_cell("def helper(a, b):\n    return -(-a // b) * b")
     mine.cells.insert(3, extra)
     path = students.hand_in(tmp_path / "mine.ipynb", mine)
@@ -39,8 +42,10 @@ def test_submit_names_what_would_be_lost_and_writes_the_file(release, tmp_path, 
 
 def test_submit_of_a_good_answer_warns_of_nothing(release, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
-    own = {"l91-own": "def helper(a, b):\n    return -(-a // b) * b",
-           "l91-1": "def padded(count, multiple=256):\n    return helper(count, multiple)"}
+    own = {
+        "l91-own": "def helper(a, b):\n    return -(-a // b) * b",
+        "l91-1": "def padded(count, multiple=256):\n    return helper(count, multiple)",
+    }
     path = students.hand_in(tmp_path / "mine.ipynb", students.notebook(release, own))
     done = submit("91", path, tmp_path / "out")
     assert done.warnings == () and done.exercises["91-1"].status == "passed"
@@ -56,8 +61,11 @@ def test_submit_of_a_good_answer_warns_of_nothing(release, tmp_path, monkeypatch
 
 def test_submit_lets_students_edit_demos_that_no_answer_needs(release, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
-    edited = {"l91-1": students.right(release), "l91-1d": "print(padded(7, 3))  # my own try",
-              "l91-demo": "SCALE = 2\nUNUSED = 3  # mended\ndef tried(): return SCALE"}
+    edited = {
+        "l91-1": students.right(release),
+        "l91-1d": "print(padded(7, 3))  # my own try",
+        "l91-demo": "SCALE = 2\nUNUSED = 3  # mended\ndef tried(): return SCALE",
+    }
     path = students.hand_in(tmp_path / "mine.ipynb", students.notebook(release, edited))
     assert submit("91", path, tmp_path / "out").warnings == ()
     edited["l91-1"] = students.right(release) + "\nprint(UNUSED)"

@@ -34,10 +34,12 @@ def test_the_attempts_of_one_student_share_a_time_and_cost_nobody_else_theirs(
     monkeypatch.setattr(running, "LEAST_S", 1.0)
     folder = beside(release, tmp_path / "in")
     for n in range(1, 11):
-        students.hand_in(folder / "mallory" / f"attempt {n}" / "x.ipynb",
-                         students.notebook(release))  # fmt: skip
-    _, records = students.run(release, folder, tmp_path / "out", students.slow, attempts="best",
-                              processes=3)  # fmt: skip
+        students.hand_in(
+            folder / "mallory" / f"attempt {n}" / "x.ipynb", students.notebook(release)
+        )
+    _, records = students.run(
+        release, folder, tmp_path / "out", students.slow, attempts="best", processes=3
+    )
     of = {r.submission.attempt: r for r in records.values() if r.submission.student == "mallory"}
     assert len(records) == 12 and len(of) == 10
     ran = [n for n, record in of.items() if not record.interrupted]

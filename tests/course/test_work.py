@@ -32,8 +32,10 @@ OLD = (cell("title", "# One", "text"), cell("setup", "import a"),
 
 
 def merged(mine, lab, base=OLD):
-    return [(c.id, c.source) for c in merge.merge(notebook(*base), notebook(*mine),
-                                                  notebook(*lab)).cells]  # fmt: skip
+    return [
+        (c.id, c.source)
+        for c in merge.merge(notebook(*base), notebook(*mine), notebook(*lab)).cells
+    ]
 
 
 def changed(cells, **texts):
@@ -48,8 +50,12 @@ def test_an_untouched_copy_becomes_the_new_lab():
 def test_an_answer_stays_and_the_rest_follows():
     mine = changed(OLD, task="def f(): return 1")
     lab = changed(OLD, setup="import b", title="# Uno")
-    assert merged(mine, lab) == [("title", "# Uno"), ("setup", "import b"),
-                                 ("task", "def f(): return 1"), ("check", "check(f)")]  # fmt: skip
+    assert merged(mine, lab) == [
+        ("title", "# Uno"),
+        ("setup", "import b"),
+        ("task", "def f(): return 1"),
+        ("check", "check(f)"),
+    ]
 
 
 def test_an_answer_stays_with_the_new_text_behind_it():
@@ -60,8 +66,10 @@ def test_an_answer_stays_with_the_new_text_behind_it():
 
 
 def test_other_edited_cells_follow_with_the_students_text_behind():
-    mine, lab = changed(OLD, setup="import mine", title="# Mine"), changed(OLD, setup="import b",
-                                                                          title="# New")
+    mine, lab = (
+        changed(OLD, setup="import mine", title="# Mine"),
+        changed(OLD, setup="import b", title="# New"),
+    )
     cells = dict(merged(mine, lab))
     assert cells["setup"] == "import b" and "import mine" in cells["setup-mine"]
     assert cells["title"] == "# New" and "# Mine" in cells["title-mine"]
@@ -73,11 +81,28 @@ def test_edits_stay_where_the_lab_has_not_changed():
 
 
 def test_extra_cells_keep_their_places():
-    mine = [cell("x0", "first"), OLD[0], OLD[1], cell("x1", "mine"), cell("x2", "mine too"), OLD[2],
-            OLD[3], cell("x3", "last")]  # fmt: skip
+    mine = [
+        cell("x0", "first"),
+        OLD[0],
+        OLD[1],
+        cell("x1", "mine"),
+        cell("x2", "mine too"),
+        OLD[2],
+        OLD[3],
+        cell("x3", "last"),
+    ]
     lab = [*OLD[:2], cell("new", "new"), *OLD[2:]]
     assert [name for name, _ in merged(mine, lab)] == [
-        "x0", "title", "setup", "x1", "x2", "new", "task", "check", "x3"]
+        "x0",
+        "title",
+        "setup",
+        "x1",
+        "x2",
+        "new",
+        "task",
+        "check",
+        "x3",
+    ]
 
 
 def test_what_the_lab_takes_back_goes_unless_it_was_edited():
@@ -209,8 +234,13 @@ def test_progress_reads_saved_verdicts(folders, monkeypatch, capsys):
     copies.copy_labs(labs, mine)
     monkeypatch.setenv("VKLAB_LABS", str(labs))
     shown = {"id": "01-1", "status": "correct", "points": 4, "of": 4}
-    for verdict, solved, points in ((None, 0, 0), (shown, 1, 4), ({**shown, "points": 99}, 1, 4),
-                                    ({**shown, "id": "09-9"}, 0, 0), ("text", 0, 0)):  # fmt: skip
+    for verdict, solved, points in (
+        (None, 0, 0),
+        (shown, 1, 4),
+        ({**shown, "points": 99}, 1, 4),
+        ({**shown, "id": "09-9"}, 0, 0),
+        ("text", 0, 0),
+    ):
         book = nbformat.read(mine / "01_a.ipynb", as_version=4)
         book.cells[3].outputs = [new_output("display_data", {MIME: verdict})] if verdict else []
         nbformat.write(book, mine / "01_a.ipynb")

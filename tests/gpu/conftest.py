@@ -66,12 +66,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_here(item.path):
             item.add_marker(pytest.mark.gpu)
-            if is_operator(item.path) or (item.path.name not in VALIDATED_IN_QUICK
-                                          and "validated-" in item.nodeid):
+            if is_operator(item.path) or (
+                item.path.name not in VALIDATED_IN_QUICK and "validated-" in item.nodeid
+            ):
                 item.add_marker(pytest.mark.full)
-    again = [item for item in items if is_here(item.path) and "validated-" in item.nodeid
-             and item.path.name not in VALIDATED_IN_QUICK
-             and item.get_closest_marker("slow") is None]  # fmt: skip
+    again = [
+        item
+        for item in items
+        if is_here(item.path)
+        and "validated-" in item.nodeid
+        and item.path.name not in VALIDATED_IN_QUICK
+        and item.get_closest_marker("slow") is None
+    ]
     for number, item in enumerate(again):
         if number % VALIDATED_STEP:
             item.add_marker(pytest.mark.slow)

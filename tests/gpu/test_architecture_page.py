@@ -32,8 +32,9 @@ def first_calls(action) -> list[tuple[str, str]]:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(package):
-            calls.setdefault((frame.f_code.co_filename.removeprefix(package),
-                              frame.f_code.co_qualname))  # fmt: skip
+            calls.setdefault(
+                (frame.f_code.co_filename.removeprefix(package), frame.f_code.co_qualname)
+            )
 
     sys.setprofile(note)
     action()
@@ -52,9 +53,7 @@ def require_in_order(wanted: list[tuple[str, str]], calls: list[tuple[str, str]]
 def test_the_hops_of_a_load_and_of_a_first_run(device_index):
     open_devices.close_all()  # a device is opened on the way
     sessions = []
-    load = first_calls(
-        lambda: sessions.append(vklab.load(DATA / "digits_cnn.onnx", device_index))
-    )
+    load = first_calls(lambda: sessions.append(vklab.load(DATA / "digits_cnn.onnx", device_index)))
     images = np.load(DATA / "digits.npz")["images"][:3]
     run = first_calls(lambda: sessions[0].run({"image": images}))
     sessions[0].close()

@@ -23,8 +23,12 @@ BAD = {(0, 3, 2, 2): np.nan, (0, 30, 7, 9): np.inf, (0, 1, 13, 0): -np.inf, (0, 
 # The text of VARIANT, and the kernel that it chooses: images in planes, and with channels last.
 PLANES = {"plain": "conv", "shared rows": "conv", "tiled 32x32x16 by 4x4": "conv_packed",
           "tiled 128x64x16": "conv_packed"}  # fmt: skip
-LAST = {"plain": "conv_last", "tiled last 32x32x16 by 4x4": "conv_last_tiled",
-        "tiled last 64x64x16 by 8x8": "conv_last_tiled", "sliced 32x32x32": "conv_last_tiled"}
+LAST = {
+    "plain": "conv_last",
+    "tiled last 32x32x16 by 4x4": "conv_last_tiled",
+    "tiled last 64x64x16 by 8x8": "conv_last_tiled",
+    "sliced 32x32x32": "conv_last_tiled",
+}
 
 # The same for products, with their rows and terms.
 PRODUCTS = {"plain": (9, 70), "few rows": (9, 600), "shared rows": (9, 70), "one row": (1, 130),

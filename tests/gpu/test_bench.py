@@ -19,10 +19,26 @@ KEYS = {"model", "runner", "variant", "median_us", "p05_us", "p95_us", "max_abs_
 @pytest.mark.full
 def test_a_run_has_rows_with_checked_outputs_and_floors(device_index, capsys, tmp_path):
     file = tmp_path / "run.json"
-    asked = ["bench", "run", "chain_add_10", "matmul_8x16x24", "--device", str(device_index),
-             *(word for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree", "*resident*")
-               for word in ("--runner", name)),
-             "--rounds", "2", "--seconds", "0.01", "-o", str(file), "--json"]  # fmt: skip
+    asked = [
+        "bench",
+        "run",
+        "chain_add_10",
+        "matmul_8x16x24",
+        "--device",
+        str(device_index),
+        *(
+            word
+            for name in ("vklab", "vklab-unfused", "onnxruntime-cpu", "iree", "*resident*")
+            for word in ("--runner", name)
+        ),
+        "--rounds",
+        "2",
+        "--seconds",
+        "0.01",
+        "-o",
+        str(file),
+        "--json",
+    ]
     assert cli.main(asked) == 0
     data = json.loads(capsys.readouterr().out)
     assert data == json.loads(file.read_text()) and "device" in data["machine"]

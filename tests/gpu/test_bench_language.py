@@ -46,9 +46,26 @@ def program(tmp_path, text):
 
 def test_both_runners_have_rows(tmp_path, device_index, capsys):
     llama, output = program(tmp_path, SAYS), tmp_path / "rows.json"
-    asked = ["bench", "llm", "--shape", "tiny", "--type", "Q4_K_M", "--prompt", "9", "--generate",
-             "3", "--depth", "0", "--depth", "2", "--device", str(device_index),
-             "-o", str(output)]  # fmt: skip
+    asked = [
+        "bench",
+        "llm",
+        "--shape",
+        "tiny",
+        "--type",
+        "Q4_K_M",
+        "--prompt",
+        "9",
+        "--generate",
+        "3",
+        "--depth",
+        "0",
+        "--depth",
+        "2",
+        "--device",
+        str(device_index),
+        "-o",
+        str(output),
+    ]
     assert cli.main([*asked, "--llama-bench", llama, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads(output.read_text("utf-8"))
@@ -58,7 +75,8 @@ def test_both_runners_have_rows(tmp_path, device_index, capsys):
     runners = ["vklab", "llama.cpp", *["llama.cpp CPU"] * on_cpu]
     rows = told["rows"]
     assert [(row["runner"], row["depth"]) for row in rows] == [
-        (runner, depth) for runner in runners for depth in (0, 2)]  # fmt: skip
+        (runner, depth) for runner in runners for depth in (0, 2)
+    ]
     for ours in rows[:2]:
         assert (ours["model"], ours["kind"], ours["error"]) == ("tiny", "Q4_K_M", "")
         assert ours["prompt_per_s"] > 0 and ours["decode_per_s"] > 0 and ours["device_us"] > 0
@@ -69,8 +87,9 @@ def test_both_runners_have_rows(tmp_path, device_index, capsys):
     assert set(first["samplers"]) == set(language_runs.SAMPLERS)
     assert first["load_s"] > 0 and first["first_token_s"] > 0 and first["reload_s"] > 0
     assert first["load_staging_bytes"] < 64 << 20
-    shares = [row["products_us"] and row["products_us"] * 1e-6 / (9 / row["prompt_per_s"])
-              for row in rows]  # fmt: skip
+    shares = [
+        row["products_us"] and row["products_us"] * 1e-6 / (9 / row["prompt_per_s"]) for row in rows
+    ]
     assert first["products_us"] > 0 and first["products_share"] == pytest.approx(shares[0])
     assert shares[1:] == [None] * (len(rows) - 1), "once for each model"
     turns = (1, 3, 1002, 1004) if on_cpu else (1, 2)
@@ -86,12 +105,18 @@ def test_both_runners_have_rows(tmp_path, device_index, capsys):
 def test_a_failing_llama_bench_is_a_row_with_its_reason(tmp_path, device_index):
     model = next(language.models(["data/novels_llama.gguf"], (), ()))
     assert model[:2] == ("novels_llama", "F16")
-    one, rows = language.measure(model, language.Lengths(9, 3), device_index,
-                                 language.Machine({}, None), program(tmp_path, FAILS))  # fmt: skip
+    one, rows = language.measure(
+        model,
+        language.Lengths(9, 3),
+        device_index,
+        language.Machine({}, None),
+        program(tmp_path, FAILS),
+    )
     assert rows[0].decode_per_s > 0 and one[0].samplers == rows[0].samplers
     assert rows[1].error == "no such model" and rows[1].decode_per_s is None
-    [[row]] = language.measure(model, language.Lengths(9, 3, (5000,)), device_index,
-                               language.Machine({}, None))  # fmt: skip
+    [[row]] = language.measure(
+        model, language.Lengths(9, 3, (5000,)), device_index, language.Machine({}, None)
+    )
     assert "5009 is not among 1 to" in row.error
 
 
@@ -105,8 +130,10 @@ def test_host_memory_is_watched(opened):
     assert found.staging == 0
 
 
-@pytest.mark.parametrize(("given", "message"), [
-    (["--shape", "2B"], "unknown shape '2B'"), (["--type", "Q3_K"], "unknown type 'Q3_K'")])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [(["--shape", "2B"], "unknown shape '2B'"), (["--type", "Q3_K"], "unknown type 'Q3_K'")],
+)
 def test_unknown_names_are_refused(given, message, capsys):
     assert cli.main(["bench", "llm", *given]) == 2
     assert message in capsys.readouterr().err

@@ -52,15 +52,18 @@ def test_a_state_carried_on_the_device_equals_runs_without_it(device, name):
 @pytest.mark.parametrize("name", STATES)
 def test_no_byte_of_a_state_is_copied(device_index, name, direct, copies):
     build, states = STATES[name]
-    with settings.settings(DISABLE_DIRECT_IO=not direct), \
-            vklab.load(build(), device_index) as session, \
-            session.bind(step_inputs(name, 0), state=states) as bound:  # fmt: skip
+    with (
+        settings.settings(DISABLE_DIRECT_IO=not direct),
+        vklab.load(build(), device_index) as session,
+        session.bind(step_inputs(name, 0), state=states) as bound,
+    ):
         copies.clear()
         for number in range(3):
             bound.run(step_inputs(name, number))
         assert not copies
-        staged = {copy.name for program in bound._home._programs.values()
-                  for copy in program.chunk.copies}  # fmt: skip
+        staged = {
+            copy.name for program in bound._home._programs.values() for copy in program.chunk.copies
+        }
         assert not staged & {*states, *states.values()}
         assert bool(staged) is not direct
         if not all(bound.inputs[past].is_view for past in states):
@@ -96,8 +99,12 @@ def test_states_in_memory_that_the_host_cannot_map(device_index, name, unmapped,
 
 
 def test_a_state_may_be_a_view_of_another_output_or_of_an_input(device):
-    nodes = [node("Add", ["a", "x"], ["y"]), node("Reshape", ["y", "shape"], ["a2"]),
-             node("Identity", ["b"], ["c2"]), node("Mul", ["c", "x"], ["b2"])]  # fmt: skip
+    nodes = [
+        node("Add", ["a", "x"], ["y"]),
+        node("Reshape", ["y", "shape"], ["a2"]),
+        node("Identity", ["b"], ["c2"]),
+        node("Mul", ["c", "x"], ["b2"]),
+    ]
     names = [value(name, (2, 3)) for name in ("x", "a", "b", "c")]
     states = {"a": "a2", "b": "b2", "c": "c2"}
     proto = model(nodes, names, ["b2", "y", "a2", "c2"], {"shape": np.int64([2, 3])})
@@ -131,8 +138,9 @@ def test_two_states_of_one_value_start_apart(device_index):
 
 
 def test_an_input_may_be_an_output_and_a_state(device_index):
-    proto = model([node("Add", ["x", "h"], ["y"])], [value("x", (3,)), value("h", (3,))],
-                  ["x", "y", "h"])  # fmt: skip
+    proto = model(
+        [node("Add", ["x", "h"], ["y"])], [value("x", (3,)), value("h", (3,))], ["x", "y", "h"]
+    )
     x, h = random_array((3,)), random_array((3,), 1)
     with vklab.load(proto, device_index) as session:
         for states in ({}, {"h": "y"}, {"h": "h"}, {"h": "x"}):
@@ -166,8 +174,10 @@ def test_a_state_starts_where_the_caller_says_and_can_be_written(device_index):
 
 
 def test_after_a_failed_run_the_states_are_those_before_it(device_index, monkeypatch):
-    with vklab.load(cell(), device_index) as session, \
-            session.bind(step_inputs("cell", 0), state={"h": "h2"}) as bound:  # fmt: skip
+    with (
+        vklab.load(cell(), device_index) as session,
+        session.bind(step_inputs("cell", 0), state={"h": "h2"}) as bound,
+    ):
         bound.run()
         before = bound.inputs["h"].numpy().copy()
 
@@ -185,8 +195,11 @@ def test_after_a_failed_run_the_states_are_those_before_it(device_index, monkeyp
 
 
 def test_check_compares_the_runs_of_a_binding(device_index, monkeypatch):
-    with vklab.load(cell(), device_index) as session, settings.settings(CHECK="outputs"), \
-            session.bind(step_inputs("cell", 0), state={"h": "h2"}) as bound:  # fmt: skip
+    with (
+        vklab.load(cell(), device_index) as session,
+        settings.settings(CHECK="outputs"),
+        session.bind(step_inputs("cell", 0), state={"h": "h2"}) as bound,
+    ):
         bound.run(step_inputs("cell", 1))
         bound.run(step_inputs("cell", 2))
         real = bound._home.run

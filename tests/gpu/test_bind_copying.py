@@ -23,20 +23,28 @@ A, X = value("a", SHAPE), value("x", SHAPE)
 
 def host_model():
     """Build y = Relu(Det of a square), and a2 = a + x; Det is kept on the host."""
-    nodes = [node("Add", ["a", "x"], ["a2"]), node("MatMul", ["a2", "w"], ["m"]),
-             node("Det", ["m"], ["d"]), node("Relu", ["d"], ["y"])]  # fmt: skip
+    nodes = [
+        node("Add", ["a", "x"], ["a2"]),
+        node("MatMul", ["a2", "w"], ["m"]),
+        node("Det", ["m"], ["d"]),
+        node("Relu", ["d"], ["y"]),
+    ]
     return model(nodes, [X, A], ["y", "a2"], {"w": random_array((3, 2))})
 
 
 def control_model():
     """Build a2 = a + x or a - x, as the sum of x tells."""
     branches = {
-        f"{name}_branch": helper.make_graph([node(op, ["a", "x"], [f"{name}_out"])], name, [],
-                                            [value(f"{name}_out", SHAPE)])
+        f"{name}_branch": helper.make_graph(
+            [node(op, ["a", "x"], [f"{name}_out"])], name, [], [value(f"{name}_out", SHAPE)]
+        )
         for name, op in (("then", "Add"), ("else", "Sub"))
-    }  # fmt: skip
-    nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Less", ["sum", "zero"], ["is"]),
-             node("If", ["is"], ["a2"], **branches)]  # fmt: skip
+    }
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Less", ["sum", "zero"], ["is"]),
+        node("If", ["is"], ["a2"], **branches),
+    ]
     return model(nodes, [X, A], ["a2"], {"zero": np.float32(0)})
 
 
@@ -48,8 +56,11 @@ def needing_model():
 
 def trimmed_model():
     """Build a2 = a + x, y = NonZero of its Relu: the size of y is known after each run."""
-    nodes = [node("Add", ["a", "x"], ["a2"]), node("Relu", ["a2"], ["r"]),
-             node("NonZero", ["r"], ["y"])]  # fmt: skip
+    nodes = [
+        node("Add", ["a", "x"], ["a2"]),
+        node("Relu", ["a2"], ["r"]),
+        node("NonZero", ["r"], ["y"]),
+    ]
     return model(nodes, [X, A], ["a2", "y"])
 
 
@@ -108,8 +119,11 @@ def test_values_are_those_of_runs_without_a_binding(device_index, name):
                 a = expected["a2"]
                 assert np.from_dlpack(bound.inputs["a"]).tolist() == a.tolist()
             neg = model([node("Neg", ["a2"], ["z"])], [value("a2", SHAPE)], ["z"])
-            with vklab.load(neg, device_index) as other, pytest.raises(
-                ModelError, match=f"a tensor in host memory, because {words}; pass tensor.numpy"
+            with (
+                vklab.load(neg, device_index) as other,
+                pytest.raises(
+                    ModelError, match=f"a tensor in host memory, because {words}; pass tensor.numpy"
+                ),
             ):
                 other.bind(bound.outputs["a2"])
         with pytest.raises(VklabError, match="this binding is closed"):
@@ -119,8 +133,11 @@ def test_values_are_those_of_runs_without_a_binding(device_index, name):
 @pytest.mark.filterwarnings("ignore::vklab.HostWarning")
 def test_a_model_on_the_host_reads_tensors_of_other_bindings(device_index):
     double = model([node("Add", ["i", "i"], ["x"])], [value("i", SHAPE)], ["x"])
-    with vklab.load(double, device_index) as one, vklab.load(host_model(), device_index) as two, \
-            one.bind(random_array(SHAPE)) as first:  # fmt: skip
+    with (
+        vklab.load(double, device_index) as one,
+        vklab.load(host_model(), device_index) as two,
+        one.bind(random_array(SHAPE)) as first,
+    ):
         first.run()
         a = random_array(SHAPE, 1)
         with two.bind({"x": first.outputs["x"], "a": a}, in_place=["a"]) as second:
@@ -136,8 +153,10 @@ def test_a_model_on_the_host_reads_tensors_of_other_bindings(device_index):
 def test_a_state_of_another_shape_is_an_error_where_only_a_run_tells(device_index):
     nodes = [node("NonZero", ["a"], ["n"]), node("Cast", ["n"], ["a2"], to=1)]
     made = model(nodes, [A], ["a2"])
-    with vklab.load(made, device_index) as session, \
-            session.bind(np.ones(SHAPE, np.float32), state={"a": "a2"}) as bound:  # fmt: skip
+    with (
+        vklab.load(made, device_index) as session,
+        session.bind(np.ones(SHAPE, np.float32), state={"a": "a2"}) as bound,
+    ):
         words = r"output a2: float32\[2, 6\] cannot be the next run's a: float32\[2, 3\]; dtype"
         for _ in range(2):
             with pytest.raises(ModelError, match=words):
@@ -188,8 +207,10 @@ def test_dtypes_that_the_device_stores_otherwise(device_index):
     nodes = [node("Add", ["h", "x"], ["h2"]), node("Not", ["f"], ["f2"])]
     half, flag = TensorProto.FLOAT16, TensorProto.BOOL
     inputs = [value("x", SHAPE, half), value("h", SHAPE, half), value("f", (5,), flag)]
-    with settings.settings(DISABLE_NARROW=True), \
-            vklab.load(model(nodes, inputs, ["h2", "f2"]), device_index) as session:  # fmt: skip
+    with (
+        settings.settings(DISABLE_NARROW=True),
+        vklab.load(model(nodes, inputs, ["h2", "f2"]), device_index) as session,
+    ):
         x = np.float16([[1, 2, 3], [4, 5, 6]])
         f = np.array([0, 1, 0, 0, 1], bool)
         with session.bind({"x": x, "f": f}, state={"h": "h2", "f": "f2"}, in_place=["x"]) as bound:
@@ -204,8 +225,10 @@ def test_dtypes_that_the_device_stores_otherwise(device_index):
 
 
 def test_empty_tensors(device_index):
-    with vklab.load(cell("rows"), device_index) as session, \
-            session.bind(step_inputs("cell", 0)["x"][:0], state={"h": "h2"}) as bound:  # fmt: skip
+    with (
+        vklab.load(cell("rows"), device_index) as session,
+        session.bind(step_inputs("cell", 0)["x"][:0], state={"h": "h2"}) as bound,
+    ):
         for _ in range(3):
             outputs = bound.run()
         assert outputs["h2"].numpy().shape == (0, 8) and outputs["y"].numpy() == 0

@@ -67,8 +67,14 @@ def test_tensors_are_the_memory_itself(double, ahead, device_index):
         assert torch.from_dlpack(bound.outputs["y"].__dlpack__()).data_ptr() == y.data_ptr()
     if ahead["ahead"]:  # a run waits for the stream, and the stream for the run
         kinds = [(kind, value) for kind, _, value in double.log]
-        assert kinds == [("signal", 1), ("wait", 2), ("signal", 3), ("wait", 4), ("signal", 5),
-                         ("wait", 6)]  # fmt: skip
+        assert kinds == [
+            ("signal", 1),
+            ("wait", 2),
+            ("signal", 3),
+            ("wait", 4),
+            ("signal", 5),
+            ("wait", 6),
+        ]
     assert double.live["semaphore"] == double.live["context"] == 0
 
 
@@ -90,8 +96,10 @@ def test_tensors_of_cuda_are_inputs(double, ahead, device_index):
 def test_states_are_swapped_in_memory_of_cuda(double, ahead, device_index):
     with vklab.load(cell(), device_index) as session:
         given = step_inputs("cell", 0)
-        with session.bind(given, state={"h": "h2"}) as plain, \
-                session.bind(given, state={"h": "h2"}, **ahead) as shared:  # fmt: skip
+        with (
+            session.bind(given, state={"h": "h2"}) as plain,
+            session.bind(given, state={"h": "h2"}, **ahead) as shared,
+        ):
             for turn in range(4):
                 more = {"x": step_inputs("cell", turn)["x"]}
                 expected, made = plain.run(more), shared.run(more)
@@ -105,8 +113,10 @@ def test_dtypes(double, device_index, dtype):
     kind = {"float16": 10, "int64": 7, "uint8": 2, "bfloat16": 16, "bool": 9}[dtype]
     graph = model([node("Concat", ["x", "x"], ["y"], axis=0)], [value("x", (5,), kind)], ["y"])
     x = (torch.arange(5) % 2).to(getattr(torch, dtype))
-    with vklab.load(graph, device_index) as session, \
-            session.bind(cuda_double.on_cuda(x), cuda=True) as bound:  # fmt: skip
+    with (
+        vklab.load(graph, device_index) as session,
+        session.bind(cuda_double.on_cuda(x), cuda=True) as bound,
+    ):
         made = bound.run()["y"].torch()
         assert made.dtype == x.dtype and torch.equal(made, torch.cat([x, x]))
 
@@ -127,9 +137,12 @@ def test_tensors_outlive_binding_session_and_device_memory(double, ahead, device
 
 
 def test_a_binding_reads_tensors_of_another(double, ahead, device_index):
-    with vklab.load(relu((1, 3)), device_index) as one, \
-            vklab.load(relu((1, 3)), device_index) as two, \
-            one.bind(X, **ahead) as a, two.bind({"x": a.outputs["y"]}, **ahead) as b:
+    with (
+        vklab.load(relu((1, 3)), device_index) as one,
+        vklab.load(relu((1, 3)), device_index) as two,
+        one.bind(X, **ahead) as a,
+        two.bind({"x": a.outputs["y"]}, **ahead) as b,
+    ):
         for factor in (1, -1):
             a.run({"x": factor * X})
             b.run()
@@ -183,8 +196,11 @@ def test_what_cannot_be_shared_is_named(double, device_index, monkeypatch):
             session.bind(X, cuda=True, in_place=["x"])
         with pytest.raises(SetupError, match="(?s)exports no timeline semaphores.*without ahead"):
             session.bind(X, cuda=True, ahead=True)
-    with settings.settings(HOST="Relu"), vklab.load(relu((1, 3)), device_index) as session, \
-            pytest.raises(ModelError, match="nodes run on the host"):  # fmt: skip
+    with (
+        settings.settings(HOST="Relu"),
+        vklab.load(relu((1, 3)), device_index) as session,
+        pytest.raises(ModelError, match="nodes run on the host"),
+    ):
         session.bind(X, cuda=True)
     with vklab.load(relu((1, 3)), device_index) as session:
         opened = session.require_open()

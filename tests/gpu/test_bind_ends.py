@@ -110,6 +110,7 @@ def test_a_binding_that_is_not_made_leaves_nothing(opened, device, monkeypatch):
     with vklab.load(cell(), device) as session:
         before = count(opened)
         for owner, name in ((binding.DeviceTensor, "__setitem__"), (memory.BufferPool, "fit")):
+
             def fail(*given):
                 raise vklab.OutOfMemoryError("vkAllocateMemory", "VK_ERROR", "none left")
 
@@ -132,7 +133,8 @@ def test_fifty_bindings_leave_nothing(opened, device):
 
 
 def test_closing_the_devices_closes_bindings(device_index):
-    python("""
+    python(
+        """
 import sys
 import numpy as np, vklab
 from support.graphs.small_models import relu
@@ -154,7 +156,9 @@ for _ in range(3):
         assert "closed" in str(error)
         continue
     raise SystemExit("a binding went on without its device")
-""", device_index)  # fmt: skip
+""",
+        device_index,
+    )
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -28,7 +28,8 @@ def test_tensors_are_views_of_the_memory(device):
             np.testing.assert_array_equal(array, np.maximum(X, 0), strict=True)
         assert y.__dlpack_device__() == (1, 0)
         assert np.array(y, np.float64).dtype == np.float64 and not np.shares_memory(
-            np.array(y, copy=True), y.numpy())  # fmt: skip
+            np.array(y, copy=True), y.numpy()
+        )
         torch.from_dlpack(x)[0, 1] = 5
         x[0, 2] = -1
         assert bound.run()["y"].numpy().tolist() == [[1, 5, 0]] == y[:].tolist()
@@ -38,8 +39,10 @@ def test_tensors_are_views_of_the_memory(device):
 def test_dtypes_that_dlpack_of_numpy_lacks_are_named(device_index):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = value("x", (2,), TensorProto.BFLOAT16)
-    with vklab.load(model([node("Relu", ["x"], ["y"])], [x], ["y"]), device_index) as session, \
-            session.bind(np.array([1, -1], ml_dtypes.bfloat16)) as bound:  # fmt: skip
+    with (
+        vklab.load(model([node("Relu", ["x"], ["y"])], [x], ["y"]), device_index) as session,
+        session.bind(np.array([1, -1], ml_dtypes.bfloat16)) as bound,
+    ):
         assert bound.run()["y"].numpy().tolist() == [1, 0]
         with pytest.raises(BufferError, match="no bfloat16; view numpy\\(\\) as np.uint16"):
             np.from_dlpack(bound.outputs["y"])
@@ -109,15 +112,19 @@ def misaligned():
     (misaligned(), "cannot read address 0x"),
 ])  # fmt: skip
 def test_inputs_that_cannot_be_imported_are_copied_with_a_reason(device_index, given, words):
-    with vklab.load(relu((1, 3)), device_index) as session, \
-            session.bind(given, in_place=["x"]) as bound:  # fmt: skip
+    with (
+        vklab.load(relu((1, 3)), device_index) as session,
+        session.bind(given, in_place=["x"]) as bound,
+    ):
         tensor = bound.inputs["x"]
         assert tensor.origin == "copied" and words in tensor.reason
         assert bound.run({"x": X})["y"].numpy().tolist() == [[1, 0, 3]]
         assert not given.any()
-    with settings.settings(DISABLE_SHARED_MEMORY=True), \
-            vklab.load(relu((1, 3)), device_index) as session, \
-            session.bind(X, in_place=["x"]) as bound:  # fmt: skip
+    with (
+        settings.settings(DISABLE_SHARED_MEMORY=True),
+        vklab.load(relu((1, 3)), device_index) as session,
+        session.bind(X, in_place=["x"]) as bound,
+    ):
         assert bound.inputs["x"].reason == "VKLAB_DISABLE_SHARED_MEMORY"
         assert bound.run()["y"].numpy().tolist() == [[1, 0, 3]]
 
@@ -131,9 +138,12 @@ def test_a_tensor_is_the_input_of_another_session(device, copies, resident, hidd
     if hidden:
         request.getfixturevalue("unmapped")
     first, second = relu((2, 3)), model([node("Neg", ["y"], ["z"])], [value("y", (2, 3))], ["z"])
-    with vklab.load(first, device) as one, vklab.load(second, device) as two, \
-            one.bind(random_array((2, 3)), resident=resident) as a, \
-            two.bind({"y": a.outputs["y"]}) as b:  # fmt: skip
+    with (
+        vklab.load(first, device) as one,
+        vklab.load(second, device) as two,
+        one.bind(random_array((2, 3)), resident=resident) as a,
+        two.bind({"y": a.outputs["y"]}) as b,
+    ):
         copies.clear()
         for number in range(3):
             x = random_array((2, 3), number)
@@ -156,10 +166,13 @@ def test_a_state_is_the_input_of_another_session(device_index, copies, hidden, r
     if hidden:
         request.getfixturevalue("unmapped")
     second = model([node("Neg", ["h"], ["z"])], [value("h", (ROWS, WIDTH))], ["z"])
-    with settings.settings(DISABLE_DIRECT_IO=hidden), vklab.load(cell(), device_index) as one, \
-            vklab.load(second, device_index) as two, \
-            one.bind(step_inputs("cell", 0), state={"h": "h2"}) as a, \
-            two.bind(a.outputs["h2"]) as b:  # fmt: skip
+    with (
+        settings.settings(DISABLE_DIRECT_IO=hidden),
+        vklab.load(cell(), device_index) as one,
+        vklab.load(second, device_index) as two,
+        one.bind(step_inputs("cell", 0), state={"h": "h2"}) as a,
+        two.bind(a.outputs["h2"]) as b,
+    ):
         copies.clear()
         for number in range(5):
             h2 = a.run(step_inputs("cell", number))["h2"]
@@ -175,9 +188,14 @@ def test_tensors_that_cannot_be_inputs_say_why(device_index, monkeypatch):
 
     with vklab.load(relu((2, 3)), device_index) as session:
         a = session.bind(random_array((2, 3)))
-        for proto, words in ((neg((2, 4)), r"input y: float32\[2,4\] is given with shape \(2, 3\)"),
-                             (neg((2, 3), TensorProto.INT32), r"y: int32\[2,3\] is given as y: fl.*"
-                                                              "the dtypes differ")):  # fmt: skip
+        for proto, words in (
+            (neg((2, 4)), r"input y: float32\[2,4\] is given with shape \(2, 3\)"),
+            (
+                neg((2, 3), TensorProto.INT32),
+                r"y: int32\[2,3\] is given as y: fl.*"
+                "the dtypes differ",
+            ),
+        ):
             with vklab.load(proto, device_index) as two, pytest.raises(ModelError, match=words):
                 two.bind(a.outputs["y"])
         with vklab.load(neg((2, 3)), device_index) as two:
@@ -199,12 +217,20 @@ def test_tensors_that_cannot_be_inputs_say_why(device_index, monkeypatch):
 
 def test_bindings_that_do_not_fit_say_why(device_index):
     x = step_inputs("cell", 0)
-    wide = model([node("Concat", ["h", "x"], ["h2"], axis=1), node("Cast", ["h"], ["i"], to=6)],
-                 [value("x", (2, 3)), value("h", (2, 3))], ["h2", "i"])  # fmt: skip
+    wide = model(
+        [node("Concat", ["h", "x"], ["h2"], axis=1), node("Cast", ["h"], ["i"], to=6)],
+        [value("x", (2, 3)), value("h", (2, 3))],
+        ["h2", "i"],
+    )
     with vklab.load(wide, device_index) as session:
-        for states, words in (({"h": "h2"}, r"output h2: float32\[2,6\] cannot be the next run's "
-                               r"h: float32\[2,3\]; dtype and shape"),
-                              ({"h": "i"}, r"output i: int32\[2,3\] cannot be")):  # fmt: skip
+        for states, words in (
+            (
+                {"h": "h2"},
+                r"output h2: float32\[2,6\] cannot be the next run's "
+                r"h: float32\[2,3\]; dtype and shape",
+            ),
+            ({"h": "i"}, r"output i: int32\[2,3\] cannot be"),
+        ):
             with pytest.raises(ModelError, match=words):
                 session.bind({"x": np.zeros((2, 3), np.float32)}, state=states)
     with vklab.load(cell("rows"), device_index) as session:
@@ -219,7 +245,7 @@ def test_bindings_that_do_not_fit_say_why(device_index):
             ({}, {"state": {"h": "h2"}}, "give its first value, because the size of rows"),
             ({"x": x["x"], "h": x["x"][:1]}, {}, "dimension 'rows' is 3 in one input and 1"),
             ({"x": x["x"].astype(float), "h": x["x"]}, {}, "given as float64"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(ModelError, match=words):
                 session.bind(given, **named)
         with pytest.raises(ModelError, match="3 inputs are given"):

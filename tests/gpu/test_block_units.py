@@ -24,8 +24,9 @@ from vklab.types import DeviceInfo, TensorInfo
 
 FLOATS = ("F16", "BF16", "F32")
 INTEGERS = sorted(FORMATS.keys() - set(FLOATS))
-FORMAT = pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(
-    FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"})))  # fmt: skip
+FORMAT = pytest.mark.parametrize(
+    "name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"}))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -184,8 +185,11 @@ def nbits_graph(count, elements, bits, block, zero, bias, level=None):
     if zero == 1:
         zeros = rng.integers(0, 1 << bits, (count, groups))
         padded = np.pad(zeros, ((0, 0), (0, -groups % per_byte)))
-        arrays["z"] = sum(padded[:, i::per_byte] << i * bits for i in range(per_byte)).astype(
-            np.uint8).reshape(-1)  # fmt: skip
+        arrays["z"] = (
+            sum(padded[:, i::per_byte] << i * bits for i in range(per_byte))
+            .astype(np.uint8)
+            .reshape(-1)
+        )
     elif zero == 2:
         values = rng.uniform(3, 9, (count, groups)).astype(np.float32)
         zeros, arrays["z"] = values, values.reshape(-1)
@@ -194,14 +198,26 @@ def nbits_graph(count, elements, bits, block, zero, bias, level=None):
     constants = {name: TensorInfo(name, str(a.dtype), a.shape, a) for name, a in arrays.items()}
     names = ("x", "b", "s", "z" if zero else "", "", "c" if bias else "")
     names = names if bias else names[: 4 if zero else 3]
-    node = Node("n", "MatMulNBits", names, ("y",), {
-        "K": elements, "N": count, "block_size": block, "bits": bits,
-        **({} if level is None else {"accuracy_level": level})}, "com.microsoft")  # fmt: skip
+    node = Node(
+        "n",
+        "MatMulNBits",
+        names,
+        ("y",),
+        {
+            "K": elements,
+            "N": count,
+            "block_size": block,
+            "bits": bits,
+            **({} if level is None else {"accuracy_level": level}),
+        },
+        "com.microsoft",
+    )
     x = rows((3, elements))
     given = TensorInfo("x", "float32", x.shape)
     infos = {"x": given, **constants}
-    graph = Graph("test", 21, (node,), (given,), ("y",), constants, infos,
-                  {"": 21, "com.microsoft": 1})  # fmt: skip
+    graph = Graph(
+        "test", 21, (node,), (given,), ("y",), constants, infos, {"": 21, "com.microsoft": 1}
+    )
     weights = (codes - np.repeat(zeros, block, axis=1)) * np.repeat(scale, block, axis=1)
     return graph, x, weights.astype(np.float64), arrays.get("c", np.float32(0))
 
@@ -237,8 +253,9 @@ def test_rows_times_bits_are_rounded_only_where_the_model_permits_it(level, devi
     check(found - added, x, weights, not has_bytes)
 
 
-@pytest.mark.parametrize("sizes", seeds((64, 1, 2, 2), (32, 2, 1, 4), (128, 1, 4, 1),
-                                        (64, 2, 2, 2)))
+@pytest.mark.parametrize(
+    "sizes", seeds((64, 1, 2, 2), (32, 2, 1, 4), (128, 1, 4, 1), (64, 2, 2, 2))
+)
 @pytest.mark.parametrize("left_out", seeds("", "shared_floats"))
 @pytest.mark.parametrize("count", seeds(1, 3))
 def test_floats_by_other_shares_of_the_work(sizes, left_out, count, device, monkeypatch):

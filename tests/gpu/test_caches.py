@@ -94,8 +94,9 @@ def test_a_cache_that_cannot_be_written_is_done_without(device_index, fresh):
         assert origin_of_relu(device_index) == "compiler"
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0,
-                    reason="root may write everywhere")  # fmt: skip
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
+)
 def test_a_read_only_cache_is_read(device_index, fresh):
     origin_of_relu(device_index)
     for folder in (fresh / "spirv", fresh):
@@ -109,8 +110,9 @@ def test_a_read_only_cache_is_read(device_index, fresh):
 def test_two_processes_share_a_cache_from_the_start(device_index, tmp_path):
     command = [sys.executable, "-c", CODE, str(device_index)]
     folder = env(VKLAB_CACHE=str(tmp_path))
-    running = [subprocess.Popen(command, env=folder, text=True, stdout=subprocess.PIPE)
-               for _ in range(3)]  # fmt: skip
+    running = [
+        subprocess.Popen(command, env=folder, text=True, stdout=subprocess.PIPE) for _ in range(3)
+    ]
     said = [process.communicate(timeout=LIMIT_S)[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     assert set(" ".join(said).split()) <= {"compiler", "cache"}
@@ -175,8 +177,10 @@ RWStructuredBuffer<float> y;
 void main(uint3 id : SV_DispatchThreadID) { y[id.x] *= SCALE; }
 """)
     writes, given = (("y", TensorInfo("y", "float32", (64,))),), (("GROUP", 16), ("SCALE", 3.0))
-    dispatches = [Dispatch(str(path), (), writes, (1, 1, 1), (), (), constants)
-                  for constants in (given, given[::-1], (("GROUP", 16),))]  # fmt: skip
+    dispatches = [
+        Dispatch(str(path), (), writes, (1, 1, 1), (), (), constants)
+        for constants in (given, given[::-1], (("GROUP", 16),))
+    ]
     device = open_devices.open_device(device_index).device
     with PipelineCache(device) as cache:
         known = kernels.Kernels(device, cache)
@@ -277,8 +281,11 @@ def stock_folder(request, tmp_path_factory, device_index):
         if request.param == "asked for":
             asked = stock_keys_of_models(device_index)
             listed = stock_builder.variants
-            patch.setattr(stock_builder, "variants", lambda path: [
-                v for v in listed(path) if compiler.text_key(*v[:2]) in asked])  # fmt: skip
+            patch.setattr(
+                stock_builder,
+                "variants",
+                lambda path: [v for v in listed(path) if compiler.text_key(*v[:2]) in asked],
+            )
         least = 20 if request.param == "all" else 5
         assert stock_builder.build(folder) == len(list(folder.glob("*.spv"))) >= least
     return folder

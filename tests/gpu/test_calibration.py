@@ -128,7 +128,8 @@ def test_the_command_line_measures_and_shows(fresh, capsys):
 
 @pytest.mark.slow
 def test_sessions_and_plans_weigh_what_was_measured(tmp_path):
-    said = both("""
+    said = both(
+        """
 import sys
 from pathlib import Path
 import numpy as np
@@ -150,8 +151,9 @@ for measured in ((), (LAVAPIPE,), BOTH):
         session.run(x)
         placed = session.plan.placement
         print("|".join(load.speed for load in placed.loads), "|", placed)
-""", tmp_path).splitlines()
+""",
+        tmp_path,
+    ).splitlines()
     assert said[0].startswith("guessed|guessed") and "predicted from guessed speeds" in said[0]
     assert said[1].startswith("measured|guessed") and "guessed and measured speeds" in said[1]
     assert said[2].startswith("measured|measured") and "from measured speeds" in said[2]
-

@@ -38,8 +38,10 @@ def conv(shape, filters, kernel, groups=1, bias=True, **attributes):
     constants["w"] = constants["w"].astype(np.float32)
     if bias:
         constants["b"] = random_array((filters,), 2)
-    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], group=groups, **attributes),
-             helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", *constants], ["c"], group=groups, **attributes),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
     return image_model(nodes, shape, constants), {"x": random_array(shape, 3)}
 
 
@@ -88,13 +90,19 @@ def test_sums_shared_among_parts_of_a_workgroup(device, monkeypatch, tile):
     rules = variants.rules_for
 
     def only(info, kernel="matmul"):
-        sliced = {"sliced": lambda given: last_convs.sliced(
-            given._replace(pick=tiles.only(tile.shape, 1)))}
+        sliced = {
+            "sliced": lambda given: last_convs.sliced(
+                given._replace(pick=tiles.only(tile.shape, 1))
+            )
+        }
         return {**sliced, **rules(info, kernel), **sliced}
 
     monkeypatch.setattr(variants, "rules_for", only)
-    cases = [((1, 64, 13, 11), 40, (3, 3), {"pads": [1] * 4}), ((2, 100, 7, 7), 36, (1, 1), {}),
-             ((1, 256, 7, 7), 68, (3, 3), {"bias": False})]  # fmt: skip
+    cases = [
+        ((1, 64, 13, 11), 40, (3, 3), {"pads": [1] * 4}),
+        ((2, 100, 7, 7), 36, (1, 1), {}),
+        ((1, 256, 7, 7), 68, (3, 3), {"bias": False}),
+    ]
     for shape, filters, kernel, attributes in cases:
         proto, fed = conv(shape, filters, kernel, **attributes)
         kernels = check(device, proto, fed)
@@ -135,9 +143,11 @@ def test_photographs_of_three_channels(device, monkeypatch, case, width):
 def test_patches_of_a_transformer_need_no_transpose(device):
     constants = {"w": random_array((32, 3, 8, 8), 1), "shape": np.array([1, 32, 6])}
     constants["w"] /= np.float32(14)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
-             helper.make_node("Reshape", ["c", "shape"], ["r"]),
-             helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 1])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
+        helper.make_node("Reshape", ["c", "shape"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 1]),
+    ]
     proto = image_model(nodes, (1, 3, 16, 24), constants)
     kernels = check(device, proto, {"x": random_array((1, 3, 16, 24), 3)})
     assert kernels[0] == "pad_last" and kernels[1].startswith("conv_last")
@@ -169,9 +179,11 @@ POOLS = {
 @pytest.mark.parametrize("pool", POOLS)
 def test_pools_between_convolutions(device, pool):
     constants = {"w": random_array((16, 8, 3, 3), 1), "v": random_array((12, 16, 1, 1), 2)}
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
-             helper.make_node(pool, ["a"], ["b"], **POOLS[pool]),
-             helper.make_node("Conv", ["b", "v"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node(pool, ["a"], ["b"], **POOLS[pool]),
+        helper.make_node("Conv", ["b", "v"], ["y"]),
+    ]
     proto = image_model(nodes, (2, 8, 9, 10), constants)
     check(device, proto, {"x": random_array((2, 8, 9, 10), 3)}, 1e-4)
 
@@ -182,14 +194,21 @@ def test_pools_between_convolutions(device, pool):
 ])  # fmt: skip
 def test_maxima_of_four_channels_at_once(device, monkeypatch, kernel, strides, pads, dtype):
     enabled, choose = catalogue.enabled, last_pools.choose
-    monkeypatch.setattr(catalogue, "enabled", lambda stage, is_cpu, kinds=None: enabled(
-        stage, is_cpu and kinds != ("pool",), kinds))  # fmt: skip
-    monkeypatch.setattr(last_pools, "choose", lambda dispatch, info: choose(
-        dispatch, replace(info, type="discrete")))  # fmt: skip
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
-             helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=kernel, strides=strides,
-                              pads=pads),
-             helper.make_node("Relu", ["b"], ["y"])]  # fmt: skip
+    monkeypatch.setattr(
+        catalogue,
+        "enabled",
+        lambda stage, is_cpu, kinds=None: enabled(stage, is_cpu and kinds != ("pool",), kinds),
+    )
+    monkeypatch.setattr(
+        last_pools,
+        "choose",
+        lambda dispatch, info: choose(dispatch, replace(info, type="discrete")),
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=kernel, strides=strides, pads=pads),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
     constants = {"w": random_array((16, 8, 3, 3), 1)}
     proto = image_model(nodes, (2, 8, 10, 13), constants)
     fed = {"x": random_array((2, 8, 10, 13), 3)}
@@ -202,14 +221,19 @@ def test_maxima_of_four_channels_at_once(device, monkeypatch, kernel, strides, p
 
 
 def test_a_gate_by_channel_needs_no_transpose_inside(device):
-    constants = {"w": random_array((16, 8, 3, 3), 1), "v": random_array((16, 16, 1, 1), 2),
-                 "axes": np.array([2, 3])}  # fmt: skip
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
-             helper.make_node("ReduceMean", ["a", "axes"], ["m"], keepdims=1),
-             helper.make_node("Conv", ["m", "v"], ["g"]),
-             helper.make_node("Sigmoid", ["g"], ["s"]),
-             helper.make_node("Mul", ["a", "s"], ["p"]),
-             helper.make_node("Conv", ["p", "v"], ["y"])]  # fmt: skip
+    constants = {
+        "w": random_array((16, 8, 3, 3), 1),
+        "v": random_array((16, 16, 1, 1), 2),
+        "axes": np.array([2, 3]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("ReduceMean", ["a", "axes"], ["m"], keepdims=1),
+        helper.make_node("Conv", ["m", "v"], ["g"]),
+        helper.make_node("Sigmoid", ["g"], ["s"]),
+        helper.make_node("Mul", ["a", "s"], ["p"]),
+        helper.make_node("Conv", ["p", "v"], ["y"]),
+    ]
     proto = image_model(nodes, (1, 8, 9, 10), constants)
     fed = {"x": random_array((1, 8, 9, 10), 3)}
     check(device, proto, fed, 1e-4)
@@ -224,15 +248,25 @@ def test_a_gate_by_channel_needs_no_transpose_inside(device):
 def test_a_norm_after_a_depthwise_convolution_takes_no_dispatch(
     device, channels, kernel, stride, dtype
 ):
-    constants = {"w": random_array((channels, 1, kernel, kernel), 1) / kernel,
-                 "b": random_array((channels,), 2), "s": random_array((channels,), 4),
-                 "t": random_array((channels,), 5)}  # fmt: skip
+    constants = {
+        "w": random_array((channels, 1, kernel, kernel), 1) / kernel,
+        "b": random_array((channels,), 2),
+        "s": random_array((channels,), 4),
+        "t": random_array((channels,), 5),
+    }
     constants["w"] = constants["w"].astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=channels,
-                              pads=[kernel // 2] * 4, strides=[stride] * 2),
-             helper.make_node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]),
-             helper.make_node("LayerNormalization", ["l", "s", "t"], ["y"],
-                              epsilon=1e-6)]  # fmt: skip
+    nodes = [
+        helper.make_node(
+            "Conv",
+            ["x", "w", "b"],
+            ["c"],
+            group=channels,
+            pads=[kernel // 2] * 4,
+            strides=[stride] * 2,
+        ),
+        helper.make_node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]),
+        helper.make_node("LayerNormalization", ["l", "s", "t"], ["y"], epsilon=1e-6),
+    ]
     shape = (2, channels, 9, 11)
     proto, fed = image_model(nodes, shape, constants), {"x": random_array(shape, 3)}
     tolerance = 2e-2 if dtype else 2e-5

@@ -71,16 +71,22 @@ def test_a_difference_inside_a_map_is_found(device_index):
         expected["probabilities"][2][1] = 0.5
         found = compare.compare(session.run(X), expected)
     assert not found.passed and found.max_abs_error == pytest.approx(0.375)
-    assert found.worst[0] == {"output": "probabilities[1]", "index": [2], "got": 0.875,
-                              "expected": 0.5}  # fmt: skip
+    assert found.worst[0] == {
+        "output": "probabilities[1]",
+        "index": [2],
+        "got": 0.875,
+        "expected": 0.5,
+    }
 
 
 def test_sequences_and_text_are_compared():
     one = {"s": [np.ones(2), np.zeros(3)], "t": np.array(["a", "b"], object), "o": None}
     assert compare.compare(one, one).passed
-    for other, name in (({**one, "s": one["s"][:1]}, "s['length']"),
-                        ({**one, "s": [np.ones(2), np.ones(3)]}, "s[1]"),
-                        ({**one, "t": np.array(["a", "c"], object)}, "t")):  # fmt: skip
+    for other, name in (
+        ({**one, "s": one["s"][:1]}, "s['length']"),
+        ({**one, "s": [np.ones(2), np.ones(3)]}, "s[1]"),
+        ({**one, "t": np.array(["a", "c"], object)}, "t"),
+    ):
         found = compare.compare(one, other)
         assert not found.passed and found.worst[0]["output"] == name, found
     json.dumps(found.summary())

@@ -88,8 +88,18 @@ def test_run_reads_inputs_and_saves_outputs(capsys, tmp_path, device_index):
         images = file["images"][:3]
     np.save(tmp_path / "image.npy", images)
     given = f"image={tmp_path / 'image.npy'}"
-    found = facts(capsys, "run", DIGITS, "--input", given, "--repeat", "1",
-                  "--output", str(tmp_path / "out"), *on(device_index))  # fmt: skip
+    found = facts(
+        capsys,
+        "run",
+        DIGITS,
+        "--input",
+        given,
+        "--repeat",
+        "1",
+        "--output",
+        str(tmp_path / "out"),
+        *on(device_index),
+    )
     saved = np.load(found["files"]["logits"])
     with vklab.load(DIGITS, device=device_index) as session:
         assert np.array_equal(saved, session.run({"image": images})["logits"])
@@ -127,8 +137,18 @@ def test_breaking_any_one_kernel_ends_with_1(capsys, tmp_path, device_index):
         shutil.copytree(ROOT / "shaders", folder)
         path = folder / f"ops/{kernel}.slang"
         path.write_text(broken(path.read_text()))
-        found = facts(capsys, "run", DIGITS, "--check", "--repeat", "1", *on(device_index),
-                      "--set", f"SHADERS={folder}", code=1)  # fmt: skip
+        found = facts(
+            capsys,
+            "run",
+            DIGITS,
+            "--check",
+            "--repeat",
+            "1",
+            *on(device_index),
+            "--set",
+            f"SHADERS={folder}",
+            code=1,
+        )
         assert not found["check"]["passed"], kernel
         assert 1 <= len(found["check"]["worst"]) <= 10
         assert {"output", "index", "got", "expected"} <= found["check"]["worst"][0].keys()
@@ -148,8 +168,16 @@ PLAN_KEYS = {"nodes", "dispatches", "barriers", "chunks", "transfers", "arena_by
 
 
 def test_plan(capsys, tmp_path, device_index):
-    found = facts(capsys, "plan", DIGITS, "--dim", "batch=7", *on(device_index),
-                  "--svg", str(tmp_path / "plan.svg"))  # fmt: skip
+    found = facts(
+        capsys,
+        "plan",
+        DIGITS,
+        "--dim",
+        "batch=7",
+        *on(device_index),
+        "--svg",
+        str(tmp_path / "plan.svg"),
+    )
     assert found.keys() >= PLAN_KEYS and found["host_nodes"] == []
     assert found["lower_bound_bytes"] <= found["arena_bytes"]
     assert found["arena_bytes"] < found["arena_without_aliasing_bytes"]
@@ -189,14 +217,18 @@ def test_a_planned_table_fits_and_a_kernel_is_shown(capsys, tmp_path, device_ind
 
 def test_the_plan_is_the_one_that_runs(capsys, tmp_path, device_index):
     """Known statistics of a BatchNormalization are folded before the passes, by both."""
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]),
-             helper.make_node("BatchNormalization", ["a", "one", "one", "one", "one"], ["b"]),
-             helper.make_node("Relu", ["b"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("BatchNormalization", ["a", "one", "one", "one", "one"], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
     weights = {"w": random_array((2, 3, 3, 3)), "one": np.ones(2, np.float32)}
     path = tmp_path / "norm.onnx"
     onnx.save(model(nodes, [value("x", (1, 3, 9, 9))], ["y"], weights), path)
-    for given, array in ((DIGITS, np.zeros((3, 1, 28, 28), np.float32)),
-                         (str(path), np.zeros((1, 3, 9, 9), np.float32))):  # fmt: skip
+    for given, array in (
+        (DIGITS, np.zeros((3, 1, 28, 28), np.float32)),
+        (str(path), np.zeros((1, 3, 9, 9), np.float32)),
+    ):
         dims = ["--dim", "batch=3"] if given == DIGITS else []
         found = facts(capsys, "plan", given, *dims, *on(device_index))
         with vklab.load(given, device=device_index) as session:
@@ -277,9 +309,12 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
         port = taken.getsockname()[1]
         process = subprocess.Popen(
             [sys.executable, "-m", "vklab", "lab", "--no-browser", "--port", str(port)],
-            env=environment(clone), cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment(clone),
+            cwd=clone,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         try:
             said = ""
             for line in process.stdout:

@@ -19,11 +19,15 @@ def branching(tmp_path):
     """Return the path of a model with an If whose condition is an input."""
     branches = {
         f"{name}_branch": helper.make_graph(
-            [helper.make_node(op, ["x"], ["made"])], name, [], [value("made", None)])
+            [helper.make_node(op, ["x"], ["made"])], name, [], [value("made", None)]
+        )
         for name, op in (("then", "Neg"), ("else", "Exp"))
-    }  # fmt: skip
-    proto = model([helper.make_node("If", ["c"], ["y"], "choose", **branches)],
-                  [value("x", ("n", 2)), value("c", (), TensorProto.BOOL)], ["y"])  # fmt: skip
+    }
+    proto = model(
+        [helper.make_node("If", ["c"], ["y"], "choose", **branches)],
+        [value("x", ("n", 2)), value("c", (), TensorProto.BOOL)],
+        ["y"],
+    )
     onnx.save(proto, tmp_path / "branching.onnx")
     return tmp_path / "branching.onnx"
 
@@ -36,10 +40,14 @@ def facts(capsys, *words: object) -> dict:
 @pytest.fixture
 def expanding(tmp_path):
     """Return the path of a model whose output has the shape that an input says."""
-    nodes = [helper.make_node("Expand", ["x", "shape"], ["z"]),
-             helper.make_node("Neg", ["z"], ["y"])]  # fmt: skip
-    onnx.save(model(nodes, [value("x", ("n", 2)), value("shape", (2,), TensorProto.INT64)], ["y"]),
-              tmp_path / "expanding.onnx")  # fmt: skip
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["z"]),
+        helper.make_node("Neg", ["z"], ["y"]),
+    ]
+    onnx.save(
+        model(nodes, [value("x", ("n", 2)), value("shape", (2,), TensorProto.INT64)], ["y"]),
+        tmp_path / "expanding.onnx",
+    )
     return tmp_path / "expanding.onnx"
 
 
@@ -67,8 +75,25 @@ def test_a_file_and_lists_of_numbers_are_inputs(branching, tmp_path, capsys, dev
     np.save(tmp_path / "x.npy", np.ones((4, 2), np.float32))
     out = tmp_path / "out"
     for x, rows in ((tmp_path / "x.npy", 4), ("[[1, 1], [1, 1]]", 2)):
-        assert cli.main(["run", str(branching), "--device", str(device_index), "--repeat", "1",
-                         "--input", f"x={x}", "--input", "c=true", "--output", str(out)]) == 0
+        assert (
+            cli.main(
+                [
+                    "run",
+                    str(branching),
+                    "--device",
+                    str(device_index),
+                    "--repeat",
+                    "1",
+                    "--input",
+                    f"x={x}",
+                    "--input",
+                    "c=true",
+                    "--output",
+                    str(out),
+                ]
+            )
+            == 0
+        )
         assert np.array_equal(np.load(out / "y.npy"), np.full((rows, 2), -1, np.float32))
     capsys.readouterr()
 

@@ -23,8 +23,12 @@ def path(tmp_path_factory):
         make("MaxPool", names[1:2], names[2:3], f"{LONG}/Pool", kernel_shape=[2, 2]),
         make("Flatten", names[2:3], names[3:], f"{LONG}/Flatten"),
     ]
-    made = model(nodes, [value("pixels", ("batch_size", 3, 33, 33))], names[3:],
-                 {"w": random_array((16, 3, 3, 3))})  # fmt: skip
+    made = model(
+        nodes,
+        [value("pixels", ("batch_size", 3, 33, 33))],
+        names[3:],
+        {"w": random_array((16, 3, 3, 3))},
+    )
     target = tmp_path_factory.mktemp("width") / "model.onnx"
     onnx.save(made, target)
     return str(target)

@@ -127,8 +127,15 @@ def alone(folder: Path, given: Any, expected: Any, device: int, cache: Path) -> 
     """Load and run b.vklab in a process with no onnx, no compiler and an empty cache."""
     np.savez(folder / "in.npz", **given)
     np.savez(folder / "out.npz", **expected)
-    said = child.python(ALONE, folder, device, PATH=str(cache), VKLAB_CACHE=str(cache),
-                        VKLAB_SLANGC="", PYTHON_SERVER="")  # fmt: skip
+    said = child.python(
+        ALONE,
+        folder,
+        device,
+        PATH=str(cache),
+        VKLAB_CACHE=str(cache),
+        VKLAB_SLANGC="",
+        PYTHON_SERVER="",
+    )
     facts: dict[str, Any] = json.loads(said)
     assert facts["same"] and not facts["reason"] and not facts["loaded"]
     return facts
@@ -157,8 +164,15 @@ def test_a_transformer_does_so_too(device_index, tmp_path, capsys):
 
 
 def test_a_file_of_float16_with_upper_bounds(device_index, fed, tmp_path, capsys):
-    said = compiled(capsys, network(), tmp_path, "--dtype=float16", "--upper-bound=batch=4", *DIMS,
-                    f"--device={device_index}")  # fmt: skip
+    said = compiled(
+        capsys,
+        network(),
+        tmp_path,
+        "--dtype=float16",
+        "--upper-bound=batch=4",
+        *DIMS,
+        f"--device={device_index}",
+    )
     assert said["plans"] == 2 and said["upper_bounds"] == {"batch": 4}
     options: dict[str, Any] = {"dtype": "float16", "upper_bounds": said["upper_bounds"]}
     with vklab.load(network(), device_index, **options) as session:
@@ -176,8 +190,9 @@ def test_a_file_of_float16_with_upper_bounds(device_index, fed, tmp_path, capsys
 def test_frames_of_a_file_with_upper_bounds_run_in_memory_of_their_own(
     device_index, tmp_path, capsys
 ):
-    said = compiled(capsys, network(), tmp_path, "--upper-bound=batch=9", *DIMS,
-                    f"--device={device_index}")  # fmt: skip
+    said = compiled(
+        capsys, network(), tmp_path, "--upper-bound=batch=9", *DIMS, f"--device={device_index}"
+    )
     with vklab.load(said["path"], device_index) as session:
         frames = session.frames()
         frames.grow(2)
@@ -248,20 +263,28 @@ def test_vklab_plan_says_whether_the_compiled_plan_is_used(file, device_index, c
 
 
 def with_host_part() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    nodes = [NODE("MatMul", ["x", "x"], ["m"], "before"), NODE("Tanh", ["m"], ["t"], "hosted"),
-             NODE("MatMul", ["t", "x"], ["y"], "after")]  # fmt: skip
+    nodes = [
+        NODE("MatMul", ["x", "x"], ["m"], "before"),
+        NODE("Tanh", ["m"], ["t"], "hosted"),
+        NODE("MatMul", ["t", "x"], ["y"], "after"),
+    ]
     return model(nodes, [value("x", (40, 40))], ["y", "m"]), {"x": random_array((40, 40))}
 
 
 def with_control() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     branches = {
         f"{name}_branch": onnx.helper.make_graph(
-            [NODE(op, ["x", "w"], [f"{name}_y"], name)], name, [], [value(f"{name}_y", (4, 4))])
+            [NODE(op, ["x", "w"], [f"{name}_y"], name)], name, [], [value(f"{name}_y", (4, 4))]
+        )
         for name, op in (("then", "Add"), ("else", "MatMul"))
-    }  # fmt: skip
+    }
     inputs = [value("c", (), onnx.TensorProto.BOOL), value("x", (4, 4))]
-    source = model([NODE("If", ["c"], ["y"], "choice", **branches)], inputs, ["y"],
-                   {"w": random_array((4, 4), 3)})  # fmt: skip
+    source = model(
+        [NODE("If", ["c"], ["y"], "choice", **branches)],
+        inputs,
+        ["y"],
+        {"w": random_array((4, 4), 3)},
+    )
     return source, {"c": np.array(False), "x": random_array((4, 4))}
 
 
@@ -293,9 +316,7 @@ def test_a_value_that_decides_a_plan_is_part_of_its_key(device_index, tmp_path):
         assert session.plan_reason.startswith("no plan was compiled")
 
 
-def test_a_host_part_without_onnx_says_what_is_missing(
-    device_index, tmp_path, capsys, monkeypatch
-):
+def test_a_host_part_without_onnx_says_what_is_missing(device_index, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("VKLAB_HOST", "hosted")
     source, given = with_host_part()
     said = compiled(capsys, source, tmp_path, f"--device={device_index}")
@@ -311,8 +332,9 @@ def test_a_host_part_without_onnx_says_what_is_missing(
 def test_a_profile_of_this_device_makes_the_same_file(device_index, tmp_path, capsys):
     assert cli.main(["devices", str(device_index), "--json"]) == 0
     (tmp_path / "here.json").write_text(capsys.readouterr().out)
-    said = compiled(capsys, network(), tmp_path, "--device-profile", str(tmp_path / "here.json"),
-                    *DIMS)  # fmt: skip
+    said = compiled(
+        capsys, network(), tmp_path, "--device-profile", str(tmp_path / "here.json"), *DIMS
+    )
     assert said["complete"] and said["kernels"] and said["bytes"] > said["spirv_bytes"]
     with vklab.load(said["path"], device_index) as session:
         assert not session.plan_reason

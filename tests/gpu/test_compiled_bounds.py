@@ -20,9 +20,13 @@ BOUND = 9
 def network() -> onnx.ModelProto:
     """Return products and element-wise nodes that are fused, with an open number of rows."""
     make = helper.make_node
-    nodes = [make("MatMul", ["x", "w"], ["h"]), make("Add", ["h", "b"], ["s"]),
-             make("Relu", ["s"], ["r"]), make("MatMul", ["r", "v"], ["t"]),
-             make("Softmax", ["t"], ["y"])]  # fmt: skip
+    nodes = [
+        make("MatMul", ["x", "w"], ["h"]),
+        make("Add", ["h", "b"], ["s"]),
+        make("Relu", ["s"], ["r"]),
+        make("MatMul", ["r", "v"], ["t"]),
+        make("Softmax", ["t"], ["y"]),
+    ]
     weights = {"w": random_array((16, 12)), "b": random_array((12,)), "v": random_array((12, 5))}
     return model(nodes, [value("x", ("n", 16))], ["y"], weights)
 
@@ -31,8 +35,14 @@ def network() -> onnx.ModelProto:
 def compiled(tmp_path, device_index, monkeypatch, capsys):
     """Return the path of the compiled model, on a machine without compiler, cache and stock."""
     onnx.save(network(), tmp_path / "model.onnx")
-    line = ["compile", str(tmp_path / "model.onnx"), "--upper-bound", f"n={BOUND}",
-            "--device", str(device_index)]  # fmt: skip
+    line = [
+        "compile",
+        str(tmp_path / "model.onnx"),
+        "--upper-bound",
+        f"n={BOUND}",
+        "--device",
+        str(device_index),
+    ]
     assert cli.main(line) == 0
     capsys.readouterr()
     compiler._memory.clear()

@@ -36,13 +36,26 @@ def test_a_device_is_what_it_was_after_a_variant(device_index):
 def test_each_variant_has_a_row_and_a_line_of_the_table(
     device_index, capsys, tmp_path, monkeypatch
 ):
-    chosen = [Variant(), Variant({"DISABLE_FUSION": "1"}), Variant({"VARIANT": "plain"}),
-              Variant({"VARIANT": "one row"}), Variant({"NO_SWITCH": "1"})]  # fmt: skip
+    chosen = [
+        Variant(),
+        Variant({"DISABLE_FUSION": "1"}),
+        Variant({"VARIANT": "plain"}),
+        Variant({"VARIANT": "one row"}),
+        Variant({"NO_SWITCH": "1"}),
+    ]
     monkeypatch.setattr(each_variant, "every", lambda info: chosen)
     table = tmp_path / "variants.md"
     table.write_text("# Old\n\n## Another device\n\nits rows\n")
-    asked = ["conformance", "test_matmul_2d|test_relu$", "--device", str(device_index),
-             "--each-variant", "--table", str(table), "--json"]  # fmt: skip
+    asked = [
+        "conformance",
+        "test_matmul_2d|test_relu$",
+        "--device",
+        str(device_index),
+        "--each-variant",
+        "--table",
+        str(table),
+        "--json",
+    ]
     assert cli.main(asked) == 1  # the last one fails, and the others are run
     rows = json.loads(capsys.readouterr().out)["variants"]
     assert [row["status"] for row in rows] == ["ran", "ran", "ran", "ran", "failed"]
@@ -60,8 +73,12 @@ def test_each_variant_has_a_row_and_a_line_of_the_table(
 
 def test_a_case_that_is_worse_is_named():
     usual = {"outcomes": {("node", "a"): _outcome("pass"), ("node", "b"): _outcome("skipped")}}
-    made = {"outcomes": {("node", "a"): _outcome("wrong"), ("node", "b"): _outcome("skipped")},
-            "products": [], "classes": set(), "failure": None}
+    made = {
+        "outcomes": {("node", "a"): _outcome("wrong"), ("node", "b"): _outcome("skipped")},
+        "products": [],
+        "classes": set(),
+        "failure": None,
+    }
     row = conformance_variants._row(Variant(), made, usual, "")
     assert row["worse"] == {"a": {"status": "wrong", "reason": "because"}}
     assert row["command"] == "vklab conformance"
@@ -69,8 +86,14 @@ def test_a_case_that_is_worse_is_named():
 
 def test_a_failed_part_leaves_the_outcomes_of_the_others():
     usual = {"outcomes": {("node", name): _outcome("pass") for name in "abc"}}
-    parts = [{"outcomes": {("node", name): _outcome(status)}, "products": [("node", name)],
-              "classes": {name}} for name, status in (("a", "pass"), ("c", "wrong"))]  # fmt: skip
+    parts = [
+        {
+            "outcomes": {("node", name): _outcome(status)},
+            "products": [("node", name)],
+            "classes": {name},
+        }
+        for name, status in (("a", "pass"), ("c", "wrong"))
+    ]
     failures = [Failure("crashed", "signal 11"), Failure("timeout", "7200 s")]
     joined = conformance_variants._joined([parts[0], *failures, parts[1]])
     row = conformance_variants._row(Variant(), joined, usual, "")
@@ -80,10 +103,10 @@ def test_a_failed_part_leaves_the_outcomes_of_the_others():
     cells = conformance_variants._cells(row)
     assert len(cells) == len(conformance_variants.HEADERS)
     assert (cells[1], *cells[-2:]) == ("2", "crashed", "signal 11")
-    alone = conformance_variants._row(
-        Variant(), conformance_variants._joined(failures), usual, "")  # fmt: skip
+    alone = conformance_variants._row(Variant(), conformance_variants._joined(failures), usual, "")
     assert "cases" not in alone and conformance_variants._cells(alone)[1:-2] == ("",) * len(
-        conformance_variants.HEADERS[1:-2])  # fmt: skip
+        conformance_variants.HEADERS[1:-2]
+    )
 
 
 def _outcome(status):

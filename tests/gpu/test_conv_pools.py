@@ -27,8 +27,9 @@ def network(shape, filters, kernel, pool, inner=("Relu",), bias=True, group=1, *
     constants |= {"b": random_array((filters,), 2)} if bias else {}
     nodes = [node("Conv", ["x", *constants], ["v0"], group=group, **attributes)]
     nodes += [node(kind, [f"v{n}"], [f"v{n + 1}"]) for n, kind in enumerate(inner)]
-    nodes.append(node("MaxPool", [f"v{len(inner)}"], ["y"], kernel_shape=window,
-                      strides=strides, pads=pads))  # fmt: skip
+    nodes.append(
+        node("MaxPool", [f"v{len(inner)}"], ["y"], kernel_shape=window, strides=strides, pads=pads)
+    )
     proto = model(nodes, [value("x", shape)], ["y"], constants, opset=18)
     return proto, {"x": random_array(shape, 3)}
 

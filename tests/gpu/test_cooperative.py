@@ -28,8 +28,9 @@ SIZES = [(16, 32, 16), (33, 39, 47), (64, 64, 64), (17, 64, 40), (197, 100, 64),
 @pytest.fixture(autouse=True)
 def as_gpu(device, monkeypatch):
     """Skip a device without matrices of halves; take the others for GPUs."""
-    kinds = {(each.a, each.result) for each in open_devices.open_device(device).info
-             .cooperative_matrices}  # fmt: skip
+    kinds = {
+        (each.a, each.result) for each in open_devices.open_device(device).info.cooperative_matrices
+    }
     if ("float16", "float32") not in kinds:
         pytest.skip("the driver lists no cooperative matrix of halves with sums in float32")
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
@@ -37,16 +38,26 @@ def as_gpu(device, monkeypatch):
 
 def gemm(m, k, n, turns=(0, 0), alpha=1.0, relu=True):
     shapes = {"a": (k, m) if turns[0] else (m, k), "b": (n, k) if turns[1] else (k, n), "c": (n,)}
-    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1],
-                              alpha=alpha),
-             helper.make_node("Relu" if relu else "Identity", ["p"], ["y"])]  # fmt: skip
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
-              for name, shape in shapes.items()]  # fmt: skip
+    nodes = [
+        helper.make_node(
+            "Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1], alpha=alpha
+        ),
+        helper.make_node("Relu" if relu else "Identity", ["p"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+        for name, shape in shapes.items()
+    ]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (m, n))]
-    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), ir_version=8,
-                              opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
-    fed = {name: random_array(shape, number).astype(np.float16)
-           for number, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs),
+        ir_version=8,
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    fed = {
+        name: random_array(shape, number).astype(np.float16)
+        for number, (name, shape) in enumerate(shapes.items())
+    }
     fed["a"] = (fed["a"] / np.float16(k**0.5)).astype(np.float16)
     return proto, fed
 
@@ -97,27 +108,43 @@ def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
     monkeypatch.setattr(tiles, "soonest", lambda table, sizes: (tile, parts))
     monkeypatch.setattr(tiles, "COOPERATIVE_CONV", (tile,))
     for channels, filters, size, window, stride, groups in (
-        (16, 40, 9, 3, 1, 1), (29, 20, 7, 3, 2, 1), (64, 36, 6, 1, 1, 2), (40, 33, 5, 5, 1, 1),
-    ):  # fmt: skip
+        (16, 40, 9, 3, 1, 1),
+        (29, 20, 7, 3, 2, 1),
+        (64, 36, 6, 1, 1, 2),
+        (40, 33, 5, 5, 1, 1),
+    ):
         shapes = {"w": (filters, channels // groups, window, window), "b": (filters,)}
         x = random_array((2, channels, size, size), 1).astype(np.float16)
         w = (random_array(shapes["w"], 2) / (channels * window**2) ** 0.5).astype(np.float16)
         b = random_array(shapes["b"], 3).astype(np.float16)
-        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], strides=[stride] * 2,
-                                  pads=[window // 2] * 4, group=groups),
-                 helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+        nodes = [
+            helper.make_node(
+                "Conv",
+                ["x", "w", "b"],
+                ["c"],
+                strides=[stride] * 2,
+                pads=[window // 2] * 4,
+                group=groups,
+            ),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ]
         graph = helper.make_graph(
-            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
             [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
-        )  # fmt: skip
-        proto = helper.make_model(graph, ir_version=8,
-                                  opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+        )
+        proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
         with vklab.load(proto, device=device) as session:
             y = session.run({"x": x})["y"].astype(np.float32)
             assert session.plan.dispatches[0].kernel == "conv_cooperative"
-        wide = functional.conv2d(*(torch.from_numpy(each.astype(np.float32)) for each in (x, w, b)),
-                                 stride=stride, padding=window // 2, groups=groups)  # fmt: skip
+        wide = functional.conv2d(
+            *(torch.from_numpy(each.astype(np.float32)) for each in (x, w, b)),
+            stride=stride,
+            padding=window // 2,
+            groups=groups,
+        )
         np.testing.assert_allclose(y, np.maximum(wide.numpy(), 0), rtol=2e-3, atol=4e-3)
 
 
@@ -130,15 +157,20 @@ def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
     monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ())
     monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ())
     for queries, keys, size, value_size, causal, masked in (
-        (16, 16, 16, 16, 0, False), (33, 37, 16, 32, 0, True), (70, 131, 64, 64, 1, False),
-    ):  # fmt: skip
+        (16, 16, 16, 16, 0, False),
+        (33, 37, 16, 32, 0, True),
+        (70, 131, 64, 64, 1, False),
+    ):
         if tile == (2, 16) and size > 16:
             continue  # a CPU driver needs minutes to compile larger ones
         if not matrix_attention.through_memory(one, size, value_size, info):
             pytest.skip("the tile does not suit this device")
-        fed = {name: random_array((1, heads, length, wide), number).astype(np.float16)
-               for number, (name, heads, length, wide) in enumerate((
-                   ("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size)))}
+        fed = {
+            name: random_array((1, heads, length, wide), number).astype(np.float16)
+            for number, (name, heads, length, wide) in enumerate(
+                (("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size))
+            )
+        }
         if masked:
             fed["m"] = random_array((1, 1, queries, keys), 9) > -0.5
             fed["m"][0, 0, 3] = False
@@ -187,9 +219,12 @@ def check_attention(device, edges, wanted):
     if not (precision.has_known_order(info) and "shuffle" in info.subgroup_operations):
         pytest.skip("where the driver keeps a matrix's elements is not known")
     queries, keys, size, value_size, causal, mask = edges
-    fed = {name: random_array((1, heads, length, wide), number).astype(np.float16)
-           for number, (name, heads, length, wide) in enumerate((
-               ("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size)))}
+    fed = {
+        name: random_array((1, heads, length, wide), number).astype(np.float16)
+        for number, (name, heads, length, wide) in enumerate(
+            (("q", 4, queries, size), ("k", 2, keys, size), ("v", 2, keys, value_size))
+        )
+    }
     fed["q"][0, 1, 3, 0], fed["k"][0, 1, 0, 0] = np.nan, np.inf
     if mask:
         fed["m"] = random_array((1, 1, queries, keys), 9)
@@ -216,10 +251,11 @@ def attended(fed, device, causal):
     """Return attention of the inputs, and the kernel that computes it."""
     types = {"float16": TensorProto.FLOAT16, "bool": TensorProto.BOOL}
     graph = helper.make_graph(
-        [helper.make_node("Attention", [*fed], ["y"], is_causal=causal)], "g",
+        [helper.make_node("Attention", [*fed], ["y"], is_causal=causal)],
+        "g",
         [helper.make_tensor_value_info(n, types[str(a.dtype)], a.shape) for n, a in fed.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
-    )  # fmt: skip
+    )
     proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23)])
     with vklab.load(proto, device=device) as session:
         y = session.run(fed)["y"].astype(np.float32)

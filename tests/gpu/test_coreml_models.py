@@ -45,9 +45,13 @@ def package(tmp_path_factory):
         if key not in made:
             module, given = coreml_models.example(name)
             target = coreml_packages.ct.target
-            model = coreml_packages.convert(module, given, precision,
-                                            target.iOS15 if is_old else target.iOS18,
-                                            is_network=is_network)  # fmt: skip
+            model = coreml_packages.convert(
+                module,
+                given,
+                precision,
+                target.iOS15 if is_old else target.iOS18,
+                is_network=is_network,
+            )
             folder = tmp_path_factory.mktemp("coreml")
             made[key] = coreml_packages.save(model, folder, name)
         return made[key]
@@ -86,8 +90,11 @@ def test_flexible_shapes(how, tmp_path, device_index):
     module, given = coreml_models.example("mobilenet_v3")
     shapes = [(1, 3, 64, 64), (2, 3, 64, 64)] + [(1, 3, 96, 32)] * (how == "RangeDim")
     sizes = ct.RangeDim(32, 96, 64)
-    flexible = ct.EnumeratedShapes(shapes) if how == "EnumeratedShapes" else ct.Shape(
-        (ct.RangeDim(1, 4), 3, sizes, sizes))  # fmt: skip
+    flexible = (
+        ct.EnumeratedShapes(shapes)
+        if how == "EnumeratedShapes"
+        else ct.Shape((ct.RangeDim(1, 4), 3, sizes, sizes))
+    )
     model = coreml_packages.convert(module, given, "float32", ct.target.iOS17, shape=flexible)
     graph = program.import_package(coreml_packages.save(model, tmp_path))
     with vklab.load(graph, device_index) as session:
@@ -106,8 +113,12 @@ def test_adaptive_pooling_of_open_sizes(precision, frontend, shapes, tmp_path, d
     module, (image,) = models.mini_classifier()
     path = tmp_path / "open.mlpackage"
     sizes = tuple(map(options.parse_sizes, shapes))
-    convert.convert(module, (image,), path, options.Options(frontend=frontend, precision=precision,
-                                                            shapes=sizes))  # fmt: skip
+    convert.convert(
+        module,
+        (image,),
+        path,
+        options.Options(frontend=frontend, precision=precision, shapes=sizes),
+    )
     graph = program.import_package(path)
     with settings.settings(**STRICT), vklab.load(graph, device_index) as session:
         for height, width in ((32, 32), (48, 40), (17, 31))[: 3 if ".." in shapes[0] else 2]:
@@ -139,13 +150,15 @@ def test_compressed_weights(how, tmp_path, device_index):
     model = coreml_packages.convert(module, given, "float16", target)
     settings_of = {
         "palettized": lambda: cto.OpPalettizerConfig(mode="uniform", nbits=4),
-        "grouped": lambda: cto.OpPalettizerConfig(mode="uniform", nbits=2, group_size=8,
-                                                  granularity="per_grouped_channel"),
+        "grouped": lambda: cto.OpPalettizerConfig(
+            mode="uniform", nbits=2, group_size=8, granularity="per_grouped_channel"
+        ),
         "int8": lambda: cto.OpLinearQuantizerConfig(mode="linear"),
         "blocks of int4": lambda: cto.OpLinearQuantizerConfig(
-            mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=16),
+            mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=16
+        ),
         "sparse": lambda: cto.OpMagnitudePrunerConfig(target_sparsity=0.6),
-    }  # fmt: skip
+    }
     compress = cto.linear_quantize_weights if "int" in how else cto.palettize_weights
     compress = cto.prune_weights if how == "sparse" else compress
     small = compress(model, cto.OptimizationConfig(global_config=settings_of[how]()))
@@ -154,8 +167,10 @@ def test_compressed_weights(how, tmp_path, device_index):
     kinds = {op.type for op in _operations(small)}
     assert any(kind.startswith("constexpr_") for kind in kinds)
     plain = program.import_package(coreml_packages.save(cto.decompress_weights(small), tmp_path))
-    ours, theirs = (sorted((info.shape, info.constant.tobytes())
-                           for info in each.initializers.values()) for each in (graph, plain))
+    ours, theirs = (
+        sorted((info.shape, info.constant.tobytes()) for info in each.initializers.values())
+        for each in (graph, plain)
+    )
     assert ours == theirs
     results = [run(each, given.numpy(), device_index) for each in (graph, plain)]
     np.testing.assert_array_equal(*results)

@@ -62,6 +62,8 @@ def test_operators_agree_with_numpy(precision, fused, device, tmp_path):
             error = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
             limit = allowed(case, wanted, dtype)
             if str(got.dtype) != dtype or not (error <= limit).all():
-                problems.append(f"{case.kind} {case.constants}: {got.dtype}, {error.max():.2e} "
-                                f"where {np.max(limit):.2e} is allowed")  # fmt: skip
+                problems.append(
+                    f"{case.kind} {case.constants}: {got.dtype}, {error.max():.2e} "
+                    f"where {np.max(limit):.2e} is allowed"
+                )
     assert not problems, "\n".join(problems)

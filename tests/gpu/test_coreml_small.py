@@ -34,8 +34,9 @@ def test_open_dimensions_stay_open(device_index, tmp_path):
     with vklab.load(graph, device_index) as session:
         for count in (1, 7):
             wanted = np.maximum(x[:count] @ weight.T + bias, 0)
-            np.testing.assert_allclose(session.run({"x": x[:count]})["z"], wanted, rtol=1e-5,
-                                       atol=1e-6)  # fmt: skip
+            np.testing.assert_allclose(
+                session.run({"x": x[:count]})["z"], wanted, rtol=1e-5, atol=1e-6
+            )
 
 
 def counting_program():
@@ -43,14 +44,21 @@ def counting_program():
     made = coreml_written.WrittenProgram()
     made.input("x", "float32", (9, 3))
     made.operation("shape", "shape", "int32", (2,), {"x": "x"})
-    made.operation("gather", "count", "int32", (), {"x": "shape", "indices": np.int32(0),
-                                                    "axis": np.int32(0)})  # fmt: skip
-    made.operation("range_1d", "numbers", "int32", (9,), {
-        "start": np.int32(0), "end": "count", "step": np.int32(1)})  # fmt: skip
+    made.operation(
+        "gather", "count", "int32", (), {"x": "shape", "indices": np.int32(0), "axis": np.int32(0)}
+    )
+    made.operation(
+        "range_1d",
+        "numbers",
+        "int32",
+        (9,),
+        {"start": np.int32(0), "end": "count", "step": np.int32(1)},
+    )
     made.operation("floor_div", "halves", "int32", (9,), {"x": "numbers", "y": np.int32(2)})
     made.operation("cast", "floats", "float32", (9,), {"x": "halves", "dtype": "fp32"})
-    made.operation("expand_dims", "column", "float32", (9, 1), {"x": "floats",
-                                                                "axes": np.int32([1])})  # fmt: skip
+    made.operation(
+        "expand_dims", "column", "float32", (9, 1), {"x": "floats", "axes": np.int32([1])}
+    )
     made.operation("add", "y", "float32", (9, 3), {"x": "x", "y": "column"})
     made.outputs("y")
     for kind in (made.function.inputs[0].type, *(o.outputs[0].type for o in made.block.operations)):
@@ -67,7 +75,8 @@ def counting_program():
 def test_sizes_that_a_run_gives_are_computed_with(device_index, tmp_path):
     path = counting_program().save(tmp_path)
     loaded = on_vulkan.CoreMLProgram(vulkan.Vulkan(device_index, "device"), "float32").prepare(
-        ModelSource("net", package=path))  # fmt: skip
+        ModelSource("net", package=path)
+    )
     for count in (2, 5, 9):
         x = np.random.default_rng(count).standard_normal((count, 3), np.float32)
         wanted = x + (np.arange(count) // 2)[:, None].astype(np.float32)

@@ -27,8 +27,10 @@ def conv(shape, filters, kernel, bias=True, relu=True, **attributes):
     depth = shape[1] // attributes.get("group", 1)
     weight = random_array((filters, depth, *kernel), 1) / np.float32(depth * np.prod(kernel)) ** 0.5
     constants = {"w": weight, **({"b": random_array((filters,), 2)} if bias else {})}
-    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], **attributes),
-             helper.make_node("Relu" if relu else "Identity", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", *constants], ["c"], **attributes),
+        helper.make_node("Relu" if relu else "Identity", ["c"], ["y"]),
+    ]
     proto = model(nodes, [value("x", shape)], ["y"], constants)
     return proto, {"x": random_array(shape, 3)}
 
@@ -77,10 +79,14 @@ def test_transforms_that_a_device_cannot_bind_are_left_out(monkeypatch):
 
 def test_two_convolutions_into_one_tensor(device):
     constants = {"w": random_array((16, 16, 3, 3), 1) / np.float32(12), "b": random_array((16,), 2)}
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"]),
-             helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Conv", ["a", "w"], ["d"]),
-             helper.make_node("Relu", ["c"], ["e"]), helper.make_node("Neg", ["d"], ["f"]),
-             helper.make_node("Concat", ["e", "f"], ["y"], axis=1)]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"]),
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("Conv", ["a", "w"], ["d"]),
+        helper.make_node("Relu", ["c"], ["e"]),
+        helper.make_node("Neg", ["d"], ["f"]),
+        helper.make_node("Concat", ["e", "f"], ["y"], axis=1),
+    ]
     proto = model(nodes, [value("x", (1, 16, 8, 8))], ["y"], constants)
     assert "winograd_input" in kernels_of(device, proto, {"x": random_array((1, 16, 8, 8), 3)})
 
@@ -139,8 +145,9 @@ def test_products_by_pairs(device, m, k, n, turned):
 
 def test_nan_and_infinity_stay_in_their_rows(device):
     constants = {"w": random_array((64, 32), 1)}
-    proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (20, 64))], ["y"],
-                  constants)  # fmt: skip
+    proto = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (20, 64))], ["y"], constants
+    )
     fed = {"x": random_array((20, 64), 3)}
     fed["x"][5, 7], fed["x"][18, 1] = np.nan, np.inf
     with vklab.load(proto, device) as session:

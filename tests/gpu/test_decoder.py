@@ -32,8 +32,11 @@ BOUNDS = {"F32": 1e-5, "F16": 2e-3, "Q8_0": 2e-2}
 @pytest.fixture(autouse=True)
 def in_float32(request):
     """Multiply in float32 on every device: a GPU rounds activations of products to int8 or half."""
-    index = request.node.callspec.params.get("device_index") if hasattr(
-        request.node, "callspec") else None  # fmt: skip
+    index = (
+        request.node.callspec.params.get("device_index")
+        if hasattr(request.node, "callspec")
+        else None
+    )
     fast = index is not None and not open_devices.open_device(index).info.is_cpu
     with settings.settings(DISABLE_INTEGER_DOT=True, DISABLE_VARIANTS=fast):
         yield
@@ -168,8 +171,11 @@ def test_memory_that_the_host_cannot_map(tiny, device_index, unmapped):
 def test_one_recording_is_replayed_for_each_token(tiny, device, monkeypatch):
     recorded = []
     record = programs.Program.record
-    monkeypatch.setattr(programs.Program, "record", lambda self, *more: (
-        recorded.append(self), record(self, *more))[1])  # fmt: skip
+    monkeypatch.setattr(
+        programs.Program,
+        "record",
+        lambda self, *more: (recorded.append(self), record(self, *more))[1],
+    )
     with Decoder(tiny, device) as decoder:
         decoder.prompt(TOKENS[:3])
         for token in TOKENS:
@@ -185,8 +191,11 @@ def test_one_recording_is_replayed_for_each_token(tiny, device, monkeypatch):
 def test_what_is_prepared_is_not_recorded_again(tiny, device, monkeypatch):
     recorded = []
     record = programs.Program.record
-    monkeypatch.setattr(programs.Program, "record", lambda self, *more: (
-        recorded.append(self), record(self, *more))[1])  # fmt: skip
+    monkeypatch.setattr(
+        programs.Program,
+        "record",
+        lambda self, *more: (recorded.append(self), record(self, *more))[1],
+    )
     with Decoder(tiny, device, context=40) as decoder:
         decoder.prepare(lambda: len(decoder.model._bindings) < 2)  # that for one step is there
         assert sorted(decoder.model._bindings) == [1, 8] and not decoder.model._loops
@@ -222,8 +231,10 @@ def test_a_decoder_has_one_cache_and_leaves_nothing(tiny, opened):
         decoder.prompt(TOKENS)
         list(decoder.generate(limit=5))
         bindings = [*decoder._model._bindings.values(), *decoder._model._loops.values()]
-        places = {binding.inputs["past_key.1"].home.place(("past_key.1", False))[0]
-                  for binding in bindings}  # fmt: skip
+        places = {
+            binding.inputs["past_key.1"].home.place(("past_key.1", False))[0]
+            for binding in bindings
+        }
         assert len(bindings) == 3 and len(places) == 1
         [owner] = places
         assert owner.size_bytes < decoder.sizes.cache_bytes + 4096
@@ -231,8 +242,12 @@ def test_a_decoder_has_one_cache_and_leaves_nothing(tiny, opened):
     assert sizes == [decoder.sizes]
     assert "weights 72.0 KiB, cache of 64 positions 16.0 KiB" in str(sizes[0])
     decoder.close()
-    for call in (lambda: decoder.prompt([1]), lambda: decoder.logits, decoder.generate,
-                 decoder.rewind):  # fmt: skip
+    for call in (
+        lambda: decoder.prompt([1]),
+        lambda: decoder.logits,
+        decoder.generate,
+        decoder.rewind,
+    ):
         with pytest.raises(VklabError, match="this decoder is closed; make another"):
             call()
 
@@ -240,11 +255,16 @@ def test_a_decoder_has_one_cache_and_leaves_nothing(tiny, opened):
 def test_bad_tokens_are_refused_before_they_reach_the_device(tiny, device):
     with Decoder(tiny, device, context=16) as decoder:
         for tokens, message in (
-            ([], "the prompt is empty"), ([45], "token 45 is none of the 45 of this model"),
-            ([3, -1], "token -1"), ([1.5], "token 1.5"), ([True], "token True"),
-            ("text", "a prompt is a list of tokens"), (3, "a prompt is a list of tokens"),
-            ([[1], [2]], "a list for each"), ([1] * 17, "17 tokens after 0 do not fit a context"),
-        ):  # fmt: skip
+            ([], "the prompt is empty"),
+            ([45], "token 45 is none of the 45 of this model"),
+            ([3, -1], "token -1"),
+            ([1.5], "token 1.5"),
+            ([True], "token True"),
+            ("text", "a prompt is a list of tokens"),
+            (3, "a prompt is a list of tokens"),
+            ([[1], [2]], "a list for each"),
+            ([1] * 17, "17 tokens after 0 do not fit a context"),
+        ):
             with pytest.raises(ModelError, match=message):
                 decoder.prompt(tokens)
         with pytest.raises(ModelError, match="give a prompt first"):
@@ -258,8 +278,11 @@ def test_bad_tokens_are_refused_before_they_reach_the_device(tiny, device):
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(tiny, device, monkeypatch):
-    for more, message in (({"context": 65}, "trained for 64 positions"), ({"batch": 0}, "batch=0"),
-                          ({"cache": "F8"}, "unknown format 'F8' of a cache")):  # fmt: skip
+    for more, message in (
+        ({"context": 65}, "trained for 64 positions"),
+        ({"batch": 0}, "batch=0"),
+        ({"cache": "F8"}, "unknown format 'F8' of a cache"),
+    ):
         with pytest.raises(ModelError, match=message):
             Decoder(tiny, device, **more)
     monkeypatch.setattr(memory.Sizes, "total_bytes", 1 << 50)

@@ -55,16 +55,20 @@ def test_matrices_beyond_a_binding_are_cut_between_rows(cache, device, monkeypat
     bound = [info.size_bytes for d in dispatches for _, info in d.reads + d.writes]
     assert len(found) == 2 and 32 << 10 < max(bound) <= 64 << 10
     narrow(1 << 10)
-    with pytest.raises(PlanError, match=r"the cache past_key.0: .* takes \d+ bytes; a kernel on "
-                                        r".* reads 1024 at most: choose a smaller context"):
+    with pytest.raises(
+        PlanError,
+        match=r"the cache past_key.0: .* takes \d+ bytes; a kernel on "
+        r".* reads 1024 at most: choose a smaller context",
+    ):
         Decoder(file, device, cache=cache)
 
 
 @pytest.mark.usefixtures("unmapped")
 def test_a_load_copies_neither_a_table_nor_a_cache_on_the_host(device, monkeypatch):
     monkeypatch.setattr(upload, "STAGING_BYTES", 1 << 20)
-    file = llama_models.tiny_model(width=256, hidden=512, vocabulary=1 << 15,
-                                   **{"llama.context_length": 4096})
+    file = llama_models.tiny_model(
+        width=256, hidden=512, vocabulary=1 << 15, **{"llama.context_length": 4096}
+    )
     table, context = file.tensor("token_embd.weight").size_bytes, 4096
 
     def peak():
@@ -82,12 +86,16 @@ def test_a_load_copies_neither_a_table_nor_a_cache_on_the_host(device, monkeypat
 
 
 def test_staging_takes_little_of_the_hosts_memory(opened, monkeypatch):
-    types = tuple(replace(each, bits=each.bits & ~DEVICE_LOCAL)
-                  for each in opened.device.info.memory_types)  # fmt: skip
+    types = tuple(
+        replace(each, bits=each.bits & ~DEVICE_LOCAL) for each in opened.device.info.memory_types
+    )
     monkeypatch.setattr(opened.device, "info", replace(opened.device.info, memory_types=types))
     allocator = Allocator(opened.device)
-    with (Buffer(allocator, upload.STAGING_BYTES, "staging"), Buffer(allocator, 64, "staging"),
-          Buffer(allocator, 64, "readback")):  # fmt: skip
+    with (
+        Buffer(allocator, upload.STAGING_BYTES, "staging"),
+        Buffer(allocator, 64, "staging"),
+        Buffer(allocator, 64, "readback"),
+    ):
         assert upload.STAGING_BYTES < allocator.reserved_bytes <= 32 << 20
 
 

@@ -33,11 +33,16 @@ def cluster(count, **options):
     """Start workers; the scheduler runs in this process."""
     dask = pytest.importorskip("dask.distributed")
     with (
-        dask.LocalCluster(n_workers=count, threads_per_worker=1, memory_limit=None,
-                          dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
-                          **options) as started,
+        dask.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            memory_limit=None,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            **options,
+        ) as started,
         dask.Client(started) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 
@@ -69,9 +74,10 @@ def require_equal(results, expected):
 def models_held(dask_worker):
     """Return, on a worker, the models that it holds: their size, and the open session."""
     return [
-        (len(plugin.model), id(plugin._session)) for plugin in dask_worker.plugins.values()
+        (len(plugin.model), id(plugin._session))
+        for plugin in dask_worker.plugins.values()
         if hasattr(plugin, "model")
-    ]  # fmt: skip
+    ]
 
 
 pytestmark = pytest.mark.full
@@ -127,8 +133,11 @@ class _Deadly:
 
 
 def test_batches_are_arrays_tuples_or_dicts(client, device_index):
-    proto = model([helper.make_node("Sub", ["a", "b"], ["y"])],
-                  [value("a", ("n", 3)), value("b", ("n", 3))], ["y"])  # fmt: skip
+    proto = model(
+        [helper.make_node("Sub", ["a", "b"], ["y"])],
+        [value("a", ("n", 3)), value("b", ("n", 3))],
+        ["y"],
+    )
     a, b = random_array((4, 3)), random_array((4, 3), 1)
     given = ((a, b), {"b": b, "a": a}) * 2
     for result in distributed.map(proto, iter(given), client, device=device_index):
@@ -137,12 +146,25 @@ def test_batches_are_arrays_tuples_or_dicts(client, device_index):
 
 def test_external_data_and_compiled_models_travel_whole(client, tmp_path, device_index):
     x, w = random_array((1, 512)), random_array((1, 512), 1)
-    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], [value("x", (1, 512))], ["y"],
-                  {"w": w})  # fmt: skip
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0,
-              location="m.bin")  # fmt: skip
-    assert cli.main(["compile", str(tmp_path / "m.onnx"), "--output", str(tmp_path / "m.vklab"),
-                     "--device", str(device_index)]) == 0  # fmt: skip
+    proto = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], [value("x", (1, 512))], ["y"], {"w": w}
+    )
+    onnx.save(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.bin"
+    )
+    assert (
+        cli.main(
+            [
+                "compile",
+                str(tmp_path / "m.onnx"),
+                "--output",
+                str(tmp_path / "m.vklab"),
+                "--device",
+                str(device_index),
+            ]
+        )
+        == 0
+    )
     for name in ("m.onnx", "m.vklab"):
         running = distributed.map(tmp_path / name, [x, x], client, device=device_index)
         assert [r["y"].tolist() for r in running] == [(x + w).tolist()] * 2
@@ -221,9 +243,10 @@ def test_arrays_that_are_filled_anew_are_sent_as_they_were(client, batches, expe
 @pytest.mark.slow
 def test_a_cluster_without_workers_is_no_hang(batches, expected, device_index):
     with (
-        vklab.settings.settings(TIMEOUT=1.0), cluster(0) as none,
+        vklab.settings.settings(TIMEOUT=1.0),
+        cluster(0) as none,
         pytest.raises(SetupError, match="had no worker for 1 s"),
-    ):  # fmt: skip
+    ):
         next(distributed.map(DIGITS, batches, none))
     with cluster(1) as client:
         running = distributed.map(DIGITS, batches * 20, client, device=device_index, in_flight=300)
@@ -275,7 +298,7 @@ results += running
 assert len(results) == 10
 for result, want in zip(results, expected):
     assert abs(result["logits"] - want).max() <= 1e-4
-""")  # fmt: skip
+""")
 
 
 def test_without_dask_the_error_names_the_extra(monkeypatch):

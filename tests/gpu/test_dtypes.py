@@ -18,8 +18,10 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.runtime import host
 from vklab.runtime.on_cpu import host_values
 
-pytestmark = [pytest.mark.filterwarnings("ignore::vklab.HostWarning"),
-              pytest.mark.filterwarnings("ignore:Casting complex values")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::vklab.HostWarning"),
+    pytest.mark.filterwarnings("ignore:Casting complex values"),
+]
 node = helper.make_node
 # The types that NumPy has by itself are quick to run, and the ones that fail least.
 DTYPES = sorted(ELEMENT_TYPES, key=lambda name: name != "float8_e4m3fn")
@@ -32,11 +34,17 @@ def test_a_dtype_stays_what_it_is(device_index, dtype):
             with settings.settings(HOST=kept), vklab.load(case.model, device_index) as session:
                 got = session.run(case.fed)
                 told = {info.name: info.dtype for info in session.output_infos}
-            wrong = {n: got[n] for n, want in case.expected.items()
-                     if not dtype_graphs.equal(want, got[n])}  # fmt: skip
+            wrong = {
+                n: got[n]
+                for n, want in case.expected.items()
+                if not dtype_graphs.equal(want, got[n])
+            }
             assert not wrong, (case.name, kept)
-            assert all(told[n] == dtype for n, v in got.items() if v is not None
-                       and told[n] != "sequence" and case.expected[n].dtype == dtype)  # fmt: skip
+            assert all(
+                told[n] == dtype
+                for n, v in got.items()
+                if v is not None and told[n] != "sequence" and case.expected[n].dtype == dtype
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -62,8 +70,10 @@ def test_onnx_runtime_computes_the_types_that_numpy_lacks():
         x = dtype_graphs.values(dtype)
         made, fed = one_node("Cast", [x], opset=25, to=TensorProto.FLOAT)
         back, _ = one_node("Cast", [x.astype(np.float32)], opset=25, to=ELEMENT_TYPES[dtype])
-        for proto, given, wanted in ((made, x, x.astype(np.float32)),
-                                     (back, x.astype(np.float32), x)):  # fmt: skip
+        for proto, given, wanted in (
+            (made, x, x.astype(np.float32)),
+            (back, x.astype(np.float32), x),
+        ):
             (name,) = fed
             (y,) = host.Reference(proto).run({name: given}).values()
             assert dtype_graphs.equal(wanted, y)
@@ -75,33 +85,45 @@ def test_onnx_runtime_computes_the_types_that_numpy_lacks():
 def branches(kind: int) -> onnx.ModelProto:
     """Build y = x or 2 x by a condition, in float32, with a declared kind."""
     parts = {
-        f"{name}_branch": helper.make_graph([node(op, ["x", "x"], [name])], name, [],
-                                            [onnx.ValueInfoProto(name=name)])
+        f"{name}_branch": helper.make_graph(
+            [node(op, ["x", "x"], [name])], name, [], [onnx.ValueInfoProto(name=name)]
+        )
         for name, op in (("then", "Add"), ("else", "Mul"))
-    }  # fmt: skip
-    return model([node("If", ["c"], ["y"], "if", **parts)],
-                 [value("x", (3,)), value("c", (), TensorProto.BOOL)], [value("y", (3,), kind)])
+    }
+    return model(
+        [node("If", ["c"], ["y"], "if", **parts)],
+        [value("x", (3,)), value("c", (), TensorProto.BOOL)],
+        [value("y", (3,), kind)],
+    )
 
 
 def test_an_if_of_another_dtype_than_declared_is_refused(device_index):
     fed = {"x": np.ones(3, np.float32), "c": np.asarray(True)}
     with vklab.load(branches(TensorProto.FLOAT), device_index) as session:
         assert session.run(fed)["y"].tolist() == [2, 2, 2]
-    with vklab.load(branches(TensorProto.DOUBLE), device_index) as session, pytest.raises(
-        ModelError, match=r"node if: y = If\(c\) makes y: float32\[3\]; the model declares float64"
+    with (
+        vklab.load(branches(TensorProto.DOUBLE), device_index) as session,
+        pytest.raises(
+            ModelError,
+            match=r"node if: y = If\(c\) makes y: float32\[3\]; the model declares float64",
+        ),
     ):
         session.run(fed)
 
 
 @pytest.mark.parametrize("kept", ["", "Cast"])
 def test_an_output_of_another_dtype_than_declared_is_refused(device_index, kept):
-    made = model([node("Cast", ["x"], ["y"], "c", to=TensorProto.FLOAT)],
-                 [value("x", (3,), TensorProto.INT64)], [value("y", (3,), TensorProto.FLOAT16)])
+    made = model(
+        [node("Cast", ["x"], ["y"], "c", to=TensorProto.FLOAT)],
+        [value("x", (3,), TensorProto.INT64)],
+        [value("y", (3,), TensorProto.FLOAT16)],
+    )
     words = r"node c: y = Cast\(x\) makes y: float32\[3\]; the model declares float16"
     with (
-        settings.settings(HOST=kept), pytest.raises(ModelError, match=words),
+        settings.settings(HOST=kept),
+        pytest.raises(ModelError, match=words),
         vklab.load(made, device_index) as session,
-    ):  # fmt: skip
+    ):
         session.run(np.arange(3))
 
 
@@ -118,9 +140,10 @@ def test_what_onnx_reference_returns_is_compared_with_what_onnx_declares(
     monkeypatch.setattr(host.ProcessModel, "run", lambda model, fed: {"y0": result})
     made, fed = one_node("Identity", [dtype_graphs.values("complex64")], opset=21)
     with (
-        settings.settings(HOST="Identity"), vklab.load(made, device_index) as session,
+        settings.settings(HOST="Identity"),
+        vklab.load(made, device_index) as session,
         pytest.raises(ModelError, match=r"returned 'y0' of node .*Identity\(x0\) " + words),
-    ):  # fmt: skip
+    ):
         session.run(fed)
 
 
@@ -140,8 +163,9 @@ def test_an_optional_of_onnx_reference_is_a_list_of_one():
 def test_masked_scores_of_attention_are_infinite_on_the_host_too(device_index, kind):
     q, k = random_array((2, 2, 3, 8)), random_array((2, 2, 5, 8))
     mask = random_array((3, 5)) > 0 if kind == "bool" else random_array((3, 5))
-    made, fed = one_node("Attention", [q, k, k, mask], opset=24, outputs=4, is_causal=1,
-                         qk_matmul_output_mode=2)  # fmt: skip
+    made, fed = one_node(
+        "Attention", [q, k, k, mask], opset=24, outputs=4, is_causal=1, qk_matmul_output_mode=2
+    )
     (expected,) = ReferenceEvaluator(made).run(["y3"], fed)
     assert np.isneginf(expected).any()
     for kept in ("", "Attention"):
@@ -168,7 +192,8 @@ def test_indices_of_max_unpool_count_pooled_cells_on_the_host_too(device_index):
 
 @pytest.mark.full
 def test_a_dtype_passes_between_two_drivers_and_the_host():
-    both("""
+    both(
+        """
 import sys, warnings
 import numpy as np, vklab
 from support.graphs import dtype_graphs
@@ -186,4 +211,6 @@ for dtype in sys.argv[1].split(","):
                         got = session.run(case.fed)
                     assert all(dtype_graphs.equal(want, got[n])
                                for n, want in case.expected.items()), (dtype, place, kept, got)
-""", "float32,bfloat16,float16,float8_e4m3fn,float8_e5m2,int4,uint2,bool,int8,float6_e2m3fn")
+""",
+        "float32,bfloat16,float16,float8_e4m3fn,float8_e5m2,int4,uint2,bool,int8,float6_e2m3fn",
+    )

@@ -40,9 +40,10 @@ def test_every_shape_agrees_with_the_reference(device, given):
 @pytest.mark.parametrize("name", ["DISABLE_DIRECT_IO", "DISABLE_PUSH_DESCRIPTORS",
                                   "DISABLE_ALIASING", "DISABLE_REPLAY"])  # fmt: skip
 def test_interleaved_shapes_leave_each_other_alone(device, name):
-    with settings.settings(**{name: True}), vklab.load(
-        block(), device, upper_bounds=BOUNDS
-    ) as session:
+    with (
+        settings.settings(**{name: True}),
+        vklab.load(block(), device, upper_bounds=BOUNDS) as session,
+    ):
         first = {}
         for number in range(3):
             for shape in SHAPES[::-1] if number % 2 else SHAPES:
@@ -127,8 +128,11 @@ def test_bad_bounds_do_not_load(device_index, given, says):
 
 def test_bounds_at_which_the_model_cannot_run(device_index):
     given = {"batch": 3, "length": 9, "batch_mask": 2, "length_mask": 9}
-    with pytest.raises(ModelError, match=r"at its upper bounds \(batch=3, length=9, batch_mask=2, "
-                       r"length_mask=9\) the model cannot run: node 'Add_10'|'masked'"):
+    with pytest.raises(
+        ModelError,
+        match=r"at its upper bounds \(batch=3, length=9, batch_mask=2, "
+        r"length_mask=9\) the model cannot run: node 'Add_10'|'masked'",
+    ):
         vklab.load(block("_mask"), device_index, upper_bounds=given)
     given["batch_mask"] = 3
     with vklab.load(block("_mask"), device_index, upper_bounds=given) as session:
@@ -157,13 +161,18 @@ def test_a_shape_above_its_bound_changes_nothing(device_index):
 
 
 def test_parts_behind_the_host_share_the_memory_too(device_index):
-    nodes = [NODE("MatMul", ["x", "w"], ["a"]), NODE("Neg", ["a"], ["b"]),
-             NODE("Unique", ["b"], ["c"], sorted=1), NODE("Mul", ["c", "c"], ["y"])]  # fmt: skip
+    nodes = [
+        NODE("MatMul", ["x", "w"], ["a"]),
+        NODE("Neg", ["a"], ["b"]),
+        NODE("Unique", ["b"], ["c"], sorted=1),
+        NODE("Mul", ["c", "c"], ["y"]),
+    ]
     proto = model(nodes, [value("x", ("n", 4))], ["y"], {"w": random_array((4, 300))})
     opened = open_devices.open_device(device_index)
-    with settings.settings(HOST="Unique"), vklab.load(
-        proto, device_index, upper_bounds={"n": 8}
-    ) as session:
+    with (
+        settings.settings(HOST="Unique"),
+        vklab.load(proto, device_index, upper_bounds={"n": 8}) as session,
+    ):
         session.run(random_array((8, 4)))
         before = held(opened)
         for rows in (1, 5, 8, 3):
@@ -194,8 +203,11 @@ def test_threads_with_different_shapes(device_index):
             for number in range(12):
                 shape = SHAPES[(offset + 5 * number) % len(SHAPES)]
                 outputs = session.run(feeds(*shape))
-                failures.extend(key for key, array in outputs.items()
-                                if not np.array_equal(array, expected[shape][key]))  # fmt: skip
+                failures.extend(
+                    key
+                    for key, array in outputs.items()
+                    if not np.array_equal(array, expected[shape][key])
+                )
 
         with settings.settings(KEPT_PLANS=0):
             threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]

@@ -27,8 +27,9 @@ def layer(op_type, x_shape, w_shape, *, w="int8", zeros=False, bias=True, relu=F
         inputs.append(made.constant("wz", made.codes(w, () if zeros == "one" else (filters,))))
     sums = made.node(op_type, *inputs, **attributes)
     steps = made.constant("ws", made.random.uniform(0.001, 0.01, shape).astype(np.float32))
-    y = made.node("Mul", made.node("Cast", sums, to=TensorProto.FLOAT),
-                  made.node("Mul", "scale", steps))  # fmt: skip
+    y = made.node(
+        "Mul", made.node("Cast", sums, to=TensorProto.FLOAT), made.node("Mul", "scale", steps)
+    )
     if bias:
         y = made.node("Add", y, made.constant("b", made.random.normal(size=shape).astype("f4")))
     y = made.node("Relu", y) if relu else y
@@ -68,8 +69,9 @@ def test_products_of_one_input_share_its_codes(device):
     made.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]))
     parts = []
     for name in "abc":
-        sums = made.node("MatMulInteger", "q", made.constant(name, made.codes("int8", (24, 20))),
-                         "zero")  # fmt: skip
+        sums = made.node(
+            "MatMulInteger", "q", made.constant(name, made.codes("int8", (24, 20))), "zero"
+        )
         step = made.node("Mul", "scale", made.constant(f"{name}s", np.float32(0.01)))
         parts.append(made.node("Mul", made.node("Cast", sums, to=TensorProto.FLOAT), step))
     fed = {"x": made.random.normal(size=(5, 24)).astype(np.float32)}
@@ -97,8 +99,10 @@ def test_ranges_of_every_kind(device, values):
 
 def test_quantising_without_data_makes_few_dispatches(device):
     made = Drawn(2)
-    weights = [made.constant(name, made.random.normal(size=shape).astype(np.float32) / 4)
-               for name, shape in (("a", (8, 3, 3, 3)), ("b", (8 * 36, 12)), ("c", (12, 10)))]
+    weights = [
+        made.constant(name, made.random.normal(size=shape).astype(np.float32) / 4)
+        for name, shape in (("a", (8, 3, 3, 3)), ("b", (8 * 36, 12)), ("c", (12, 10)))
+    ]
     y = made.node("Relu", made.node("Conv", "x", weights[0]))
     y = made.node("Gemm", made.node("Flatten", y), weights[1])
     y = made.node("MatMul", made.node("Relu", y), weights[2])
@@ -116,8 +120,10 @@ def test_quantising_without_data_makes_few_dispatches(device):
 def test_the_output_of_onnx_runtime_uses_the_same_kernels(device, tmp_path):
     tools = pytest.importorskip("onnxruntime.quantization")
     made = Drawn(5)
-    weights = [made.constant(name, made.random.normal(size=shape).astype(np.float32) / 4)
-               for name, shape in (("a", (6, 4, 3, 3)), ("b", (6 * 36, 10)))]
+    weights = [
+        made.constant(name, made.random.normal(size=shape).astype(np.float32) / 4)
+        for name, shape in (("a", (6, 4, 3, 3)), ("b", (6 * 36, 10)))
+    ]
     y = made.node("Conv", "x", weights[0], made.constant("ab", np.ones(6, np.float32)))
     y = made.node("Gemm", made.node("Flatten", made.node("Relu", y)), weights[1])
     fed = {"x": made.random.normal(size=(1, 4, 8, 8)).astype(np.float32)}

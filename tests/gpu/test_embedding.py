@@ -24,6 +24,7 @@ from vklab.types import ANY_SHAPE
 
 DIGITS = DATA / "digits_cnn.onnx"
 
+
 @pytest.mark.parametrize("make", [
     bytes, bytearray, memoryview, io.BytesIO, onnx.load_model_from_string,
 ], ids=["bytes", "bytearray", "memoryview", "BytesIO", "proto"])  # fmt: skip
@@ -46,9 +47,11 @@ def test_an_open_file_loads_and_a_compiled_model_too(device_index, tmp_path, cap
 
 
 def test_outputs_have_dtypes_and_shapes(device_index):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]),
-             helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
-             helper.make_node("NonZero", ["y"], ["where"])]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
+        helper.make_node("NonZero", ["y"], ["where"]),
+    ]
     weights = {"w": random_array((4, 7))}
     made = model(nodes, [value("x", ("rows", 4))], ["y", "best", "where"], weights)
     with vklab.load(made, device_index) as session:
@@ -91,21 +94,27 @@ def test_the_core_logs_plans_kernels_and_replanning(device_index, caplog, tmp_pa
     assert cli.main(["compile", str(DIGITS), "-o", path, "--device", str(device_index)]) == 0
     with vklab.load(path, device_index) as session:
         session.run(np.zeros((3, 1, 28, 28), np.float32))
-    assert any(r.levelno == logging.INFO and "no plan was compiled for" in r.getMessage()
-               for r in caplog.records)  # fmt: skip
+    assert any(
+        r.levelno == logging.INFO and "no plan was compiled for" in r.getMessage()
+        for r in caplog.records
+    )
 
 
 def test_nothing_is_printed_where_logging_is_not_configured():
-    code = ("import numpy as np, vklab\nwith vklab.load('data/digits_cnn.onnx') as session:\n"
-            "    session.run(np.zeros((1, 1, 28, 28), np.float32))")  # fmt: skip
+    code = (
+        "import numpy as np, vklab\nwith vklab.load('data/digits_cnn.onnx') as session:\n"
+        "    session.run(np.zeros((1, 1, 28, 28), np.float32))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr and not done.stdout
 
 
 def noisy(batch: str | int) -> onnx.ModelProto:
     """Return a model of a node with a kernel and one that runs on the host."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], "matmul"),
-             helper.make_node("RandomUniformLike", ["m"], ["y"], "noise")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], "matmul"),
+        helper.make_node("RandomUniformLike", ["m"], ["y"], "noise"),
+    ]
     return model(nodes, [value("x", (batch, 4))], ["y"], {"w": random_array((4, 2))})
 
 

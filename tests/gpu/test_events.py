@@ -96,7 +96,8 @@ def test_runs_set_an_event_and_need_no_fence(events, device, monkeypatch):
             bound.submit()
             bound.collect()
             np.testing.assert_array_equal(
-                bound.collect()["y"].numpy(), np.maximum(random_array((3, 5)), 0))
+                bound.collect()["y"].numpy(), np.maximum(random_array((3, 5)), 0)
+            )
     assert not api.LIVE["VkEvent"]
 
 
@@ -109,7 +110,10 @@ def test_the_host_sees_all_writes_once_the_event_is_set(polled, device_index, mo
     (_, (_, before, after, _, count, barrier, *_)), (_, (_, _, scope)) = calls[1:3]
     everything = api.constant("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")
     assert (before, count, barrier.srcAccessMask) == (
-        everything, 1, api.constant("VK_ACCESS_MEMORY_WRITE_BIT"))
+        everything,
+        1,
+        api.constant("VK_ACCESS_MEMORY_WRITE_BIT"),
+    )
     assert after & api.constant("VK_PIPELINE_STAGE_HOST_BIT")
     assert barrier.dstAccessMask & api.constant("VK_ACCESS_HOST_READ_BIT")
     assert after & scope == everything  # so the event is set after the barrier
@@ -149,9 +153,10 @@ def test_a_run_that_outlasts_polling_signals_its_own_fence_from_then_on(
 
 def test_programs_share_memory_that_grows(events, device):
     for switches in ({}, {"DISABLE_PUSH_DESCRIPTORS": True}):
-        with settings.settings(**switches), vklab.load(
-            relu(("rows", 5)), device, upper_bounds={"rows": 9}
-        ) as session:
+        with (
+            settings.settings(**switches),
+            vklab.load(relu(("rows", 5)), device, upper_bounds={"rows": 9}) as session,
+        ):
             for rows in (2, 9, 3, 9, 1):
                 check(session, rows)
     assert not api.LIVE["VkEvent"]
@@ -179,8 +184,11 @@ def test_a_wait_that_takes_too_long_is_told(events, device_index, monkeypatch):
 def answer(monkeypatch, device, **results):
     """Let commands of a device return these results from now on, without doing anything."""
     command = device.command
-    monkeypatch.setattr(device, "command", lambda name: (
-        lambda *given: results[name]) if name in results else command(name))  # fmt: skip
+    monkeypatch.setattr(
+        device,
+        "command",
+        lambda name: (lambda *given: results[name]) if name in results else command(name),
+    )
 
 
 @pytest.mark.parametrize("status", ["VK_EVENT_RESET", LOST])

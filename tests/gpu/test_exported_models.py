@@ -44,8 +44,10 @@ def run_in_two_sizes(name, device, capsys):
     for key, array in first["outputs"].items():
         np.testing.assert_array_equal(again[key], array, f"{key} depends on the run before")
     with capsys.disabled():
-        print(f"\n{name}: {len(model.graph.node)} nodes, {summary['dispatches']} dispatches, "
-              f"{len(summary['host_nodes'])} on the host, error {max(errors):.1e}")  # fmt: skip
+        print(
+            f"\n{name}: {len(model.graph.node)} nodes, {summary['dispatches']} dispatches, "
+            f"{len(summary['host_nodes'])} on the host, error {max(errors):.1e}"
+        )
     assert max(errors) <= TOLERANCE
 
 
@@ -54,10 +56,13 @@ def test_every_kind_of_model_is_there_from_both_exporters():
     assert set(exported_models.NAMES) == kinds
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.slow) if name.startswith("unet") else name
-    for name in exported_models.NAMES
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name.startswith("unet") else name
+        for name in exported_models.NAMES
+    ],
+)
 def test_agrees_with_onnx_runtime(device_index, name, capsys):
     run_in_two_sizes(name, device_index, capsys)
 

@@ -145,8 +145,10 @@ def test_exit_handlers_of_a_driver_do_not_meet_its_threads(code, expected, devic
 
 
 def test_a_session_that_nobody_closed_is_no_trouble_at_the_end(device_index):
-    code = "import sys, vklab; from support.graphs.small_models import relu; " \
-           "kept = [vklab.load(relu((1, 3)), int(sys.argv[1])) for _ in range(3)]; print('end')"
+    code = (
+        "import sys, vklab; from support.graphs.small_models import relu; "
+        "kept = [vklab.load(relu((1, 3)), int(sys.argv[1])) for _ in range(3)]; print('end')"
+    )
     layer = instance.VALIDATION_LAYER in instance.layers()
     for validate in ("", "1") if layer else ("",):
         assert python(code, device_index, VKLAB_VALIDATE=validate) == "end\n"
@@ -237,9 +239,13 @@ def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeyp
 def test_a_kernel_and_a_dispatch_that_do_not_fit(handles, device_index, tmp_path, monkeypatch, old,
                                                  new, words):  # fmt: skip
     text = (DATA.parent / "shaders" / "ops" / "elementwise.slang").read_text()
-    changed = text.replace(old, new, 1).replace("params.p0)", "params.p1)").replace(
-        "y_buffer[TARGET] =", "more[element] = values[i]; y_buffer[TARGET] ="
-    ) if "more" in new else text.replace(old, new, 1)  # fmt: skip
+    changed = (
+        text.replace(old, new, 1)
+        .replace("params.p0)", "params.p1)")
+        .replace("y_buffer[TARGET] =", "more[element] = values[i]; y_buffer[TARGET] =")
+        if "more" in new
+        else text.replace(old, new, 1)
+    )
     if "p0[2]" in new:
         changed = changed.replace("p0 = params.p0,", "p0 = params.p0[1],")
     (tmp_path / "ops").mkdir()
@@ -266,8 +272,9 @@ def test_a_workgroup_beyond_the_limits_never_reaches_the_driver(
         limits = {**handles.device.info.limits, "maxComputeWorkGroupSize": (1, 1, 1)}
         monkeypatch.setattr(handles.device, "info", replace(handles.device.info, limits=limits))
     monkeypatch.setattr(kernels, "ComputePipeline", None)
-    proto = model([helper.make_node("Softmax", ["x"], ["y"])], [value("x", (2, 3))],
-                  [value("y", (2, 3))])  # fmt: skip
+    proto = model(
+        [helper.make_node("Softmax", ["x"], ["y"])], [value("x", (2, 3))], [value("y", (2, 3))]
+    )
     with pytest.raises(ShaderError, match=f"kernel softmax .*has {words}"):
         vklab.load(proto, device_index)
 

@@ -29,10 +29,17 @@ def test_metadata_are_what_the_file_says(tmp_path, device_index):
     with vklab.load(proto, device_index) as session:
         told = session.metadata
     assert told == {
-        "producer_name": "me", "producer_version": "2.1", "model_version": 7, "domain": "",
-        "ir_version": 8, "opsets": {"ai.onnx": 17}, "doc_string": "a model", "graph_name": "test",
-        "graph_doc_string": "a graph", "properties": {"labels": "cat dog"},
-    }  # fmt: skip
+        "producer_name": "me",
+        "producer_version": "2.1",
+        "model_version": 7,
+        "domain": "",
+        "ir_version": 8,
+        "opsets": {"ai.onnx": 17},
+        "doc_string": "a model",
+        "graph_name": "test",
+        "graph_doc_string": "a graph",
+        "properties": {"labels": "cat dog"},
+    }
 
 
 def test_a_compiled_model_has_no_metadata(tmp_path, device_index, capsys):

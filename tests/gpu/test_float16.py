@@ -46,9 +46,11 @@ def compared(proto, inputs, device, capsys, name):
     assert hosted == also_hosted
     weights, arena = (after[key] / max(before[key], 1) for key in ("weights_bytes", "arena_bytes"))
     with capsys.disabled():
-        print(f"\n{name}: error {wide:.1e} in float32, {error:.1e} in float16; {weights:.3f} of "
-              f"the weights, {arena:.3f} of the arena; {before['dispatches']} dispatches, "
-              f"then {after['dispatches']}; {before_ms:.1f} ms, then {after_ms:.1f}")  # fmt: skip
+        print(
+            f"\n{name}: error {wide:.1e} in float32, {error:.1e} in float16; {weights:.3f} of "
+            f"the weights, {arena:.3f} of the arena; {before['dispatches']} dispatches, "
+            f"then {after['dispatches']}; {before_ms:.1f} ms, then {after_ms:.1f}"
+        )
     assert weights <= 0.55
     return error
 
@@ -90,8 +92,7 @@ def test_bert_is_right_where_a_row_is_all_masked(device_index, disabled):
 
 def additive(mask):
     """Return a model of softmax(x + mask) of float32[2,3]."""
-    nodes = [helper.make_node("Add", ["x", "m"], ["s"]),
-             helper.make_node("Softmax", ["s"], ["y"])]  # fmt: skip
+    nodes = [helper.make_node("Add", ["x", "m"], ["s"]), helper.make_node("Softmax", ["s"], ["y"])]
     return model(nodes, [value("x", (2, 3))], ["y"], {"m": np.float32(mask)})
 
 
@@ -121,10 +122,12 @@ def test_sums_are_kept_in_float32(device_index):
         helper.make_node("LayerNormalization", ["x", "ones"], ["norm"]),
     ]
     constants = {
-        "w": np.ones((count, 3), np.float32), "image": np.int64([1, 1, 60, 75]),
-        "pixels": np.int64([1, count, 1, 1]), "ones": np.ones(count, np.float32),
+        "w": np.ones((count, 3), np.float32),
+        "image": np.int64([1, 1, 60, 75]),
+        "pixels": np.int64([1, count, 1, 1]),
+        "ones": np.ones(count, np.float32),
         "filters": np.ones((2, count, 1, 1), np.float32),
-    }  # fmt: skip
+    }
     outputs = ["product", "mean", "pool", "conv", "share", "norm"]
     proto = model(nodes, [value("x", (1, count))], outputs, constants)
     x = np.ones((1, count), np.float32)

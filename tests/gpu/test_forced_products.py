@@ -74,7 +74,7 @@ def test_parts_of_odd_widths_are_written_in_fours(device, monkeypatch, sizes, co
         y = session.run(fed)["y"]
         product, added = session.plan.dispatches
     m, _, n = sizes
-    (_, partial), = product.writes
+    ((_, partial),) = product.writes
     assert (product.kernel, product.define_values["WIDE_Y"]) == ("matmul_tiled", "1")
     assert partial.dims[1:] == (m, -(-n // 4) * 4)
     assert (added.kernel, added.push_values["pitch"]) == ("sum_splits", partial.dims[-1])

@@ -53,8 +53,10 @@ def forked(call):
 """
 # The parent's session works on.
 AFTER = "\nassert session.run(X)['y'].tolist() == [[1, 0, 3]]"
-ERROR = ("VklabError this session belongs to the process that forked this one: load models in the "
-         "child only, or start processes with multiprocessing.get_context('spawn')")  # fmt: skip
+ERROR = (
+    "VklabError this session belongs to the process that forked this one: load models in the "
+    "child only, or start processes with multiprocessing.get_context('spawn')"
+)
 
 
 def in_child(device: int, call: str, before: str = "") -> list[str]:
@@ -106,8 +108,9 @@ def test_an_inherited_session_may_be_closed_or_dropped(device_index):
 
 @pytest.mark.full
 def test_an_inherited_device_names_the_fork(device_index):
-    told, end = in_child(device_index, "opened.command_pool()",
-                         "opened = open_devices.open_device(device)")  # fmt: skip
+    told, end = in_child(
+        device_index, "opened.command_pool()", "opened = open_devices.open_device(device)"
+    )
     assert told.startswith("VklabError the open device ") and "spawn" in told
     assert end == "status 7"
 
@@ -125,8 +128,11 @@ def test_an_inherited_binding_names_the_fork(device_index):
 
 @pytest.mark.full
 def test_an_inherited_binding_may_be_closed_or_dropped(device_index):
-    for call in ("bound.close()", "(session.close(), bound.close())",
-                 "(globals().pop('bound'), globals().pop('y'), api.live_handles())"):  # fmt: skip
+    for call in (
+        "bound.close()",
+        "(session.close(), bound.close())",
+        "(globals().pop('bound'), globals().pop('y'), api.live_handles())",
+    ):
         assert in_child(device_index, call, BOUND)[-1] == "status 7"
 
 
@@ -181,7 +187,8 @@ held.wait()
 @pytest.mark.full
 @pytest.mark.parametrize("pool", ["executor", "pool"])
 def test_pools_of_forked_processes(willing_index, pool):
-    told = python(f"""{CODE}
+    told = python(
+        f"""{CODE}
 import concurrent.futures, multiprocessing
 def old(x):
     try:
@@ -195,7 +202,9 @@ pools = dict(executor=lambda: concurrent.futures.ProcessPoolExecutor(2, fork),
              pool=lambda: fork.Pool(2))
 with pools["{pool}"]() as pool:
     print(*pool.map(old, [X]), *pool.map(new, [X]))
-{AFTER}""", willing_index)  # fmt: skip
+{AFTER}""",
+        willing_index,
+    )
     assert told == "VklabError [[1.0, 0.0, 3.0]]\n"
 
 

@@ -23,28 +23,45 @@ def as_gpu(monkeypatch):
 
 def layer(m, k, n, dtype, kind):
     """Return GELU or a residual behind a product, or its heads transposed, and inputs."""
-    values = {"w": random_array((k, n), 1) / np.float32(k**0.5), "b": random_array((n,), 2),
-              "scale": random_array((m, 1), 3)}  # fmt: skip
+    values = {
+        "w": random_array((k, n), 1) / np.float32(k**0.5),
+        "b": random_array((n,), 2),
+        "scale": random_array((m, 1), 3),
+    }
     fed = {"x": random_array((m, k), 4), "r": random_array((m, n), 5)}
     shape = numpy_helper.from_array(np.array([m, n // 4, 4]), "shape")
     last = {
         "gelu": [helper.make_node("Gelu", ["biased"], ["y"])],
-        "residual": [helper.make_node("Mul", ["biased", "scale"], ["scaled"]),
-                     helper.make_node("Add", ["scaled", "r"], ["y"])],
-        "heads": [helper.make_node("Reshape", ["biased", "shape"], ["heads"]),
-                  helper.make_node("Transpose", ["heads"], ["y"], perm=[1, 0, 2])],
-    }[kind]  # fmt: skip
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["product"]),
-             helper.make_node("Add", ["product", "b"], ["biased"]), *last]  # fmt: skip
-    fed = {name: array.astype(dtype) for name, array in fed.items() if name == "x"
-           or kind == "residual"}  # fmt: skip
-    weights = [numpy_helper.from_array(array.astype(dtype), name)
-               for name, array in values.items()]  # fmt: skip
+        "residual": [
+            helper.make_node("Mul", ["biased", "scale"], ["scaled"]),
+            helper.make_node("Add", ["scaled", "r"], ["y"]),
+        ],
+        "heads": [
+            helper.make_node("Reshape", ["biased", "shape"], ["heads"]),
+            helper.make_node("Transpose", ["heads"], ["y"], perm=[1, 0, 2]),
+        ],
+    }[kind]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["biased"]),
+        *last,
+    ]
+    fed = {
+        name: array.astype(dtype)
+        for name, array in fed.items()
+        if name == "x" or kind == "residual"
+    }
+    weights = [numpy_helper.from_array(array.astype(dtype), name) for name, array in values.items()]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(name, KINDS[dtype], array.shape)
-                     for name, array in fed.items()],
-        [helper.make_tensor_value_info("y", KINDS[dtype], None)], [*weights, shape],
-    )  # fmt: skip
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info(name, KINDS[dtype], array.shape)
+            for name, array in fed.items()
+        ],
+        [helper.make_tensor_value_info("y", KINDS[dtype], None)],
+        [*weights, shape],
+    )
     return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 20)]), fed
 
 

@@ -122,8 +122,9 @@ def test_frames_of_a_forgotten_session_come_home(device_index):
     futures = [session.submit(x) for x in items]
     del session
     gc.collect()
-    assert all(is_right(future.result(LIMIT_S), x)
-               for future, x in zip(futures, items, strict=True))  # fmt: skip
+    assert all(
+        is_right(future.result(LIMIT_S), x) for future, x in zip(futures, items, strict=True)
+    )
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)

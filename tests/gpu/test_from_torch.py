@@ -38,8 +38,14 @@ class Attended(nn.Module):
 
 def cnn() -> nn.Module:
     """Return a small convolutional network with statistics to fold."""
-    module = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2), nn.BatchNorm2d(6), nn.SiLU(),
-                           nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 5))  # fmt: skip
+    module = nn.Sequential(
+        nn.Conv2d(3, 6, 3, stride=2),
+        nn.BatchNorm2d(6),
+        nn.SiLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(54, 5),
+    )
     nn.init.normal_(module[1].running_mean)
     return module
 
@@ -125,7 +131,11 @@ def test_a_big_model_waits_in_files_until_its_session_is_gone(device_index, monk
 def test_devices_and_progress_are_those_of_load(device_index, monkeypatch, tmp_path):
     monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
     seen: list[tuple[int, int, str]] = []
-    with vklab.from_torch(nn.Linear(4, 2), torch.ones(3, 4), devices=[device_index],
-                          progress=lambda *each: seen.append(each)) as session:  # fmt: skip
+    with vklab.from_torch(
+        nn.Linear(4, 2),
+        torch.ones(3, 4),
+        devices=[device_index],
+        progress=lambda *each: seen.append(each),
+    ) as session:
         assert [info.index for info in session.devices] == [device_index]
     assert seen and seen[-1][0] == seen[-1][1]

@@ -54,8 +54,7 @@ def answer(case: str, device: int, *first: np.ndarray) -> np.ndarray:
     op_type, arrays, attributes = CASES[case]
     arrays = [*first, *arrays[len(first) :]]
     indices = [i for i, array in enumerate(arrays) if array.dtype == np.int64]
-    proto, fed = one_node(op_type, arrays, indices if op_type != "Gather" else [], 18,
-                          **attributes)  # fmt: skip
+    proto, fed = one_node(op_type, arrays, indices if op_type != "Gather" else [], 18, **attributes)
     with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
         return session.run(fed)["y0"]
 
@@ -69,16 +68,24 @@ def fuse(monkeypatch, change) -> list[Dispatch]:
         *before, last = found.dispatches
         fused.append(last)
         last = replace(change(last), defines=fusable.typed(last))
-        return replace(found, dispatches=(*before, last), roots={**found.roots, "added": "added"},
-                       constants={**found.constants, "added": ADDED})  # fmt: skip
+        return replace(
+            found,
+            dispatches=(*before, last),
+            roots={**found.roots, "added": "added"},
+            constants={**found.constants, "added": ADDED},
+        )
 
     monkeypatch.setattr(tune, "tune", changed)
     return fused
 
 
 def with_store(dispatch: Dispatch) -> Dispatch:
-    return replace(dispatch, reads=(*dispatch.reads, ("e_buffer", ADDED)), fragment=STORE,
-                   push=(*dispatch.push, ("e_size", ADDED.count)))  # fmt: skip
+    return replace(
+        dispatch,
+        reads=(*dispatch.reads, ("e_buffer", ADDED)),
+        fragment=STORE,
+        push=(*dispatch.push, ("e_size", ADDED.count)),
+    )
 
 
 def with_load(dispatch: Dispatch) -> Dispatch:

@@ -61,10 +61,20 @@ def test_what_was_found_once(what, device_index):
 def run(folder: Path, seed: int, examples: int, seconds: float) -> str:
     """Run the fuzzer in a process of its own; return what it printed, if that is a failure."""
     done = subprocess.run(
-        [sys.executable, str(Path(fuzz.__file__)), str(folder), str(seed), str(examples),
-         str(seconds)],
-        capture_output=True, text=True, env=child.env(), timeout=4 * seconds + 600, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(Path(fuzz.__file__)),
+            str(folder),
+            str(seed),
+            str(examples),
+            str(seconds),
+        ],
+        capture_output=True,
+        text=True,
+        env=child.env(),
+        timeout=4 * seconds + 600,
+        check=False,
+    )
     if done.returncode == 0:
         print(done.stdout)
         return ""

@@ -25,25 +25,34 @@ def always_last(monkeypatch):
 
 def gated(channels=36, filters=44, batch=1, sigmoid=True, residual=True, pixels=(9, 7), out=()):
     """Return a 1 x 1 convolution of an image times factors that are a product of its means."""
-    constants = {"w": random_array((filters, channels, 1, 1), 1) / np.float32(channels) ** 0.5,
-                 "b": random_array((filters,), 2), "d": random_array((channels, 1, 3, 3), 4),
-                 "s": random_array((channels, channels, 1, 1), 5)}  # fmt: skip
+    constants = {
+        "w": random_array((filters, channels, 1, 1), 1) / np.float32(channels) ** 0.5,
+        "b": random_array((filters,), 2),
+        "d": random_array((channels, 1, 3, 3), 4),
+        "s": random_array((channels, channels, 1, 1), 5),
+    }
     factors = "f" if sigmoid else "e"
-    nodes = [*(helper.make_node("Transpose", [name], [f"{name}t"], perm=[0, 3, 1, 2])
-               for name in ("x", "z")),
-             helper.make_node("Conv", ["xt", "d"], ["q"], group=channels, pads=[1] * 4),
-             helper.make_node("GlobalAveragePool", ["q"], ["g"]),
-             helper.make_node("Conv", ["g", "s"], ["e"]),
-             *([helper.make_node("Sigmoid", ["e"], ["f"])] if sigmoid else []),
-             helper.make_node("Mul", [factors, "q"], ["m"]),
-             helper.make_node("Conv", ["m", "w", "b"], ["c"]),
-             helper.make_node("Add", ["c", "zt"], ["a"]),
-             helper.make_node("Transpose", ["a" if residual else "c"], ["y"],
-                              perm=[0, 2, 3, 1])]  # fmt: skip
-    given = {"x": random_array((batch, *pixels, channels), 3),
-             "z": random_array((batch, *pixels, filters), 7)}  # fmt: skip
-    proto = model(nodes, [value(name, array.shape) for name, array in given.items()],
-                  ["y", *out], constants)
+    nodes = [
+        *(
+            helper.make_node("Transpose", [name], [f"{name}t"], perm=[0, 3, 1, 2])
+            for name in ("x", "z")
+        ),
+        helper.make_node("Conv", ["xt", "d"], ["q"], group=channels, pads=[1] * 4),
+        helper.make_node("GlobalAveragePool", ["q"], ["g"]),
+        helper.make_node("Conv", ["g", "s"], ["e"]),
+        *([helper.make_node("Sigmoid", ["e"], ["f"])] if sigmoid else []),
+        helper.make_node("Mul", [factors, "q"], ["m"]),
+        helper.make_node("Conv", ["m", "w", "b"], ["c"]),
+        helper.make_node("Add", ["c", "zt"], ["a"]),
+        helper.make_node("Transpose", ["a" if residual else "c"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    given = {
+        "x": random_array((batch, *pixels, channels), 3),
+        "z": random_array((batch, *pixels, filters), 7),
+    }
+    proto = model(
+        nodes, [value(name, array.shape) for name, array in given.items()], ["y", *out], constants
+    )
     return proto, given
 
 

@@ -67,8 +67,8 @@ def made(monkeypatch):
     for module, name, word in ((tracing, "trace", "traced"), (passes, "run", "rewritten")):
         real = getattr(module, name)
         monkeypatch.setattr(
-            module, name,
-            lambda *given, real=real, word=word: (noted.append(word), real(*given))[1])  # fmt: skip
+            module, name, lambda *given, real=real, word=word: (noted.append(word), real(*given))[1]
+        )
     return noted
 
 
@@ -77,8 +77,9 @@ def check_equal(session, full, feeds, sizes):
         fed = feeds(size)
         expected, found = full.run(fed), session.run(fed)
         for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array, err_msg=f"{name} of {size}",
-                                          strict=True)  # fmt: skip
+            np.testing.assert_array_equal(
+                found[name], array, err_msg=f"{name} of {size}", strict=True
+            )
 
 
 def templates_of(session):
@@ -95,9 +96,11 @@ LARGE = ("bert", "gpt2", "gpt2_script", "llama")
                          ids=["jump", "up", "down"])  # fmt: skip
 def test_templates_change_no_bit(device, name, sizes):
     proto, limits, feeds = MODELS[name]()
-    with vklab.load(proto, device, upper_bounds=limits) as session, \
-            settings.settings(DISABLE_TEMPLATES=True), \
-            vklab.load(proto, device, upper_bounds=limits) as full:  # fmt: skip
+    with (
+        vklab.load(proto, device, upper_bounds=limits) as session,
+        settings.settings(DISABLE_TEMPLATES=True),
+        vklab.load(proto, device, upper_bounds=limits) as full,
+    ):
         check_equal(session, full, feeds, sizes)
         assert not templates_of(full)
         assert templates_of(session)
@@ -130,9 +133,12 @@ def test_templates_change_no_bit_under_options(device, name, option):
     proto, limits, feeds = MODELS[name]()
     switches = dict(OPTIONS[option])
     more = {"dtype": switches.pop("dtype", None), "upper_bounds": limits}
-    with settings.settings(**switches), vklab.load(proto, device, **more) as session, \
-            settings.settings(DISABLE_TEMPLATES=True), \
-            vklab.load(proto, device, **more) as full:  # fmt: skip
+    with (
+        settings.settings(**switches),
+        vklab.load(proto, device, **more) as session,
+        settings.settings(DISABLE_TEMPLATES=True),
+        vklab.load(proto, device, **more) as full,
+    ):
         check_equal(session, full, feeds, JUMPING)
         assert templates_of(session)
 
@@ -142,18 +148,24 @@ def quantized():
     nodes = [
         NODE("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
         NODE("MatMulInteger", ["q", "w", "zero"], ["sums"]),
-        NODE("Cast", ["sums"], ["floats"], to=1), NODE("Mul", ["floats", "scale"], ["y"]),
+        NODE("Cast", ["sums"], ["floats"], to=1),
+        NODE("Mul", ["floats", "scale"], ["y"]),
         NODE("Softmax", ["y"], ["z"], axis=-1),
-    ]  # fmt: skip
-    constants = {"scale": np.float32(0.03), "zero": np.int8(3),
-                 "w": (40 * random_array((8, 24))).astype(np.int8)}  # fmt: skip
+    ]
+    constants = {
+        "scale": np.float32(0.03),
+        "zero": np.int8(3),
+        "w": (40 * random_array((8, 24))).astype(np.int8),
+    }
     return model([*nodes], [value("x", ("n", 8))], ["y", "z"], constants)
 
 
 def test_templates_of_quantized_models_change_no_bit(device):
-    with vklab.load(quantized(), device, upper_bounds={"n": 24}) as session, \
-            settings.settings(DISABLE_TEMPLATES=True), \
-            vklab.load(quantized(), device, upper_bounds={"n": 24}) as full:  # fmt: skip
+    with (
+        vklab.load(quantized(), device, upper_bounds={"n": 24}) as session,
+        settings.settings(DISABLE_TEMPLATES=True),
+        vklab.load(quantized(), device, upper_bounds={"n": 24}) as full,
+    ):
         check_equal(session, full, lambda n: {"x": random_array((n, 8), n)}, (2, 3, 9, 4, 20, 1))
         assert templates_of(session)
 
@@ -163,17 +175,21 @@ def test_templates_of_random_models_change_no_bit(device_index, seed):
     random = np.random.default_rng(seed)
     proto = growing_models.random_model(random)
     sizes = random.integers(1, 17, 8)
-    with vklab.load(proto, device_index, upper_bounds={"n": 16}) as session, \
-            settings.settings(DISABLE_TEMPLATES=True), \
-            vklab.load(proto, device_index, upper_bounds={"n": 16}) as full:  # fmt: skip
+    with (
+        vklab.load(proto, device_index, upper_bounds={"n": 16}) as session,
+        settings.settings(DISABLE_TEMPLATES=True),
+        vklab.load(proto, device_index, upper_bounds={"n": 16}) as full,
+    ):
         check_equal(session, full, lambda n: {"x": random_array((n, 6), n)}, map(int, sizes))
 
 
 def test_frames_and_dropped_plans_use_templates(device):
     proto, limits, feeds = MODELS["decoder"]()
-    with vklab.load(proto, device, upper_bounds=limits) as session, \
-            settings.settings(DISABLE_TEMPLATES=True), \
-            vklab.load(proto, device, upper_bounds=limits) as full:  # fmt: skip
+    with (
+        vklab.load(proto, device, upper_bounds=limits) as session,
+        settings.settings(DISABLE_TEMPLATES=True),
+        vklab.load(proto, device, upper_bounds=limits) as full,
+    ):
         batches = [feeds(n) for n in (2, 3, 4, 2, 9, 8, 40)]
         for fed, found in zip(batches, session.map(batches, in_flight=2), strict=True):
             for name, array in full.run(fed).items():
@@ -195,8 +211,10 @@ def test_memory_does_not_grow_with_the_sizes(device):
 
 
 def test_a_bound_state_is_kept_while_other_sizes_run(device):
-    with vklab.load(cell("rows"), device, upper_bounds={"rows": 16}) as session, \
-            vklab.load(cell(5), device) as other:  # fmt: skip
+    with (
+        vklab.load(cell("rows"), device, upper_bounds={"rows": 16}) as session,
+        vklab.load(cell(5), device) as other,
+    ):
         state = np.zeros((5, 8), np.float32)
         with session.bind({"x": random_array((5, 8)), "h": state}, state={"h": "h2"}) as bound:
             for step in range(4):

@@ -112,8 +112,15 @@ def test_run_says_so_without_a_compiler(capsys, device_index, no_kernels):
     ("max_skip_count", 2**31 - 1), ("ngram_indexes", [0, 2**31 - 1]),
 ])  # fmt: skip
 def test_a_node_that_would_take_the_host_hours_or_all_memory_is_refused(device_index, name, given):
-    attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0,
-                  "ngram_counts": [0], "ngram_indexes": [0, 1], "pool_int64s": [2, 3]}  # fmt: skip
+    attributes = {
+        "mode": "TF",
+        "min_gram_length": 1,
+        "max_gram_length": 1,
+        "max_skip_count": 0,
+        "ngram_counts": [0],
+        "ngram_indexes": [0, 1],
+        "pool_int64s": [2, 3],
+    }
     x = np.array([1, 2, 3, 2], np.int32)
     made = {}
     for changes in ({}, {name: given}):

@@ -25,14 +25,22 @@ SIZES = [(17, 64, 64, 0.0), (33, 96, 68, 8.0), (197, 768, 256, 0.0), (130, 256, 
 
 def block(rows, wide, inner):
     """Return y = Gelu(Norm(x w0 + x) w1 + c1) + r as a model in float32, and its constants."""
-    nodes = [NODE("MatMul", ["x", "w0"], ["p"]), NODE("Add", ["p", "x"], ["s"]),
-             NODE("LayerNormalization", ["s", "g", "b"], ["h"], epsilon=1e-5),
-             NODE("MatMul", ["h", "w1"], ["q"]), NODE("Add", ["q", "c1"], ["u"]),
-             NODE("Gelu", ["u"], ["v"]), NODE("Add", ["v", "r"], ["y"])]  # fmt: skip
-    known = {"w0": random_array((wide, wide), 1) / np.float32(wide**0.5),
-             "w1": random_array((wide, inner), 2) / np.float32(wide**0.5),
-             "g": random_array((wide,), 4) + 1, "b": random_array((wide,), 5),
-             "c1": random_array((inner,), 6)}  # fmt: skip
+    nodes = [
+        NODE("MatMul", ["x", "w0"], ["p"]),
+        NODE("Add", ["p", "x"], ["s"]),
+        NODE("LayerNormalization", ["s", "g", "b"], ["h"], epsilon=1e-5),
+        NODE("MatMul", ["h", "w1"], ["q"]),
+        NODE("Add", ["q", "c1"], ["u"]),
+        NODE("Gelu", ["u"], ["v"]),
+        NODE("Add", ["v", "r"], ["y"]),
+    ]
+    known = {
+        "w0": random_array((wide, wide), 1) / np.float32(wide**0.5),
+        "w1": random_array((wide, inner), 2) / np.float32(wide**0.5),
+        "g": random_array((wide,), 4) + 1,
+        "b": random_array((wide,), 5),
+        "c1": random_array((inner,), 6),
+    }
     given = [value("x", (rows, wide)), value("r", (rows, inner))]
     return model(nodes, given, ["y", "s"], known, opset=20), known
 
@@ -47,8 +55,10 @@ def exact(fed, known):
 
 
 def fed_with(rows, wide, inner, added=0.0):
-    fed = {"x": random_array((rows, wide), 7) + np.float32(added),
-           "r": random_array((rows, inner), 8)}  # fmt: skip
+    fed = {
+        "x": random_array((rows, wide), 7) + np.float32(added),
+        "r": random_array((rows, inner), 8),
+    }
     fed["x"][1, 3] = 90  # one number far from the others
     return fed
 

@@ -64,10 +64,17 @@ def is_alive(pid: int) -> bool:
     pytest.param("-entry", id="kernels"),
 ])  # fmt: skip
 def test_an_interrupt_ends_the_compilers(device_index, tmp_path, text):
-    changes = {"VKLAB_SLANGC": str(slow_compiler(tmp_path, text)),
-               "VKLAB_CACHE": str(tmp_path / "cache"), "SLANG_SERVER": ""}  # fmt: skip
-    started = subprocess.Popen([sys.executable, "-c", CODE, str(device_index)], env=env(**changes),
-                               stderr=subprocess.PIPE, text=True)
+    changes = {
+        "VKLAB_SLANGC": str(slow_compiler(tmp_path, text)),
+        "VKLAB_CACHE": str(tmp_path / "cache"),
+        "SLANG_SERVER": "",
+    }
+    started = subprocess.Popen(
+        [sys.executable, "-c", CODE, str(device_index)],
+        env=env(**changes),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     wait_for(tmp_path / "pids", started)
     started.send_signal(signal.SIGINT)
     try:

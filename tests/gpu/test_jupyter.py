@@ -37,12 +37,22 @@ def server(tmp_path):
     """Start a server on a free port; return its address."""
     port = free_port()
     command = [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root",
-        "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={ROOT}",
-    ]  # fmt: skip
-    folders = {name: str(tmp_path / name) for name in
-               ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyter",
+        "lab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+        f"--ServerApp.root_dir={ROOT}",
+    ]
+    folders = {
+        name: str(tmp_path / name)
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    }
     log = (tmp_path / "log").open("w+")
     process = subprocess.Popen(command, stdout=log, stderr=log, env=env(**folders), cwd=tmp_path)
     try:

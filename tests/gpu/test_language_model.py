@@ -67,8 +67,21 @@ def test_text_is_that_of_float64_and_a_chat_keeps_its_cache(tmp_path, device_ind
 @pytest.mark.full
 def test_the_commands_run_a_file(tmp_path, device_index, capsys, monkeypatch):
     write(tmp_path / "tiny.gguf")
-    line = ["generate", str(tmp_path / "tiny.gguf"), "-p", "hello", "-n", "5", "--device",
-            str(device_index), "--context", "64", "--seed", "3", "--json"]  # fmt: skip
+    line = [
+        "generate",
+        str(tmp_path / "tiny.gguf"),
+        "-p",
+        "hello",
+        "-n",
+        "5",
+        "--device",
+        str(device_index),
+        "--context",
+        "64",
+        "--seed",
+        "3",
+        "--json",
+    ]
     found = []
     for _ in range(2):
         assert cli.main(line) == 0

@@ -111,9 +111,20 @@ def test_largest_elements_are_found_ahead(device, shape, axis, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
-@pytest.mark.parametrize(("shape", "axis"), [((5, 33), 1), ((70, 1031), 1), ((1031, 70), 0),
-                                             ((3, 400, 50), 1), ((1, 9999), 1), ((40, 8), 1),
-                                             ((5, 3000, 72), 1), ((70, 1024), 1), ((0, 64), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((5, 33), 1),
+        ((70, 1031), 1),
+        ((1031, 70), 0),
+        ((3, 400, 50), 1),
+        ((1, 9999), 1),
+        ((40, 8), 1),
+        ((5, 3000, 72), 1),
+        ((70, 1024), 1),
+        ((0, 64), 1),
+    ],
+)
 def test_reductions_load_ahead(device, shape, axis, dtype):
     x = (8 * random_array(shape)).astype(dtype)
     if dtype != "int32" and x.size:

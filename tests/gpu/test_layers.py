@@ -23,8 +23,10 @@ def towers():
                 name = f"b{block}t{tower}l{layer}"
                 channels = 5 if layer else (3 if at == "x" else 20)
                 weights[f"{name}_w"] = random_array((5, channels, 3, 3), len(weights))
-                nodes += [helper.make_node("Conv", [at, f"{name}_w"], [f"{name}_c"], pads=[1] * 4),
-                          helper.make_node("Tanh", [f"{name}_c"], [name])]  # fmt: skip
+                nodes += [
+                    helper.make_node("Conv", [at, f"{name}_w"], [f"{name}_c"], pads=[1] * 4),
+                    helper.make_node("Tanh", [f"{name}_c"], [name]),
+                ]
                 at = name
             ends.append(at)
         source = f"b{block}"

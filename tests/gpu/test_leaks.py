@@ -108,7 +108,8 @@ def test_the_process_does_not_grow(device_index):
 
 
 def test_all_handles_go_with_the_devices(device_index):
-    python("""
+    python(
+        """
 import sys
 import numpy as np, vklab
 from support.graphs.small_models import relu
@@ -125,12 +126,15 @@ for _ in range(3):
     except vklab.VklabError:
         continue
     raise SystemExit("a session went on without its device")
-""", device_index)  # fmt: skip
+""",
+        device_index,
+    )
 
 
 def test_an_instance_outlives_a_device_whose_end_was_interrupted(device_index):
     """The driver would read what is gone; the process ends in peace, and says what is left."""
-    said = python("""
+    said = python(
+        """
 import sys, vklab
 from support.graphs.small_models import DATA
 from vklab.runtime import open_devices
@@ -147,5 +151,7 @@ except KeyboardInterrupt:
     open_devices.close_all()
     print(api.live_handles())
     vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])).close()
-""", device_index)
+""",
+        device_index,
+    )
     assert said == "{'VkDevice': 1, 'VkInstance': 1}\n"

@@ -18,8 +18,15 @@ from vklab.apps.llm.weights.gguf_writer import write_gguf
 from vklab.apps.llm.weights.stored import StoredTensor
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
-MIX = {"attn_v": "Q6_K", "ffn_down": "Q5_K", "ffn": "Q4_K", "token": "Q6_K", "attn_q": "F16",
-       "attn_k": "Q5_1", "output": "Q4_0"}
+MIX = {
+    "attn_v": "Q6_K",
+    "ffn_down": "Q5_K",
+    "ffn": "Q4_K",
+    "token": "Q6_K",
+    "attn_q": "F16",
+    "attn_k": "Q5_1",
+    "output": "Q4_0",
+}
 # The first has groups of queries and a tied embedding; the last a mix of formats, two tables of
 # weights, partly rotated heads and another base of frequencies.
 MODELS = {
@@ -37,8 +44,10 @@ MODELS = {
 def empty_cache(graph):
     """Return a cache without steps for each input of a graph's cache."""
     shapes = {info.name: info.shape for info in graph.inputs if info.name.startswith("past_")}
-    return {name: np.zeros((1, heads, 0, size), np.float32)
-            for name, (_, heads, _, size) in shapes.items()}  # fmt: skip
+    return {
+        name: np.zeros((1, heads, 0, size), np.float32)
+        for name, (_, heads, _, size) in shapes.items()
+    }
 
 
 def run(session, cache, tokens, start):
@@ -117,8 +126,7 @@ def test_a_file_is_loaded_and_its_weights_stay_blocks(tmp_path, device):
 def test_loading_copies_no_weights_on_the_host(tmp_path, device):
     made, rows = llama_models.tiny_model(width=256, hidden=256, layers=1), 60_000
     table = StoredTensor("token_embd.weight", "F16", (rows, 256), np.zeros((rows, 512), np.uint8))
-    write_gguf(tmp_path / "m.gguf", made.metadata,
-               {**made.tensors, table.name: table}.values())  # fmt: skip
+    write_gguf(tmp_path / "m.gguf", made.metadata, {**made.tensors, table.name: table}.values())
     assert table.size_bytes > 30_000_000
     tracemalloc.start()  # NumPy's arrays count; pages of a mapped file do not
     with Decoder(tmp_path / "m.gguf", device, context=16) as decoder:

@@ -18,7 +18,9 @@ from vklab.plan.report import table
 # Without pieces SwiftShader, which is slow, has what is cheap.
 # Each device runs at least a quarter of the dispatches, and every transfer matters: the output
 # changes if it is corrupted.
-SPLIT = START + """
+SPLIT = (
+    START
+    + """
 from vklab import settings
 from vklab.runtime.io_binding import IOBinding
 import sys
@@ -65,6 +67,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
         IOBinding.pass_on = real
         assert differs(one, wrong) > 1e-4, corrupted
 """
+)
 
 
 # Of each kind of model one that SwiftShader runs soon: layers, an encoder, a decoder, attention on
@@ -94,7 +97,9 @@ def test_what_moves_may_be_copied_through_the_host():
 
 @pytest.mark.parametrize("validate", ["", "1"])
 def test_branches_inputs_and_outputs_lie_on_either_device(validate):
-    both(START + """
+    both(
+        START
+        + """
 source, fed = diamond()
 one = outputs_of(source, fed)
 with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
@@ -114,11 +119,15 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
         assert differs(one, bounded.run(fed)) < 1e-6
     paths = [move["path"] for move in session.plan.summary()["moves"]]
     assert sorted(paths) == ["same memory"] * 2 + ["shared host memory"] * 3, paths
-""", VKLAB_VALIDATE=validate)  # fmt: skip
+""",
+        VKLAB_VALIDATE=validate,
+    )
 
 
 def test_the_default_is_one_device_where_two_do_not_pay_and_caps_force_two():
-    both(START + """
+    both(
+        START
+        + """
 source, fed = case("mlp")
 one = outputs_of(source, fed)
 with nothing_left(), vklab.load(source, devices="all") as session:
@@ -132,12 +141,15 @@ with nothing_left(), vklab.load(source, devices="all") as session:
         assert capped.plan.placement.single_ns is None and capped.plan.transfers
         for load in capped.plan.placement.loads:
             assert 0 < load.weights_bytes + load.peak_bytes <= 850_000
-""")  # fmt: skip
+"""
+    )
 
 
 @pytest.mark.full
 def test_types_that_a_device_stores_otherwise_cross_and_host_parts_stay():
-    both(START + """
+    both(
+        START
+        + """
 from vklab import settings
 f16 = 10
 nodes = [helper.make_node("Relu", ["x"], ["a"], "a"), helper.make_node("Neg", ["a"], ["b"], "b"),
@@ -155,10 +167,13 @@ with nothing_left(), settings.settings(HOST="MaxPool"), split(source, 5) as sess
     summary = session.plan.summary()
     assert set(summary["placement"].values()) == {"host", *LABELS.values()} and summary["moves"]
     assert summary["host_nodes"]
-""")  # fmt: skip
+"""
+    )
 
 
-RANDOM = START + """
+RANDOM = (
+    START
+    + """
 import random, sys
 from vklab import settings
 def graph(rng):
@@ -190,10 +205,13 @@ with nothing_left(), settings.settings(DISABLE_FUSION=True):
             for found in session.map([fed] * 6, in_flight=3):
                 assert differs(one, found) < 1e-4, seed
 """
+)
 
 
 def test_a_compiled_model_is_spread_or_replicated(tmp_path):
-    both(START + """
+    both(
+        START
+        + """
 import sys
 from pathlib import Path
 from vklab.graph import onnx_import
@@ -210,7 +228,9 @@ with nothing_left():
     with vklab.load(path, devices="all", replicate=True) as session:
         for found in session.map([fed] * 12, in_flight=4):
             assert differs(one, found) < 1e-6
-""", tmp_path / "diamond.vklab")  # fmt: skip
+""",
+        tmp_path / "diamond.vklab",
+    )
 
 
 @pytest.mark.parametrize("count", [
@@ -221,7 +241,9 @@ def test_random_graphs_on_random_devices_give_the_same(count):
 
 
 def test_a_driver_that_imports_no_memory_gets_copies():
-    both(START + """
+    both(
+        START
+        + """
 from vklab.runtime.many import transfer_memory
 source, fed = diamond()
 one, real = outputs_of(source, fed), transfer_memory.ImportedBuffer
@@ -236,11 +258,14 @@ with nothing_left():
             assert differs(one, session.run(fed)) < 1e-6
             paths = {move["path"] for move in session.plan.summary()["moves"]}
             assert paths == {"same memory", "host copy"}, paths
-""")  # fmt: skip
+"""
+    )
 
 
 def test_bad_wishes_are_refused_and_leave_nothing():
-    said = both(START + """
+    said = both(
+        START
+        + """
 source, fed = diamond()
 wide = {"d": 11}
 integers = model([helper.make_node("Add", ["x", "x"], ["y"], "sum")],
@@ -264,9 +289,19 @@ with nothing_left():
     refused(PlanError, memory_caps={0: 64, 1: 64})
     refused(SetupError, replicate=True, place={"a": 0})
     refused(PlanError, source=integers, place={"sum": SWIFTSHADER})
-""").splitlines()  # fmt: skip
-    for part in ("names device 0", "there is no device 7", "names no device", 'neither "all" nor',
-                 "give one of them", "no node has such a name", "there is no device 5",
-                 "not among this session's", "fits nowhere", "replicate=True",
-                 "lacks shaderInt64"):  # fmt: skip
+"""
+    ).splitlines()
+    for part in (
+        "names device 0",
+        "there is no device 7",
+        "names no device",
+        'neither "all" nor',
+        "give one of them",
+        "no node has such a name",
+        "there is no device 5",
+        "not among this session's",
+        "fits nowhere",
+        "replicate=True",
+        "lacks shaderInt64",
+    ):
         assert any(part in line for line in said), part

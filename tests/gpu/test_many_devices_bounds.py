@@ -25,7 +25,9 @@ want = {n: outputs_of(source, rows_of(fed, n)) for n in (1, 2, 3, 5, 7, 8, 64)}
 
 @pytest.mark.full
 def test_memory_does_not_grow_up_to_the_bounds():
-    both(START + """
+    both(
+        START
+        + """
 with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:
     s.run(rows_of(fed, 64))
     before, reserved = used(), s.reserved_bytes
@@ -43,11 +45,14 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
     for found in s.map([rows_of(fed, n) for n in (7, 3, 8, 1) * 3], in_flight=3):
         assert differs(want[len(found["f"])], found) < 1e-6
     assert used() == frames and s.plan.placement.devices == devices
-""")
+"""
+    )
 
 
 def test_what_has_no_room_there_and_what_is_dropped_has_memory_of_its_own():
-    both(START + """
+    both(
+        START
+        + """
 from vklab.runtime.many.transfer_memory import TransferMemory
 with nothing_left():
     real, lent = TransferMemory.holds, []
@@ -65,11 +70,14 @@ with nothing_left():
     with vklab.load(source, devices=BOTH, place=DIAMOND) as s:
         s.run(rows_of(fed, 3))
         assert s.reserved_bytes == 0
-""")
+"""
+    )
 
 
 def test_other_shapes_are_placed_as_the_largest_one():
-    both(START + """
+    both(
+        START
+        + """
 nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
          for k in range(6)]
 source = model(nodes, [value("x", ("n", 8))], ["n5"])
@@ -86,4 +94,5 @@ with nothing_left(), settings.settings(DISABLE_FUSION=True), vklab.load(source, 
         before = used() if rows == 64 else before
         assert used() == before and s.plan.placement.devices == devices
         assert [len(chunk.graph.nodes) for chunk in s.plan.chunks] == sizes, s.plan
-""")
+"""
+    )

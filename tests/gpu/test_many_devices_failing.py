@@ -15,17 +15,22 @@ from vklab.errors import *
 
 @pytest.mark.full
 def test_every_call_of_a_run_that_fails_is_a_clear_error_and_nothing_is_left():
-    both(START + """
+    both(
+        START
+        + """
 from support.fakes.failing_calls import FailingCalls
 source, fed = diamond()
 def load():
     return vklab.load(source, devices=BOTH, place=DIAMOND)
 with nothing_left(), FailingCalls() as calls:
     assert calls.every(load, fed) == 15  # five stages, each reset, submitted and waited for
-""")
+"""
+    )
 
 
-RUNS = START + """
+RUNS = (
+    START
+    + """
 import sys, threading
 count = int(sys.argv[1]) // 8
 source, fed = diamond()
@@ -49,6 +54,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     assert after[0] == before[0] and after[1] <= before[1] + 2
 assert threading.active_count() == 1
 """
+)
 
 
 @pytest.mark.parametrize("count", [320, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -29,7 +29,9 @@ def ladder(count):
     return proto, {"x": random_array((3, 8))}, place
 """
 
-ORDER = START + """
+ORDER = (
+    START
+    + """
 source, fed, place = ladder(6)
 one = outputs_of(source, fed)
 real = Program.submit
@@ -82,6 +84,7 @@ for disabled in (False, True):
                 Program.submit = real
                 assert differs(one, session.run(fed)) < 1e-6
 """
+)
 
 
 @pytest.mark.parametrize("validate", ["", pytest.param("1", marks=pytest.mark.slow)])
@@ -91,7 +94,9 @@ def test_stages_of_one_device_are_submitted_without_a_round_trip(validate):
 
 @pytest.mark.full
 def test_replay_off_and_frames_in_flight_give_the_same():
-    both(START + """
+    both(
+        START
+        + """
 source, fed, place = ladder(4)
 one = outputs_of(source, fed)
 for switch in ({}, {"DISABLE_REPLAY": True}):
@@ -99,11 +104,14 @@ for switch in ({}, {"DISABLE_REPLAY": True}):
         with vklab.load(source, devices=BOTH, place=place) as session:
             assert all(differs(one, f) < 1e-6 for f in session.map([fed] * 12, in_flight=3))
             assert differs(one, session.run(fed)) < 1e-6
-""")
+"""
+    )
 
 
 def test_what_reads_another_programs_output_begins_with_a_barrier():
-    both(START + """
+    both(
+        START
+        + """
 from vklab.vulkan.command import CommandBuffer
 calls = []
 for name in ("begin", "barrier", "dispatch", "copy_buffer", "write_timestamp"):
@@ -123,4 +131,5 @@ with vklab.load(source, devices=BOTH, place=place) as session:
             pass
         second = calls[1]
         assert (second == ("barrier", everywhere, everywhere)) or not task.behind, calls[:3]
-""")
+"""
+    )

@@ -34,7 +34,9 @@ def devices_of(session):
 
 
 def test_int64_goes_by_itself_to_the_device_that_has_it_and_says_why():
-    both(START + """
+    both(
+        START
+        + """
 with nothing_left():
     for place in ({}, {"e": SWIFTSHADER}):
         with vklab.load(source, devices="all", place=place) as session:
@@ -46,14 +48,19 @@ with nothing_left():
                 assert reasons[node].startswith("the only capable device: "), reasons
                 assert "SwiftShader Device (Subzero) lacks shaderInt64" in reasons[node], reasons
             assert "the only one" not in reasons["e"]
-""", 7, "int64")  # fmt: skip
+""",
+        7,
+        "int64",
+    )
 
 
 @pytest.mark.parametrize(("number", "name", "wide"), [
     (3, "int8", "int32"), (2, "uint8", "uint32"), (10, "float16", "float32"),
 ])  # fmt: skip
 def test_narrow_types_go_anywhere_and_are_stored_wide_where_a_device_lacks_them(number, name, wide):
-    both(START + """
+    both(
+        START
+        + """
 wide = sys.argv[3]
 with nothing_left():
     with vklab.load(source, devices="all") as session:  # the faster one, by itself
@@ -65,4 +72,8 @@ with nothing_left():
         found = devices_of(session)
         assert found["b"] == (LAVAPIPE, name) and found["c"] == (SWIFTSHADER, wide), found
         assert {move["path"] for move in session.plan.summary()["moves"]} == {"host copy"}
-""", number, name, wide)  # fmt: skip
+""",
+        number,
+        name,
+        wide,
+    )

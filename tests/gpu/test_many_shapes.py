@@ -92,8 +92,11 @@ def report(
             end = time.perf_counter()
             news.append((middle - start) * 1e3 - (end - middle) * 1e3)
             text = " ".join(f"{axis}={size}" for axis, size in shape.items())
-            print(f"{text:>28} {(middle - start) * 1e3:8.1f}",
-                  *(f"{spent.get(p, 0):10.1f}" for p in PHASES), f"{(end - middle) * 1e3:8.1f}")
+            print(
+                f"{text:>28} {(middle - start) * 1e3:8.1f}",
+                *(f"{spent.get(p, 0):10.1f}" for p in PHASES),
+                f"{(end - middle) * 1e3:8.1f}",
+            )
             for key, expected in session.reference(fed).items():
                 np.testing.assert_array_equal(outputs[key], again[key])
                 largest = np.abs(expected).max(initial=1e-6)
@@ -107,18 +110,33 @@ def test_bert(device_index, capsys):
     model, bounds = long_bert(512), {"batch": 8, "sequence": 512}
     shapes = [{"batch": b, "sequence": n} for n in LENGTHS for b in BATCHES]
     with capsys.disabled():
-        report("BERT", model, bounds, shapes, device_index,
-               lambda shape: exported_models.inputs_of(model, shape))  # fmt: skip
+        report(
+            "BERT",
+            model,
+            bounds,
+            shapes,
+            device_index,
+            lambda shape: exported_models.inputs_of(model, shape),
+        )
 
 
 def test_llama_with_a_cache_that_grows(device_index, capsys):
     model = exported_models.load("llama")
     bounds = {"batch": 2, "sequence": 8, "past": 24, "total": 32}
-    shapes = [{"batch": b, "sequence": n, "past": p, "total": n + p}
-              for b in (1, 2) for n, p in ((8, 0), (1, 8), (1, 9), (1, 23), (3, 10), (8, 24))]
+    shapes = [
+        {"batch": b, "sequence": n, "past": p, "total": n + p}
+        for b in (1, 2)
+        for n, p in ((8, 0), (1, 8), (1, 9), (1, 23), (3, 10), (8, 24))
+    ]
     with capsys.disabled():
-        report("Llama", model, bounds, shapes, device_index,
-               lambda shape: exported_models.inputs_of(model, shape))  # fmt: skip
+        report(
+            "Llama",
+            model,
+            bounds,
+            shapes,
+            device_index,
+            lambda shape: exported_models.inputs_of(model, shape),
+        )
 
 
 def test_densenet121(device_index, capsys):
@@ -135,5 +153,11 @@ def test_densenet121(device_index, capsys):
         return {kind.name: random.standard_normal((shape["batch"], *dims), np.float32)}
 
     with capsys.disabled():
-        report("densenet121", model, {"batch": most}, [{"batch": n} for n in batches],
-               device_index, make)  # fmt: skip
+        report(
+            "densenet121",
+            model,
+            {"batch": most},
+            [{"batch": n} for n in batches],
+            device_index,
+            make,
+        )

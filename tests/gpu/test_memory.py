@@ -74,8 +74,10 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_work_beyond_the_range_is_cut(device_index, narrow, name):
     proto = LARGE[name]
-    inputs = {i.name: random_array([d.dim_value for d in i.type.tensor_type.shape.dim], 3)
-              for i in proto.graph.input}  # fmt: skip
+    inputs = {
+        i.name: random_array([d.dim_value for d in i.type.tensor_type.shape.dim], 3)
+        for i in proto.graph.input
+    }
     with vklab.load(proto, device_index) as session:
         plain = session.run(inputs)["y"]
         few = len(session.plan.dispatches)
@@ -129,16 +131,22 @@ def poison(monkeypatch):
         memory = self.chunk.memory
         (step,) = (n for n, d in enumerate(self.chunk.dispatches) if d is dispatch)
         staged = {copy.name for copy in self.chunk.copies}
-        alive = [memory.slots[life.name] for life in memory.lifetimes
-                 if life.first < step <= life.last
-                 or (life.name in staged and life.first <= step <= life.last)]  # fmt: skip
+        alive = [
+            memory.slots[life.name]
+            for life in memory.lifetimes
+            if life.first < step <= life.last
+            or (life.name in staged and life.first <= step <= life.last)
+        ]
         fill = commands.device.command("vkCmdFillBuffer")
         commands.barrier(EVERYWHERE, EVERYWHERE)
         for arena, size in memory.arenas.items():
             if not arena.startswith("activations"):
                 continue
-            kept = sorted((s.offset_bytes, s.offset_bytes + -(-s.size_bytes // 4) * 4)
-                          for s in alive if s.arena == arena)  # fmt: skip
+            kept = sorted(
+                (s.offset_bytes, s.offset_bytes + -(-s.size_bytes // 4) * 4)
+                for s in alive
+                if s.arena == arena
+            )
             start = 0
             for first, last in [*kept, (size, size)]:
                 if first > start:
@@ -161,10 +169,12 @@ def residual(count=4):
     nodes, weights, last = [], {}, "x"
     for i in range(count):
         weights[f"w{i}"] = random_array((64, 64), i) / 8
-        nodes += [helper.make_node("MatMul", [last, f"w{i}"], [f"m{i}"]),
-                  helper.make_node("Sigmoid", [f"m{i}"], [f"s{i}"]),
-                  helper.make_node("Mul", [f"m{i}", f"s{i}"], [f"g{i}"]),
-                  helper.make_node("Add", [f"g{i}", last], [f"a{i}"])]  # fmt: skip
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{i}"], [f"m{i}"]),
+            helper.make_node("Sigmoid", [f"m{i}"], [f"s{i}"]),
+            helper.make_node("Mul", [f"m{i}", f"s{i}"], [f"g{i}"]),
+            helper.make_node("Add", [f"g{i}", last], [f"a{i}"]),
+        ]
         last = f"a{i}"
     nodes.append(helper.make_node("Softmax", [last], ["y"]))
     return model(nodes, [value("x", (5, 64))], ["y"], weights)
@@ -175,9 +185,10 @@ PROTOS = {"residual": residual, "bert": lambda: exported_models.load("bert"),
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "plain"])
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.full) if name == "bert" else name for name in PROTOS
-])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full) if name == "bert" else name for name in PROTOS],
+)
 def test_dead_bytes_are_never_read(device_index, name, fused, poison):
     proto = PROTOS[name]()
     inputs = exported_models.inputs_of(proto, {"batch": 2, "sequence": 6})
@@ -209,8 +220,13 @@ def test_a_life_that_ends_one_step_early_is_seen(device_index, poison, monkeypat
         poison()
         for life in lives:
             cut = dataclasses.replace(life, last=life.last - 1)
-            monkeypatch.setattr(arenas, "_lifetimes", lambda *given, cut=cut: tuple(
-                cut if each.name == cut.name else each for each in lifetimes(*given)))  # fmt: skip
+            monkeypatch.setattr(
+                arenas,
+                "_lifetimes",
+                lambda *given, cut=cut: tuple(
+                    cut if each.name == cut.name else each for each in lifetimes(*given)
+                ),
+            )
             with vklab.load(proto, device_index) as session:
                 got = session.run(inputs)["y"]
             assert not np.array_equal(got, expected), cut
@@ -273,10 +289,13 @@ def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
         assert session.run(np.zeros((1, 4096), np.float32))["v3"].shape == (1, 4096)
     before = api.live_handles()
     with settings.settings(MEMORY_LIMIT=0.001):
-        with pytest.raises(OutOfMemoryError, match=(
-            r"201326592 bytes of weights do not fit: asked for \d+ bytes on .*, \d+ are left "
-            "under the limit VKLAB_MEMORY_LIMIT=0.001"
-        )):  # fmt: skip
+        with pytest.raises(
+            OutOfMemoryError,
+            match=(
+                r"201326592 bytes of weights do not fit: asked for \d+ bytes on .*, \d+ are left "
+                "under the limit VKLAB_MEMORY_LIMIT=0.001"
+            ),
+        ):
             vklab.load(path, device_index)
         assert api.live_handles() == before
     with vklab.load(path, device_index) as session:
@@ -285,10 +304,12 @@ def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
 
 def test_a_new_shape_uploads_only_what_it_adds(device_index):
     table = np.arange(30000, dtype=np.float32)
-    nodes = [helper.make_node("Shape", ["x"], ["n"]),
-             helper.make_node("Slice", ["t", "zero", "n"], ["part"]),
-             helper.make_node("Add", ["x", "part"], ["sum"]),
-             helper.make_node("Mul", ["sum", "w"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Slice", ["t", "zero", "n"], ["part"]),
+        helper.make_node("Add", ["x", "part"], ["sum"]),
+        helper.make_node("Mul", ["sum", "w"], ["y"]),
+    ]
     weights = {"t": table, "zero": np.int64([0]), "w": np.full((5, 1), 2, np.float32)}
     proto = model(nodes, [value("x", ("n",))], ["y"], weights)
     with vklab.load(proto, device_index) as session:

@@ -44,8 +44,14 @@ NARROW = {"reduce_range": True}
 def static(model, folder, form):
     """Return a model of uint8 activations, scaled by samples."""
     source, target = save(model, folder), str(folder / "quantized.onnx")
-    quantization.quantize_static(source, target, Samples(model), quant_format=form, **NARROW,
-                                 activation_type=quantization.QuantType.QUInt8)  # fmt: skip
+    quantization.quantize_static(
+        source,
+        target,
+        Samples(model),
+        quant_format=form,
+        **NARROW,
+        activation_type=quantization.QuantType.QUInt8,
+    )
     return onnx.load(target)
 
 
@@ -126,8 +132,9 @@ def test_agrees_with_onnx_runtime(device_index, name, change, tmp_path):
     with vklab.load(model, device_index) as session:
         for seed in range(12 if change is dynamic else 1):
             inputs = exported_models.inputs_of(model, sizes, seed)
-            wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a
-                    for n, a in inputs.items()}  # fmt: skip
+            wide = {
+                n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in inputs.items()
+            }
             expected = truth.run(None, wide if change is half else inputs)
             outputs = session.run(inputs)
             assert not exported_models.host_reasons(session)

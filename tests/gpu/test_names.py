@@ -30,17 +30,21 @@ def model(nodes, inputs, outputs, weights):
 
 
 def with_product(other):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "m"),
-             helper.make_node("Sin", ["x"], [other], "s"),
-             helper.make_node("MatMul", [other, "w"], ["z"], "n")]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], "m"),
+        helper.make_node("Sin", ["x"], [other], "s"),
+        helper.make_node("MatMul", [other, "w"], ["z"], "n"),
+    ]
     return model(nodes, {"x": X}, ["y", "z"], {"w": W})
 
 
 def with_lstm(other):
     each = {"w": RANDOM.standard_normal((1, 32, 4)), "r": RANDOM.standard_normal((1, 32, 8))}
-    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y"], "m", hidden_size=8),
-             helper.make_node("Sin", ["x"], [other], "s"),
-             helper.make_node("Exp", [other], ["z"], "e")]  # fmt: skip
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["y"], "m", hidden_size=8),
+        helper.make_node("Sin", ["x"], [other], "s"),
+        helper.make_node("Exp", [other], ["z"], "e"),
+    ]
     weights = {name: array.astype(np.float32) for name, array in each.items()}
     x = RANDOM.standard_normal((5, 3, 4)).astype(np.float32)
     return model(nodes, {"x": x}, ["y", "z"], weights), x
@@ -48,9 +52,11 @@ def with_lstm(other):
 
 def with_top_k(other):
     x = RANDOM.standard_normal((4, 100)).astype(np.float32)
-    nodes = [helper.make_node("Sin", ["x"], [other], "s"),
-             helper.make_node("TopK", ["x", "k"], ["y", "i"], "m"),
-             helper.make_node("Exp", [other], ["z"], "e")]  # fmt: skip
+    nodes = [
+        helper.make_node("Sin", ["x"], [other], "s"),
+        helper.make_node("TopK", ["x", "k"], ["y", "i"], "m"),
+        helper.make_node("Exp", [other], ["z"], "e"),
+    ]
     return model(nodes, {"x": x}, ["y", "z"], {"k": np.array([7])}), x
 
 
@@ -59,10 +65,12 @@ def with_batch_norm(other):
     kinds = ("scale", "b", "mean", "var")
     weights = {name: np.abs(RANDOM.standard_normal(4)).astype(np.float32) for name in kinds}
     weights["w"] = RANDOM.standard_normal((4, 4, 3, 3)).astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], "c", pads=[1, 1, 1, 1]),
-             helper.make_node("BatchNormalization", ["c", *kinds], ["y"], "n"),
-             helper.make_node("Sin", ["x"], [other], "s"),
-             helper.make_node("Exp", [other], ["z"], "e")]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "c", pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", *kinds], ["y"], "n"),
+        helper.make_node("Sin", ["x"], [other], "s"),
+        helper.make_node("Exp", [other], ["z"], "e"),
+    ]
     return model(nodes, {"x": x}, ["y", "z"], weights), x
 
 
@@ -94,8 +102,12 @@ def test_a_value_with_the_name_that_a_step_makes_keeps_its_own(kind, other, devi
 
 
 def test_an_output_with_the_separator_keeps_its_name(device_index):
-    proto = model([helper.make_node("Sin", ["x"], [f"x {SEPARATOR}C"], "s")], {"x": X},
-                  [f"x {SEPARATOR}C"], {})  # fmt: skip
+    proto = model(
+        [helper.make_node("Sin", ["x"], [f"x {SEPARATOR}C"], "s")],
+        {"x": X},
+        [f"x {SEPARATOR}C"],
+        {},
+    )
     with vklab.load(proto, device_index) as session:
         assert session.outputs == (f"x {SEPARATOR}C",)
         assert np.allclose(session.run(X)[f"x {SEPARATOR}C"], np.sin(X), atol=1e-5)
@@ -113,13 +125,18 @@ def test_names_in_bodies_are_escaped_with_those_that_they_read(device_index):
     branches = {
         f"{branch}_branch": helper.make_graph(
             [helper.make_node(op, [given], [inner]), helper.make_node("Exp", [inner], ["made"])],
-            branch, [], [helper.make_tensor_value_info("made", FLOAT, None)])
+            branch,
+            [],
+            [helper.make_tensor_value_info("made", FLOAT, None)],
+        )
         for branch, op in (("then", "Sin"), ("else", "Cos"))
-    }  # fmt: skip
-    nodes = [helper.make_node("Abs", ["x"], [given], "b"),
-             helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-             helper.make_node("Greater", ["most", "zero"], ["is"]),
-             helper.make_node("If", ["is"], ["y"], "i", **branches)]  # fmt: skip
+    }
+    nodes = [
+        helper.make_node("Abs", ["x"], [given], "b"),
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], "i", **branches),
+    ]
     proto = model(nodes, {"x": X}, ["y"], {"zero": np.zeros((), np.float32)})
     with vklab.load(proto, device_index) as session:
         for x, function in ((abs(X), np.sin), (-abs(X), np.cos)):

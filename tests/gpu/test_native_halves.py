@@ -18,15 +18,25 @@ def chain():
     scales = 10.0 ** random.integers(-7, 5, (3, COUNT))
     x, w, b = (random.standard_normal((3, COUNT)) * scales).astype(np.float16)
     x[:4] = [np.inf, -np.inf, np.nan, 6e-8]
-    nodes = [helper.make_node(*node) for node in (
-        ("Mul", ["x", "w"], ["a"]), ("Add", ["a", "b"], ["c"]), ("Relu", ["c"], ["d"]),
-        ("Sub", ["d", "x"], ["e"]), ("Mul", ["e", "e"], ["f"]), ("Neg", ["f"], ["g"]),
-        ("Add", ["g", "d"], ["y"]))]  # fmt: skip
+    nodes = [
+        helper.make_node(*node)
+        for node in (
+            ("Mul", ["x", "w"], ["a"]),
+            ("Add", ["a", "b"], ["c"]),
+            ("Relu", ["c"], ["d"]),
+            ("Sub", ["d", "x"], ["e"]),
+            ("Mul", ["e", "e"], ["f"]),
+            ("Neg", ["f"], ["g"]),
+            ("Add", ["g", "d"], ["y"]),
+        )
+    ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (COUNT,))],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (COUNT,))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, ir_version=8, opset_imports=opsets), x, w, b
 

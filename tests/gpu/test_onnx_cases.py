@@ -75,8 +75,11 @@ def is_tested(domain, op_type):
     for path in HERE.glob("test_op_*.py"):
         text = path.read_text("utf-8")
         found = re.findall(r"^from (support[\w.]*) import ([\w, ]+)", text, re.M)
-        modules = [name for module, names in found
-                   for name in (module, *(f"{module}.{each}" for each in names.split(", ")))]
+        modules = [
+            name
+            for module, names in found
+            for name in (module, *(f"{module}.{each}" for each in names.split(", ")))
+        ]
         helpers = [HERE.parent.joinpath(*name.split(".")).with_suffix(".py") for name in modules]
         texts = [text, *(helper.read_text("utf-8") for helper in helpers if helper.exists())]
         of_domain = [each for each in texts if f'"{domain}"' in each]
@@ -143,8 +146,11 @@ def test_a_case_that_needs_a_package_is_skipped_with_the_line_that_installs_it(
     device_index, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)  # as on a machine without Pillow
-    monkeypatch.setattr(reference_process.ProcessModel, "run", lambda model, fed: (
-        onnx_evaluator.Evaluator(model.source()[0]).run(fed)))  # fmt: skip
+    monkeypatch.setattr(
+        reference_process.ProcessModel,
+        "run",
+        lambda model, fed: onnx_evaluator.Evaluator(model.source()[0]).run(fed),
+    )
     cases = [c for c in suite_cases.node_cases() if c.name.startswith("test_image_decoder")]
     report = conformance.run(cases, f"VULKAN:{device_index}")
     assert {outcome.status for outcome in report.outcomes.values()} == {"skipped"}

@@ -74,8 +74,16 @@ def test_flex_attention_without_changes(device):
 
 def test_linear_attention_over_many_steps(device):
     q, k, v = (random_array((2, 301, 4 * 6), i) / 4 for i in range(3))
-    y = run([q, k, v], device, "LinearAttention", q_num_heads=4, kv_num_heads=4,
-            update_rule="linear", scale=1.0, outputs=2)  # fmt: skip
+    y = run(
+        [q, k, v],
+        device,
+        "LinearAttention",
+        q_num_heads=4,
+        kv_num_heads=4,
+        update_rule="linear",
+        scale=1.0,
+        outputs=2,
+    )
     q, k, v = (x.reshape(2, 301, 4, 6).swapaxes(1, 2) for x in (q, k, v))
     expected = np.tril(q @ k.swapaxes(-1, -2)) @ v
     np.testing.assert_allclose(y, expected.swapaxes(1, 2).reshape(2, 301, 24), rtol=1e-3, atol=1e-4)
@@ -87,8 +95,9 @@ def test_one_table_of_angles_serves_all_batches(device, interleaved):
     tables = [np.cos(angles), np.sin(angles)]
     repeated = [np.repeat(table, 3, axis=0) for table in tables]
     more = {"op_type": "RotaryEmbedding", "interleaved": interleaved}
-    np.testing.assert_array_equal(run([x, *tables], device, **more),
-                                  run([x, *repeated], device, **more))  # fmt: skip
+    np.testing.assert_array_equal(
+        run([x, *tables], device, **more), run([x, *repeated], device, **more)
+    )
     with pytest.raises(ModelError, match="batch, step"):
         run([x, *(table[:, :3] for table in tables)], device, **more)
 
@@ -118,8 +127,11 @@ def test_one_kernel_computes_what_three_do(
     """On GPUs only, so a CPU device is taken for one; some rows of the mask close all keys."""
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     more = dict(more)
-    arrays = [heads(2, 4, queries, size, 0), heads(2, 2, keys, size, 1),
-              heads(2, 2, keys, value_size, 2)]  # fmt: skip
+    arrays = [
+        heads(2, 4, queries, size, 0),
+        heads(2, 2, keys, size, 1),
+        heads(2, 2, keys, value_size, 2),
+    ]
     kind = more.pop("mask", "")
     if kind:
         noise = random_array((2, 1, queries, keys), 3)

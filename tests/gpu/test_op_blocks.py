@@ -23,8 +23,9 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 
-FORMAT = pytest.mark.parametrize("name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(
-    FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"})))  # fmt: skip
+FORMAT = pytest.mark.parametrize(
+    "name", seeds("Q4_K", "Q8_0", "Q6_K", *sorted(FORMATS.keys() - {"Q4_K", "Q8_0", "Q6_K"}))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ def test_extreme_blocks_are_the_hosts(name, device):
 @pytest.mark.slow
 def test_indices_out_of_range_read_the_nearest_row(device):
     data = moderate_blocks("Q4_0", 5, 64)
-    indices = np.array([5, 100, -6, -2**31], np.int32)
+    indices = np.array([5, 100, -6, -(2**31)], np.int32)
     found = run(block_graph("GatherBlocks", data, "Q4_0", 64, indices), device, indices)
     assert (found == blocks.dequantize("Q4_0", data)[[4, 4, 0, 0]]).all()
 
@@ -158,8 +159,10 @@ def test_weights_beyond_a_binding_are_cut_between_rows(name, rows, device, monke
     weights = blocks.dequantize(name, data)
     a = np.random.default_rng(0).standard_normal((rows, 256)).astype(np.float32)
     indices = np.array([0, 300, -1, 117, 118, 119])
-    for op_type, x, expected in (("MatMulBlocks", a, a @ weights.T),
-                                 ("GatherBlocks", indices, weights[indices])):
+    for op_type, x, expected in (
+        ("MatMulBlocks", a, a @ weights.T),
+        ("GatherBlocks", indices, weights[indices]),
+    ):
         graph = block_graph(op_type, data, name, 256, x)
         with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
             found = session.run({"x": x})["y"]

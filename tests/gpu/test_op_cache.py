@@ -153,7 +153,8 @@ def check(case, found, bound=2e-6):
 
 @pytest.mark.full
 def test_swiftshader_has_no_float16_and_reads_it():
-    both("""
+    both(
+        """
 import numpy as np, vklab
 from support.graphs import cache_graphs
 from test_op_cache import CASES, FORMS, check
@@ -161,7 +162,9 @@ for case in CASES.values():
     for form in FORMS.values():
         with vklab.load(case.graph(*form), "swiftshader") as session:
             check(case, session.run(case.inputs()))
-""", PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+""",
+        PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+    )
 
 
 def test_a_state_stays_where_it_is_in_several_bindings(device):
@@ -177,7 +180,8 @@ def test_a_state_stays_where_it_is_in_several_bindings(device):
         with session.bind({**given, **shared}, state=states) as other:
             first, second = one.inputs["past_key"], other.inputs["past_key"]
             assert second.origin == "bound" and first.home.place(first.key) == second.home.place(
-                second.key)
+                second.key
+            )
             more = opened.allocator.used_bytes - used - alone
             y = [other.run()["y"].numpy().copy(), one.run()["y"].numpy().copy()]
             recordings = len(one._home._programs)
@@ -191,8 +195,11 @@ def test_a_state_stays_where_it_is_in_several_bindings(device):
 
 def test_a_changed_input_must_be_a_state(device):
     case = CASES["empty"]
-    with vklab.load(case.graph(), device) as session, pytest.raises(
-        ModelError, match="input past_value is changed in place by each run; bind it as a state"
+    with (
+        vklab.load(case.graph(), device) as session,
+        pytest.raises(
+            ModelError, match="input past_value is changed in place by each run; bind it as a state"
+        ),
     ):
         session.bind(case.inputs(), state={"past_key": "key"})
 
@@ -202,8 +209,9 @@ def test_no_node_reads_rows_that_were_overwritten(device):
     graph = case.graph()
     late = Node("late", "Identity", ("past_key",), ("old",))
     nodes = (*graph.nodes, late, Node("sum", "Add", ("old", "key"), ("sum",)))
-    changed = Graph("late", 24, nodes, graph.inputs, ("y", "sum"), graph.initializers, graph.infos,
-                    graph.opsets)  # fmt: skip
+    changed = Graph(
+        "late", 24, nodes, graph.inputs, ("y", "sum"), graph.initializers, graph.infos, graph.opsets
+    )
     with pytest.raises(PlanError, match="'key' writes key in place of past_key, which must be"):
         vklab.load(changed, device)
 
@@ -216,8 +224,9 @@ def test_sizes_that_do_not_fit_are_refused(bad, device):
     name, shape = bad
     case = Case([0], [1], turned=16)
     graph = case.graph()
-    inputs = tuple(TensorInfo(i.name, i.dtype, shape) if i.name == name else i
-                   for i in graph.inputs)  # fmt: skip
+    inputs = tuple(
+        TensorInfo(i.name, i.dtype, shape) if i.name == name else i for i in graph.inputs
+    )
     constants = dict(graph.initializers)
     if name == "cos":
         constants[name] = TensorInfo(name, "float32", shape, np.zeros(shape, np.float32))

@@ -60,8 +60,15 @@ def test_what_lies_between_codes_is_rounded_to_even(device, dtype):
     finite = np.sort(all_codes(dtype).astype(np.float32))
     finite = finite[np.isfinite(finite)]
     halves = (finite[1:] + finite[:-1]) / 2
-    near = np.concatenate([halves, np.nextafter(halves, np.inf), np.nextafter(halves, -np.inf),
-                           finite * 1.01, finite * 0.99])  # fmt: skip
+    near = np.concatenate(
+        [
+            halves,
+            np.nextafter(halves, np.inf),
+            np.nextafter(halves, -np.inf),
+            finite * 1.01,
+            finite * 0.99,
+        ]
+    )
     near = near.astype(np.float32)
     with np.errstate(all="ignore"):
         assert_bits(cast(device, near, dtype, saturate=0), near.astype(dtype))
@@ -84,10 +91,13 @@ KINDS = {"bool", "float16", "int64", "float8_e4m3fn", "uint4"}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("source", [
-    name if name in KINDS else pytest.param(name, marks=pytest.mark.slow)
-    for name in sorted(set(ELEMENTS) - {"float8_e8m0fnu"})
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        name if name in KINDS else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(set(ELEMENTS) - {"float8_e8m0fnu"})
+    ],
+)
 def test_every_pair_of_dtypes_keeps_small_numbers(device_index, source):
     x = np.array([0, 1, 1, 0, 1]).astype(source)
     for target in sorted(set(ELEMENTS) - {source, "float8_e8m0fnu"}):
@@ -111,8 +121,9 @@ def test_integers_drop_their_high_bits(device):
         np.testing.assert_array_equal(cast(device, x, target), x.astype(target))
     for target, bits in (("int4", 4), ("uint4", 4), ("int2", 2), ("uint2", 2)):
         codes = (x & (2**bits - 1)).astype(np.uint8).view(target)
-        np.testing.assert_array_equal(cast(device, x, target).astype(np.int32),
-                                      codes.astype(np.int32))  # fmt: skip
+        np.testing.assert_array_equal(
+            cast(device, x, target).astype(np.int32), codes.astype(np.int32)
+        )
 
 
 def test_truth_is_what_is_not_zero(device):
@@ -126,8 +137,9 @@ def test_truth_is_what_is_not_zero(device):
 @pytest.mark.parametrize("mode", ["up", "down", "nearest"])
 @pytest.mark.parametrize("saturate", [0, 1])
 def test_powers_of_two_alone(device, mode, saturate):
-    x = np.array([1, 1.4, 1.5, 1.6, 2, 3, 5e30, 3.4e38, 2.0**-126, 1e-37, np.inf, np.nan, 0],
-                 np.float32)  # fmt: skip
+    x = np.array(
+        [1, 1.4, 1.5, 1.6, 2, 3, 5e30, 3.4e38, 2.0**-126, 1e-37, np.inf, np.nan, 0], np.float32
+    )
     expected = onnx.numpy_helper.to_float8e8m0(x, bool(saturate), mode)
     got = cast(device, x, "float8_e8m0fnu", saturate=saturate, round_mode=mode)
     np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))

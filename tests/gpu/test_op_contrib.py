@@ -31,8 +31,16 @@ def test_weights_of_few_bits(device, bits, zeros):
         packed = rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8)
         zero = {"none": None, "packed": packed, "float": random_array((n, blocks), 3)}[zeros]
         arrays = [random_array((m, k)), b, scales, zero]
-        check("MatMulNBits", device, arrays, constants=[1, 2, *([3] if zero is not None else [])],
-              K=k, N=n, bits=bits, block_size=block)  # fmt: skip
+        check(
+            "MatMulNBits",
+            device,
+            arrays,
+            constants=[1, 2, *([3] if zero is not None else [])],
+            K=k,
+            N=n,
+            bits=bits,
+            block_size=block,
+        )
 
 
 @pytest.mark.parametrize(("a", "b", "more"), [
@@ -137,13 +145,22 @@ def test_group_query_attention(device, steps, more, last):
     arrays.append(np.array(steps if steps == 5 else 9, np.int32))
     if "do_rotary" in more:
         arrays += [random_array((20, D // 2), i) for i in (5, 6)]
-    proto, fed = one_node("GroupQueryAttention", arrays, [6], outputs=3, domain="com.microsoft",
-                          num_heads=heads, kv_num_heads=shared, **more)  # fmt: skip
+    proto, fed = one_node(
+        "GroupQueryAttention",
+        arrays,
+        [6],
+        outputs=3,
+        domain="com.microsoft",
+        num_heads=heads,
+        kv_num_heads=shared,
+        **more,
+    )
     on_host = lacks(device, "int64")  # the starts of the rows; the attention stays
     with settings.settings(FALLBACK=on_host), vklab.load(proto, device) as session:
         found, expected = session.run(fed), session.reference(fed)
-        assert not {"Attention", "RotaryEmbedding"} & {row[1] for row in session.plan.rows()
-                                                       if row[2] == "host"}  # fmt: skip
+        assert not {"Attention", "RotaryEmbedding"} & {
+            row[1] for row in session.plan.rows() if row[2] == "host"
+        }
     np.testing.assert_allclose(found["y0"], expected["y0"], rtol=1e-3, atol=1e-5)
     if last == 8:  # what lies in a cache behind its end is nobody's
         np.testing.assert_array_equal(found["y2"], expected["y2"])

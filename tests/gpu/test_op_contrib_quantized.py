@@ -103,16 +103,19 @@ def test_two_operands(device, op_type, dtype, a, b):
 def test_one_operand(device, op_type, dtype):
     more = {"alpha": 0.3} if op_type.endswith("Relu") else {}
     given = scaled((3, 7, 11), dtype, 0.05, 17)
-    check(op_type, device, [*given, np.float32(1 / 200), dtype(-3 if dtype == np.int8 else 3)],
-          **more)  # fmt: skip
+    check(
+        op_type, device, [*given, np.float32(1 / 200), dtype(-3 if dtype == np.int8 else 3)], **more
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op_type", ["QLinearSigmoid", "QLinearLeakyRelu"])
 def test_zero_points_left_out_are_zero(device, op_type, dtype):
     x, scale, zero = scaled((3, 7), dtype, 0.05, 0)  # ONNX Runtime aborts
-    found = [run(op_type, device, arrays)[0][0]
-             for arrays in ([x, scale, None, scale], [x, scale, zero, scale, zero])]  # fmt: skip
+    found = [
+        run(op_type, device, arrays)[0][0]
+        for arrays in ([x, scale, None, scale], [x, scale, zero, scale, zero])
+    ]
     assert found[0].dtype == dtype
     np.testing.assert_array_equal(*found)
 
@@ -122,8 +125,13 @@ def test_zero_points_left_out_are_zero(device, op_type, dtype):
 def test_softmax(device, dtype, opset, axis):
     given = scaled((2, 5, 7), dtype, 0.03, 7)
     zero = dtype(np.iinfo(dtype).min)
-    check("QLinearSoftmax", device, [*given, np.float32(1 / 256), zero], more={"opset": opset},
-          axis=axis)  # fmt: skip
+    check(
+        "QLinearSoftmax",
+        device,
+        [*given, np.float32(1 / 256), zero],
+        more={"opset": opset},
+        axis=axis,
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -202,11 +210,23 @@ def test_fused_conv(device, activation, params):
 def test_embedding(device, segments, masked, positions):
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 19, (3, 5)).astype(np.int32)
-    arrays = [ids, ids % 2 if segments else None, random_array((19, 8)), random_array((11, 8)),
-              random_array((2, 8)) if segments else None, *random_array((2, 8), 4),
-              (ids > 5).astype(np.int32) if masked else None,
-              ids % 11 if positions else None]  # fmt: skip
+    arrays = [
+        ids,
+        ids % 2 if segments else None,
+        random_array((19, 8)),
+        random_array((11, 8)),
+        random_array((2, 8)) if segments else None,
+        *random_array((2, 8), 4),
+        (ids > 5).astype(np.int32) if masked else None,
+        ids % 11 if positions else None,
+    ]
     while arrays[-1] is None:
         arrays.pop()
-    check("EmbedLayerNormalization", device, arrays, outputs=3, epsilon=1e-5,
-          mask_index_type=int(masked))  # fmt: skip
+    check(
+        "EmbedLayerNormalization",
+        device,
+        arrays,
+        outputs=3,
+        epsilon=1e-5,
+        mask_index_type=int(masked),
+    )

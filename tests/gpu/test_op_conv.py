@@ -82,6 +82,7 @@ def test_conv_without_elements(device, shapes):
 def test_nan_and_infinity_stay_in_the_windows_that_see_them(device):
     x = random_array((1, 2, 9, 9))
     x[0, 0, 4, 4], x[0, 1, 0, 0] = np.nan, np.inf
-    y = check_operator("Conv", inputs=[x, random_array((3, 2, 3, 3), 1)], device=device,
-                       pads=[1] * 4)  # fmt: skip
+    y = check_operator(
+        "Conv", inputs=[x, random_array((3, 2, 3, 3), 1)], device=device, pads=[1] * 4
+    )
     assert np.isnan(y).sum() == 3 * 9

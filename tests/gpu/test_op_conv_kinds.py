@@ -105,11 +105,19 @@ def test_qlinear_conv(device, case, dtype):
         scales, zeros = scales[0], zeros[2:3]
     bias = integers(filters, np.int32, 2) // 2**20
     inputs = [
-        integers(first, dtype), np.float32(0.03), dtype(9), integers(second, dtype, 1), scales,
-        zeros, np.float32(0.7), dtype(11), bias,
-    ]  # fmt: skip
-    made, expected = check_exactly(device, "QLinearConv", [np.asarray(i) for i in inputs],
-                                   **attributes)  # fmt: skip
+        integers(first, dtype),
+        np.float32(0.03),
+        dtype(9),
+        integers(second, dtype, 1),
+        scales,
+        zeros,
+        np.float32(0.7),
+        dtype(11),
+        bias,
+    ]
+    made, expected = check_exactly(
+        device, "QLinearConv", [np.asarray(i) for i in inputs], **attributes
+    )
     # The standard's own rounding happens in other steps: a tie may fall to the other side.
     difference = np.abs(made.astype(int) - expected.astype(int))
     assert difference.max() <= 1 and (difference > 0).mean() < 0.01
@@ -129,16 +137,25 @@ def test_deform_conv(device, masked):
     shapes = [(2, 4, 6, 5), (6, 2, 3, 2), (2, 24, 3, 5), (6,), (2, 12, 3, 5)]
     inputs = [random_array(shape, i) for i, shape in enumerate(shapes)]
     inputs = inputs if masked else [*inputs[:3], None, None][:3]
-    check_operator("DeformConv", inputs=inputs, device=device, opset=19, group=2, offset_group=2,
-                   strides=[2, 1], pads=[1, 0, 1, 1])  # fmt: skip
+    check_operator(
+        "DeformConv",
+        inputs=inputs,
+        device=device,
+        opset=19,
+        group=2,
+        offset_group=2,
+        strides=[2, 1],
+        pads=[1, 0, 1, 1],
+    )
 
 
 def test_col2im(device):
     x = random_array((2, 2 * 6, 5 * 4))
     sizes = [np.array([6, 5]), np.array([2, 3])]
     for dtype in (np.float32, np.float64, np.int32):
-        made, expected = check_exactly(device, "Col2Im", [(x * 10).astype(dtype), *sizes],
-                                       pads=[0, 1, 0, 0])  # fmt: skip
+        made, expected = check_exactly(
+            device, "Col2Im", [(x * 10).astype(dtype), *sizes], pads=[0, 1, 0, 0]
+        )
         np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
 
 

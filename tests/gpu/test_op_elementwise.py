@@ -16,9 +16,29 @@ BINARY = ["Add", "Sub", "Mul", "Div"]
 # Primes, and one more or less than a workgroup of 256.
 SIZES = [(), (1,), (7,), (255,), (256,), (257,), (3, 5, 7), (1031,), (2, 3, 1, 5, 7, 1)]
 EXTREMES = np.array(
-    [0.0, -0.0, 1e-45, -1e-45, 1.2e-38, -1.2e-38, 1e-6, 0.5, -0.5, 1, -1, 9, -9, 88, -88, 104,
-     -104, 3.4e38, -3.4e38], np.float32,
-)  # fmt: skip
+    [
+        0.0,
+        -0.0,
+        1e-45,
+        -1e-45,
+        1.2e-38,
+        -1.2e-38,
+        1e-6,
+        0.5,
+        -0.5,
+        1,
+        -1,
+        9,
+        -9,
+        88,
+        -88,
+        104,
+        -104,
+        3.4e38,
+        -3.4e38,
+    ],
+    np.float32,
+)
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 1.0, -1.0, 0.0], np.float32)
 
 BROADCASTS = [

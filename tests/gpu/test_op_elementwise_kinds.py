@@ -14,10 +14,15 @@ from vklab.ops import registry
 from vklab.runtime import open_devices
 from vklab.types import TensorInfo
 
-WIDE = np.concatenate([
-    np.linspace(-9, 9, 181), 10.0 ** np.arange(-30, 5, 0.5), -(10.0 ** np.arange(-30, 5, 0.5)),
-    np.linspace(-1, 1, 67), [np.nan, np.inf, -np.inf, 88, -88, 1e38],
-]).astype(np.float32)  # fmt: skip
+WIDE = np.concatenate(
+    [
+        np.linspace(-9, 9, 181),
+        10.0 ** np.arange(-30, 5, 0.5),
+        -(10.0 ** np.arange(-30, 5, 0.5)),
+        np.linspace(-1, 1, 67),
+        [np.nan, np.inf, -np.inf, 88, -88, 1e38],
+    ]
+).astype(np.float32)
 # The result of numpy in float64, and the numbers that a function is asked about.
 FUNCTIONS = {
     "Acos": (np.arccos, 2), "Acosh": (np.arccosh, 1e38), "Asin": (np.arcsin, 2),
@@ -87,8 +92,7 @@ def test_integers_wrap_and_never_stumble(device, dtype):
         np.testing.assert_array_equal(run(device, "Add", [a, b]), a + b)
         np.testing.assert_array_equal(run(device, "Mul", [a, b]), a * b)
         np.testing.assert_array_equal(run(device, "Mod", [a, nonzero]), np.mod(a, nonzero))
-        np.testing.assert_array_equal(run(device, "Mod", [a, nonzero], fmod=1),
-                                      np.fmod(a, nonzero))  # fmt: skip
+        np.testing.assert_array_equal(run(device, "Mod", [a, nonzero], fmod=1), np.fmod(a, nonzero))
         np.testing.assert_array_equal(run(device, "Pow", [a, small]), a**small)
         np.testing.assert_array_equal(run(device, "Max", [a, b, a]), np.maximum(a, b))
         np.testing.assert_array_equal(run(device, "Less", [a, b]), a < b)

@@ -26,8 +26,10 @@ def numbers(shape, dtype="float32"):
 
 def check(op_type, X, device, opset=3, atol=1e-5, **attributes):
     """Compare a node with ONNX Runtime's; arrays become tensor attributes."""
-    given = {name: numpy_helper.from_array(item, name) if isinstance(item, np.ndarray) else item
-             for name, item in attributes.items()}  # fmt: skip
+    given = {
+        name: numpy_helper.from_array(item, name) if isinstance(item, np.ndarray) else item
+        for name, item in attributes.items()
+    }
     node = helper.make_node(op_type, ["X"], ["y"], "node", domain=ML, **given)
     made = ml_model(node, helper.np_dtype_to_tensor_dtype(X.dtype), opset, X.shape)
     with settings.settings(FALLBACK=lacks(device, X.dtype)), vklab.load(made, device) as session:
@@ -58,24 +60,44 @@ def test_imputer(device_index, shape):
     X.ravel()[::3] = nan
     each = [1.0, 2.0, 3.0, 4.0, 5.0]
     check("Imputer", X, device_index, imputed_value_floats=each, replaced_value_float=nan)
-    check("Imputer", np.nan_to_num(X, nan=7), device_index, imputed_value_floats=[9.0],
-          replaced_value_float=7.0)  # fmt: skip
-    check("Imputer", numbers(shape, "int64"), device_index, imputed_value_int64s=[1, 2, 3, 4, 5],
-          replaced_value_int64=0)  # fmt: skip
+    check(
+        "Imputer",
+        np.nan_to_num(X, nan=7),
+        device_index,
+        imputed_value_floats=[9.0],
+        replaced_value_float=7.0,
+    )
+    check(
+        "Imputer",
+        numbers(shape, "int64"),
+        device_index,
+        imputed_value_int64s=[1, 2, 3, 4, 5],
+        replaced_value_int64=0,
+    )
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 3, 5), (1031, 5)])
 def test_array_feature_extractor(device_index, shape):
     for constants in ((), (1,)):
-        check_operator("ArrayFeatureExtractor", inputs=[numbers(shape), np.array([4, 0, 4])],
-                       device=device_index, constants=constants, domain=ML)  # fmt: skip
+        check_operator(
+            "ArrayFeatureExtractor",
+            inputs=[numbers(shape), np.array([4, 0, 4])],
+            device=device_index,
+            constants=constants,
+            domain=ML,
+        )
 
 
 def test_feature_vectorizer(device_index):
     for wanted in ([3, 2, 4], [5, 1, 2]):
         arrays = [numbers((7, 5)), numbers((7, 1)), numbers((7, 2))]
-        check_operator("FeatureVectorizer", inputs=arrays, device=device_index, domain=ML,
-                       inputdimensions=wanted)  # fmt: skip
+        check_operator(
+            "FeatureVectorizer",
+            inputs=arrays,
+            device=device_index,
+            domain=ML,
+            inputdimensions=wanted,
+        )
 
 
 @pytest.mark.parametrize("post", POSTS)
@@ -85,17 +107,30 @@ def test_linear_regressor(device_index, targets, post):
     given = {"targets": targets, "coefficients": rng.normal(size=5 * targets).tolist()}
     X = 0.1 * numbers((37, 5))
     for more in ({}, {"intercepts": rng.uniform(0.3, 0.6, targets).tolist()}):
-        check("LinearRegressor", X, device_index, post_transform=post, **given, **more,
-              atol=1e-3 if post == "PROBIT" else 1e-5)  # fmt: skip
+        check(
+            "LinearRegressor",
+            X,
+            device_index,
+            post_transform=post,
+            **given,
+            **more,
+            atol=1e-3 if post == "PROBIT" else 1e-5,
+        )
 
 
 def linear(classes, post, **labels):
     rng = np.random.default_rng(classes)
     return helper.make_node(
-        "LinearClassifier", ["X"], ["label", "scores"], "node", domain=ML, post_transform=post,
+        "LinearClassifier",
+        ["X"],
+        ["label", "scores"],
+        "node",
+        domain=ML,
+        post_transform=post,
         coefficients=rng.normal(size=5 * classes).tolist(),
-        intercepts=rng.uniform(-1, 1, classes).tolist(), **labels,
-    )  # fmt: skip
+        intercepts=rng.uniform(-1, 1, classes).tolist(),
+        **labels,
+    )
 
 
 def agree(made, X, device, fallback):
@@ -112,8 +147,9 @@ def agree(made, X, device, fallback):
 def test_linear_classifier(device_index, classes, post, dtype):
     if classes == 1 and post == "PROBIT":
         pytest.skip("the host computes it: half of its scores are undefined")
-    made = ml_model(linear(classes, post, classlabels_ints=list(range(7, 7 + max(classes, 2)))),
-                    DTYPES[dtype])  # fmt: skip
+    made = ml_model(
+        linear(classes, post, classlabels_ints=list(range(7, 7 + max(classes, 2)))), DTYPES[dtype]
+    )
     agree(made, numbers((37, 5), dtype), device_index, False)
 
 
@@ -135,14 +171,29 @@ def test_label_encoder(device_index, opset, values):
     F[1, 1] = -0.0
     for found in ([0.0, 1.0, float("nan"), -2.0, 9.0], [float("nan")]):
         cut = {name: items[: len(found)] for name, items in values.items()}
-        check("LabelEncoder", F, device_index, opset, keys_floats=found, default_int64=9,
-              default_float=0.5, **cut)  # fmt: skip
+        check(
+            "LabelEncoder",
+            F,
+            device_index,
+            opset,
+            keys_floats=found,
+            default_int64=9,
+            default_float=0.5,
+            **cut,
+        )
 
 
 def test_label_encoder_of_tensors(device_index):
     X = features(np.random.default_rng(0), 37, np.float64).round()
-    check("LabelEncoder", X, device_index, 4, keys_tensor=np.array([0.0, 1, np.nan]),
-          values_tensor=np.array([5.0, 6, 7]), default_tensor=np.array([8.0]))  # fmt: skip
+    check(
+        "LabelEncoder",
+        X,
+        device_index,
+        4,
+        keys_tensor=np.array([0.0, 1, np.nan]),
+        values_tensor=np.array([5.0, 6, 7]),
+        default_tensor=np.array([8.0]),
+    )
 
 
 @pytest.mark.parametrize("op_type, attributes, words", [

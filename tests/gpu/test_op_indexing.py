@@ -92,11 +92,21 @@ def test_an_index_outside_its_axis_in_a_branch_that_is_not_taken(device_index):
     gather = helper.make_node("Gather", ["x", "far"], ["a"])
     keep = helper.make_node("Identity", ["x"], ["b"])
     far = numpy_helper.from_array(integers(9), "far")
-    bodies = {name: helper.make_graph([node], name, [], [onnx.ValueInfoProto(name=node.output[0])],
-                                      [far][: len(node.input) - 1])
-              for name, node in (("then_branch", gather), ("else_branch", keep))}  # fmt: skip
-    proto = model([helper.make_node("If", ["flag"], ["y"], **bodies)],
-                  [value("flag", (), onnx.TensorProto.BOOL), value("x", (3,))], ["y"])
+    bodies = {
+        name: helper.make_graph(
+            [node],
+            name,
+            [],
+            [onnx.ValueInfoProto(name=node.output[0])],
+            [far][: len(node.input) - 1],
+        )
+        for name, node in (("then_branch", gather), ("else_branch", keep))
+    }
+    proto = model(
+        [helper.make_node("If", ["flag"], ["y"], **bodies)],
+        [value("flag", (), onnx.TensorProto.BOOL), value("x", (3,))],
+        ["y"],
+    )
     x = random_array((3,))
     with vklab.load(proto, device_index) as session:
         fed = {"flag": np.asarray(False), "x": x}
@@ -128,24 +138,32 @@ def test_scatter_with_repeated_indices(device, reduction, dtype):
 def test_scatter_elsewhere(device):
     x = random_array((3, 5, 7))
     taken = np.tile(np.arange(4), (2, 5, 1))
-    check_operator("ScatterElements", inputs=[x, taken, random_array((2, 5, 4))], device=device,
-                   axis=-1)  # fmt: skip
-    check_operator("Scatter", inputs=[x, taken, random_array((2, 5, 4))], opset=10, axis=2,
-                   device=device)  # fmt: skip
+    check_operator(
+        "ScatterElements", inputs=[x, taken, random_array((2, 5, 4))], device=device, axis=-1
+    )
+    check_operator(
+        "Scatter", inputs=[x, taken, random_array((2, 5, 4))], opset=10, axis=2, device=device
+    )
     places = np.stack([indices((2, 3), 3), indices((2, 3), 5)], -1)
     for dtype in ("float32", "int64", "float16", "bool"):
         moved = x.astype(dtype), places, random_array((2, 3, 7)).astype(dtype)
         check_operator("ScatterND", inputs=moved, device=device)
-    check_operator("ScatterND", inputs=[x, np.zeros((0, 2), np.int64), random_array((0, 7))],
-                   device=device)  # fmt: skip
+    check_operator(
+        "ScatterND", inputs=[x, np.zeros((0, 2), np.int64), random_array((0, 7))], device=device
+    )
 
 
 @pytest.mark.full
 def test_scatter_of_more_than_an_invocation_may_loop(device_index):
     x, updates = random_array((11,)), random_array((70_001,))
     places = indices((70_001,), 11)
-    check_operator("ScatterElements", inputs=[x, places, updates], opset=18, reduction="max",
-                   device=device_index)  # fmt: skip
+    check_operator(
+        "ScatterElements",
+        inputs=[x, places, updates],
+        opset=18,
+        reduction="max",
+        device=device_index,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "float64"])
@@ -160,8 +178,9 @@ def test_top_k_by_attribute_and_of_nan(device):
     x = random_array((2, 7))
     check_all("TopK", [x], [], device, 2, opset=9, k=2, axis=0)
     check_all("TopK", [x, integers(0)], [1], device, 2)
-    proto, fed = one_node("TopK", [np.array([1, np.nan, -0.0, 0.0, -np.inf], np.float32)], k=4,
-                          opset=9, outputs=2)  # fmt: skip
+    proto, fed = one_node(
+        "TopK", [np.array([1, np.nan, -0.0, 0.0, -np.inf], np.float32)], k=4, opset=9, outputs=2
+    )
     with vklab.load(proto, device) as session:
         np.testing.assert_array_equal(session.run(fed)["y1"], [1, 0, 2, 3])
 
@@ -208,8 +227,9 @@ def test_one_hot_trilu_and_reverse_sequence(device):
     check_operator("Trilu", inputs=[np.ones((3, 5), np.int64)], device=device)
     for axis, lengths in ((0, (7, 1, 3, 0, 2)), (1, (5, 4, 0, 1, 2, 3, 5))):
         inputs = [random_array((7, 5, 2)), integers(*lengths)]
-        check_operator("ReverseSequence", inputs=inputs, device=device, time_axis=axis,
-                       batch_axis=1 - axis)  # fmt: skip
+        check_operator(
+            "ReverseSequence", inputs=inputs, device=device, time_axis=axis, batch_axis=1 - axis
+        )
 
 
 @pytest.mark.parametrize(("start", "limit", "delta", "dtype"), [
@@ -231,7 +251,8 @@ def test_range(device, start, limit, delta, dtype):
 ])  # fmt: skip
 def test_what_does_not_fit_is_said(device_index, op_type, inputs, attributes, words):
     outputs = 2 if op_type == "TopK" else 1
-    proto, _ = one_node(op_type, inputs, [1] if len(inputs[1]) < 2 else [], outputs=outputs,
-                        **attributes)  # fmt: skip
+    proto, _ = one_node(
+        op_type, inputs, [1] if len(inputs[1]) < 2 else [], outputs=outputs, **attributes
+    )
     with pytest.raises(ModelError, match=words):
         vklab.load(proto, device_index)

@@ -34,8 +34,9 @@ def test_sums_are_exact(device, a, b):
         got = run("MatMulInteger", [x, y, numbers(a, ()), numbers(b, (), 1)], device)
         wide = [m.astype(np.int64) - n for m, n in ((x, numbers(a, ())), (y, numbers(b, (), 1)))]
         np.testing.assert_array_equal(got, wide[0] @ wide[1])
-        np.testing.assert_array_equal(run("MatMulInteger", [x, y], device),
-                                      x.astype(np.int64) @ y.astype(np.int64))  # fmt: skip
+        np.testing.assert_array_equal(
+            run("MatMulInteger", [x, y], device), x.astype(np.int64) @ y.astype(np.int64)
+        )
 
 
 def test_zero_points_of_rows_and_columns(device):
@@ -60,9 +61,20 @@ def test_quantized_products(device, dtype):
         x, y = numbers(dtype, left), numbers(dtype, right, 1)
         scales = [np.array(s, np.float32) for s in (0.02, 0.03, 0.9)]
         zeros = [numbers(dtype, (), i) for i in (4, 5, 6)]
-        check_operator("QLinearMatMul", device=device, inputs=[
-            x, scales[0], zeros[0], y, scales[1], zeros[1], scales[2], zeros[2],
-        ])  # fmt: skip
+        check_operator(
+            "QLinearMatMul",
+            device=device,
+            inputs=[
+                x,
+                scales[0],
+                zeros[0],
+                y,
+                scales[1],
+                zeros[1],
+                scales[2],
+                zeros[2],
+            ],
+        )
 
 
 def test_halves_are_rounded_to_even(device):

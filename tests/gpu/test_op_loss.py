@@ -28,16 +28,18 @@ def test_losses(device, reduction, weighted, ignored):
             target.flat[::4] = ignored
         given = [scores, target, *([weight] if weighted else [])]
         more = {} if ignored is None else {"ignore_index": ignored}
-        loss, log_prob = run_all("SoftmaxCrossEntropyLoss", given, 2, device, 13,
-                                 reduction=reduction, **more)  # fmt: skip
+        loss, log_prob = run_all(
+            "SoftmaxCrossEntropyLoss", given, 2, device, 13, reduction=reduction, **more
+        )
         expected, true_log = softmaxcrossentropy(
             scores, target.astype(np.int64), weight if weighted else None, reduction, ignored, True
         )
         close(log_prob, true_log)
         close(loss, expected)
         given[0] = np.asarray(true_log, np.float32)
-        (loss,) = run_all("NegativeLogLikelihoodLoss", given, 1, device, 13,
-                          reduction=reduction, **more)  # fmt: skip
+        (loss,) = run_all(
+            "NegativeLogLikelihoodLoss", given, 1, device, 13, reduction=reduction, **more
+        )
         close(loss, expected)
 
 
@@ -54,8 +56,9 @@ def test_half_and_double(device_index):
 def test_a_class_that_does_not_exist_counts_nothing(device):
     scores, target, _ = case((4, 3))
     target[1] = 99
-    (loss,) = run_all("NegativeLogLikelihoodLoss", [scores, target], 1, device, 13,
-                      reduction="none")  # fmt: skip
+    (loss,) = run_all(
+        "NegativeLogLikelihoodLoss", [scores, target], 1, device, 13, reduction="none"
+    )
     assert loss[1] == 0 and loss[0] == -scores[0, target[0]]
 
 

@@ -58,8 +58,9 @@ def test_other_floats(device_index, dtype):
     (y,) = run_all("InstanceNormalization", [image, *channels], 1, device_index)
     own = channels[0].reshape(6, 1, 1)
     close(y, layer_norm(image, (2, 3))[0] * own + own, **HALF)
-    (y,) = run_all("BatchNormalization", [image, *channels, channels[0], abs(channels[0])], 1,
-                   device_index)  # fmt: skip
+    (y,) = run_all(
+        "BatchNormalization", [image, *channels, channels[0], abs(channels[0])], 1, device_index
+    )
     close(y, (image - own) / np.sqrt(abs(own) + 1e-5) * own + own, **HALF)
 
 
@@ -81,25 +82,35 @@ def test_groups_of_channels(device, groups):
         (y,) = run_all("GroupNormalization", [x, scale, bias], 1, device, 18, num_groups=groups)
         close(y, (grouped * scale.reshape(-1, 1) + bias.reshape(-1, 1)).reshape(x.shape))
         if space:
-            check_operator("InstanceNormalization", [x.shape, (6,), (6,)], device=device,
-                           epsilon=0.1)  # fmt: skip
+            check_operator(
+                "InstanceNormalization", [x.shape, (6,), (6,)], device=device, epsilon=0.1
+            )
 
 
 def test_batch_normalization(device):
     for space in [(), (5,), (7, 3)]:
-        arrays = [random_array((4, 3, *space)), *(random_array((3,), i) for i in range(1, 4)),
-                  np.abs(random_array((3,), 5))]  # fmt: skip
+        arrays = [
+            random_array((4, 3, *space)),
+            *(random_array((3,), i) for i in range(1, 4)),
+            np.abs(random_array((3,), 5)),
+        ]
         for constants in ([], [1, 2, 3, 4]):
-            check_operator("BatchNormalization", inputs=arrays, constants=constants, device=device,
-                           epsilon=0.01)  # fmt: skip
+            check_operator(
+                "BatchNormalization",
+                inputs=arrays,
+                constants=constants,
+                device=device,
+                epsilon=0.01,
+            )
         check_operator("BatchNormalization", inputs=arrays, device=device, opset=9)
 
 
 def test_batch_normalization_in_training(device):
     x, mean, variance = random_array((4, 3, 5)), random_array((3,), 3), np.ones(3, np.float32)
     given = [x, np.ones(3, np.float32), np.zeros(3, np.float32), mean, variance]
-    y, new_mean, new_variance = run_all("BatchNormalization", given, 3, device, training_mode=1,
-                                        momentum=0.75)  # fmt: skip
+    y, new_mean, new_variance = run_all(
+        "BatchNormalization", given, 3, device, training_mode=1, momentum=0.75
+    )
     close(y, layer_norm(x, (0, 2))[0])
     close(new_mean, 0.75 * mean + 0.25 * x.mean((0, 2)))
     close(new_variance, 0.75 * variance + 0.25 * x.var((0, 2)))
@@ -126,15 +137,25 @@ def test_sums_that_are_normalised(device, with_bias):
     gamma, beta, bias = (random_array((67,), i) for i in (2, 3, 4))
     total = x + skip + (bias if with_bias else 0)
     rest = [bias] if with_bias else []
-    y, mean, inverse, added = run_all("SkipLayerNormalization", [x, skip, gamma, beta, *rest], 4,
-                                      device, domain="com.microsoft")  # fmt: skip
+    y, mean, inverse, added = run_all(
+        "SkipLayerNormalization", [x, skip, gamma, beta, *rest], 4, device, domain="com.microsoft"
+    )
     normal, true_mean, true_inverse = layer_norm(total, (2,))
-    for got, expected in [(y, normal * gamma + beta), (mean, true_mean), (inverse, true_inverse),
-                          (added, total)]:  # fmt: skip
+    for got, expected in [
+        (y, normal * gamma + beta),
+        (mean, true_mean),
+        (inverse, true_inverse),
+        (added, total),
+    ]:
         close(got, expected)
     root = np.sqrt(np.mean(total.astype(float) ** 2, 2, keepdims=True) + 1e-5)
-    (y,) = run_all("SkipSimplifiedLayerNormalization", [x, skip, gamma, *rest], 1, device,
-                   domain="com.microsoft")  # fmt: skip
+    (y,) = run_all(
+        "SkipSimplifiedLayerNormalization",
+        [x, skip, gamma, *rest],
+        1,
+        device,
+        domain="com.microsoft",
+    )
     close(y, total / root * gamma)
     for domain in ("", "com.microsoft"):
         (y,) = run_all("SimplifiedLayerNormalization", [total, gamma], 1, device, domain=domain)

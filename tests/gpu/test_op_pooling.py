@@ -41,8 +41,15 @@ def test_max_pool(device, case):
 
 
 def test_max_pool_dilations(device):
-    check_operator("MaxPool", [(1, 2, 11, 13)], device=device, kernel_shape=[3, 2],
-                   dilations=[2, 3], strides=[1, 2], pads=[1, 0, 1, 1])  # fmt: skip
+    check_operator(
+        "MaxPool",
+        [(1, 2, 11, 13)],
+        device=device,
+        kernel_shape=[3, 2],
+        dilations=[2, 3],
+        strides=[1, 2],
+        pads=[1, 0, 1, 1],
+    )
 
 
 @pytest.mark.parametrize("include", [0, 1])
@@ -55,9 +62,18 @@ def test_average_pool(device, case, include):
 @pytest.mark.parametrize("include", [0, 1])
 def test_average_pool_dilations(device, include):
     for ceil_mode in (0, 1):
-        check_operator("AveragePool", [(1, 2, 12, 13)], device=device, opset=19,
-                       kernel_shape=[3, 2], dilations=[2, 3], strides=[2, 2], pads=[1, 0, 1, 1],
-                       ceil_mode=ceil_mode, count_include_pad=include)  # fmt: skip
+        check_operator(
+            "AveragePool",
+            [(1, 2, 12, 13)],
+            device=device,
+            opset=19,
+            kernel_shape=[3, 2],
+            dilations=[2, 3],
+            strides=[2, 2],
+            pads=[1, 0, 1, 1],
+            ceil_mode=ceil_mode,
+            count_include_pad=include,
+        )
 
 
 @pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
@@ -148,8 +164,9 @@ def test_other_spaces(device, case):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_average_pool_of_other_dtypes(device, dtype):
-    proto, fed = one_node("AveragePool", [random_array((1, 2, 7, 5)).astype(dtype)],
-                          kernel_shape=[3, 2])  # fmt: skip
+    proto, fed = one_node(
+        "AveragePool", [random_array((1, 2, 7, 5)).astype(dtype)], kernel_shape=[3, 2]
+    )
     mean = np.lib.stride_tricks.sliding_window_view(fed["x0"], (3, 2), (2, 3)).mean((4, 5))
     with vklab.load(proto, device) as session:
         np.testing.assert_allclose(session.run(fed)["y0"], mean, rtol=2e-3, atol=1e-3)

@@ -39,9 +39,13 @@ def check(device: int, op_type: str, *arrays: np.ndarray | None, outputs: int = 
 @pytest.mark.parametrize("dtype", TARGETS)
 def test_there_and_back_by_tensor_axis_and_block(device, dtype):
     zeros = np.zeros if "float" in dtype else np.ones
-    for shape, attributes in [((), {}), ((7,), {}), ((5,), {"axis": -1}),
-                              ((3, 4, 5), {"axis": 1, "block_size": 2}),
-                              ((1, 7, 5), {"axis": 0, "block_size": 3})]:  # fmt: skip
+    for shape, attributes in [
+        ((), {}),
+        ((7,), {}),
+        ((5,), {"axis": -1}),
+        ((3, 4, 5), {"axis": 1, "block_size": 2}),
+        ((1, 7, 5), {"axis": 0, "block_size": 3}),
+    ]:
         scale = (np.abs(random_array(shape, 1)) + 40).astype(np.float32)
         zero = zeros(shape).astype(dtype)
         y = check(device, "QuantizeLinear", X, scale, zero, **attributes)
@@ -93,10 +97,15 @@ def test_dynamic_quantization(device):
 def test_shapes_that_do_not_fit_are_named():
     def apply(shape, **attributes):
         scale = TensorInfo("s", "float32", shape)
-        registry.apply("QuantizeLinear", [TensorInfo("x", "float32", X.shape), scale],
-                       attributes, NEWEST)  # fmt: skip
+        registry.apply(
+            "QuantizeLinear", [TensorInfo("x", "float32", X.shape), scale], attributes, NEWEST
+        )
 
-    for shape, attributes in [((6,), {}), ((7,), {"axis": 5}), ((3, 3, 5), {"block_size": 2}),
-                              ((3, 4, 5), {"block_size": -2})]:  # fmt: skip
+    for shape, attributes in [
+        ((6,), {}),
+        ((7,), {"axis": 5}),
+        ((3, 3, 5), {"block_size": 2}),
+        ((3, 4, 5), {"block_size": -2}),
+    ]:
         with pytest.raises(ModelError, match="scale has shape|axis=5"):
             apply(shape, **attributes)

@@ -19,8 +19,11 @@ def inputs(name, directions=1, lengths=None, layout=0, given="BHCP", steps=STEPS
     rows = GATES[name] * UNITS
     x = (BATCH, steps, SIZE) if layout else (steps, BATCH, SIZE)
     state = (BATCH, directions, UNITS) if layout else (directions, BATCH, UNITS)
-    arrays = [random_array(x), random_array((directions, rows, SIZE), 1) / 3,
-              random_array((directions, rows, UNITS), 2) / 3]  # fmt: skip
+    arrays = [
+        random_array(x),
+        random_array((directions, rows, SIZE), 1) / 3,
+        random_array((directions, rows, UNITS), 2) / 3,
+    ]
     arrays.append(random_array((directions, 2 * rows), 3) if "B" in given else None)
     arrays.append(None if lengths is None else np.array(lengths, np.int32))
     arrays.append(random_array(state, 4) if "H" in given else None)
@@ -31,8 +34,17 @@ def inputs(name, directions=1, lengths=None, layout=0, given="BHCP", steps=STEPS
 
 
 def run(name, device, arrays, **attributes):
-    check_operator(name, inputs=arrays, device=device, outputs=3 if name == "LSTM" else 2,
-                   opset=14, hidden_size=UNITS, rtol=1e-3, atol=1e-5, **attributes)  # fmt: skip
+    check_operator(
+        name,
+        inputs=arrays,
+        device=device,
+        outputs=3 if name == "LSTM" else 2,
+        opset=14,
+        hidden_size=UNITS,
+        rtol=1e-3,
+        atol=1e-5,
+        **attributes,
+    )
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -75,8 +87,15 @@ def test_activations(device, names, alpha, beta):
 
 def test_each_direction_has_its_activations(device):
     names = ["Sigmoid", "Tanh", "Softsign", "HardSigmoid", "LeakyRelu", "Tanh"]
-    run("LSTM", device, inputs("LSTM", 2), direction="bidirectional", activations=names,
-        activation_alpha=[0.3, 0.1], activation_beta=[0.4])  # fmt: skip
+    run(
+        "LSTM",
+        device,
+        inputs("LSTM", 2),
+        direction="bidirectional",
+        activations=names,
+        activation_alpha=[0.3, 0.1],
+        activation_beta=[0.4],
+    )
 
 
 def test_what_does_not_fit_is_said(device):

@@ -35,8 +35,9 @@ def test_every_set_of_axes(device_index, name):
     for count in range(1, 5):
         for axes in itertools.combinations(range(4), count):
             given = [x, axes_array([a - 4 if a % 2 else a for a in axes])]
-            check_operator(name, inputs=given, constants=[1], device=device_index, opset=18,
-                           keepdims=count % 2)  # fmt: skip
+            check_operator(
+                name, inputs=given, constants=[1], device=device_index, opset=18, keepdims=count % 2
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,8 +65,13 @@ def test_no_axes_is_no_reduction(device):
     ],
 )  # fmt: skip
 def test_long_and_many_rows(device_index, name, shape, axes):
-    check_operator(name, inputs=[random_array(shape), axes_array(axes)], constants=[1],
-                   device=device_index, opset=18)  # fmt: skip
+    check_operator(
+        name,
+        inputs=[random_array(shape), axes_array(axes)],
+        constants=[1],
+        device=device_index,
+        opset=18,
+    )
 
 
 @pytest.mark.full
@@ -81,8 +87,10 @@ def test_rows_of_millions(device_index):
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64", "float64", "float16"])
 def test_dtypes(device_index, name, dtype):
     x = np.random.default_rng(0).integers(1, 4, (3, 7, 5)).astype(dtype)
-    close(run(name, [x, axes_array([1])], device_index, constants=[1]),
-          NUMPY[name](x, axis=1, keepdims=True).astype(dtype))  # fmt: skip
+    close(
+        run(name, [x, axes_array([1])], device_index, constants=[1]),
+        NUMPY[name](x, axis=1, keepdims=True).astype(dtype),
+    )
 
 
 def test_small_integers_and_truth(device_index):
@@ -95,10 +103,14 @@ def test_small_integers_and_truth(device_index):
 
 def test_integer_roots_and_means_are_cut(device):
     x = np.array([[3, 4], [6, 8], [-7, 0]], np.int32)
-    close(run("ReduceL2", [x, axes_array([1])], device, 18, [1], keepdims=0),
-          np.array([5, 10, 7], np.int32))  # fmt: skip
-    close(run("ReduceMean", [x, axes_array([1])], device, 18, [1], keepdims=0),
-          np.array([3, 7, -3], np.int32))  # fmt: skip
+    close(
+        run("ReduceL2", [x, axes_array([1])], device, 18, [1], keepdims=0),
+        np.array([5, 10, 7], np.int32),
+    )
+    close(
+        run("ReduceMean", [x, axes_array([1])], device, 18, [1], keepdims=0),
+        np.array([3, 7, -3], np.int32),
+    )
 
 
 def test_half_sums_do_not_overflow_on_the_way(device_index):
@@ -108,8 +120,14 @@ def test_half_sums_do_not_overflow_on_the_way(device_index):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_reduces_to_the_neutral_element(device_index, name):
-    expected = {"ReduceProd": 1, "ReduceMean": np.nan, "ReduceMax": -np.inf, "ReduceMin": np.inf,
-                "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf}.get(name, 0)  # fmt: skip
+    expected = {
+        "ReduceProd": 1,
+        "ReduceMean": np.nan,
+        "ReduceMax": -np.inf,
+        "ReduceMin": np.inf,
+        "ReduceLogSum": -np.inf,
+        "ReduceLogSumExp": -np.inf,
+    }.get(name, 0)
     got = run(name, [np.zeros((2, 0, 3), np.float32), axes_array([1])], device_index, 20, [1])
     close(got, np.full((2, 1, 3), expected, np.float32))
     none = run(name, [np.zeros((2, 0), np.float32), axes_array([0])], device_index, 20, [1])
@@ -127,10 +145,22 @@ def test_nan_and_infinities(device, name, length):
 
 
 def test_log_sum_exp_of_large_and_of_no_probabilities(device):
-    x = np.array([[1000, 1000], [-1000, -1000], [-np.inf, 0], [3e37, -3e37], [np.inf, 0],
-                  [-np.inf, -np.inf], [np.nan, 0]], np.float32)  # fmt: skip
-    close(run("ReduceLogSumExp", [x, axes_array([1])], device, 18, [1], keepdims=0),
-          np.logaddexp(x[:, 0], x[:, 1]))  # fmt: skip
+    x = np.array(
+        [
+            [1000, 1000],
+            [-1000, -1000],
+            [-np.inf, 0],
+            [3e37, -3e37],
+            [np.inf, 0],
+            [-np.inf, -np.inf],
+            [np.nan, 0],
+        ],
+        np.float32,
+    )
+    close(
+        run("ReduceLogSumExp", [x, axes_array([1])], device, 18, [1], keepdims=0),
+        np.logaddexp(x[:, 0], x[:, 1]),
+    )
 
 
 @pytest.mark.parametrize("name", ["ArgMax", "ArgMin"])
@@ -176,8 +206,15 @@ def test_running(device_index, name, exclusive, reverse):
                 inner = expected.take(range(shape[axis] - 1), axis)
                 expected = np.concatenate([ends, inner], axis)
             expected = (np.flip(expected, axis) if reverse else expected).astype(np.float32)
-            got = run(name, [x, np.array(axis, np.int64)], device_index, 26, [1],
-                      exclusive=exclusive, reverse=reverse)  # fmt: skip
+            got = run(
+                name,
+                [x, np.array(axis, np.int64)],
+                device_index,
+                26,
+                [1],
+                exclusive=exclusive,
+                reverse=reverse,
+            )
             close(got, expected, 1e-3, 1e-5)
 
 

@@ -50,9 +50,14 @@ def test_coordinates(device, mode, coordinates):
 def test_roundings(device, rounding):
     for coordinates in COORDINATES:
         for size in (3, 4, 16, 21):
-            check_resize(device, random_array((1, 1, 8, 8)), sizes=[1, 1, size, 12],
-                         nearest_mode=rounding, mode="nearest",
-                         coordinate_transformation_mode=coordinates)  # fmt: skip
+            check_resize(
+                device,
+                random_array((1, 1, 8, 8)),
+                sizes=[1, 1, size, 12],
+                nearest_mode=rounding,
+                mode="nearest",
+                coordinate_transformation_mode=coordinates,
+            )
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
@@ -66,16 +71,28 @@ def test_antialias_and_what_lies_outside(device, mode):
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop(device, mode):
     roi = [0, 0, 0.2, -0.31, 1, 1, 0.9, 1.2]
-    check_resize(device, random_array((1, 2, 7, 9)), sizes=[1, 2, 5, 6], roi=roi, mode=mode,
-                 coordinate_transformation_mode="tf_crop_and_resize",
-                 extrapolation_value=7.5)  # fmt: skip
+    check_resize(
+        device,
+        random_array((1, 2, 7, 9)),
+        sizes=[1, 2, 5, 6],
+        roi=roi,
+        mode=mode,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=7.5,
+    )
 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
 def test_axes_and_aspect(device, policy):
     for axes in ([2, 3], [3, 2], [3], [1, 2, 3]):
-        check_resize(device, random_array((2, 3, 6, 5)), sizes=[9, 8, 7][: len(axes)], axes=axes,
-                     mode="linear", keep_aspect_ratio_policy=policy)  # fmt: skip
+        check_resize(
+            device,
+            random_array((2, 3, 6, 5)),
+            sizes=[9, 8, 7][: len(axes)],
+            axes=axes,
+            mode="linear",
+            keep_aspect_ratio_policy=policy,
+        )
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 7), (2, 3, 5), (2, 3, 5, 7, 3), (1, 2, 1, 3, 1, 4, 5)])
@@ -94,8 +111,9 @@ def make(device, x, sizes, **attributes):
 
 def test_axes_from_the_end(device):
     x = random_array((2, 3, 4))
-    np.testing.assert_array_equal(make(device, x, [7, 5], axes=[-1, -2]),
-                                  make(device, x, [5, 7], axes=[1, 2]))  # fmt: skip
+    np.testing.assert_array_equal(
+        make(device, x, [7, 5], axes=[-1, -2]), make(device, x, [5, 7], axes=[1, 2])
+    )
 
 
 def test_bool(device):
@@ -119,16 +137,24 @@ def test_the_same_size_is_a_view(device):
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_older_opsets(device, mode):
     x, scales = random_array((1, 2, 5, 6)), np.array([1, 1, 2, 3], np.float32)
-    check_operator("Upsample", inputs=[x], device=device, opset=7, mode=mode,
-                   scales=[1.0, 1.0, 2.0, 3.0])  # fmt: skip
+    check_operator(
+        "Upsample", inputs=[x], device=device, opset=7, mode=mode, scales=[1.0, 1.0, 2.0, 3.0]
+    )
     check_operator("Upsample", inputs=[x, scales], constants=[1], device=device, opset=9, mode=mode)
     down = np.array([1, 1, 0.6, 0.5], np.float32)
     for factors in (scales, down):
-        check_operator("Resize", inputs=[x, factors], constants=[1], device=device, opset=10,
-                       mode=mode)  # fmt: skip
+        check_operator(
+            "Resize", inputs=[x, factors], constants=[1], device=device, opset=10, mode=mode
+        )
         empty = np.zeros(0, np.float32)
-        check_operator("Resize", inputs=[x, empty, factors], constants=[1, 2], device=device,
-                       opset=11, mode=mode)  # fmt: skip
+        check_operator(
+            "Resize",
+            inputs=[x, empty, factors],
+            constants=[1, 2],
+            device=device,
+            opset=11,
+            mode=mode,
+        )
 
 
 @pytest.mark.parametrize("coordinates", [*COORDINATES, "tf_crop_and_resize"])
@@ -141,15 +167,24 @@ def test_sizes_and_elements_are_counted_in_float32(device, coordinates):
         # ONNX Runtime gives align_corners by scales another length than ONNX's own cases.
         known = [scale] if coordinates != "align_corners" else [np.zeros(0, np.float32), new_size]
         inputs = [np.arange(size, dtype=np.float32), roi, *known]
-        check_operator("Resize", inputs=inputs, constants=list(range(1, len(inputs))), opset=11,
-                       device=device, mode="nearest", nearest_mode="floor",
-                       coordinate_transformation_mode=coordinates)  # fmt: skip
+        check_operator(
+            "Resize",
+            inputs=inputs,
+            constants=list(range(1, len(inputs))),
+            opset=11,
+            device=device,
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode=coordinates,
+        )
 
 
 def test_ties_are_halves_within_rounding(device):
     x = np.arange(20, dtype=np.float32)
-    for rounding, wanted in (("round_prefer_ceil", [1, 5, 8, 11, 15, 18]),
-                             ("round_prefer_floor", [1, 4, 8, 11, 14, 18])):  # fmt: skip
+    for rounding, wanted in (
+        ("round_prefer_ceil", [1, 5, 8, 11, 15, 18]),
+        ("round_prefer_floor", [1, 4, 8, 11, 14, 18]),
+    ):
         assert make(device, x, [6], nearest_mode=rounding).tolist() == wanted
 
 
@@ -165,8 +200,12 @@ def test_no_elements(device):
 ])  # fmt: skip
 def test_what_cannot_be(device_index, inputs, attributes, words):
     scales, sizes = inputs.get("scales"), inputs.get("sizes")
-    arrays = [random_array((1, 2, 3)), None, None if scales is None else np.float32(scales),
-              None if sizes is None else np.int64(sizes)]  # fmt: skip
+    arrays = [
+        random_array((1, 2, 3)),
+        None,
+        None if scales is None else np.float32(scales),
+        None if sizes is None else np.int64(sizes),
+    ]
     known = [i for i, array in enumerate(arrays) if i and array is not None]
     proto, _ = one_node("Resize", arrays, known, 19, **attributes)
     with pytest.raises(vklab.ModelError, match=words):

@@ -49,10 +49,11 @@ STRANGE = {
 def feed(logits, histories, options, size=64, dtype=np.int64):
     """Return the inputs for sequences with a history each."""
     return {
-        "logits": logits, "recent": np.stack([ring(h, size, dtype) for h in histories]),
+        "logits": logits,
+        "recent": np.stack([ring(h, size, dtype) for h in histories]),
         "step": np.array([len(history) for history in histories]),
         "options": np.concatenate([each.words() for each in options]),
-    }  # fmt: skip
+    }
 
 
 def check(session, logits, history, options):
@@ -131,8 +132,9 @@ def test_logits_may_be_halves_with_an_axis_of_steps(device):
     logits = random_logits(300, 0).astype(np.float16)
     graph = sampling_graph(1, 300, logits="float16", steps="int32")
     shaped = replace(graph.infos["logits"], shape=(1, 1, 300))
-    graph = replace(graph, inputs=(shaped, *graph.inputs[1:]),
-                    infos={**graph.infos, "logits": shaped})  # fmt: skip
+    graph = replace(
+        graph, inputs=(shaped, *graph.inputs[1:]), infos={**graph.infos, "logits": shaped}
+    )
     with settings.settings(FALLBACK=False), vklab.load(graph, device) as session:
         fed = feed(logits[None, None], [[4]], [SamplingOptions(top_k=0)])
         found = session.run({**fed, "step": fed["step"].astype(np.int32)})
@@ -146,15 +148,20 @@ def test_draws_have_the_distribution_of_softmax(top_k, device):
     count, rounds = 512, 4
     logits = np.linspace(2, -2, 20, dtype=np.float32)
     with load(device, count, 20) as session:
-        tokens = [session.run(feed(np.tile(logits, (count, 1)), [[0] * step] * count, [options]))
-                  for step in range(rounds)]  # fmt: skip
+        tokens = [
+            session.run(feed(np.tile(logits, (count, 1)), [[0] * step] * count, [options]))
+            for step in range(rounds)
+        ]
     chances = np.exp(logits / options.temperature)
     wanted = chances / chances.sum() * count * rounds
     drawn = np.bincount(np.concatenate([t["token"].ravel() for t in tokens]), minlength=20)
     # 99.9 % of chi-square with 19 degrees of freedom; the seeds are fixed
     assert ((drawn - wanted) ** 2 / wanted).sum() < 43.8
-    assert np.allclose(tokens[0]["probability"].ravel() * count * rounds,
-                       wanted[tokens[0]["token"].ravel()], rtol=1e-5)  # fmt: skip
+    assert np.allclose(
+        tokens[0]["probability"].ravel() * count * rounds,
+        wanted[tokens[0]["token"].ravel()],
+        rtol=1e-5,
+    )
 
 
 def test_tokens_feed_the_next_run_without_the_host(device):
@@ -165,8 +172,12 @@ def test_tokens_feed_the_next_run_without_the_host(device):
         load(device, 1, 1500) as session,
         session.bind(feed(logits[None], [prompt], [options]), state=states) as bound,
     ):
-        for changed in (options, SamplingOptions(temperature=0), replace(options, top_k=0),
-                        replace(options, repeat_penalty=2.0)):  # fmt: skip
+        for changed in (
+            options,
+            SamplingOptions(temperature=0),
+            replace(options, top_k=0),
+            replace(options, repeat_penalty=2.0),
+        ):
             bound.inputs["options"][...] = changed.words()
             for _ in range(3):
                 bound.run()

@@ -50,12 +50,14 @@ def test_grid_sample_of_float16(device):
 def test_affine_grid(device, size, align):
     axes = len(size) - 2
     inputs = [random_array((2, axes, axes + 1)), np.array(size, np.int64)]
-    check_operator("AffineGrid", inputs=inputs, constants=[1], device=device, opset=20,
-                   align_corners=align)  # fmt: skip
+    check_operator(
+        "AffineGrid", inputs=inputs, constants=[1], device=device, opset=20, align_corners=align
+    )
 
 
-REGIONS = np.array([[0.3, 1.2, 6.1, 7.4], [2, 2, 3, 3], [-3, 1, 4, 20], [5, 6, 5, 6],
-                    [8, 8, 2, 2]], np.float32)  # fmt: skip
+REGIONS = np.array(
+    [[0.3, 1.2, 6.1, 7.4], [2, 2, 3, 3], [-3, 1, 4, 20], [5, 6, 5, 6], [8, 8, 2, 2]], np.float32
+)
 
 
 @pytest.mark.parametrize("half", ["half_pixel", "output_half_pixel"])
@@ -67,8 +69,9 @@ def test_roi_align(device, mode, samples, half):
     regions = REGIONS[:4] if samples else REGIONS[:2]
     inputs = [np.abs(random_array((2, 3, 9, 11))), regions, images[: len(regions)]]
     how = {"mode": mode, "sampling_ratio": samples, "output_height": 3, "output_width": 2}
-    proto, fed = one_node("RoiAlign", inputs, (), 16, coordinate_transformation_mode=half,
-                          spatial_scale=0.9, **how)  # fmt: skip
+    proto, fed = one_node(
+        "RoiAlign", inputs, (), 16, coordinate_transformation_mode=half, spatial_scale=0.9, **how
+    )
     expected = ReferenceEvaluator(proto).run(None, fed)[0]
     with vklab.load(proto, device) as session:
         np.testing.assert_allclose(session.run(fed)["y0"], expected, rtol=1e-4, atol=1e-5)
@@ -80,8 +83,9 @@ def test_max_roi_pool(device):
     images = np.array([[0], [1], [1], [0], [1]], np.float32)
     inputs = [random_array((2, 3, 9, 11)), np.hstack([images, REGIONS])]
     for shape in ([1, 1], [2, 3], [7, 5]):
-        check_operator("MaxRoiPool", inputs=inputs, device=device, pooled_shape=shape,
-                       spatial_scale=0.8)  # fmt: skip
+        check_operator(
+            "MaxRoiPool", inputs=inputs, device=device, pooled_shape=shape, spatial_scale=0.8
+        )
 
 
 def test_no_regions(device):

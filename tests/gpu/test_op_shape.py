@@ -104,8 +104,9 @@ def test_dropout_keeps_everything(device):
 def test_dropout_says_that_nothing_was_dropped(device):
     x = random_array((3, 5))
     check_operator("Dropout", inputs=[x], device=device)
-    proto, fed = one_node("Dropout", [x, np.array(0, np.float32), np.array(True)], [1, 2],
-                          outputs=2)  # fmt: skip
+    proto, fed = one_node(
+        "Dropout", [x, np.array(0, np.float32), np.array(True)], [1, 2], outputs=2
+    )
     with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
         np.testing.assert_array_equal(session.run(fed)["y1"], np.ones((3, 5), bool))
 

@@ -66,8 +66,12 @@ def test_doubles(device):
 @pytest.mark.parametrize(("length", "step"), [(16, 8), (7, 3), (61, 1)])
 def test_frames(device, length, step, onesided):
     for window in (None, np.hanning(length).astype(np.float32)):
-        arrays = [random_array((2, 61, 1)), np.array(step, np.int64), window,
-                  np.array(length, np.int64)]  # fmt: skip
+        arrays = [
+            random_array((2, 61, 1)),
+            np.array(step, np.int64),
+            window,
+            np.array(length, np.int64),
+        ]
         known = [1, 3] if window is None else [1, 2, 3]
         check_operator("STFT", inputs=arrays, device=device, constants=known, onesided=onesided)
 
@@ -79,8 +83,7 @@ def test_frames(device, length, step, onesided):
 @pytest.mark.parametrize("periodic", [0, 1])
 def test_windows(device, name, terms, periodic):
     for size in (1, 2, 10, 31):
-        y = run(name, [np.array(size, np.int64)], device, periodic=periodic,
-                output_datatype=11)  # fmt: skip
+        y = run(name, [np.array(size, np.int64)], device, periodic=periodic, output_datatype=11)
         turn = 2 * np.pi * np.arange(size) / max(size if periodic else size - 1, 1)
         expected = terms[0] - terms[1] * np.cos(turn) + terms[2] * np.cos(2 * turn)
         np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)

@@ -81,5 +81,6 @@ def test_rows_shared_out_among_workgroups(device_index, dtype, monkeypatch):
     for op_type in ("Softmax", "LogSoftmax"):
         for opset in (11, 13):
             for axis in (0, 1):
-                check_operator(op_type, inputs=[x], device=device_index, opset=opset, axis=axis,
-                               **loose)  # fmt: skip
+                check_operator(
+                    op_type, inputs=[x], device=device_index, opset=opset, axis=axis, **loose
+                )

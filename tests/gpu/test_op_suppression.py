@@ -22,8 +22,10 @@ def case(images=2, classes=3, size=37, seed=0, levels=0):
 
 
 def check(device, arrays, most=5, iou=None, score=None, **attributes):
-    limits = [None if most is None else np.array([most]),
-              *(v if v is None else np.array([v], np.float32) for v in (iou, score))]  # fmt: skip
+    limits = [
+        None if most is None else np.array([most]),
+        *(v if v is None else np.array([v], np.float32) for v in (iou, score)),
+    ]
     while limits and limits[-1] is None:
         limits.pop()
     proto, fed = one_node("NonMaxSuppression", [*arrays, *limits], outputs=1, **attributes)

@@ -118,8 +118,11 @@ def test_integers_as_features(device_index, kind, dtype):
 def test_text_labels_are_looked_up_by_the_host(device_index, classes, ids):
     rng = np.random.default_rng(0)
     names = ["no", "yes", "maybe"][:classes]
-    made = ml_model(classifier(rng, classes, ids, positive=True, classlabels_strings=names,
-                               classlabels_int64s=[]))  # fmt: skip
+    made = ml_model(
+        classifier(
+            rng, classes, ids, positive=True, classlabels_strings=names, classlabels_int64s=[]
+        )
+    )
     X = features(rng, 37)
     with vklab.load(made, device_index) as session:
         found = session.run(X)
@@ -140,15 +143,24 @@ def ensemble(**changed):
         "leaf_weights": np.array([0.1, 0.2, 0.3, 0.4], np.float32),
     }
     given = {
-        "n_targets": 2, "tree_roots": [0, 2], "nodes_featureids": [0, 1, 2],
-        "nodes_truenodeids": [0, 1, 3], "nodes_trueleafs": [1, 1, 1],
-        "nodes_falsenodeids": [1, 2, 0], "nodes_falseleafs": [0, 1, 1],
-        "leaf_targetids": [0, 1, 0, 1], **tensors, **changed,
-    }  # fmt: skip
-    given = {name: numpy_helper.from_array(item, name) if isinstance(item, np.ndarray) else item
-             for name, item in given.items()}  # fmt: skip
-    return ml_model(helper.make_node("TreeEnsemble", ["X"], ["y"], "node", domain=ML, **given),
-                    opset=5)  # fmt: skip
+        "n_targets": 2,
+        "tree_roots": [0, 2],
+        "nodes_featureids": [0, 1, 2],
+        "nodes_truenodeids": [0, 1, 3],
+        "nodes_trueleafs": [1, 1, 1],
+        "nodes_falsenodeids": [1, 2, 0],
+        "nodes_falseleafs": [0, 1, 1],
+        "leaf_targetids": [0, 1, 0, 1],
+        **tensors,
+        **changed,
+    }
+    given = {
+        name: numpy_helper.from_array(item, name) if isinstance(item, np.ndarray) else item
+        for name, item in given.items()
+    }
+    return ml_model(
+        helper.make_node("TreeEnsemble", ["X"], ["y"], "node", domain=ML, **given), opset=5
+    )
 
 
 @pytest.mark.parametrize("post", [0, 3, 4])
@@ -161,9 +173,11 @@ def test_shared_ensembles(device_index, aggregate, post):
 
 def test_what_kernels_leave_to_the_host_is_said(device_index):
     double = ml_model(regressor(np.random.default_rng(0)), TensorProto.DOUBLE)
-    for made, words in ((double, "kernels exist for float32"),
-                        (ensemble(post_transform=1), "the other way round"),
-                        (ensemble(leaf_weights=np.ones(4)), "compare in float32")):  # fmt: skip
+    for made, words in (
+        (double, "kernels exist for float32"),
+        (ensemble(post_transform=1), "the other way round"),
+        (ensemble(leaf_weights=np.ones(4)), "compare in float32"),
+    ):
         with (
             settings.settings(FALLBACK=False),
             pytest.raises(UnsupportedOperatorError, match=words),
@@ -197,12 +211,19 @@ DAMAGED = {
 def test_damaged_ensembles_are_refused(device_index, what):
     changed, words = DAMAGED[what]
     given = {
-        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
-        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.0, 0.0, 0.0],
-        "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "n_targets": 1,
-        "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "n_targets": 1,
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
         "target_weights": [1.0, 2.0],
-    }  # fmt: skip
+    }
     given = {name: item for name, item in {**given, **changed}.items() if item != []}
     node = helper.make_node("TreeEnsembleRegressor", ["X"], ["y"], "node", domain=ML, **given)
     with (

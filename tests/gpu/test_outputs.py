@@ -28,8 +28,12 @@ def det_on_host(monkeypatch):
 
 def host_model():
     """Build y = Relu(Det of a square), and a2 = a + x; Det is kept on the host."""
-    nodes = [node("Add", ["a", "x"], ["a2"]), node("MatMul", ["a2", "w"], ["m"]),
-             node("Det", ["m"], ["d"]), node("Relu", ["d"], ["y"])]  # fmt: skip
+    nodes = [
+        node("Add", ["a", "x"], ["a2"]),
+        node("MatMul", ["a2", "w"], ["m"]),
+        node("Det", ["m"], ["d"]),
+        node("Relu", ["d"], ["y"]),
+    ]
     return model(nodes, [X, A], ["y", "a2"], {"w": random_array((3, 2))})
 
 
@@ -51,8 +55,10 @@ def test_a_run_returns_and_copies_only_chosen_outputs(device, monkeypatch):
             assert [*outputs] == names and seen == [names]
             for name, array in outputs.items():
                 np.testing.assert_array_equal(array, expected[name], strict=True)
-        for chosen, words in ((["z"], "no output 'z'; choose from y, h2"),
-                              ([], "no output is chosen; choose from y, h2")):  # fmt: skip
+        for chosen, words in (
+            (["z"], "no output 'z'; choose from y, h2"),
+            ([], "no output is chosen; choose from y, h2"),
+        ):
             with pytest.raises(ModelError, match=words):
                 session.run(given, outputs=chosen)
         with pytest.raises(ModelError, match="are missing"):

@@ -67,7 +67,8 @@ def test_two_initializers_of_one_shape_are_two_overrides(device):
             for given in ({"a": other}, {"b": other}, {}, {"b": other, "a": x}):
                 a, b = ({**constants, **given}[name] for name in "ab")
                 np.testing.assert_allclose(
-                    session.run({"x": x, **given})["y"], (x - a) * b, rtol=1e-6)
+                    session.run({"x": x, **given})["y"], (x - a) * b, rtol=1e-6
+                )
 
 
 def test_overrides_are_checked_as_inputs_are(device):
@@ -78,9 +79,12 @@ def test_overrides_are_checked_as_inputs_are(device):
             ({"w": OVERRIDES["w"].astype(float)}, r"input w: float32\[5,6\] is given as float64"),
             ({"w": OVERRIDES["w"].T}, r"input w: float32\[5,6\] is given with shape \(6, 5\)"),
             ({"o": x}, r"inputs \['o'\] are not known; the model has x: float32\[batch,5\]$"),
-            ({"fixed": x}, r"\['fixed'\] are not known; .*; to override \['fixed'\], load an ONNX "
-                           "file that lists them as inputs"),
-        ):  # fmt: skip
+            (
+                {"fixed": x},
+                r"\['fixed'\] are not known; .*; to override \['fixed'\], load an ONNX "
+                "file that lists them as inputs",
+            ),
+        ):
             with pytest.raises(ModelError, match=says):
                 session.run({"x": x, **given})
         with pytest.raises(ModelError, match=r"inputs \['x'\] are missing"):
@@ -119,8 +123,14 @@ def test_a_compiled_model_says_to_load_the_onnx_file(device_index, tmp_path, cap
     proto = network()
     onnx.save(proto, tmp_path / "net.onnx")
     target = tmp_path / "net.vklab"
-    arguments = ("compile", str(tmp_path / "net.onnx"), "-o", str(target), "--dim=batch=4",
-                 f"--device={device_index}")  # fmt: skip
+    arguments = (
+        "compile",
+        str(tmp_path / "net.onnx"),
+        "-o",
+        str(target),
+        "--dim=batch=4",
+        f"--device={device_index}",
+    )
     assert cli.main([*arguments]) == 0
     fed = next(iter(feeds()))
     with vklab.load(target, device_index) as session:

@@ -62,15 +62,29 @@ def test_without_a_device_the_row_has_the_reason(monkeypatch):
 @pytest.mark.slow
 def test_the_report_of_this_machine(capsys, tmp_path):
     page, saved = tmp_path / "page.html", tmp_path / "saved.npz"
-    found = report(capsys, MODEL, "--layers", "--rounds", "1", "--html", str(page),
-                   "--save-outputs", str(saved))["parity"]  # fmt: skip
+    found = report(
+        capsys,
+        MODEL,
+        "--layers",
+        "--rounds",
+        "1",
+        "--html",
+        str(page),
+        "--save-outputs",
+        str(saved),
+    )["parity"]
     rows = {row["backend"]: row for row in found["rows"]}
     names = [each.name for each in registry.listed()]
     assert [*rows] == names
     ran = [name for name, row in rows.items() if row["status"] == "ran"]
-    assert {"vklab-0-float32", "vklab-0-float16", "onnx-reference-float32",
-            "onnxruntime-cpu-float32", "onnxruntime-cpu-float16",
-            "onnxruntime-cpu-int8"} <= {*ran}  # fmt: skip
+    assert {
+        "vklab-0-float32",
+        "vklab-0-float16",
+        "onnx-reference-float32",
+        "onnxruntime-cpu-float32",
+        "onnxruntime-cpu-float16",
+        "onnxruntime-cpu-int8",
+    } <= {*ran}
     assert all(rows[name]["passed"] and rows[name]["latency_us"] for name in ran)
     assert "give MODULE:FUNCTION" in rows["torch-cpu-eager-float32"]["reason"]
     for row in rows.values():
@@ -78,8 +92,9 @@ def test_the_report_of_this_machine(capsys, tmp_path):
             assert row["reason"] and "pip install" in row["install"]
             assert f"--backends {row['backend']}" in row["install"]
     assert "<svg" in page.read_text("utf-8")
-    again = report(capsys, MODEL, "--backends", "reference", "--rounds", "0",
-                   "--load-outputs", str(saved))["parity"]["rows"]  # fmt: skip
+    again = report(
+        capsys, MODEL, "--backends", "reference", "--rounds", "0", "--load-outputs", str(saved)
+    )["parity"]["rows"]
     kept = [row for row in again if row["status"] == "recorded"]
     assert [row["backend"] for row in kept] == ran
     assert all(row["max_abs_error"] == rows[row["backend"]]["max_abs_error"] for row in kept)

@@ -53,5 +53,7 @@ def test_an_overflow_of_float16_is_the_smallest_part(device):
     run = runner(device, planted.HALF)
     found = smallest.find(model, truth, "product", planted.HALF, run)
     assert found.nodes == ("node_product",) and found.share == float("inf")
-    assert smallest.find(model, truth, "product", planted.SINGLE, runner(device, planted.SINGLE)) \
+    assert (
+        smallest.find(model, truth, "product", planted.SINGLE, runner(device, planted.SINGLE))
         is None
+    )

@@ -26,24 +26,39 @@ def packages(tmp_path_factory):
     from torch import nn
 
     torch.manual_seed(5)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(),
-                        nn.Linear(8 * 16, 5)).eval()  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 5)
+    ).eval()
     program = torch.export.export(net, (torch.rand(1, 3, 4, 4),)).run_decompositions({})
     made = {}
     for precision in ("float32", "float16"):
         made[precision] = tmp_path_factory.mktemp("packages") / f"{precision}.mlpackage"
         coremltools.convert(
-            program, convert_to="mlprogram",
+            program,
+            convert_to="mlprogram",
             compute_precision=getattr(coremltools.precision, precision.upper()),
             minimum_deployment_target=coremltools.target.iOS16,
-        ).save(str(made[precision]))  # fmt: skip
+        ).save(str(made[precision]))
     return made
 
 
 def test_packages_run_and_their_rows_keep_their_precision(packages, capsys):
     for precision, package in packages.items():
-        assert cli.main(["parity", str(package), "--layers", "--rounds", "1", "--json",
-                         "--backends", "coreml-by-vklab-0"]) == 0  # fmt: skip
+        assert (
+            cli.main(
+                [
+                    "parity",
+                    str(package),
+                    "--layers",
+                    "--rounds",
+                    "1",
+                    "--json",
+                    "--backends",
+                    "coreml-by-vklab-0",
+                ]
+            )
+            == 0
+        )
         found = json.loads(capsys.readouterr().out)
         assert "weights that the package stores" in found["details"]["notes"][0]
         for row, more in zip(found["parity"]["rows"], found["details"]["rows"], strict=True):
@@ -112,32 +127,54 @@ def rows_of(capsys, *arguments):
 @pytest.mark.parametrize("damage", ["weights", "manifest"])
 def test_a_damaged_package_beside_a_factory_is_its_row(packages, tmp_path, capsys, damage):
     broken = damaged(packages["float16"], tmp_path, damage)
-    found = rows_of(capsys, "vklab.apps.compare.models:mini_classifier", "--package", str(broken),
-                    "--backends", "coreml-by-vklab-0", "--backends", "torch-cpu-eager",
-                    "--backends", "vklab-0-float32")  # fmt: skip
+    found = rows_of(
+        capsys,
+        "vklab.apps.compare.models:mini_classifier",
+        "--package",
+        str(broken),
+        "--backends",
+        "coreml-by-vklab-0",
+        "--backends",
+        "torch-cpu-eager",
+        "--backends",
+        "vklab-0-float32",
+    )
     for name, row in found.items():
         if name.startswith("coreml"):
             assert (row["status"], row["passed"]) == ("refused", None)
-            assert "broken.mlpackage" in row["reason"] or "weight" in row["reason"] or (
-                "this row is of" in row["reason"])  # fmt: skip
+            assert (
+                "broken.mlpackage" in row["reason"]
+                or "weight" in row["reason"]
+                or ("this row is of" in row["reason"])
+            )
         else:
             assert (row["status"], row["passed"]) == ("ran", True)
     assert {"torch-cpu-eager-float32", "vklab-0-float32"} < {*found}
 
 
 def test_a_factory_is_converted_for_the_rows_of_core_ml(capsys):
-    found = rows_of(capsys, "vklab.apps.compare.models:mini_classifier", "--backends",
-                    "coreml-by-vklab-0")  # fmt: skip
-    errors = {name.removeprefix("coreml-by-vklab-0-"): row["max_abs_error"]
-              for name, row in found.items() if row["passed"]}  # fmt: skip
+    found = rows_of(
+        capsys, "vklab.apps.compare.models:mini_classifier", "--backends", "coreml-by-vklab-0"
+    )
+    errors = {
+        name.removeprefix("coreml-by-vklab-0-"): row["max_abs_error"]
+        for name, row in found.items()
+        if row["passed"]
+    }
     assert errors.keys() >= {"float32", "float16", "float16-fused", "network"}
     assert errors["float32"] < 1e-4 and errors["network"] < 1e-4
     assert 1e-4 < errors["float16"] < 5e-2
 
 
 def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
-    found = rows_of(capsys, "support.models.torch_factories:masked", "--backends",
-                    "coreml-by-vklab-0", "--backends", "torch-cpu-eager")  # fmt: skip
+    found = rows_of(
+        capsys,
+        "support.models.torch_factories:masked",
+        "--backends",
+        "coreml-by-vklab-0",
+        "--backends",
+        "torch-cpu-eager",
+    )
     for name in ("float32", "float16", "network"):
         row = found[f"coreml-by-vklab-0-{name}"]
         assert row["status"] == "refused"
@@ -146,9 +183,23 @@ def test_a_refused_conversion_is_the_rows_reason_and_the_rest_stands(capsys):
 
 
 def test_layers_of_a_converted_package_have_local_errors(capsys):
-    assert cli.main(["parity", "vklab.apps.compare.models:mini_classifier", "--layers", "--rounds",
-                     "0", "--json", "--backends", "coreml-by-vklab-0-float16", "--backends",
-                     "coreml-by-vklab-0-network"]) == 0  # fmt: skip
+    assert (
+        cli.main(
+            [
+                "parity",
+                "vklab.apps.compare.models:mini_classifier",
+                "--layers",
+                "--rounds",
+                "0",
+                "--json",
+                "--backends",
+                "coreml-by-vklab-0-float16",
+                "--backends",
+                "coreml-by-vklab-0-network",
+            ]
+        )
+        == 0
+    )
     rows = json.loads(capsys.readouterr().out)["details"]["rows"]
     for row in rows[1:]:
         assert all(layer["local"] is not None for layer in row["layers"])

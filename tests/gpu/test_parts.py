@@ -69,15 +69,16 @@ def test_little_work_between_host_nodes_stays_there(device):
     names = [f"v{number}" for number in range(7)]
     nodes = [
         helper.make_node("Det" if number % 2 else "Identity", ["v0"], [names[number + 1]])
-        if not number else
-        helper.make_node("Relu" if number % 2 else "Neg", [names[number]], [names[number + 1]])
+        if not number
+        else helper.make_node("Relu" if number % 2 else "Neg", [names[number]], [names[number + 1]])
         for number in range(6)
-    ]  # fmt: skip
+    ]
     proto = model(nodes, [value("v0", (3, 3))], ["v6"])
     with settings.settings(HOST="Neg"), vklab.load(proto, device) as session:
         x = random_array((3, 3))
-        np.testing.assert_allclose(session.run(x)["v6"], np.maximum(-np.maximum(-np.maximum(
-            x, 0), 0), 0), atol=1e-6)  # fmt: skip
+        np.testing.assert_allclose(
+            session.run(x)["v6"], np.maximum(-np.maximum(-np.maximum(x, 0), 0), 0), atol=1e-6
+        )
         assert kinds(session) == ["vulkan", "host", "vulkan"]
         assert "too little work" in " ".join(session.host_reasons.values())
 
@@ -86,10 +87,13 @@ def test_little_work_between_host_nodes_stays_there(device):
 @pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.slow)])
 def test_hundreds_of_parts_follow_each_other_and_close(device_index, count):
     nodes = [
-        helper.make_node("Neg" if number % 2 else "MatMul",
-                         [f"v{number}"] if number % 2 else [f"v{number}", "w"], [f"v{number + 1}"])
+        helper.make_node(
+            "Neg" if number % 2 else "MatMul",
+            [f"v{number}"] if number % 2 else [f"v{number}", "w"],
+            [f"v{number + 1}"],
+        )
         for number in range(2 * count)
-    ]  # fmt: skip
+    ]
     w = np.eye(64, dtype=np.float32)
     proto = model(nodes, [value("v0", (64, 64))], [f"v{2 * count}"], {"w": w})
     with settings.settings(HOST="Neg"), vklab.load(proto, device_index) as session:
@@ -103,8 +107,11 @@ def test_hundreds_of_parts_follow_each_other_and_close(device_index, count):
 
 def test_a_shape_that_is_fed_decides_the_plan_and_is_kept_by_its_value(device):
     node = helper.make_node("Reshape", ["x", "shape"], ["r"])
-    proto = model([node, helper.make_node("Relu", ["r"], ["y"])],
-                  [value("x", (2, 6)), value("shape", (2,), INT64)], ["y"])  # fmt: skip
+    proto = model(
+        [node, helper.make_node("Relu", ["r"], ["y"])],
+        [value("x", (2, 6)), value("shape", (2,), INT64)],
+        ["y"],
+    )
     with vklab.load(proto, device) as session:
         x = random_array((2, 6))
         for shape in ((3, 4), (4, 3), (-1, 2), (3, 4)):
@@ -114,9 +121,11 @@ def test_a_shape_that_is_fed_decides_the_plan_and_is_kept_by_its_value(device):
 
 
 def test_sizes_that_depend_on_data_end_a_part(device):
-    nodes = [helper.make_node("NonZero", ["x"], ["n"]),
-             helper.make_node("Transpose", ["n"], ["t"]),
-             helper.make_node("GatherND", ["x", "t"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Transpose", ["n"], ["t"]),
+        helper.make_node("GatherND", ["x", "t"], ["y"]),
+    ]
     proto = model(nodes, [value("x", (3, 5))], ["y", "n"], opset=13)
     with vklab.load(proto, device) as session:
         for seed in range(3):
@@ -132,14 +141,22 @@ def test_sizes_that_depend_on_data_end_a_part(device):
 
 def branches():
     """Return If(c, relu(x) + k, -x), whose branches capture x."""
-    then = helper.make_graph([helper.make_node("Relu", ["x"], ["t"]),
-                              helper.make_node("Add", ["t", "k"], ["p"])], "then", [],
-                             [value("p", (3,))])  # fmt: skip
-    other = helper.make_graph([helper.make_node("Neg", ["x"], ["q"])], "else", [],
-                              [value("q", (3,))])  # fmt: skip
+    then = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Add", ["t", "k"], ["p"])],
+        "then",
+        [],
+        [value("p", (3,))],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["q"])], "else", [], [value("q", (3,))]
+    )
     node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
-    return model([node], [value("x", (3,)), value("c", (), TensorProto.BOOL)], ["y"],
-                 {"k": np.float32([1, 2, 3])})  # fmt: skip
+    return model(
+        [node],
+        [value("x", (3,)), value("c", (), TensorProto.BOOL)],
+        ["y"],
+        {"k": np.float32([1, 2, 3])},
+    )
 
 
 def test_if_takes_the_branch_that_its_condition_says(device):
@@ -163,14 +180,19 @@ def test_an_if_whose_condition_is_known_leaves_one_branch(device):
 def counting_loop() -> onnx.ModelProto:
     """Return a model that multiplies x by w, n times over, and collects a row each time."""
     body = helper.make_graph(
-        [helper.make_node("Mul", ["a", "w"], ["b"]), helper.make_node("Identity", ["b"], ["row"]),
-         helper.make_node("Identity", ["go"], ["on"])], "body",
+        [
+            helper.make_node("Mul", ["a", "w"], ["b"]),
+            helper.make_node("Identity", ["b"], ["row"]),
+            helper.make_node("Identity", ["go"], ["on"]),
+        ],
+        "body",
         [value("i", (), INT64), value("go", (), TensorProto.BOOL), value("a", (2,))],
         [value("on", (), TensorProto.BOOL), value("b", (2,)), value("row", (2,))],
-    )  # fmt: skip
+    )
     node = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)
-    return model([node], [value("n", (), INT64), value("x", (2,))], ["y", "rows"],
-                 {"w": np.float32([2, 3])})  # fmt: skip
+    return model(
+        [node], [value("n", (), INT64), value("x", (2,))], ["y", "rows"], {"w": np.float32([2, 3])}
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
@@ -192,15 +214,25 @@ def test_a_loop_that_does_not_end_is_an_error(device_index):
 
 def body_of_rows(op_type: str, control: bool, **attributes: object) -> onnx.GraphProto:
     """Return a body that adds v to its state a, and collects what an operator makes of a."""
-    nodes = [helper.make_node("Add", ["a", "v"], ["b"]),
-             helper.make_node(op_type, ["a"], ["row"], **attributes)]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", ["a", "v"], ["b"]),
+        helper.make_node(op_type, ["a"], ["row"], **attributes),
+    ]
     if not control:
-        return helper.make_graph(nodes, "body", [value("a", None), value("v", None)],
-                                 [value("b", None), onnx.ValueInfoProto(name="row")])  # fmt: skip
+        return helper.make_graph(
+            nodes,
+            "body",
+            [value("a", None), value("v", None)],
+            [value("b", None), onnx.ValueInfoProto(name="row")],
+        )
     nodes.append(helper.make_node("Identity", ["go"], ["on"]))
     given = [value("i", (), INT64), value("go", (), TensorProto.BOOL), value("a", None)]
-    return helper.make_graph(nodes, "body", given, [value("on", (), TensorProto.BOOL),
-                             value("b", None), onnx.ValueInfoProto(name="row")])  # fmt: skip
+    return helper.make_graph(
+        nodes,
+        "body",
+        given,
+        [value("on", (), TensorProto.BOOL), value("b", None), onnx.ValueInfoProto(name="row")],
+    )
 
 
 COLLECTED = [("Cast", {"to": INT64}, (2, 3), "int64"), ("Transpose", {}, (3, 2), "float32"),
@@ -209,10 +241,12 @@ COLLECTED = [("Cast", {"to": INT64}, (2, 3), "int64"), ("Transpose", {}, (3, 2),
 
 @pytest.mark.parametrize(("op_type", "attributes", "shape", "dtype"), COLLECTED)
 def test_a_loop_without_iterations_collects_no_rows(device, op_type, attributes, shape, dtype):
-    node = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"],
-                            body=body_of_rows(op_type, True, **attributes))  # fmt: skip
-    proto = model([node], [value("n", (), INT64), value("x", (2, 3))], ["y", "rows"],
-                  {"v": np.float32([1])})  # fmt: skip
+    node = helper.make_node(
+        "Loop", ["n", "", "x"], ["y", "rows"], body=body_of_rows(op_type, True, **attributes)
+    )
+    proto = model(
+        [node], [value("n", (), INT64), value("x", (2, 3))], ["y", "rows"], {"v": np.float32([1])}
+    )
     x = random_array((2, 3))
     with vklab.load(proto, device) as session:
         for count in (0, 2, 0):
@@ -224,9 +258,14 @@ def test_a_loop_without_iterations_collects_no_rows(device, op_type, attributes,
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(("op_type", "attributes", "shape", "dtype"), COLLECTED)
 def test_a_scan_of_no_rows_collects_none(device, op_type, attributes, shape, dtype, axis):
-    node = helper.make_node("Scan", ["x", "items"], ["y", "rows"], num_scan_inputs=1,
-                            scan_output_axes=[axis], body=body_of_rows(op_type, False, **attributes)
-                            )  # fmt: skip
+    node = helper.make_node(
+        "Scan",
+        ["x", "items"],
+        ["y", "rows"],
+        num_scan_inputs=1,
+        scan_output_axes=[axis],
+        body=body_of_rows(op_type, False, **attributes),
+    )
     proto = model([node], [value("x", (2, 3)), value("items", ("n", 3))], ["y", "rows"])
     x = random_array((2, 3))
     with vklab.load(proto, device) as session:
@@ -290,8 +329,10 @@ def test_onnx_own_runner_takes_the_backend():
 
 @pytest.mark.parametrize(("batch", "steps"), [(0, 3), (0, 0), (2, 3)])
 def test_a_scan_of_opset_8_keeps_its_dimensions_for_an_empty_batch(batch, steps, device):
-    nodes = [helper.make_node("Add", ["s", "item"], ["next"]),
-             helper.make_node("Concat", ["next", "next"], ["row"], axis=0)]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", ["s", "item"], ["next"]),
+        helper.make_node("Concat", ["next", "next"], ["row"], axis=0),
+    ]
     inside = [value("s", (2,)), value("item", (2,))]
     body = helper.make_graph(nodes, "body", inside, [value("next", (2,)), value("row", (4,))])
     scan = helper.make_node("Scan", ["", "x", "items"], ["y", "rows"], num_scan_inputs=1, body=body)

@@ -140,9 +140,11 @@ def test_beside_devices_that_are_cpus_parts_run_in_turn(device_index, monkeypatc
 
 
 def test_a_path_without_branches_takes_no_thread(device_index, monkeypatch):
-    nodes = [helper.make_node("Relu", ["x"], ["a"], "a"),
-             helper.make_node("Sigmoid", ["a"], ["b"], "slow"),
-             helper.make_node("MatMul", ["b", "w"], ["y"], "c")]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "a"),
+        helper.make_node("Sigmoid", ["a"], ["b"], "slow"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], "c"),
+    ]
     proto = model(nodes, [value("x", SHAPE)], ["y"], {"w": random_array(SHAPE)})
     monkeypatch.setattr(overlap._Pool, "put", lambda *_: pytest.fail("a thread is asked for"))
     with settings.settings(HOST="slow"), vklab.load(proto, device_index) as session:
@@ -185,6 +187,7 @@ def test_settings_hold_on_every_thread(session, monkeypatch):
     x, seen = random_array(SHAPE), []
     session.run(x)
     for kind in (HostChunk, Program):
+
         def notes(self, values, run=kind.run):
             seen.append(settings.get("TIMEOUT"))
             return run(self, values)

@@ -15,9 +15,7 @@ SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 20, "width
 STEPS = [step.name for step in passes.PASSES]
 QUICK = ["bert_script"]
 NAMES = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
-MODELS = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES
-]
+MODELS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 pytestmark = pytest.mark.full
 
 
@@ -35,8 +33,13 @@ def check(proto, fed, device, monkeypatch, switches):
             truth = expected[name]
             scale = float(np.abs(truth).max(initial=0))
             assert (got.shape, got.dtype) == (truth.shape, truth.dtype)
-            np.testing.assert_allclose(got, truth, rtol=0, atol=TOLERANCE * scale,
-                                       err_msg=f"{name} without {disabled or 'none'}")  # fmt: skip
+            np.testing.assert_allclose(
+                got,
+                truth,
+                rtol=0,
+                atol=TOLERANCE * scale,
+                err_msg=f"{name} without {disabled or 'none'}",
+            )
 
 
 def with_image(name):
@@ -71,8 +74,11 @@ def test_light_models_without_each_pass(name, device_index, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [n if n == "shufflenet" else pytest.param(n, marks=pytest.mark.slow)
-             for n in light_models.NAMES],
-)  # fmt: skip
+    "name",
+    [
+        n if n == "shufflenet" else pytest.param(n, marks=pytest.mark.slow)
+        for n in light_models.NAMES
+    ],
+)
 def test_light_models(name, device_index, monkeypatch):
     check(*with_image(name), device_index, monkeypatch, [""])

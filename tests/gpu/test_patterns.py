@@ -32,9 +32,7 @@ LEFT = frozenset({"Erf", "Tanh", "Softmax", "IsNaN", "Pow", "ReduceMean", "Expan
 
 def run(proto, fed, device, **switches):
     """Return outputs, the reference's, and the graph that was planned."""
-    with settings.settings(**{"FALLBACK": False, **switches}), (
-        vklab.load(proto, device)
-    ) as session:
+    with settings.settings(**{"FALLBACK": False, **switches}), vklab.load(proto, device) as session:
         return session.run(fed), session.reference(fed), session.plan.chunks[0].graph
 
 

@@ -107,7 +107,8 @@ def test_layers_on_two_devices(steps, tmp_path):
     write_gguf(path, file.metadata, file.tensors.values())
     text.write_text(TEXT, "utf-8")
     logs, targets = by_hand(file)
-    printed = both("""
+    printed = both(
+        """
 import sys
 from support.runs.split_models import BOTH
 from vklab import settings
@@ -116,7 +117,12 @@ line = ["perplexity", *sys.argv[1:3], "--against", sys.argv[1], "--context", sys
         "--devices", ",".join(map(str, BOTH)), "--layers", "1", "--cache", "F32", *sys.argv[4:]]
 sys.stderr = sys.stdout  # the sizes on each device
 assert cli.main(line) == 0
-""", path, text, CONTEXT, *["--steps"] * steps)
+""",
+        path,
+        text,
+        CONTEXT,
+        *["--steps"] * steps,
+    )
     assert "model.gguf, layer 0 on " in printed
     facts = json.loads(printed[printed.index("{") :])
     for found in (facts, facts["against"]):
@@ -136,8 +142,19 @@ def test_the_command_prints_a_table_and_json(tmp_path, device_index, capsys):
     write_gguf(model, file.metadata, file.tensors.values())
     assert cli.main(["quantize", str(model), "--type", "Q8_0", "-o", str(short)]) == 0
     text.write_text(TEXT, "utf-8")
-    line = ["perplexity", str(short), str(text), "--against", str(model), "--context", str(CONTEXT),
-            "--chunks", "3", "--device", str(device_index)]  # fmt: skip
+    line = [
+        "perplexity",
+        str(short),
+        str(text),
+        "--against",
+        str(model),
+        "--context",
+        str(CONTEXT),
+        "--chunks",
+        "3",
+        "--device",
+        str(device_index),
+    ]
     capsys.readouterr()
     assert cli.main(line) == 0
     shown = capsys.readouterr().out
@@ -166,8 +183,11 @@ def test_what_cannot_be_judged_is_refused(tmp_path, capsys):
     model, text = tmp_path / "m.gguf", tmp_path / "text.txt"
     write_gguf(model, file.metadata, file.tensors.values())
     text.write_bytes(b"abc \xff")
-    for path, message in ((text, "is no UTF-8"), (tmp_path, "is a folder"),
-                          (tmp_path / "gone", "there is no text")):  # fmt: skip
+    for path, message in (
+        (text, "is no UTF-8"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "gone", "there is no text"),
+    ):
         assert cli.main(["perplexity", str(model), str(path)]) == 2
         assert message in " ".join(capsys.readouterr().err.split())
 

@@ -14,7 +14,9 @@ from support.runs.split_models import BOTH, LAVAPIPE, SWIFTSHADER, nothing_left
 
 
 def test_a_policy_reaches_placement_and_a_wrong_one_is_named():
-    said = both(START + """
+    said = both(
+        START
+        + """
 names = [f"n{k}" for k in range(6)]
 nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
          for k in range(6)]
@@ -38,7 +40,8 @@ with nothing_left():
             vklab.load(source, **{"devices": BOTH, **wish})
         except vklab.VklabError as error:
             print(str(error).splitlines()[0])
-""").splitlines()  # fmt: skip
+"""
+    ).splitlines()
     assert said[0] == "cost [6]" and said[2] == "cost [6]", said
     assert said[1].startswith("greedy [2, 4]"), said
     assert said[3].startswith("placement (greedy): 6 nodes on"), said
@@ -50,7 +53,9 @@ with nothing_left():
 
 
 def test_a_profile_of_each_device_decides_where_nodes_go():
-    said = both(START + """
+    said = both(
+        START
+        + """
 from vklab.runtime.observe.profile import Profile
 nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
          for k in range(6)]
@@ -79,13 +84,16 @@ with nothing_left():
             vklab.load(source, devices=BOTH, **wish)
         except vklab.VklabError as error:
             print(str(error).splitlines()[0])
-""").splitlines()
+"""
+    ).splitlines()
     assert said[0] == "[(0, 3), (1, 3)]", said
     assert "there is no device 7" in said[1] and "with replicate=True" in said[2], said
 
 
 def test_a_session_is_placed_in_what_others_have_left():
-    said = both(START + """
+    said = both(
+        START
+        + """
 from vklab.runtime import open_devices
 from vklab.vulkan.memory import Buffer
 source = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
@@ -110,14 +118,17 @@ with nothing_left():
         after = budgets(first)
         print(before[0] - after[0] - (100 << 20) < 512 * 512 * 4)
         held.close()
-""").splitlines()
+"""
+    ).splitlines()
     taken = eval(said[0])
     assert taken[0] >= 100 << 20 and taken[1] < 100 << 20, said
     assert said[1] == "True", said
 
 
 def test_all_devices_come_fastest_first_and_a_list_as_it_is(tmp_path):
-    said = both(START + """
+    said = both(
+        START
+        + """
 import json, sys
 from pathlib import Path
 from vklab.base import store
@@ -141,12 +152,16 @@ for fast in BOTH:  # as they were measured
         (chunk,) = session.plan.chunks
         assert session.plan.devices[chunk.device].index == slow
 print("right")
-""", tmp_path)
+""",
+        tmp_path,
+    )
     assert said.strip() == "right"
 
 
 def test_only_a_plan_of_one_chunk_polls():
-    said = both(START + """
+    said = both(
+        START
+        + """
 from vklab.runtime.program import Program
 nodes = [helper.make_node("Softmax", ["x"], ["a"], "a"),
          helper.make_node("Softmax", ["a"], ["y"], "b")]
@@ -162,5 +177,6 @@ def as_gpu(self, *given, **more):
     self.polls = True
 Program.__init__ = as_gpu
 print(polls(place={"*": LAVAPIPE}), polls(place={"a": LAVAPIPE, "b": SWIFTSHADER}))
-""")
+"""
+    )
     assert said.strip() == "[True] [False, False]"

@@ -31,8 +31,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
         helper.make_node("Cast", ["c"], ["d"], "back", to=TensorProto.FLOAT),
         helper.make_node("Sqrt", ["d"], ["y"], "last"),
     ]
-    graph = helper.make_graph(nodes, "mixed", [tensor("x", TensorProto.FLOAT, ["n", 3])],
-                              [tensor("y", TensorProto.FLOAT, ["n", 3])])  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "mixed",
+        [tensor("x", TensorProto.FLOAT, ["n", 3])],
+        [tensor("y", TensorProto.FLOAT, ["n", 3])],
+    )
     path = tmp_path_factory.mktemp("plan") / "mixed.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return str(path)
@@ -57,8 +61,14 @@ def test_json_says_where_each_node_goes_and_why(model):
 
 def test_text_shows_devices_stages_transfers_and_what_was_weighed(model):
     said = both(PLAN, model, "--devices", "llvm,swift", "--policy", "greedy")
-    for words in ("policy greedy", "placement (greedy): 5 nodes on", "stages", "transfers",
-                  "the first device that fits", "alternatives"):  # fmt: skip
+    for words in (
+        "policy greedy",
+        "placement (greedy): 5 nodes on",
+        "stages",
+        "transfers",
+        "the first device that fits",
+        "alternatives",
+    ):
         assert words in said, said
 
 

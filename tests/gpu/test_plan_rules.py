@@ -25,10 +25,13 @@ def test_the_rules_that_made_each_dispatch(device_index, capsys):
 
 
 def test_rules_of_a_plan_that_only_a_run_tells_are_refused(device_index, tmp_path, capsys):
-    nodes = [helper.make_node("NonZero", ["x"], ["n"]),
-             helper.make_node("Cast", ["n"], ["y"], to=1)]  # fmt: skip
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Cast", ["n"], ["y"], to=1),
+    ]
     (tmp_path / "m.onnx").write_bytes(
-        model(nodes, [value("x", (2, 3))], ["y"], {}).SerializeToString())
+        model(nodes, [value("x", (2, 3))], ["y"], {}).SerializeToString()
+    )
     words = ["plan", str(tmp_path / "m.onnx"), "--rules", "--device", str(device_index)]
     assert cli.main(words) == 2
     assert "only a run tells the plan of this model" in capsys.readouterr().err

@@ -26,10 +26,15 @@ def as_gpu(monkeypatch):
 def convolution(x, w, **attributes):
     """Build Conv with a bias, and what is fused behind it: Relu, and the sum with an input."""
     pads = [w[2] // 2, w[3] // 2] * 2
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=pads, **attributes),
-             helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Add", ["r", "s"], ["y"])]
-    constants = {"w": random_array(w, 1) / np.float32((w[1] * w[2] * w[3]) ** 0.5),
-                 "b": random_array(w[:1], 2)}  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=pads, **attributes),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Add", ["r", "s"], ["y"]),
+    ]
+    constants = {
+        "w": random_array(w, 1) / np.float32((w[1] * w[2] * w[3]) ** 0.5),
+        "b": random_array(w[:1], 2),
+    }
     inputs = [value("x", x), value("s", (1, w[0], 1, 1))]
     return model(nodes, inputs, ["y"], constants)
 
@@ -61,8 +66,11 @@ CONVOLUTIONS = {
 
 def turned_weights(plan):
     """Return the weights of a plan that are stored turned."""
-    return [name for name, info in plan.chunks[0].constants.items()
-            if isinstance(info.layout, prepack.Turned)]  # fmt: skip
+    return [
+        name
+        for name, info in plan.chunks[0].constants.items()
+        if isinstance(info.layout, prepack.Turned)
+    ]
 
 
 def tiled(plan):
@@ -112,8 +120,11 @@ def test_products_read_turned_weights(device, monkeypatch, kind, sizes, dtype):
     if kind == "as-gpu":
         monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     m, k, n = sizes
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]),
-             helper.make_node("Add", ["p", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
     constants = {"w": random_array((k, n), 1) / np.float32(k**0.5), "b": random_array((n,), 2)}
     proto = model(nodes, [value("x", (m, k))], ["y"], constants)
     fed = {"x": random_array((m, k))}

@@ -56,8 +56,9 @@ def test_a_gate_is_computed_beside_what_it_gates(name, rows, count, device):
     assert kernels[-1] == "matmul_cooperative" and kernels.count("unpack_units") == 1
     normal = x[0] * scale / np.sqrt((x[0].astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-5)
     weights = [blocks.dequantize(name, moderate_blocks(name, count, 512, seed)) for seed in (0, 1)]
-    halves = [each.reshape(-1, 512).astype(np.float16).astype(np.float64)
-              for each in (normal, *weights)]  # fmt: skip
+    halves = [
+        each.reshape(-1, 512).astype(np.float16).astype(np.float64) for each in (normal, *weights)
+    ]
     up, gate = (halves[0] @ each.T for each in halves[1:])
     expected = gate * up / (1 + np.exp(-gate))
     assert abs(found[0] - expected).max() < 2e-3 * abs(expected).max()

@@ -72,9 +72,16 @@ def exported(module, images, path):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter of TorchScript is deprecated
-        torch.onnx.export(module, (images[:2],), path, dynamo=False, opset_version=17,
-                          input_names=["image"], output_names=["logits"],
-                          dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}})  # fmt: skip
+        torch.onnx.export(
+            module,
+            (images[:2],),
+            path,
+            dynamo=False,
+            opset_version=17,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+        )
 
 
 @pytest.mark.slow
@@ -86,8 +93,10 @@ def test_a_trained_mobilenet_keeps_its_classes(device, tmp_path, method):
 
     def classes(model):
         with settings.settings(FALLBACK=False), vklab.load(model, device) as session:
-            made = [session.run(images[start : start + 64])["logits"].argmax(1)
-                    for start in range(0, len(images), 64)]  # fmt: skip
+            made = [
+                session.run(images[start : start + 64])["logits"].argmax(1)
+                for start in range(0, len(images), 64)
+            ]
             return np.concatenate(made), {each.kernel for each in session.plan.dispatches}
 
     exact, _ = classes(proto)
@@ -121,9 +130,13 @@ def test_random_networks_are_as_near_as_those_of_onnx_runtime(device, tmp_path, 
     proto, images = onnx.load(tmp_path / "float.onnx"), images.numpy()
     ours = quantize.quantize(proto, data={"image": images}).proto
     quantization.quantize_static(
-        tmp_path / "float.onnx", tmp_path / "theirs.onnx", Samples(images), per_channel=True,
-        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
-    )  # fmt: skip
+        tmp_path / "float.onnx",
+        tmp_path / "theirs.onnx",
+        Samples(images),
+        per_channel=True,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
 
     def on_onnx_runtime(model):
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])

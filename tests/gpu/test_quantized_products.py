@@ -81,8 +81,13 @@ def test_a_network_stays_in_words(device):
     def weights(name, *shape):
         real = made.constant(name, random.normal(size=shape).astype(np.float32) / 3)
         scale, zeros = np.full(shape[0], 0.01), np.zeros(shape[0], np.int8)
-        return made.scaling("DequantizeLinear", made.scaling(
-            "QuantizeLinear", real, scale, zeros, 0), scale, zeros, 0)  # fmt: skip
+        return made.scaling(
+            "DequantizeLinear",
+            made.scaling("QuantizeLinear", real, scale, zeros, 0),
+            scale,
+            zeros,
+            0,
+        )
 
     x = coded("x", 0.03, 128)
     x = coded(made.node("Relu", made.node("Conv", x, weights("a", 13, 3, 3, 3))), 0.02, 0)
@@ -98,8 +103,15 @@ def test_a_network_stays_in_words(device):
         (got,) = session.run(fed).values()
         kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
     products = ["product" if each in WORDS else each for each in kernels]
-    assert products == ["pack_words", "product", "pool_words", "product", "add_words",
-                        "pool_words", "product"]  # fmt: skip
+    assert products == [
+        "pack_words",
+        "product",
+        "pool_words",
+        "product",
+        "add_words",
+        "pool_words",
+        "product",
+    ]
     assert abs(got - expected).max() < 0.02 * abs(expected).max()
 
 
@@ -109,8 +121,11 @@ def test_dot_products_have_these_values(device, monkeypatch):
     if "shaderIntegerDotProduct" not in vklab.devices()[device].features:
         pytest.skip("the device has no integer dot product")
     monkeypatch.setattr(word_variants, "_sharing_lanes", lambda push, info: 0)
-    monkeypatch.setattr(word_variants, "_dotted", lambda dispatch, info: (
-        word_variants._with(dispatch, DOT="1", LONG="0")))  # fmt: skip
+    monkeypatch.setattr(
+        word_variants,
+        "_dotted",
+        lambda dispatch, info: word_variants._with(dispatch, DOT="1", LONG="0"),
+    )
     for number, (x, w, attributes) in enumerate(CONVS):
         check(("Conv", x, w, {**attributes, "seed": number}), device, FORMS[0])
     check(PRODUCTS[1], device, FORMS[1])
@@ -125,24 +140,40 @@ def test_drawn_convolutions(device, seed):
         depth, each = (int(random.integers(1, most)) for most in (13, 11))
         kernel = random.integers(1, 5, 2)
         sizes = kernel + random.integers(0, 12, 2)
-        attributes = {"group": group, "pads": [int(n) for n in random.integers(0, 3, 4)],
-                      "strides": [int(n) for n in random.integers(1, 4, 2)], "seed": number}
-        shapes = (int(random.integers(1, 4)), depth * group, *map(int, sizes)), (
-            each * group, depth, *map(int, kernel))  # fmt: skip
+        attributes = {
+            "group": group,
+            "pads": [int(n) for n in random.integers(0, 3, 4)],
+            "strides": [int(n) for n in random.integers(1, 4, 2)],
+            "seed": number,
+        }
+        shapes = (
+            (int(random.integers(1, 4)), depth * group, *map(int, sizes)),
+            (each * group, depth, *map(int, kernel)),
+        )
         check(("Conv", *shapes, attributes), device, FORMS[number % len(FORMS)])
 
 
 @pytest.mark.slow
 def test_products_of_codes_use_the_same_kernels(device):
-    for op_type, x_shape, w_shape in (("QLinearConv", (2, 5, 9, 7), (6, 5, 3, 3)),
-                                      ("QLinearMatMul", (4, 21), (21, 9))):
+    for op_type, x_shape, w_shape in (
+        ("QLinearConv", (2, 5, 9, 7), (6, 5, 3, 3)),
+        ("QLinearMatMul", (4, 21), (21, 9)),
+    ):
         made = Drawn(1)
         count = w_shape[0] if op_type == "QLinearConv" else w_shape[1]
-        names = [made.constant(name, array) for name, array in {
-            "xs": np.float32(0.05), "xz": np.uint8(7), "w": made.codes("int8", w_shape),
-            "ws": np.full(count, 0.01, np.float32), "wz": np.zeros(count, np.int8),
-            "ys": np.float32(0.3), "yz": np.uint8(128),
-            "bias": made.random.integers(-9999, 9999, count).astype(np.int32)}.items()]
+        names = [
+            made.constant(name, array)
+            for name, array in {
+                "xs": np.float32(0.05),
+                "xz": np.uint8(7),
+                "w": made.codes("int8", w_shape),
+                "ws": np.full(count, 0.01, np.float32),
+                "wz": np.zeros(count, np.int8),
+                "ys": np.float32(0.3),
+                "yz": np.uint8(128),
+                "bias": made.random.integers(-9999, 9999, count).astype(np.int32),
+            }.items()
+        ]
         names = names if op_type == "QLinearConv" else names[:-1]
         fed = {"x": made.codes("uint8", x_shape)}
         proto = made.model(fed, made.node(op_type, "x", *names), "uint8")

@@ -37,9 +37,11 @@ def executed(make: Callable[[], tuple[bytes, dict[str, np.ndarray]]], device: in
         np.savez(f"{folder}/inputs.npz", **inputs)
         done = subprocess.run(
             [sys.executable, reading_path.__file__, f"{folder}/model.onnx", f"{folder}/inputs.npz"],
-            capture_output=True, text=True, timeout=child.LIMIT_S, env={
-                **os.environ, "VKLAB_DEVICE": str(device), "VKLAB_CACHE": f"{folder}/cache"},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=child.LIMIT_S,
+            env={**os.environ, "VKLAB_DEVICE": str(device), "VKLAB_CACHE": f"{folder}/cache"},
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)["files"]
 
@@ -53,7 +55,8 @@ def require_cpu(device):
 
 def digits():
     return (DATA / "digits_cnn.onnx").read_bytes(), {
-        "image": np.load(DATA / "digits.npz")["images"][:50]}  # fmt: skip
+        "image": np.load(DATA / "digits.npz")["images"][:50]
+    }
 
 
 def transformer():
@@ -62,9 +65,11 @@ def transformer():
 
 
 def with_a_host_node():
-    nodes = [helper.make_node("Relu", ["x"], ["a"]),
-             helper.make_node("Unique", ["a"], ["u"], axis=0),
-             helper.make_node("Neg", ["u"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Unique", ["a"], ["u"], axis=0),
+        helper.make_node("Neg", ["u"], ["y"]),
+    ]
     made = model(nodes, [value("x", (2, 3))], ["y"], {})
     return made.SerializeToString(), {"x": np.ones((2, 3), np.float32)}
 
@@ -82,10 +87,11 @@ def test_sizes_keep_their_budgets(device_index, capsys):
     require_cpu(device_index)
     files = executed(digits, device_index)
     found = {
-        "core": reading_path.core_size(), "package": reading_path.size_of("."),
+        "core": reading_path.core_size(),
+        "package": reading_path.size_of("."),
         "default run": reading_path.total(files),
         "reading path": reading_path.total(reading_path.on_path(files)),
-    }  # fmt: skip
+    }
     with capsys.disabled():
         print(f"\nlogical lines: {found}")
     for name, (budget, today) in BUDGETS.items():
@@ -99,14 +105,19 @@ def test_the_page_names_the_files_of_the_reading_path(device_index):
     read = reading_path.on_path(files)
     page = architecture_page.PAGE.read_text("utf-8")
     order = architecture_page.reading_order(page)
-    unnamed = [name for name in read if name.split("/")[-2:-1] != ["draw"]
-               and name.rpartition("/")[2] != "__init__.py"
-               and f"`{name.rpartition('/')[2]}`" not in order]  # fmt: skip
+    unnamed = [
+        name
+        for name in read
+        if name.split("/")[-2:-1] != ["draw"]
+        and name.rpartition("/")[2] != "__init__.py"
+        and f"`{name.rpartition('/')[2]}`" not in order
+    ]
     assert not unnamed, f"the reading order does not name {unnamed}"
     for counted in (read, files):
         lines = reading_path.total(counted)
         assert any(abs(lines - figure) <= lines // 50 for figure in figures(page)), (
-            f"{lines} logical lines: run python tests/support/rules/architecture_page.py")
+            f"{lines} logical lines: run python tests/support/rules/architecture_page.py"
+        )
 
 
 def figures(page: str) -> list[int]:

@@ -73,9 +73,22 @@ def test_a_language_model_answers_as_the_manual_says(device_index, tmp_path):
 # Words that the examples of a page must have, and the least outputs that their comments state.
 WHOLE = {
     "README.md": (("session.run(", "check(", "profile(", "from_torch"), 3),
-    LIBRARY: (("check(", "devices()", "profile(", "ModelError", "logging", "settings.settings(",
-               "from_torch", "torch.compile", 'devices="all"', "replicate=True"), 6),
-}  # fmt: skip
+    LIBRARY: (
+        (
+            "check(",
+            "devices()",
+            "profile(",
+            "ModelError",
+            "logging",
+            "settings.settings(",
+            "from_torch",
+            "torch.compile",
+            'devices="all"',
+            "replicate=True",
+        ),
+        6,
+    ),
+}
 
 
 @pytest.mark.full

@@ -60,8 +60,11 @@ def test_a_crash_tells_of_its_inputs_and_the_next_check_works(device_index):
     with vklab.load(proto, device_index) as session, vklab.load(relu((3,)), device_index) as other:
         x = np.array([-1, 0, 2], np.float32)
         assert other.check(x).passed
-        with pytest.raises(CheckError, match=r"without a check.* crashed with SIGFPE on x0: int64"
-                           r"\[2\] from -9223372036854775808 to 5, x1: int64\[2\] from -1 to 3"):
+        with pytest.raises(
+            CheckError,
+            match=r"without a check.* crashed with SIGFPE on x0: int64"
+            r"\[2\] from -9223372036854775808 to 5, x1: int64\[2\] from -1 to 3",
+        ):
             session.check(fed)
         assert other.check(x).passed and session.check({**fed, "x1": fed["x1"] + 5}).passed
 
@@ -70,8 +73,12 @@ def test_a_crash_tells_of_its_inputs_and_the_next_check_works(device_index):
 def test_a_division_in_a_body(device_index):
     a, b = operands("int32")
     kind = TensorProto.INT32
-    branch = [helper.make_graph([helper.make_node("Div", ["a", "b"], [name])], name, [],
-                                [value(name, [2], kind)]) for name in ("p", "q")]  # fmt: skip
+    branch = [
+        helper.make_graph(
+            [helper.make_node("Div", ["a", "b"], [name])], name, [], [value(name, [2], kind)]
+        )
+        for name in ("p", "q")
+    ]
     node = helper.make_node("If", ["k"], ["y"], then_branch=branch[0], else_branch=branch[1])
     inputs = [value("k", [], TensorProto.BOOL), value("a", [2], kind), value("b", [2], kind)]
     fed = {"k": np.array(True), "a": a, "b": b}
@@ -91,9 +98,10 @@ def endless():
     flag, number = TensorProto.BOOL, TensorProto.INT64
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["go"]), helper.make_node("Neg", ["s"], ["t"])],
-        "body", [value("i", [], number), value("c", [], flag), value("s", [2])],
+        "body",
+        [value("i", [], number), value("c", [], flag), value("s", [2])],
         [value("go", [], flag), value("t", [2])],
-    )  # fmt: skip
+    )
     node = helper.make_node("Loop", ["n", "k", "x"], ["y"], body=body)
     inputs = [value("n", [], number), value("k", [], flag), value("x", [2])]
     fed = {"n": np.array(2**62), "k": np.array(True), "x": np.zeros(2, np.float32)}

@@ -37,14 +37,23 @@ def model(m, k, n, turned=False, tail=()):
     stored = np.ascontiguousarray(weight.T) if turned else weight
     nodes = [helper.make_node("Gemm", ["a", "w", "c"], ["p"], transB=int(turned)), *tail]
     names = {"a": (m, k), "r": (m, n)}
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
-              for name, shape in names.items()]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+        for name, shape in names.items()
+    ]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [
-        numpy_helper.from_array(stored, "w"), numpy_helper.from_array(bias, "c")])  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs,
+        outputs,
+        [numpy_helper.from_array(stored, "w"), numpy_helper.from_array(bias, "c")],
+    )
     proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
-    fed = {name: random_array(shape, number).astype(np.float16)
-           for number, (name, shape) in enumerate(names.items())}  # fmt: skip
+    fed = {
+        name: random_array(shape, number).astype(np.float16)
+        for number, (name, shape) in enumerate(names.items())
+    }
     exact = fed["a"].astype(np.float32) @ weight.astype(np.float32) + bias.astype(np.float32)
     return proto, fed, exact
 
@@ -88,8 +97,10 @@ def test_sums_in_parts(device):
 
 
 def test_results_stored_by_heads(device):
-    tail = (helper.make_node("Reshape", ["p", "s"], ["q"]),
-            helper.make_node("Transpose", ["q"], ["y"], perm=[1, 0, 2]))  # fmt: skip
+    tail = (
+        helper.make_node("Reshape", ["p", "s"], ["q"]),
+        helper.make_node("Transpose", ["q"], ["y"], perm=[1, 0, 2]),
+    )
     proto, fed, exact = model(37, 64, 96, tail=tail)
     proto.graph.initializer.append(numpy_helper.from_array(np.array([37, 3, 32]), "s"))
     y, kernels = run(device, proto, fed)
@@ -125,16 +136,19 @@ def test_windows_of_images(device, monkeypatch, case):
     terms = shape[1] * kernel[0] * kernel[1]
     weight = random_array((filters, shape[1], *kernel), 1) / np.float32(terms) ** 0.5
     constants = {"w": weight, "b": random_array((filters,), 2)}
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes),
-             helper.make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
     proto = small_models.model(nodes, [small_models.value("x", shape)], ["y"], constants)
     fed = {"x": random_array(shape, 3)}
     (expected,) = host.Reference(proto).run(fed).values()
     for tile in tiles.REGISTERS_LAST:
         monkeypatch.setattr(tiles, "REGISTERS_LAST", (tile,))
-        with settings.settings(VARIANT="registers"), vklab.load(
-            proto, device=device, dtype="float16"
-        ) as session:
+        with (
+            settings.settings(VARIANT="registers"),
+            vklab.load(proto, device=device, dtype="float16") as session,
+        ):
             y = session.run(fed)["y"]
             kernels = [dispatch.kernel for dispatch in session.plan.dispatches]
         assert "matmul_registers" in kernels

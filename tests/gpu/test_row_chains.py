@@ -137,8 +137,11 @@ def test_products_of_a_forced_kernel_stay_apart(device, as_gpu):
 
 
 def test_a_row_beside_a_product_is_added_by_it(device, as_gpu):
-    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "b"], ["c"]),
-             node("Relu", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Relu", ["c"], ["y"]),
+    ]
     constants = {"w": random_array((96, 10), 1), "b": random_array((1, 10), 2)}
     proto = model(nodes, [value("x", (1, 96))], ["y"], constants)
     joined = "matvec_head" if joins(device, "matvec_head") else "matvec"
@@ -178,8 +181,11 @@ def test_values_that_others_need_stay(device, kernel):
 
 
 def test_a_weight_of_two_products_is_stored_once(device, kernel):
-    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["b"]),
-             node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["a", "w"], ["b"]),
+        node("MatMul", ["b", "w"], ["y"]),
+    ]
     proto = model(nodes, [value("x", (1, 64))], ["y"], {"w": random_array((64, 64)) / 8})
     assert kernel not in check(device, proto, {"x": random_array((1, 64), 1)})
 
@@ -187,11 +193,17 @@ def test_a_weight_of_two_products_is_stored_once(device, kernel):
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
 def test_a_row_that_is_added_to_its_own_product_stays(device, as_gpu, kind):
     """The first result is read twice: multiplied, and added to the second product."""
-    last = ([node("Gemm", ["r", "v", "r"], ["y"])] if kind == "Gemm" else
-            [node("MatMul", ["r", "v"], ["p"]), node("Add", ["p", "r"], ["y"])])  # fmt: skip
+    last = (
+        [node("Gemm", ["r", "v", "r"], ["y"])]
+        if kind == "Gemm"
+        else [node("MatMul", ["r", "v"], ["p"]), node("Add", ["p", "r"], ["y"])]
+    )
     nodes = [node("Gemm", ["x", "w", "b"], ["a"]), node("Relu", ["a"], ["r"]), *last]
-    constants = {"w": random_array((64, 32), 1) / 8, "b": random_array((1, 32), 2),
-                 "v": random_array((32, 32), 3) / 6}  # fmt: skip
+    constants = {
+        "w": random_array((64, 32), 1) / 8,
+        "b": random_array((1, 32), 2),
+        "v": random_array((32, 32), 3) / 6,
+    }
     proto = model(nodes, [value("x", (1, 64))], ["y"], constants, opset=18)
     kernels = check(device, proto, {"x": random_array((1, 64))})
     assert len(kernels) == 2

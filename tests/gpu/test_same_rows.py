@@ -26,9 +26,10 @@ def as_gpu(device, monkeypatch):
 def test_queries_keys_and_values_in_one_dispatch_are_those_of_three(name, device):
     file, found = llama_models.tiny_model(width=256, hidden=512, kinds={"blk": name}), []
     for left_out in ("join_rows", ""):
-        with settings.settings(DISABLE_PASSES=left_out), Decoder(
-            file, device, context=64, batch=3
-        ) as decoder:
+        with (
+            settings.settings(DISABLE_PASSES=left_out),
+            Decoder(file, device, context=64, batch=3) as decoder,
+        ):
             decoder.prompt([[3, 1, 4], [1, 5], [9]])
             decoder.step([2, 6, 5])
             found.append(decoder.logits)

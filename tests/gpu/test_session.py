@@ -87,8 +87,14 @@ def test_arrays_of_any_layout(device_index):
     read_only = base[:2, :5].copy()
     read_only.flags.writeable = False
     with vklab.load(affine(), device_index) as session:
-        for x in (base[::7, ::2], base.T[:4, ::-1][:, :5], np.asfortranarray(base[:3, :5]),
-                  read_only, np.broadcast_to(base[0, :5], (3, 5)), base[:0, :5]):  # fmt: skip
+        for x in (
+            base[::7, ::2],
+            base.T[:4, ::-1][:, :5],
+            np.asfortranarray(base[:3, :5]),
+            read_only,
+            np.broadcast_to(base[0, :5], (3, 5)),
+            base[:0, :5],
+        ):
             expected = session.run(np.ascontiguousarray(x))
             np.testing.assert_array_equal(session.run(x)["y"], expected["y"])
 
@@ -154,8 +160,10 @@ def test_the_programs_used_last_are_kept(device_index):
 
 
 def test_programs_of_all_sizes_share_the_weights(device_index):
-    nodes = [helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
-             helper.make_node("MatMul", ["x", "t"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["y"]),
+    ]
     proto = model(nodes, [value("x", ("n", 50))], ["y"], {"w": random_array((70, 50))})
     with vklab.load(proto, device_index) as session:
         for rows in range(1, 20):
@@ -179,9 +187,15 @@ def test_a_closed_session_says_so(device_index):
     session.close()
     session.close()
     x = random_array((2, 5))
-    for use in (lambda: session.run(x), lambda: session.plan, lambda: session.device,
-                lambda: session.profile(x), lambda: session.check({"x": x}),
-                lambda: session.check({"x": x}, nodes=True), session.__enter__):  # fmt: skip
+    for use in (
+        lambda: session.run(x),
+        lambda: session.plan,
+        lambda: session.device,
+        lambda: session.profile(x),
+        lambda: session.check({"x": x}),
+        lambda: session.check({"x": x}, nodes=True),
+        session.__enter__,
+    ):
         with pytest.raises(VklabError, match="this session is closed; load the model again"):
             use()
     assert "closed" in repr(session)
@@ -249,8 +263,13 @@ def test_threads_load_and_close_sessions_of_their_own(device_index):
 
 def test_devices_by_number_and_name(device_index, monkeypatch):
     info = vklab.devices()[device_index]
-    for wanted in (device_index, str(device_index), info.name, info.name[2:9].upper(),
-                   np.int64(device_index)):  # fmt: skip
+    for wanted in (
+        device_index,
+        str(device_index),
+        info.name,
+        info.name[2:9].upper(),
+        np.int64(device_index),
+    ):
         with vklab.load(relu(), wanted) as session:
             assert session.device.name == info.name
     monkeypatch.setenv("VKLAB_DEVICE", str(device_index))

@@ -124,8 +124,7 @@ def test_every_optimisation_may_be_off(device, name, digits):
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
         session.profile(images, repeats=1)
         session.profile(images, repeats=1)
-        np.testing.assert_allclose(session.run(images)["logits"], expected, rtol=1e-4,
-                                   atol=1e-4)  # fmt: skip
+        np.testing.assert_allclose(session.run(images)["logits"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_all_optimisations_may_be_off(device, digits):

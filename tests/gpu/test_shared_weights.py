@@ -34,10 +34,13 @@ def left(opened):
 
 
 def two_products(first, second):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "first"),
-             helper.make_node("MatMul", ["a", "v"], ["y"], "second")]  # fmt: skip
-    return model(nodes, [value("x", ("n", SIZE))], [value("y", ("n", SIZE))],
-                 {"w": first, "v": second})  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "first"),
+        helper.make_node("MatMul", ["a", "v"], ["y"], "second"),
+    ]
+    return model(
+        nodes, [value("x", ("n", SIZE))], [value("y", ("n", SIZE))], {"w": first, "v": second}
+    )
 
 
 def uploaded(session):
@@ -90,11 +93,18 @@ def test_models_with_equal_names_do_not_mix(opened):
 
 def test_a_model_does_not_outlive_its_session_for_the_sake_of_a_little(opened):
     index = opened.info.index
-    little = model([helper.make_node("Add", ["x", "b"], ["y"])], [value("x", (SIZE,))],
-                   [value("y", (SIZE,))], {"b": SECOND[0]})  # fmt: skip
-    large = model([helper.make_node("MatMul", ["x", "w"], ["a"]),
-                   helper.make_node("Add", ["a", "b"], ["y"])], [value("x", (2, SIZE))],
-                  [value("y", (2, SIZE))], {"w": FIRST, "b": SECOND[0]})  # fmt: skip
+    little = model(
+        [helper.make_node("Add", ["x", "b"], ["y"])],
+        [value("x", (SIZE,))],
+        [value("y", (SIZE,))],
+        {"b": SECOND[0]},
+    )
+    large = model(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "b"], ["y"])],
+        [value("x", (2, SIZE))],
+        [value("y", (2, SIZE))],
+        {"w": FIRST, "b": SECOND[0]},
+    )
     with vklab.load(large, index) as one:
         one.run(X)
         with vklab.load(little, index) as other:

@@ -45,14 +45,16 @@ def test_exported_models(device_index, name, classes):
     skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
     steps = [part(step)(**arguments) for step, arguments in MODELS[name].items()]
     estimator = part("pipeline.make_pipeline")(*steps) if len(steps) > 1 else steps[0]
-    X, y = part("datasets.make_classification")(301, 11, n_informative=6, n_classes=classes,
-                                                random_state=0)  # fmt: skip
+    X, y = part("datasets.make_classification")(
+        301, 11, n_informative=6, n_classes=classes, random_state=0
+    )
     X = X.astype(np.float32)
     is_classifier = hasattr(estimator, "predict_proba") or "normalized" in name
     estimator.fit(X, y if is_classifier else X[:, 0] * X[:, 1])
     options = {"zipmap": False} if is_classifier else None
-    made = skl2onnx.to_onnx(estimator, X[:1], options=options,
-                            target_opset={"": 17, "ai.onnx.ml": 3})  # fmt: skip
+    made = skl2onnx.to_onnx(
+        estimator, X[:1], options=options, target_opset={"": 17, "ai.onnx.ml": 3}
+    )
     with settings.settings(FALLBACK=False), vklab.load(made, device_index) as session:
         for rows in (1, 301):
             fed = {session.inputs[0].name: X[:rows]}

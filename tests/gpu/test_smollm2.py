@@ -17,7 +17,7 @@ from vklab.apps.llm.weights.gguf import read_gguf
 
 pytestmark = [pytest.mark.slow, smollm2.needs_smollm2]
 
-PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
+PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 # What llama.cpp makes of the prompt, and its likeliest answer: "The capital of France is Paris."
 PROMPT_TOKENS = [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
 ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
@@ -33,8 +33,11 @@ def file():
 
 def logits(tokens, device):
     graph = model_graph(file(), len(tokens), every_logit=True)
-    fed = {info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
-           for info in graph.inputs if info.name.startswith("past_")}  # fmt: skip
+    fed = {
+        info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
+        for info in graph.inputs
+        if info.name.startswith("past_")
+    }
     with vklab.load(graph, device, outputs=["logits"]) as session:
         positions = np.arange(len(tokens))[None]
         found = session.run({**fed, "tokens": np.array([tokens]), "positions": positions})
@@ -56,6 +59,7 @@ def test_logits_are_those_of_float64(device):
 
 
 def test_perplexity_is_llama_cpps(device):
-    found = measuring.perplexity(file(), trained_model.held_out(), CONTEXT, most_chunks=CHUNKS,
-                                 how=Reading(device=device))  # fmt: skip
+    found = measuring.perplexity(
+        file(), trained_model.held_out(), CONTEXT, most_chunks=CHUNKS, how=Reading(device=device)
+    )
     assert found.value == pytest.approx(PERPLEXITY, rel=0.001), found

@@ -18,9 +18,14 @@ from support.runs import child, fuzz, soak
 def test_a_short_soak(device_index, tmp_path):
     words = ["tests/support/runs/soak.py", "--loads", "200", "--models", "500", "--jobs", "2"]
     done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False,
-        env=child.env(VKLAB_DEVICE=str(device_index)), timeout=3000,
-    )  # fmt: skip
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        env=child.env(VKLAB_DEVICE=str(device_index)),
+        timeout=3000,
+    )
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["ok"], done.stdout[-5000:]
     assert report["loads"]["steady"] and len(report["loads"]["records"]) == 10

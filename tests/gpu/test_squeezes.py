@@ -22,18 +22,28 @@ def as_gpu(monkeypatch):
 
 def block(shape, channels, hidden, activation, bias=True):
     """Return a model that scales channels by gates of their means, and its input."""
-    constants = {"w": random_array((channels, shape[1], 1, 1), 1),
-                 "v": random_array((hidden, channels, 1, 1), 2) / np.float32(channels) ** 0.5,
-                 "u": random_array((channels, hidden, 1, 1), 3)}  # fmt: skip
+    constants = {
+        "w": random_array((channels, shape[1], 1, 1), 1),
+        "v": random_array((hidden, channels, 1, 1), 2) / np.float32(channels) ** 0.5,
+        "u": random_array((channels, hidden, 1, 1), 3),
+    }
     biases = {"vb": random_array((hidden,), 4), "ub": random_array((channels,), 5)}
     constants |= biases if bias else {}
     make = helper.make_node
-    inner = [make("Relu", ["h"], ["i"])] if activation == "Relu" else [
-        make("Sigmoid", ["h"], ["j"]), make("Mul", ["h", "j"], ["i"])]  # fmt: skip
-    nodes = [make("Conv", ["x", "w"], ["a"]), make("GlobalAveragePool", ["a"], ["m"]),
-             make("Conv", ["m", "v", *["vb"] * bias], ["h"]), *inner,
-             make("Conv", ["i", "u", *["ub"] * bias], ["g"]), make("Sigmoid", ["g"], ["s"]),
-             make("Mul", ["a", "s"], ["y"])]  # fmt: skip
+    inner = (
+        [make("Relu", ["h"], ["i"])]
+        if activation == "Relu"
+        else [make("Sigmoid", ["h"], ["j"]), make("Mul", ["h", "j"], ["i"])]
+    )
+    nodes = [
+        make("Conv", ["x", "w"], ["a"]),
+        make("GlobalAveragePool", ["a"], ["m"]),
+        make("Conv", ["m", "v", *["vb"] * bias], ["h"]),
+        *inner,
+        make("Conv", ["i", "u", *["ub"] * bias], ["g"]),
+        make("Sigmoid", ["g"], ["s"]),
+        make("Mul", ["a", "s"], ["y"]),
+    ]
     proto = model(nodes, [value("x", shape)], ["y"], constants, opset=18)
     return proto, {"x": random_array(shape, 6)}
 

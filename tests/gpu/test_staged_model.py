@@ -23,7 +23,9 @@ def near(found, expected):
     assert abs(found - expected).max() < 1e-5 * abs(expected).max()
 """
 
-SAME = START + """
+SAME = (
+    START
+    + """
 file = (llama_models.tiny_model(layers=3, tied=False) if sys.argv[1] == "llama"
         else gpt2_models.tiny_gpt2())
 def told(**more):
@@ -60,6 +62,7 @@ with nothing_left():
     assert min(first.scratch_bytes, second.scratch_bytes) > 0
     assert str(sizes).startswith(f"layer 0 on {first.device}: weights ")
 """
+)
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.full)])
@@ -69,7 +72,9 @@ def test_tokens_and_logits_are_those_of_one_device(family):
 
 @pytest.mark.full
 def test_a_batch_and_every_logit():
-    both(START + """
+    both(
+        START
+        + """
 file = llama_models.tiny_model(layers=3)
 parts = [[TOKENS[:3], TOKENS[:8]], [TOKENS[3:5], []], [[2], [4]]]
 with nothing_left(), Decoder(file, devices=BOTH, layers=2, batch=2, cache="F32") as decoder:
@@ -91,7 +96,8 @@ with nothing_left(), Decoder(file, devices=BOTH, layers=1, cache="F32",
                              every_logit=True) as decoder:
     decoder.prompt(TOKENS)
     near(decoder.logits[0], llama_models.logits(file, TOKENS))
-""")
+"""
+    )
 
 
 @pytest.mark.full
@@ -99,7 +105,9 @@ def test_nothing_breaks_a_rule_of_vulkan():
     both(SAME, "llama", VKLAB_VALIDATE="1")
 
 
-PLACED = START + """
+PLACED = (
+    START
+    + """
 from vklab.apps.llm import placing
 from vklab.vulkan.memory import Allocator
 file = llama_models.tiny_model(layers=4, tied=False)
@@ -137,13 +145,16 @@ with nothing_left():
     assert parts(devices=BOTH, layers=0) == [("", swiftshader)]
     assert parts(devices=BOTH[:1]) == [("", lavapipe)]
 """
+)
 
 
 def test_layers_are_placed_by_room_and_by_number():
     both(PLACED)
 
 
-REFUSED = START + """
+REFUSED = (
+    START
+    + """
 from vklab.apps.llm import placing
 from vklab.runtime import open_devices
 file = llama_models.tiny_model()
@@ -170,13 +181,16 @@ with nothing_left(), Decoder(file, other, layers=1) as decoder:
     assert placing.placement(other, None, 1).counts(2) == [1, 1]
     assert placing.placement(other, None, 5).counts(2) == [0, 2]
 """
+)
 
 
 def test_impossible_placements_are_refused_and_the_cpu_takes_the_rest():
     both(REFUSED)
 
 
-FAILING = START + """
+FAILING = (
+    START
+    + """
 from vklab.runtime.program import Program
 from vklab.vulkan.command import Submission
 from vklab.vulkan.event import EventSubmission
@@ -227,6 +241,7 @@ for label in LABELS.values():
         with pytest.raises(errors.DeviceLostError):
             decoder.prompt([1])
 """
+)
 
 
 def test_an_interrupt_and_a_lost_device():

@@ -76,8 +76,9 @@ def test_results_come_in_order_and_weights_are_shared(session):
         assert all(is_right(y, x) for y, x in zip(found, items, strict=True))
     assert session.states[0].weights.uploaded_bytes == WEIGHTS.nbytes
     futures = [session.submit({"x": x}) for x in items]
-    assert all(is_right(future.result(LIMIT_S), x)
-               for future, x in zip(futures, items, strict=True))  # fmt: skip
+    assert all(
+        is_right(future.result(LIMIT_S), x) for future, x in zip(futures, items, strict=True)
+    )
     assert is_right(session.run(items[0]), items[0]) and session.plan.dispatches
 
 
@@ -255,8 +256,9 @@ def test_a_forgotten_session_ends_its_threads_and_frees_its_memory(device, nothi
 
 def test_frames_under_upper_bounds_have_reserves_of_their_own(device, nothing_left):
     with vklab.load(dense()[0], device, upper_bounds={"n": 9}) as session:
-        for y, n in zip(session.map((rows(n) for n in range(1, 10)), in_flight=3), range(1, 10),
-                        strict=True):  # fmt: skip
+        for y, n in zip(
+            session.map((rows(n) for n in range(1, 10)), in_flight=3), range(1, 10), strict=True
+        ):
             assert is_right(y, rows(n))
         with pytest.raises(ModelError, match="upper bound"):
             session.submit(rows(10))
@@ -264,13 +266,18 @@ def test_frames_under_upper_bounds_have_reserves_of_their_own(device, nothing_le
 
 def test_frames_pass_through_host_parts_and_loops(device):
     body = helper.make_graph(
-        [helper.make_node("MatMul", ["c", "w"], ["c2"], "step"),
-         helper.make_node("Identity", ["going"], ["going2"])],
-        "body", [value("i", (), 7), value("going", (), 9), value("c", (2, 64))],
+        [
+            helper.make_node("MatMul", ["c", "w"], ["c2"], "step"),
+            helper.make_node("Identity", ["going"], ["going2"]),
+        ],
+        "body",
+        [value("i", (), 7), value("going", (), 9), value("c", (2, 64))],
         [value("going2", (), 9), value("c2", (2, 64))],
-    )  # fmt: skip
-    nodes = [helper.make_node("Loop", ["n", "", "x"], ["y"], "loop", body=body),
-             helper.make_node("Softmax", ["y"], ["z"], "kept")]  # fmt: skip
+    )
+    nodes = [
+        helper.make_node("Loop", ["n", "", "x"], ["y"], "loop", body=body),
+        helper.make_node("Softmax", ["y"], ["z"], "kept"),
+    ]
     w = random_array((64, 64)) / 8
     proto = model(nodes, [value("n", (), 7), value("x", (2, 64))], ["z"], {"w": w})
     items = [(np.array(n % 4), rows(2, n)) for n in range(12)]

@@ -45,4 +45,4 @@ loading.load = failing
 found = rows()
 assert "none left" in found.pop("replicas map").error
 assert all(row.frames_per_s > 0 for row in found.values()), found
-""")  # fmt: skip
+""")

@@ -35,9 +35,7 @@ def compiled(device_index, monkeypatch):
     def compile_it(function, **options):
         options = {"device": device_index, "fallback": False, **options}
         is_open = options.pop("dynamic", None)
-        return torch.compile(
-            function, backend=vklab_backend, dynamic=is_open, options=options
-        )
+        return torch.compile(function, backend=vklab_backend, dynamic=is_open, options=options)
 
     monkeypatch.setattr(graphs.CompiledGraph, "__init__", noted)
     torch.manual_seed(0)

@@ -58,8 +58,9 @@ def agree(made: Any, wanted: Any, is_exact: bool = False) -> None:
 
 def check(device_index: int, function: Any, x: torch.Tensor, dims: Any = None, others: Any = ()):
     """Compare a function with its session, made for x, also at other inputs."""
-    with vklab.from_torch(Function(function), x, {"x": dims} if dims else None,
-                          device=device_index) as session:  # fmt: skip
+    with vklab.from_torch(
+        Function(function), x, {"x": dims} if dims else None, device=device_index
+    ) as session:
         for given in (x, *others):
             wanted = function(given)
             wanted = wanted if isinstance(wanted, tuple) else (wanted,)

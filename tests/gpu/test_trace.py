@@ -79,8 +79,11 @@ def test_parts_on_the_host_have_their_own_spans(device, images):
 
 
 def test_parts_that_share_memory_under_upper_bounds(device_index):
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
-             helper.make_node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
     proto = model(nodes, [value("x", ("n", 64))], ["y"], {"w": np.eye(64, dtype=np.float32)})
     x = random_array((5, 64))
     with (
@@ -118,7 +121,7 @@ for name in ("swiftshader", "llvm"):
         for chunk in chunks:
             assert outer[chunk.run, "host", "submit"].start_ns <= chunk.start_ns + 50_000
             assert chunk.end_ns <= outer[chunk.run, "wait", "wait 0"].end_ns + 50_000
-""")  # fmt: skip
+""")
     line = next(line for line in said.splitlines() if line.startswith("swiftshader"))
     assert "from before and after a run" in line
 
@@ -155,13 +158,30 @@ for steps in (True, False):
     assert any(a.device != b.device for a, b in itertools.combinations(path, 2))
     dispatched = [s for s in trace.spans if s.kind == "dispatch" and s.run == 0]
     assert len(dispatched) >= (len(plan.dispatches) if steps else 0)
-""")  # fmt: skip
+""")
 
 
 def test_the_command(capsys, tmp_path, device_index):
     chrome, picture = tmp_path / "trace.json", tmp_path / "trace.svg"
-    assert cli.main(["trace", str(DIGITS), "--device", str(device_index), "--dim", "batch=2",
-                     "--repeat", "2", "--json", str(chrome), "--png", str(picture)]) == 0
+    assert (
+        cli.main(
+            [
+                "trace",
+                str(DIGITS),
+                "--device",
+                str(device_index),
+                "--dim",
+                "batch=2",
+                "--repeat",
+                "2",
+                "--json",
+                str(chrome),
+                "--png",
+                str(picture),
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     assert "critical path" in shown and "copy out 0 (host)" in shown and str(chrome) in shown
     events = json.loads(chrome.read_text())["traceEvents"]
@@ -170,8 +190,23 @@ def test_the_command(capsys, tmp_path, device_index):
     assert cli.main(["trace", str(DIGITS), "--device", str(device_index), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["duration_ns"] > 0 and facts["critical_path"] and facts["files"] == []
-    assert cli.main(["trace", str(DIGITS), "--devices", str(device_index), "--frames", "3",
-                     "--in-flight", "2", "--json", str(chrome)]) == 0  # fmt: skip
+    assert (
+        cli.main(
+            [
+                "trace",
+                str(DIGITS),
+                "--devices",
+                str(device_index),
+                "--frames",
+                "3",
+                "--in-flight",
+                "2",
+                "--json",
+                str(chrome),
+            ]
+        )
+        == 0
+    )
     events = json.loads(chrome.read_text())["traceEvents"]
     assert sum(event["ph"] == "X" and event["cat"] == "chunk" for event in events) == 3
 
@@ -199,8 +234,10 @@ def test_frames_in_flight(device, images):
         later = frames[number + 1] if number < 5 else None
         assert later is None or found["copy out 0"].end_ns <= later["copy out 0"].end_ns
     # Two are in flight, though a busy machine may stop the thread between two submissions.
-    assert any(later["submit 0"].start_ns < frame["copy out 0"].end_ns
-               for frame, later in itertools.pairwise(frames))  # fmt: skip
+    assert any(
+        later["submit 0"].start_ns < frame["copy out 0"].end_ns
+        for frame, later in itertools.pairwise(frames)
+    )
     for first, third in zip(frames, frames[2:], strict=False):
         assert first["copy out 0"].end_ns <= third["copy in 0"].start_ns
     path = trace.critical_path()
@@ -232,4 +269,4 @@ for options in ({"replicate": True}, {"place": {"conv2": "Swift", "conv1": "llvm
     assert {span.run for span in chunks} == set(range(8)), options
     assert {span.device for span in chunks} == set(trace.devices) - {HOST}, trace.devices
     assert len(trace.devices) == 3
-""")  # fmt: skip
+""")

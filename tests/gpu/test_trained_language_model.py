@@ -44,8 +44,11 @@ def test_logits_are_those_of_pytorch_in_float64(case, device):
     row = np.array(trained_model.tokens()[:STEPS])
     expected = trained_model.torch_logits(row)
     graph = model_graph(trained_model.in_format(kind), STEPS, every_logit=True)
-    fed = {info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
-           for info in graph.inputs if info.name.startswith("past_")}  # fmt: skip
+    fed = {
+        info.name: np.zeros((1, info.shape[1], 0, info.shape[3]), np.float32)
+        for info in graph.inputs
+        if info.name.startswith("past_")
+    }
     with vklab.load(graph, device, dtype=dtype, outputs=["logits"]) as session:
         found = session.run({**fed, "tokens": row[None], "positions": np.arange(STEPS)[None]})
     error = abs(found["logits"][0] - expected).max() / abs(expected).max()
@@ -56,9 +59,13 @@ def check(kind, chunks, device):
     """Demand a format's perplexity within its bounds, and return what was measured."""
     reference = trained_model.in_format("F32" if kind != "F32" else "F16")
     with settings.settings(TIMEOUT=600):  # 8 s of a CPU a chunk on SwiftShader, if it has one
-        found = measuring.perplexity(trained_model.in_format(kind), trained_model.held_out(),
-                                     against=reference, most_chunks=chunks,
-                                     how=Reading(device=device))  # fmt: skip
+        found = measuring.perplexity(
+            trained_model.in_format(kind),
+            trained_model.held_out(),
+            against=reference,
+            most_chunks=chunks,
+            how=Reading(device=device),
+        )
     print(found, found.against)
     assert abs(found.against.change) < CHANGE[kind], found
     peer = LLAMA_CPP["F16" if kind == "F32" else kind][chunks or ALL]
@@ -71,8 +78,12 @@ def check(kind, chunks, device):
 def test_perplexity_of_some_chunks(kind, device):
     found = check(kind, FEW, device)
     assert found.tokens == FEW * 255
-    most, least = {"F32": (1e-9, 1.0), "Q8_0": (1e-3, 0.97), "Q4_K": (0.05, 0.85),
-                   "Q4_K_M": (0.02, 0.9)}[kind]  # fmt: skip
+    most, least = {
+        "F32": (1e-9, 1.0),
+        "Q8_0": (1e-3, 0.97),
+        "Q4_K": (0.05, 0.85),
+        "Q4_K_M": (0.02, 0.9),
+    }[kind]
     assert found.against.divergence < most and found.against.agreement >= least
 
 
@@ -80,9 +91,13 @@ def test_perplexity_of_some_chunks(kind, device):
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M"])
 def test_perplexity_by_steps(kind, device):
     file = trained_model.in_format(kind)
-    found = measuring.perplexity(file, trained_model.held_out(), most_chunks=FEW,
-                                 against=trained_model.in_format("F32"),
-                                 how=Reading(by_steps=True, device=device))  # fmt: skip
+    found = measuring.perplexity(
+        file,
+        trained_model.held_out(),
+        most_chunks=FEW,
+        against=trained_model.in_format("F32"),
+        how=Reading(by_steps=True, device=device),
+    )
     assert abs(found.against.change) < CHANGE[kind], found
     assert found.value == pytest.approx(LLAMA_CPP[kind][FEW], rel=0.003), found
 

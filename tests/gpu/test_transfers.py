@@ -17,7 +17,9 @@ pytestmark = pytest.mark.full
     pytest.param("1", "96 97 48 7", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_values_move_in_pieces_of_any_size_and_each_of_them_counts(validate, sizes):
-    both(START + """
+    both(
+        START
+        + """
 made, real = [], device_copies.StagingRing.__init__
 def ring(self, *arguments):
     real(self, *arguments)
@@ -48,12 +50,17 @@ with nothing_left():
         raise AssertionError("no slot is taken")
     except PlanError as error:
         assert "a slot needs at least one byte" in str(error)
-""", sizes, VKLAB_VALIDATE=validate)  # fmt: skip
+""",
+        sizes,
+        VKLAB_VALIDATE=validate,
+    )
 
 
 @pytest.mark.full
 def test_large_values_frames_in_flight_empty_ones_and_traces_go_through_the_ring():
-    both(START + """
+    both(
+        START
+        + """
 sizes = {rows: {n: np.resize(a, (rows, 8)) for n, a in fed.items()} for rows in (20_000, 0, 3)}
 want = {rows: outputs_of(source, given) for rows, given in sizes.items() if rows}
 with nothing_left(), load(STAGING_SLOT_BYTES=100_000) as session:
@@ -74,11 +81,14 @@ with nothing_left(), load(STAGING_SLOT_BYTES=100_000) as session:
     assert all(s.path == "ring in shared host memory" for s in moved.values() if s.name[0] != "b")
     rows = {row[3] for row in session.plan.rows()}
     assert any("ring in shared host memory (no dma-buf: " in row for row in rows), rows
-""")  # fmt: skip
+"""
+    )
 
 
 def test_a_value_leaves_while_the_device_goes_on():
-    both(START + """
+    both(
+        START
+        + """
 steps = [("Relu", "x", "a"), ("MatMul", "a w", "b"), ("Sigmoid", "b", "c"), ("Add", "a c", "y")]
 nodes = [helper.make_node(op, reads.split(), [made], made) for op, reads, made in steps]
 source = model(nodes, [value("x", (64, 64))], ["y"], {"w": random_array((64, 64))})
@@ -98,11 +108,14 @@ for switch, count in ((False, 3), (True, 2)):
                 assert spans["submit 1"].end_ns <= spans["a to 2"].start_ns
             for found in session.map([fed] * 5, in_flight=2):
                 assert differs(one, found) < 1e-6
-""")  # fmt: skip
+"""
+    )
 
 
 def test_what_the_host_reads_and_what_devices_store_otherwise_lies_where_it_sees_it():
-    both(START + """
+    both(
+        START
+        + """
 nodes = [helper.make_node("Relu", ["x"], ["a"], "a"), helper.make_node("Neg", ["a"], ["b"], "b"),
          helper.make_node("Abs", ["b"], ["y"], "c")]
 half = model(nodes, [value("x", (2, 37), 10)], [value("y", (2, 37), 10)])
@@ -120,11 +133,14 @@ with nothing_left(), settings.settings(DISABLE_DIRECT_IO=True):
         np.testing.assert_array_equal(found["a"], np.maximum(x, 0))
         np.testing.assert_array_equal(found["b"], -found["a"])
         assert {m["path"] for m in session.plan.summary()["moves"]} == {"shared host memory"}
-""")  # fmt: skip
+"""
+    )
 
 
 def test_a_driver_that_takes_no_slots_gets_slots_of_its_own():
-    both(START + """
+    both(
+        START
+        + """
 real = device_copies.ImportedBuffer
 def refuse(device, memory, size):
     if device.info.index == index:
@@ -136,11 +152,14 @@ with nothing_left():
         found, why = every_transfer_counts(STAGING_SLOT_BYTES=31)
         assert found == {"ring with host copies"}, found
         assert all("no shared slots: vkAllocateMemory" in reason for reason in why), why
-""")  # fmt: skip
+"""
+    )
 
 
 def test_a_device_reads_another_ones_memory_where_both_accept_a_dma_buf():
-    both(FAKE + """
+    both(
+        FAKE
+        + """
 with fake:
     fresh()
     assert every_transfer_counts() == ({"dma-buf"}, set())
@@ -153,12 +172,15 @@ with fake:
     fresh(features=EXPORTABLE | IMPORTABLE | DEDICATED)
     assert every_transfer_counts()[0] == {"dma-buf"} and fake.dedicated
     fresh()
-""")  # fmt: skip
+"""
+    )
 
 
 @pytest.mark.full
 def test_a_dma_buf_that_is_refused_or_lies_is_not_used():
-    both(FAKE + """
+    both(
+        FAKE
+        + """
 def ends(word, found="ring in shared host memory", **facts):
     fresh(**facts)
     path, why = every_transfer_counts()
@@ -184,4 +206,5 @@ with fake:
     path, why = every_transfer_counts()
     assert path == {"ring in shared host memory"} and len(why) == 1, (path, why)
     fresh()
-""")  # fmt: skip
+"""
+    )

@@ -36,8 +36,9 @@ def few(monkeypatch, tmp_path):
     monkeypatch.setattr(trials, "WARM_S", 0.0)
     monkeypatch.setenv("VKLAB_DISABLE_PASSES", ONE_BY_ONE)
     kept = tuned.store.folder
-    monkeypatch.setattr(tuned.store, "folder", lambda kind: shaders if kind == "tuned" else
-                        kept(kind))  # fmt: skip
+    monkeypatch.setattr(
+        tuned.store, "folder", lambda kind: shaders if kind == "tuned" else kept(kind)
+    )
 
 
 @pytest.fixture
@@ -49,17 +50,20 @@ def known(monkeypatch):
         real(trial)
         last = len(PREFERRED)
         rank = {rule: number for number, rule in enumerate(PREFERRED)}
-        times = {name: 1000.0 * (1 + rank.get(choice[0], last))
-                 for name, choice in trial.choices.items()}  # fmt: skip
+        times = {
+            name: 1000.0 * (1 + rank.get(choice[0], last)) for name, choice in trial.choices.items()
+        }
         return sum(times.values()), times
 
     monkeypatch.setattr(trials.Trial, "run", run)
 
 
 def two_products() -> onnx.ModelProto:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
-             helper.make_node("Relu", ["h"], ["r"]),
-             helper.make_node("MatMul", ["r", "v"], ["y"], "second")]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"], "second"),
+    ]
     weights = {"w": random_array((24, 16), 2), "v": random_array((16, 8), 3)}
     return model(nodes, [value("x", X.shape)], ["y"], weights)
 
@@ -72,8 +76,9 @@ def test_what_is_faster_is_kept_and_used(device_index, known, monkeypatch):
         assert not any(step.measured for step in session.plan.dispatches)  # it keeps its plan
         info = session.device
     assert (result.kept, result.clock, result.notes) == (2, "device", ())
-    assert [row.choice for row in result.rows] == [("plain", (), row.choice[2])
-                                                   for row in result.rows]  # fmt: skip
+    assert [row.choice for row in result.rows] == [
+        ("plain", (), row.choice[2]) for row in result.rows
+    ]
     assert result.whole.after_ns < result.whole.before_ns and result.whole.difference < 1e-5
     assert tuned.kept(info).keys() == {row.problem for row in result.rows}
     with vklab.load(proto, device_index) as session:
@@ -144,8 +149,9 @@ def test_the_command(device_index, known, tmp_path, capsys):
     assert "2 choices deleted" in capsys.readouterr().out
 
 
-def test_a_language_model_is_tuned_by_steps_of_one_token(device, known, tmp_path, monkeypatch,
-                                                         capsys):
+def test_a_language_model_is_tuned_by_steps_of_one_token(
+    device, known, tmp_path, monkeypatch, capsys
+):
     """Take the device for a GPU: on a CPU there is one way to multiply blocks."""
     if "shaderIntegerDotProduct" not in open_devices.open_device(device).info.features:
         pytest.skip("the driver has no dot products of bytes")
@@ -189,8 +195,10 @@ def test_measured_times_of_all_candidates(kind, device, monkeypatch):
 
     monkeypatch.setattr(trials.Trials, "_time", timed)
     weights = {"w": random_array((96, 80), 2), "v": random_array((32, 16, 3, 3), 3)}
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]),
-             helper.make_node("Conv", ["i", "v"], ["c"], pads=[1] * 4)]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Conv", ["i", "v"], ["c"], pads=[1] * 4),
+    ]
     proto = model(nodes, [value("x", (48, 96)), value("i", (1, 16, 12, 12))], ["p", "c"], weights)
     fed = {"x": random_array((48, 96), 4), "i": random_array((1, 16, 12, 12), 5)}
     with vklab.load(proto, device) as session:

@@ -18,20 +18,25 @@ images = np.load(DATA / "digits.npz")["images"]
 
 
 def test_two_devices_are_listed_and_found_by_name():
-    said = both(IMPORTS + """
+    said = both(
+        IMPORTS
+        + """
 assert len(names) == 2 and not any(info.refusal for info in vklab.devices())
 with vklab.load(relu((1, 3)), "swiftshader") as one, vklab.load(relu((1, 3)), "LLVM") as other:
     assert one.device.index == swiftshader and other.device.index == llvmpipe
 with vklab.load(relu((1, 3))) as session:
     print("default:", session.device.name)
-""")  # fmt: skip
+"""
+    )
     assert "default: llvmpipe" in said  # the faster compiler of the two
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("validate", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_both_agree_on_digits_at_once(validate):
-    both(IMPORTS + """
+    both(
+        IMPORTS
+        + """
 model = DATA / "digits_cnn.onnx"
 with vklab.load(model, llvmpipe) as one, vklab.load(model, swiftshader) as other:
     for start in (0, 100, 1700):
@@ -39,12 +44,16 @@ with vklab.load(model, llvmpipe) as one, vklab.load(model, swiftshader) as other
         first, second = one.run(part)["logits"], other.run(part)["logits"]
         assert abs(first - second).max() <= 1e-4, abs(first - second).max()
         assert other.check({"image": part}).passed and one.check({"image": part}).passed
-""", VKLAB_VALIDATE=validate)  # fmt: skip
+""",
+        VKLAB_VALIDATE=validate,
+    )
 
 
 @pytest.mark.full
 def test_a_device_without_float16_rounds_to_it_and_saves_nothing():
-    both(IMPORTS + """
+    both(
+        IMPORTS
+        + """
 weights, part = [], images[:20]
 for dtype in (None, "float16"):
     with vklab.load(DATA / "digits_cnn.onnx", swiftshader, dtype=dtype) as session:
@@ -53,12 +62,15 @@ for dtype in (None, "float16"):
 (before, wide), (after, narrow) = weights
 error = abs(narrow - wide).max() / abs(wide).max()
 assert before == after and 1e-5 < error < 1e-2, (before, after, error)
-""")  # fmt: skip
+"""
+    )
 
 
 @pytest.mark.slow
 def test_threads_use_both_at_once():
-    both(IMPORTS + """
+    both(
+        IMPORTS
+        + """
 import threading
 wrong = []
 def work(device):
@@ -71,7 +83,8 @@ threads = [threading.Thread(target=work, args=(i,)) for i in (llvmpipe, swiftsha
 for thread in threads: thread.start()
 for thread in threads: thread.join(240)
 assert not wrong and not any(thread.is_alive() for thread in threads)
-""")  # fmt: skip
+"""
+    )
 
 
 # conv_few takes SwiftShader half a minute.
@@ -81,7 +94,9 @@ assert not wrong and not any(thread.is_alive() for thread in threads)
              for name in ("mini_classifier", "mnist12", "conv_few")),
 ])  # fmt: skip
 def test_the_small_device_runs_every_model(name):
-    both(IMPORTS + f"""
+    both(
+        IMPORTS
+        + f"""
 from vklab.apps.compare.models import graphs
 path = DATA / "{name}.onnx"
 model = path if path.exists() else graphs.build("{name}").SerializeToString()
@@ -93,14 +108,16 @@ with vklab.load(model, swiftshader) as session:
     session.profile(x, repeats=1)
     session.profile(x, repeats=1)
     assert session.plan.summary()["host_nodes"] == []
-""")  # fmt: skip
+"""
+    )
 
 
 # SwiftShader takes long to compile pipelines: a quarter of the operators runs by default.
 @pytest.mark.full
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_operator_runs_on_the_small_device(step):
-    said = both("""
+    said = both(
+        """
 import sys
 from support.models import suite_cases
 from vklab.apps import conformance
@@ -109,23 +126,29 @@ report = conformance.run(chosen, "SwiftShader")
 bad = {c.name: o for c, o in report.outcomes.items() if o.status in ("wrong", "error")}
 assert not bad, bad
 print(report.counts()["pass"])
-""", step)  # fmt: skip
+""",
+        step,
+    )
     assert int(said) > 130 // step
 
 
 def test_nothing_is_left_of_two_devices():
-    both(IMPORTS + """
+    both(
+        IMPORTS
+        + """
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 kept = [vklab.load(relu((1, 3)), i) for i in (llvmpipe, swiftshader)]
 open_devices.close_all()
 assert api.live_handles() == {}, api.live_handles()
-""")  # fmt: skip
+"""
+    )
 
 
 def test_no_driver_is_a_set_up_error():
     nothing = {"VK_DRIVER_FILES": "/no/such.json", "VK_ICD_FILENAMES": "/no/such.json"}
-    done = run("""
+    done = run(
+        """
 import vklab
 from support.graphs.small_models import relu
 for use in (vklab.devices, lambda: vklab.load(relu((1, 3)))):
@@ -133,7 +156,9 @@ for use in (vklab.devices, lambda: vklab.load(relu((1, 3)))):
         use()
     except vklab.SetupError as error:
         print(error)
-""", **nothing)  # fmt: skip
+""",
+        **nothing,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("no Vulkan driver answers the loader") == 2
     assert done.stdout.count("to repair: ") == 2

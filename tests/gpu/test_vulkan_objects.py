@@ -25,9 +25,13 @@ def make_pipeline(opened):
     shader = compiler.compile_variant(*stock_variant("softmax"))
     found = shader.reflection
     return ComputePipeline(
-        opened.device, shader.spirv, [b.number for b in found.bindings.values()], found.push_bytes,
-        [(found.constants["WORKGROUP"].id, "I", 64)], entry=found.entry,
-    )  # fmt: skip
+        opened.device,
+        shader.spirv,
+        [b.number for b in found.bindings.values()],
+        found.push_bytes,
+        [(found.constants["WORKGROUP"].id, "I", 64)],
+        entry=found.entry,
+    )
 
 
 CLASSES = {

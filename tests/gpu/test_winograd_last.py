@@ -26,13 +26,17 @@ def network(shape, filters, bias=True, tail=True, **attributes):
     constants = {"w": random_array((filters, depth, 3, 3), 1) / np.float32(9 * depth) ** 0.5}
     if bias:
         constants["b"] = random_array((filters,), 2)
-    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], **attributes),
-             helper.make_node("Relu", ["c"], ["r"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", *constants], ["c"], **attributes),
+        helper.make_node("Relu", ["c"], ["r"]),
+    ]
     if tail:
         row = filters * (height + 2 * attributes["pads"][0] - 2) * (width - 2 + 2)
         constants["m"] = random_array((7, row), 5) / np.float32(row) ** 0.5
-        nodes += [helper.make_node("Flatten", ["r"], ["f"]),
-                  helper.make_node("Gemm", ["f", "m"], ["y"], transB=1)]  # fmt: skip
+        nodes += [
+            helper.make_node("Flatten", ["r"], ["f"]),
+            helper.make_node("Gemm", ["f", "m"], ["y"], transB=1),
+        ]
     out = "y" if tail else "r"
     return model(nodes, [value("x", shape)], [out], constants), {"x": random_array(shape, 3)}
 
@@ -68,8 +72,12 @@ def test_the_classifier_reads_the_image_as_it_is(device):
 def test_many_products_at_once_take_longer_steps(device, monkeypatch, m, k, n):
     monkeypatch.setenv("VKLAB_VARIANT", "tiled 64x64x32 by 4x4")
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    proto = model([node], [value("x", (18, m, k))], ["y"],
-                  {"w": random_array((18, k, n), 1) / np.float32(k) ** 0.5})  # fmt: skip
+    proto = model(
+        [node],
+        [value("x", (18, m, k))],
+        ["y"],
+        {"w": random_array((18, k, n), 1) / np.float32(k) ** 0.5},
+    )
     fed = {"x": random_array((18, m, k), 3)}
     (expected,) = host.Reference(proto).run(fed).values()
     with vklab.load(proto, device) as session:

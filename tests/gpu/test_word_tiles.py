@@ -45,8 +45,11 @@ def same(case, form, device, monkeypatch, rule, tile):
     expected, plain = run(proto, fed, device, DISABLE_VARIANTS=True)
     with monkeypatch.context() as patch:
         patch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
-        rules = [each for each in catalogue.RULES if getattr(each, "stage", "") != stages.WORDS
-                 or each.name in (rule, "words")]  # fmt: skip
+        rules = [
+            each
+            for each in catalogue.RULES
+            if getattr(each, "stage", "") != stages.WORDS or each.name in (rule, "words")
+        ]
         patch.setattr(catalogue, "RULES", rules)
         catalogue.stage.cache_clear()
         patch.setattr(tiles, "WORDS" if rule == "matrix_words" else "DOTS", (tile,))

@@ -36,10 +36,11 @@ def test_every_structure_in_use_gets_its_type(name):
         return  # a handle or an enumeration
     if "sType" in dict(ctype.fields):
         words = re.sub(r"(EXT|KHR)$", "", name.removeprefix("Vk"))
-        squeezed = [key.replace("_", "").removeprefix("VKSTRUCTURETYPE")
-                    for key, number in vars(api.bindings).items()
-                    if key.startswith("VK_STRUCTURE_TYPE") and number == api.structure_type(name)
-                    ]  # fmt: skip
+        squeezed = [
+            key.replace("_", "").removeprefix("VKSTRUCTURETYPE")
+            for key, number in vars(api.bindings).items()
+            if key.startswith("VK_STRUCTURE_TYPE") and number == api.structure_type(name)
+        ]
         assert any(key.startswith(words.upper()) for key in squeezed), squeezed
         assert api.struct(name).sType == api.structure_type(name)
     else:
@@ -53,9 +54,12 @@ def test_what_the_bindings_number_wrongly_is_corrected():
 
 @needs_bindings
 def test_structures_keep_what_they_point_to():
-    info = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct(
-        "VkApplicationInfo", pApplicationName="näme"), enabledExtensionCount=2,
-        ppEnabledExtensionNames=["one", "two"])  # fmt: skip
+    info = api.struct(
+        "VkInstanceCreateInfo",
+        pApplicationInfo=api.struct("VkApplicationInfo", pApplicationName="näme"),
+        enabledExtensionCount=2,
+        ppEnabledExtensionNames=["one", "two"],
+    )
     assert api.text(info.pApplicationInfo.pApplicationName) == "näme"
     assert [api.text(info.ppEnabledExtensionNames[i]) for i in range(2)] == ["one", "two"]
     entries = [api.struct("VkSpecializationMapEntry", constantID=i, offset=4 * i) for i in range(3)]
@@ -77,8 +81,14 @@ def test_unknown_structures_fields_and_constants_are_named():
 
 @needs_bindings
 def test_results_have_names_and_errors():
-    errors = {-2: OutOfMemoryError, -1: OutOfMemoryError, -4: DeviceLostError, 2: TimeoutError,
-              -3: VulkanError, -12345678: VulkanError}  # fmt: skip
+    errors = {
+        -2: OutOfMemoryError,
+        -1: OutOfMemoryError,
+        -4: DeviceLostError,
+        2: TimeoutError,
+        -3: VulkanError,
+        -12345678: VulkanError,
+    }
     for result, error in errors.items():
         with pytest.raises(VulkanError, match="vkFoo returned Vk.*: on X|VK_.*: on X") as caught:
             api.check("vkFoo", result, "on X")
@@ -134,8 +144,12 @@ def test_the_mask_of_a_buffer_is_obeyed():
         memory.choose_memory_type([VISIBLE, LOCAL], 0b10, VISIBLE)
 
 
-@given(st.lists(st.integers(0, 15), max_size=6), st.integers(0, 63), st.integers(0, 15),
-       st.integers(0, 15))  # fmt: skip
+@given(
+    st.lists(st.integers(0, 15), max_size=6),
+    st.integers(0, 63),
+    st.integers(0, 15),
+    st.integers(0, 15),
+)
 def test_the_chosen_memory_type_is_the_best_allowed(types, mask, required, preferred):
     allowed = [i for i, flags in enumerate(types) if mask >> i & 1 and flags & required == required]
     if not allowed:

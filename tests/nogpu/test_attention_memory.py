@@ -15,8 +15,9 @@ from vklab.plan.tuning.attention import matrix_attention
 from vklab.shader import compiler, toolchain
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-pytestmark = pytest.mark.skipif(toolchain.find_toolchain("slang") is None,
-                                reason="no Slang compiler is installed")  # fmt: skip
+pytestmark = pytest.mark.skipif(
+    toolchain.find_toolchain("slang") is None, reason="no Slang compiler is installed"
+)
 # Queries and keys on both sides of what the tables tell apart.
 LENGTHS = [(197, 128), (64, 256), (512, 512), (512, 1024), (1024, 4096)]
 # All sizes up to 256 of which rows are read in pieces of 16 bytes, and some that are not.
@@ -51,22 +52,34 @@ def resized(dispatch: Dispatch, info: DeviceInfo) -> Iterator[Dispatch]:
     for size in SIZES:
         for value_size in SIZES:
             for queries, keys in LENGTHS:
-                steps = {"q_row": size, "k_row": size, "v_row": value_size, "queries": queries,
-                         "columns": keys, "q_batch": (queries * size,),
-                         "k_batch": (keys * size,), "v_batch": (keys * value_size,)}  # fmt: skip
+                steps = {
+                    "q_row": size,
+                    "k_row": size,
+                    "v_row": value_size,
+                    "queries": queries,
+                    "columns": keys,
+                    "q_batch": (queries * size,),
+                    "k_batch": (keys * size,),
+                    "v_batch": (keys * value_size,),
+                }
                 constants = {**dispatch.constant_values, "SIZE": size, "VALUE_SIZE": value_size}
-                yield from matrix_attention.choose(replace(
-                    dispatch, push=tuple({**dispatch.push_values, **steps}.items()),
-                    constants=tuple(constants.items())), info)  # fmt: skip
+                yield from matrix_attention.choose(
+                    replace(
+                        dispatch,
+                        push=tuple({**dispatch.push_values, **steps}.items()),
+                        constants=tuple(constants.items()),
+                    ),
+                    info,
+                )
 
 
 def shared_bytes(dispatch: Dispatch) -> int:
     """Return the shared memory of a dispatch's workgroup, as its compiled kernel has it."""
     facts = compiler.compile_variant(*dispatch.variant).reflection
     values = dispatch.constant_values
-    return facts.workgroup.shared_bytes({known.id: values[name]
-                                         for name, known in facts.constants.items()
-                                         if name in values})  # fmt: skip
+    return facts.workgroup.shared_bytes(
+        {known.id: values[name] for name, known in facts.constants.items() if name in values}
+    )
 
 
 @pytest.mark.parametrize("shared", [16384, 32768, 49152, 101376])
@@ -79,7 +92,8 @@ def test_every_size_of_head_fits_the_shared_memory(known, shared):
     kernels = {d.kernel for d in chosen.values()}
     expected = "attention_registers" if known is NVIDIA else "attention_cooperative"
     assert expected in kernels and ("attention_direct" in kernels) == (
-        known is NVIDIA and shared > 16384)  # fmt: skip
+        known is NVIDIA and shared > 16384
+    )
     for dispatch in chosen.values():
         assert shared_bytes(dispatch) <= shared, (dispatch.kernel, dispatch.constant_values)
 

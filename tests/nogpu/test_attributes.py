@@ -48,10 +48,16 @@ def unread(function) -> set[str]:
 def test_every_parameter_of_an_operator_is_read_or_listed_with_a_reason():
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"vklab.ops.{module.name}")
-    functions = [(entry.op_type, entry.function)
-                 for entries in registry.OPERATORS.values() for entry in entries]  # fmt: skip
-    found = {f"{kind}.{name}" for kind, function in (*functions, *emission.OPERATORS.items())
-             for name in unread(function)}  # fmt: skip
+    functions = [
+        (entry.op_type, entry.function)
+        for entries in registry.OPERATORS.values()
+        for entry in entries
+    ]
+    found = {
+        f"{kind}.{name}"
+        for kind, function in (*functions, *emission.OPERATORS.items())
+        for name in unread(function)
+    }
     assert found - {*" ".join(UNREAD).split()} == set()
 
 
@@ -70,16 +76,26 @@ def with_attribute(node, **fields):
 
 RELU = ("Relu", ["x"], ["y"])
 SCALED = helper.make_function(
-    "own", "F", ["a"], ["b"], [with_attribute(helper.make_node("LeakyRelu", ["a"], ["b"]),
-                                              name="alpha", type=1, ref_attr_name="alpha")],
-    [helper.make_opsetid("", 20)], ["alpha"])  # fmt: skip
+    "own",
+    "F",
+    ["a"],
+    ["b"],
+    [
+        with_attribute(
+            helper.make_node("LeakyRelu", ["a"], ["b"]), name="alpha", type=1, ref_attr_name="alpha"
+        )
+    ],
+    [helper.make_opsetid("", 20)],
+    ["alpha"],
+)
 CARELESS = onnx.FunctionProto.FromString(SCALED.SerializeToString())
 del CARELESS.attribute[:]
 
 
 def calling(function, **attributes):
-    return one(helper.make_node("F", ["x"], ["y"], "n", domain="own", **attributes),
-               functions=[function])  # fmt: skip
+    return one(
+        helper.make_node("F", ["x"], ["y"], "n", domain="own", **attributes), functions=[function]
+    )
 
 
 ALPHA = {"name": "alpha", "type": 1, "f": 0.5}
@@ -113,7 +129,9 @@ def test_an_initializer_has_one_name_and_one_value():
     add = helper.make_node("Add", ["x", "w"], ["y"])
     sparse = helper.make_sparse_tensor(
         helper.make_tensor("w", TensorProto.FLOAT, [1], [5.0]),
-        helper.make_tensor("i", TensorProto.INT64, [1], [0]), [3, 4])  # fmt: skip
+        helper.make_tensor("i", TensorProto.INT64, [1], [0]),
+        [3, 4],
+    )
     made = one(add, w=np.ones((3, 4), np.float32))
     made.graph.sparse_initializer.append(sparse)
     with pytest.raises(ModelError, match="'w' is defined twice"):

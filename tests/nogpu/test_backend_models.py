@@ -19,8 +19,13 @@ torch = pytest.importorskip("torch")
 def scores(name: str, count: int | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
     module, inputs = models.MODELS[name](count)
     with torch.no_grad():
-        return module.to(dtype)(*(each.to(dtype) if each.is_floating_point() else each
-                                  for each in inputs)).double().numpy()  # fmt: skip
+        return (
+            module.to(dtype)(
+                *(each.to(dtype) if each.is_floating_point() else each for each in inputs)
+            )
+            .double()
+            .numpy()
+        )
 
 
 @pytest.mark.parametrize("name", models.MODELS)
@@ -43,8 +48,10 @@ def test_a_factory_is_named_and_gives_the_same_every_time(name):
 
 def test_parameters_are_those_of_the_published_networks():
     networks = models.load_networks()
-    sizes = [sum(part.numel() for part in network().parameters())
-             for network in (networks.ResNet18, networks.MobileNetV3Small)]  # fmt: skip
+    sizes = [
+        sum(part.numel() for part in network().parameters())
+        for network in (networks.ResNet18, networks.MobileNetV3Small)
+    ]
     assert sizes == [11_689_512, 2_542_856]
 
 

@@ -19,11 +19,17 @@ from vklab.apps.compare.onnxruntime import backend as onnxruntime
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/backends.md").read_text("utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
-COMMANDS = sorted({
-    *(line for block in BLOCKS for line in block.replace("\\\n", "").splitlines()
-      if line.startswith("vklab ")),
-    *re.findall(r"`(vklab (?:parity|coreml \w+) [^`]+)`", TEXT.replace("\n", " ")),
-})  # fmt: skip
+COMMANDS = sorted(
+    {
+        *(
+            line
+            for block in BLOCKS
+            for line in block.replace("\\\n", "").splitlines()
+            if line.startswith("vklab ")
+        ),
+        *re.findall(r"`(vklab (?:parity|coreml \w+) [^`]+)`", TEXT.replace("\n", " ")),
+    }
+)
 
 
 @functools.cache
@@ -67,8 +73,11 @@ def test_conversions_of_the_page_have_choices_that_go_together():
         kind = given["kind"]
         precision = given["precision"] or ("float16" if kind == "mlprogram" else "float32")
         shapes = tuple(options.parse_sizes(each) for each in given["shape"] or ())
-        options.check(options.Options(given["frontend"], kind, precision, given["target"],
-                                      given["weights"], shapes))  # fmt: skip
+        options.check(
+            options.Options(
+                given["frontend"], kind, precision, given["target"], given["weights"], shapes
+            )
+        )
         assert re.fullmatch(r"((iOS|macOS)\d\d)?", given["target"])
 
 
@@ -83,8 +92,20 @@ def test_the_python_of_the_page_compiles():
 
 
 def test_every_item_of_the_first_lab_has_its_line():
-    for item in ("1.1", "1.2", "1.3", "1.4", "1.5", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6",
-                 "4.1"):  # fmt: skip
+    for item in (
+        "1.1",
+        "1.2",
+        "1.3",
+        "1.4",
+        "1.5",
+        "2.1",
+        "2.2",
+        "2.3",
+        "2.4",
+        "2.5",
+        "2.6",
+        "4.1",
+    ):
         assert f"| {item} " in TEXT
     for exercise in ("5.1", "5.2", "5.3", "5.6"):
         assert f"**{exercise} " in TEXT

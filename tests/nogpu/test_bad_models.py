@@ -133,8 +133,12 @@ def test_functions_that_multiply():
 
 
 def test_a_function_that_calls_itself_in_a_body():
-    branch = helper.make_graph([helper.make_node("F", ["a"], ["z"], domain="mine")], "branch", [],
-                               [onnx.ValueInfoProto(name="z")])  # fmt: skip
+    branch = helper.make_graph(
+        [helper.make_node("F", ["a"], ["z"], domain="mine")],
+        "branch",
+        [],
+        [onnx.ValueInfoProto(name="z")],
+    )
     found = function("F", ["Relu"])
     found.node.append(helper.make_node("If", ["a"], ["b2"], then_branch=branch, else_branch=branch))
     with pytest.raises(ModelError, match="call each other in a cycle: "):
@@ -160,15 +164,18 @@ def test_a_name_that_is_no_text():
 
 
 def test_a_circle_of_many_nodes_names_one_of_them():
-    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{(i + 1) % 9}"], name=f"n{i}")
-             for i in range(9)]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", [f"v{i}"], [f"v{(i + 1) % 9}"], name=f"n{i}") for i in range(9)
+    ]
     with pytest.raises(ModelError, match="node 'n0'.*cycle"):
         onnx_import.load_graph(model(nodes, [], ["v3"]))
 
 
 def test_two_nodes_of_one_name_are_told_apart():
-    nodes = [helper.make_node("Relu", ["x"], ["a"], name="n"),
-             helper.make_node("Relu", ["a"], ["y"], name="n")]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="n"),
+        helper.make_node("Relu", ["a"], ["y"], name="n"),
+    ]
     names = [n.name for n in onnx_import.load_graph(model(nodes, [value("x", (3,))], ["y"])).nodes]
     assert names == ["n", "n#1"]
 

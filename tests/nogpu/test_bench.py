@@ -41,8 +41,12 @@ FAULTS = {
 
 
 def test_each_fault_is_a_row_and_the_run_goes_on(tmp_path):
-    runners = [Fake("vklab"), *(Fake(f"f-{fault}", fault) for fault in FAULTS),
-               Fake("other", "not taken"), Fake("last")]  # fmt: skip
+    runners = [
+        Fake("vklab"),
+        *(Fake(f"f-{fault}", fault) for fault in FAULTS),
+        Fake("other", "not taken"),
+        Fake("last"),
+    ]
     with turns.Turns(runners, PACE) as every:
         answers = every.ask()
         rows = {row.runner: row for row in every.measure(case_in(tmp_path))}
@@ -62,7 +66,8 @@ def test_each_fault_is_a_row_and_the_run_goes_on(tmp_path):
     assert rows["vklab"].ratio == 1.0
     # A child that crashed is started again for the next model.
     assert {name: row.status for name, row in again.items()} == {
-        name: row.status for name, row in rows.items()}  # fmt: skip
+        name: row.status for name, row in rows.items()
+    }
     assert every.versions == {"fake": "1.0"}
 
 
@@ -106,13 +111,24 @@ def test_turns_alternate_and_rotate(tmp_path):
 
 
 def test_ratios_are_medians_of_turns_against_the_same_dtype():
-    rows = [Row("m", "vklab", median_us=1.0), Row("m", "vklab-fp16", dtype="float16", median_us=1),
-            Row("m", "peer-fp16", dtype="float16", median_us=1.0),
-            Row("m", "dead", status="crashed", median_us=1.0)]  # fmt: skip
-    made = {"vklab": [[100], [200], [1000]], "vklab-fp16": [[50], [100], [100]],
-            "peer-fp16": [[100], [300], [200]], "dead": [[1]]}  # fmt: skip
-    found = {row.runner: row for row in measure.compared(
-        rows, {name: Samples(turns=each) for name, each in made.items()})}  # fmt: skip
+    rows = [
+        Row("m", "vklab", median_us=1.0),
+        Row("m", "vklab-fp16", dtype="float16", median_us=1),
+        Row("m", "peer-fp16", dtype="float16", median_us=1.0),
+        Row("m", "dead", status="crashed", median_us=1.0),
+    ]
+    made = {
+        "vklab": [[100], [200], [1000]],
+        "vklab-fp16": [[50], [100], [100]],
+        "peer-fp16": [[100], [300], [200]],
+        "dead": [[1]],
+    }
+    found = {
+        row.runner: row
+        for row in measure.compared(
+            rows, {name: Samples(turns=each) for name, each in made.items()}
+        )
+    }
     assert (found["vklab-fp16"].ratio, found["vklab-fp16"].over) == (0.5, "vklab")
     assert (found["peer-fp16"].ratio, found["peer-fp16"].over) == (2.0, "vklab-fp16")
     assert found["dead"].ratio is None
@@ -156,8 +172,9 @@ def test_suites_name_models_that_exist():
 
 def _negation() -> onnx.ModelProto:
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy"]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"], "neg")], "negation",
-                                   ends[:1], ends[1:])  # fmt: skip
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], ["y"], "neg")], "negation", ends[:1], ends[1:]
+    )
     return onnx.helper.make_model(graph)
 
 
@@ -226,8 +243,11 @@ def test_a_provider_without_a_device_is_absent_in_the_benchmark_too(tmp_path, mo
         assert model == str(tmp_path / "model.onnx") and more["enable_fallback"] == 0
         raise RuntimeError("Failed to get a WebGPU adapter: No supported adapters")
 
-    build = SimpleNamespace(SessionOptions=onnxruntime.SessionOptions, InferenceSession=refuse,
-                            get_available_providers=lambda: ["WebGpuExecutionProvider"])
+    build = SimpleNamespace(
+        SessionOptions=onnxruntime.SessionOptions,
+        InferenceSession=refuse,
+        get_available_providers=lambda: ["WebGpuExecutionProvider"],
+    )
     monkeypatch.setattr(host, "load_onnxruntime", lambda: build)
     runners = {runner.name: runner for runner in registry.every(None, tmp_path)}
     runner, cuda = runners["onnxruntime-webgpu"], runners["onnxruntime-cuda-tf32"].available()
@@ -260,6 +280,7 @@ def test_runners_are_chosen_by_name_pattern_or_beginning(tmp_path):
     every = registry.every(None, tmp_path)
     names = [runner.name for runner in every]
     assert len(set(names)) == len(names) and all(runner.environment is None for runner in every)
+
     def chosen(*patterns):
         return [runner.name for runner in registry.choose(every, patterns)]
 

@@ -56,7 +56,10 @@ def test_small_initializers_are_constants_of_the_module(compiled, tmp_path):
     assert names == {"gemm1_w", "gemm2_w", "gemm3_w"} and not iree._parameters(chain(1.0))
     path = tmp_path / "model.onnx"
     assert [iree._module(path, chain(step), "")[0] for step in (1.0, 2.0, 1.0)] == [
-        b"module 0 ", b"module 1 ", b"module 0 "]  # fmt: skip
+        b"module 0 ",
+        b"module 1 ",
+        b"module 0 ",
+    ]
 
 
 def test_without_the_compiler_a_model_that_was_never_compiled_is_refused(tmp_path, monkeypatch):

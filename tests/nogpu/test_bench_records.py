@@ -19,26 +19,66 @@ def recorded(device: str = "Device A", factor: float = 1.0) -> dict:
     rows = []
     for length in (1, 10, 100):
         for runner, scale in (("vklab", 1.0), ("peer", 3.0)):
-            rows.append(Row(f"chain_add_{length}", runner, median_us=factor * scale * (20 + length),
-                            ratio=scale, over="vklab", floor_us=15.0, max_abs_error=0.0))
+            rows.append(
+                Row(
+                    f"chain_add_{length}",
+                    runner,
+                    median_us=factor * scale * (20 + length),
+                    ratio=scale,
+                    over="vklab",
+                    floor_us=15.0,
+                    max_abs_error=0.0,
+                )
+            )
     for runner, dtype in (("vklab", "float32"), ("vklab-fp16", "float16")):
-        rows.append(Row("matmul_64x64x64", runner, dtype=dtype, median_us=50.0 * factor,
-                        device_us=30.0 * factor, compares="device", ratio=1.0, over="vklab",
-                        floor_us=20.0, host_bytes=10**8, max_abs_error=1e-5))  # fmt: skip
+        rows.append(
+            Row(
+                "matmul_64x64x64",
+                runner,
+                dtype=dtype,
+                median_us=50.0 * factor,
+                device_us=30.0 * factor,
+                compares="device",
+                ratio=1.0,
+                over="vklab",
+                floor_us=20.0,
+                host_bytes=10**8,
+                max_abs_error=1e-5,
+            )
+        )
     rows.append(Row("matmul_64x64x64", "peer", status="crashed", reason="ended by SIGSEGV"))
     rows.append(Row("matmul_64x64x64", "gone", status="absent", reason="no", install="pip x"))
     return {
-        "machine": {"device": device, "driver": "1.2", "started": "2026-11-27T00:00:00",
-                    "clocks": {"sm_mhz": 1980, "memory_mhz": 2619}, "versions": {"peer": "3"}},
-        "settings": {"rounds": 5}, "peers": {"gone": {"reason": "no", "install": "pip x"}},
-        "roofs": {"bytes_per_s": 4e12, "flops_per_s": {"float32": 5e13, "float16": 4e14},
-                  "submission_us": 15.0},
-        "kernels": {"matmul_64x64x64": {"vklab": [
-            {"kernel": "matmul", "dispatches": 1, "time_us": 28.0, "flops": 2 * 64**3,
-             "bytes": 3 * 4 * 64**2}]}},
+        "machine": {
+            "device": device,
+            "driver": "1.2",
+            "started": "2026-11-27T00:00:00",
+            "clocks": {"sm_mhz": 1980, "memory_mhz": 2619},
+            "versions": {"peer": "3"},
+        },
+        "settings": {"rounds": 5},
+        "peers": {"gone": {"reason": "no", "install": "pip x"}},
+        "roofs": {
+            "bytes_per_s": 4e12,
+            "flops_per_s": {"float32": 5e13, "float16": 4e14},
+            "submission_us": 15.0,
+        },
+        "kernels": {
+            "matmul_64x64x64": {
+                "vklab": [
+                    {
+                        "kernel": "matmul",
+                        "dispatches": 1,
+                        "time_us": 28.0,
+                        "flops": 2 * 64**3,
+                        "bytes": 3 * 4 * 64**2,
+                    }
+                ]
+            }
+        },
         "models": {"matmul_64x64x64": {"flops": 2 * 64**3, "bytes": 3 * 4 * 64**2}},
         "rows": [row.summary() for row in rows],
-    }  # fmt: skip
+    }
 
 
 def test_gathered_runs_keep_their_ratios_and_their_machines(tmp_path):
@@ -47,8 +87,9 @@ def test_gathered_runs_keep_their_ratios_and_their_machines(tmp_path):
     assert [run["machine"]["device"] for run in both["runs"]] == ["Device A", "Device B"]
     assert len(both["rows"]) == 2 * len(one["rows"])
     assert {row["run"] for row in both["rows"]} == {0, 1}
-    assert [row["ratio"] for row in both["rows"]] == [row["ratio"] for row in
-                                                      one["rows"] + two["rows"]]  # fmt: skip
+    assert [row["ratio"] for row in both["rows"]] == [
+        row["ratio"] for row in one["rows"] + two["rows"]
+    ]
     assert record.gather([both, one])["rows"][-1]["run"] == 2
     path = tmp_path / "run.json"
     path.write_text(json.dumps(both))
@@ -104,9 +145,11 @@ def test_floors_stand_under_the_higher_roofs():
 
 
 def test_ablations_are_a_table_with_a_column_a_model():
-    rows = [Row(model, runner, median_us=us, ratio=ratio, over="vklab")
-            for model in ("m", "n")
-            for runner, us, ratio in (("vklab", 1234.5, 1.0), ("without fusion", 2469.0, 2.0))]
+    rows = [
+        Row(model, runner, median_us=us, ratio=ratio, over="vklab")
+        for model in ("m", "n")
+        for runner, us, ratio in (("vklab", 1234.5, 1.0), ("without fusion", 2469.0, 2.0))
+    ]
     rows[-1] = Row("n", "without fusion", status="timeout")
     data = {**recorded(), "rows": [row.summary() for row in rows]}
     text = markdown.document(data)
@@ -114,11 +157,17 @@ def test_ablations_are_a_table_with_a_column_a_model():
 
 
 def test_plots_are_written_from_a_record(tmp_path):
-    chain = {**recorded("Device B"), "rows": [row for row in recorded()["rows"]
-                                              if row["runner"] == "vklab"]}  # fmt: skip
+    chain = {
+        **recorded("Device B"),
+        "rows": [row for row in recorded()["rows"] if row["runner"] == "vklab"],
+    }
     written = plots.draw(record.gather([recorded(), {**chain, "roofs": None}]), tmp_path)
-    assert [path.name for path in written] == ["ratios.png", "slope.png", "roofline.png",
-                                               "slope1.png"]  # fmt: skip
+    assert [path.name for path in written] == [
+        "ratios.png",
+        "slope.png",
+        "roofline.png",
+        "slope1.png",
+    ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     assert markdown.slope_us({1: 20.0, 10: 29.0, 100: 119.0}) == pytest.approx(1.0)
     assert markdown.slope_us({5: 1.0}) is None
@@ -152,11 +201,18 @@ def test_kernels_tell_their_workgroups_where_they_are_recorded(known, columns):
 
 
 def test_the_fastest_other_runtime_stands_beside_vklab():
-    rows = [Row("m", runner, dtype=dtype, median_us=us, ratio=us / 10, over=over)
-            for runner, dtype, us, over in (
-                ("vklab", "float32", 10.0, "vklab"), ("slow", "float32", 40.0, "vklab"),
-                ("fast", "float32", 20.0, "vklab"), ("tensor", "tfloat32", 5.0, "vklab"),
-                ("vklab-fp16", "float16", 8.0, "vklab"), ("half", "float16", 4.0, "vklab-fp16"))]
+    rows = [
+        Row("m", runner, dtype=dtype, median_us=us, ratio=us / 10, over=over)
+        for runner, dtype, us, over in (
+            ("vklab", "float32", 10.0, "vklab"),
+            ("slow", "float32", 40.0, "vklab"),
+            ("fast", "float32", 20.0, "vklab"),
+            ("tensor", "tfloat32", 5.0, "vklab"),
+            ("vklab-fp16", "float16", 8.0, "vklab"),
+            ("half", "float16", 4.0, "vklab-fp16"),
+        )
+    ]
     rows.append(Row("m", "broken", status="crashed"))
     assert "| m | 10 | fast 20 (2.00) | tensor 5 (0.50) | 8 (0.80) | half 4 (0.40) |" in (
-        markdown.best(rows))
+        markdown.best(rows)
+    )

@@ -59,8 +59,13 @@ def test_every_former_option_is_understood(mode):
 
 
 def test_every_option_of_a_sub_command_was_one_before():
-    every = {spelling for command in SUB_COMMANDS.values() for option in command.params
-             for spelling in option.opts if spelling.startswith("-")}  # fmt: skip
+    every = {
+        spelling
+        for command in SUB_COMMANDS.values()
+        for option in command.params
+        for spelling in option.opts
+        if spelling.startswith("-")
+    }
     assert every == {*FORMER} - {*bench_words.OLD}
 
 
@@ -71,8 +76,10 @@ def test_former_words_give_the_same_and_one_line(monkeypatch, capsys):
     assert cli.main(["bench", "--setup-peers", "--json"]) == 0
     former = capsys.readouterr()
     assert json.loads(former.out) == json.loads(now.out) and now.err == ""
-    assert former.err.splitlines() == ["vklab: this form of `vklab bench` ends with the next "
-                                       "release; write: vklab bench peers --json"]  # fmt: skip
+    assert former.err.splitlines() == [
+        "vklab: this form of `vklab bench` ends with the next "
+        "release; write: vklab bench peers --json"
+    ]
     assert cli.main(["bench", "no_such_model"]) == 2
     assert "unknown benchmark model 'no_such_model'" in capsys.readouterr().err
 
@@ -82,8 +89,12 @@ def test_each_sub_command_has_help_of_its_own(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["bench", name, "-h"]) == 0
     shown = capsys.readouterr()
-    own = {spelling for option in SUB_COMMANDS[name].params for spelling in option.opts
-           if spelling.startswith("-")}  # fmt: skip
+    own = {
+        spelling
+        for option in SUB_COMMANDS[name].params
+        for spelling in option.opts
+        if spelling.startswith("-")
+    }
     assert shown.err == "" and all(spelling in shown.out for spelling in own)
     assert "--throughput" not in shown.out
 

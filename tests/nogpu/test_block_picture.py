@@ -27,7 +27,11 @@ def test_each_format_has_a_picture_of_its_bytes_and_numbers():
         assert abs(made.stored - made.given).max() < 0.5
     assert BlockPicture("Q4_K", NUMBERS).bits == 4.5
     assert [name for name, _ in BlockPicture("Q4_K", NUMBERS).fields] == [
-        "d", "dmin", "scales", "qs"]  # fmt: skip
+        "d",
+        "dmin",
+        "scales",
+        "qs",
+    ]
 
 
 def test_numbers_that_are_all_zero_have_a_picture():

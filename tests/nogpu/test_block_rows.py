@@ -23,8 +23,10 @@ def product(rows, block_type="Q4_0", elements=64, count=70):
     made = registry.apply(
         "MatMulBlocks",
         (TensorInfo("a", "float32", (rows, elements)), TensorInfo("b", "uint32", (-(-size // 4),))),
-        {"block_type": block_type, "N": count, "K": elements}, 1, "vklab",
-    )  # fmt: skip
+        {"block_type": block_type, "N": count, "K": elements},
+        1,
+        "vklab",
+    )
     assert isinstance(made, registry.Result)
     return made.dispatches[0]
 
@@ -36,8 +38,9 @@ def test_the_kernels_with_blocks_are_known_before_their_files_are_loaded():
 
 def chosen(dispatch, **changes):
     limits = {"minSubgroupSize": changes.get("subgroup_size", 8)}
-    (made,) = variants.choose(dispatch, fake_device(limits, **{
-        "type": "cpu", "subgroup_size": 8, **changes}))  # fmt: skip
+    (made,) = variants.choose(
+        dispatch, fake_device(limits, **{"type": "cpu", "subgroup_size": 8, **changes})
+    )
     return made
 
 
@@ -84,8 +87,11 @@ def test_a_cpu_multiplies_many_rows_as_floats(block_type):
     assert all(each.writes == (("y_buffer", weights),) for each in floats)
     for smaller in (product(15, block_type), product(16, block_type, count=31)):
         assert [each.kernel for each in variants.choose(smaller, info)] == ["matvec_blocks"]
-    small = fake_device({"minSubgroupSize": 8, "maxStorageBufferRange": 4 * 70 * 64 - 1},
-                        type="cpu", subgroup_size=8)  # fmt: skip
+    small = fake_device(
+        {"minSubgroupSize": 8, "maxStorageBufferRange": 4 * 70 * 64 - 1},
+        type="cpu",
+        subgroup_size=8,
+    )
     assert [each.kernel for each in variants.choose(given, small)] == ["matvec_blocks"]
 
 
@@ -108,18 +114,26 @@ def test_more_elements_than_a_kernel_counts_are_refused():
 @pytest.mark.parametrize(("rows", "kernel"), [(0, ""), (8, "matvec_blocks"), (9, "matmul_blocks")])
 def test_the_operator_chooses_by_the_rows_of_a(rows, kernel):
     made = registry.apply(
-        "MatMulBlocks", (TensorInfo("a", "float32", (rows, 32)),
-                         TensorInfo("b", "uint32", (9,), np.zeros(9, np.uint32))),
-        {"block_type": "Q4_0", "N": 2, "K": 32}, 1, "vklab",
-    )  # fmt: skip
+        "MatMulBlocks",
+        (
+            TensorInfo("a", "float32", (rows, 32)),
+            TensorInfo("b", "uint32", (9,), np.zeros(9, np.uint32)),
+        ),
+        {"block_type": "Q4_0", "N": 2, "K": 32},
+        1,
+        "vklab",
+    )
     assert isinstance(made, registry.Result)
     assert [dispatch.kernel for dispatch in made.dispatches] == ([kernel] if kernel else [])
 
 
 def test_a_machine_without_a_compiler_has_the_kernels():
     names = ("matvec_blocks", "matvec_pairs", "matmul_blocks", "gather_blocks")
-    stock = {variant for name in names for variant in
-             stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")}  # fmt: skip
+    stock = {
+        variant
+        for name in names
+        for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
+    }
 
     def is_stock(dispatch):
         return (dispatch.kernel, tuple(sorted(dispatch.defines)), "") in stock
@@ -130,8 +144,10 @@ def test_a_machine_without_a_compiler_has_the_kernels():
         assert is_stock(chosen(product(1, name, 256), features=frozenset({"shaderInt64"})))
         size = 4 * blocks.FORMATS[name].row_bytes(256)
         made = registry.apply(
-            "GatherBlocks", (TensorInfo("b", "uint32", (-(-size // 4),)),
-                             TensorInfo("i", "int64", (1, 5))),
-            {"block_type": name, "N": 4, "K": 256}, 1, "vklab",
-        )  # fmt: skip
+            "GatherBlocks",
+            (TensorInfo("b", "uint32", (-(-size // 4),)), TensorInfo("i", "int64", (1, 5))),
+            {"block_type": name, "N": 4, "K": 256},
+            1,
+            "vklab",
+        )
         assert isinstance(made, registry.Result) and is_stock(made.dispatches[0])

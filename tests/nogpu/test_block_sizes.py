@@ -81,8 +81,11 @@ def test_a_switch_and_unusable_choices_leave_the_expected_sizes():
     assert sizes_of(plan("Q4_K", GPU, {problem: choice})) != expected
     with settings.settings(DISABLE_TUNED=True):
         assert sizes_of(plan("Q4_K", GPU, {problem: choice})) == expected
-    for wrong in [(block_sizes.RULE, (7, 1, 1, 1), 1), (block_sizes.RULE, (), 1),
-                  (block_sizes.RULE, (2048, 1, 1, 1), 1),
-                  ("tiled", (128, 1, 1, 1), 1)]:  # fmt: skip
+    for wrong in [
+        (block_sizes.RULE, (7, 1, 1, 1), 1),
+        (block_sizes.RULE, (), 1),
+        (block_sizes.RULE, (2048, 1, 1, 1), 1),
+        ("tiled", (128, 1, 1, 1), 1),
+    ]:
         made = plan("Q4_K", GPU, {problem: wrong})
         assert sizes_of(made) == expected and not made.dispatches[0].measured

@@ -31,17 +31,22 @@ def product(rows=1, block_type="Q4_K", elements=256, count=70, dtype="float32", 
     size = count * blocks.FORMATS[block_type].row_bytes(elements)
     made = registry.apply(
         "MatMulBlocks",
-        (TensorInfo("a", dtype, (rows, elements)),
-         TensorInfo("b", "uint32", (-(-size // 4),), weights)),
-        {"block_type": block_type, "N": count, "K": elements}, 1, "vklab",
-    )  # fmt: skip
+        (
+            TensorInfo("a", dtype, (rows, elements)),
+            TensorInfo("b", "uint32", (-(-size // 4),), weights),
+        ),
+        {"block_type": block_type, "N": count, "K": elements},
+        1,
+        "vklab",
+    )
     assert isinstance(made, registry.Result)
     return made.dispatches[0]
 
 
 def chosen(dispatch, info=GPU):
-    return [(made.kernel, made.constant_values.get("ROWS")) for made in
-            variants.choose(dispatch, info)]  # fmt: skip
+    return [
+        (made.kernel, made.constant_values.get("ROWS")) for made in variants.choose(dispatch, info)
+    ]
 
 
 @pytest.mark.parametrize(("rows", "at_once", "groups"), [(1, 1, 1), (3, 3, 1), (8, 4, 2)])
@@ -67,8 +72,11 @@ def test_devices_that_cannot_keep_the_kernel(changes, kernel):
     assert chosen(product(), info)[0][0] == kernel
 
 
-@pytest.mark.parametrize("switches", [{"DISABLE_INTEGER_DOT": True}, {"DISABLE_VARIANTS": True},
-                                      {"PRECISION": "exact"}], ids=str)
+@pytest.mark.parametrize(
+    "switches",
+    [{"DISABLE_INTEGER_DOT": True}, {"DISABLE_VARIANTS": True}, {"PRECISION": "exact"}],
+    ids=str,
+)
 def test_three_switches_keep_float32(switches):
     with settings.settings(**switches):
         assert chosen(product())[0][0] == "matvec_blocks"
@@ -87,10 +95,14 @@ def test_rows_of_floats_that_end_within_sixteen_bytes_keep_the_kernel():
 def test_many_rows_are_halves_for_matrix_units():
     made = [kernel for kernel, _ in chosen(product(64, "Q4_K", 512, 96))]
     assert made[:3] == ["elementwise", "unpack_units", "matmul_cooperative"]
-    assert [k for k, _ in chosen(product(64, "F16", 512, 96))][:2] == ["elementwise",
-                                                                      "matmul_cooperative"]
+    assert [k for k, _ in chosen(product(64, "F16", 512, 96))][:2] == [
+        "elementwise",
+        "matmul_cooperative",
+    ]
     assert [k for k, _ in chosen(product(64, "BF16", 512, 96, "float16"))][:2] == [
-        "gather_blocks", "matmul_cooperative"]  # fmt: skip
+        "gather_blocks",
+        "matmul_cooperative",
+    ]
 
 
 def test_exact_products_of_many_rows_are_no_halves():
@@ -175,8 +187,9 @@ def test_a_plan_for_a_gpu_is_complete():
     graph, _ = decoding(tiny_model(width=256, hidden=512, layers=2))
     chunk = plans.lower_chunk(Chunk(0, graph), GPU)
     assert len(chunk.barriers) < len(chunk.dispatches)
-    assert all(info.name in chunk.memory.slots for d in chunk.dispatches
-               for _, info in d.reads + d.writes)  # fmt: skip
+    assert all(
+        info.name in chunk.memory.slots for d in chunk.dispatches for _, info in d.reads + d.writes
+    )
 
 
 @pytest.mark.parametrize("name", sorted(split_blocks.HEADS))
@@ -206,8 +219,11 @@ def test_heads_of_blocks_are_read_apart_without_a_copy(name):
 def test_other_weights_are_read_as_they_are(name, resident, changes, switch):
     held = words(moderate_blocks(name, 3, 256))
     with settings.settings(**switch):
-        (made,) = variants.choose(product(1, name, 256, 3, weights=held),
-                                  fake_device(**{**vars(GPU), **changes}), resident)  # fmt: skip
+        (made,) = variants.choose(
+            product(1, name, 256, 3, weights=held),
+            fake_device(**{**vars(GPU), **changes}),
+            resident,
+        )
     assert made.define_values.get("SPLIT", "0") == "0"
     assert dict(made.reads)["b_buffer"].name == "b"
 
@@ -234,7 +250,10 @@ def test_rows_are_rounded_where_they_are_written():
     graph, fused = decoding(tiny_model(width=256, hidden=512, layers=1), steps=64)
     halves = [d for d in fused.dispatches if d.writes[0][1].dtype == "float16"]
     assert kernels(replace(fused, dispatches=tuple(halves))) == [
-        "normalize", "normalize", "matmul_blocks"]  # fmt: skip
+        "normalize",
+        "normalize",
+        "matmul_blocks",
+    ]
     assert all(d.define_values["Y_STORE"] == "half" for d in halves)
     rows = {d.writes[0][1].name for d in halves}
     readers = [d for d in fused.dispatches for name, info in d.reads if info.name in rows]

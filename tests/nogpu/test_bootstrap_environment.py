@@ -40,17 +40,28 @@ def test_versions_are_those_of_the_constraints(make):
 
 
 def test_an_index_that_may_be_out_of_reach_is_not_waited_for():
-    command = environment.pip_command("python", ["--extra-index-url",
-                                                 environment.TORCH_CPU_INDEX, "torch"])
+    command = environment.pip_command(
+        "python", ["--extra-index-url", environment.TORCH_CPU_INDEX, "torch"]
+    )
     assert command[command.index("--retries") + 1] == "1"
 
 
 def test_the_indexes_of_pip_s_configuration_are_read():
-    config = (":env:.cert='/etc/ca.crt'\n:env:.find-links='/wheels'\nglobal.extra-index-url="
-              "'https://a/simple https://b/simple'\nuser.index-url='https://c/simple'\n")
+    config = (
+        ":env:.cert='/etc/ca.crt'\n:env:.find-links='/wheels'\nglobal.extra-index-url="
+        "'https://a/simple https://b/simple'\nuser.index-url='https://c/simple'\n"
+    )
     indexes = environment.pip_indexes(config)
-    assert indexes == ["--find-links", "/wheels", "--extra-index-url", "https://a/simple",
-                       "--extra-index-url", "https://b/simple", "--index-url", "https://c/simple"]
+    assert indexes == [
+        "--find-links",
+        "/wheels",
+        "--extra-index-url",
+        "https://a/simple",
+        "--extra-index-url",
+        "https://b/simple",
+        "--index-url",
+        "https://c/simple",
+    ]
     assert environment.pip_indexes("") == environment.pip_indexes("ERROR: no config\n") == []
 
 

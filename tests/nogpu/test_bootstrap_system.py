@@ -21,8 +21,13 @@ def ran(monkeypatch):
 
 def test_a_bare_machine_lacks_venv_loader_and_driver():
     essential = ["python3.11-venv", "libvulkan1", "mesa-vulkan-drivers"]
-    optional = ["vulkan-validationlayers", "glslang-tools", "spirv-tools", "bubblewrap",
-                "chromium-common"]
+    optional = [
+        "vulkan-validationlayers",
+        "glslang-tools",
+        "spirv-tools",
+        "bubblewrap",
+        "chromium-common",
+    ]
     assert names(BARE, "lab") == essential
     assert names(BARE, "test") == essential + optional
 

@@ -72,8 +72,11 @@ def test_arrays_up_to_their_bounds_are_taken_and_no_larger_ones():
     ids, mask = np.zeros((2, 99), np.int64), np.zeros((2, 1, 3), np.float32)
     assert len(feeds.arrays(graph, (ids, mask), most)) == 2
     assert len(feeds.arrays(graph, (ids[:0], mask[:0]), most)) == 2
-    with pytest.raises(ModelError, match=r"mask.*'mask.2' = 4, above its upper bound 3; load the "
-                       r"model with upper_bounds=\{'batch': 2, 'mask.2': 4\}"):
+    with pytest.raises(
+        ModelError,
+        match=r"mask.*'mask.2' = 4, above its upper bound 3; load the "
+        r"model with upper_bounds=\{'batch': 2, 'mask.2': 4\}",
+    ):
         feeds.arrays(graph, (ids, np.zeros((2, 1, 4), np.float32)), most)
     with pytest.raises(ModelError, match="ids.*'batch' = 3, above its upper bound 2"):
         feeds.arrays(graph, (np.zeros((3, 1), np.int64), np.zeros((3, 1, 3), np.float32)), most)

@@ -25,9 +25,11 @@ def attention(
     counters=256,
 ):  # fmt: skip
     shape = (batch, kv_heads, context, cache.row_words(size, kind))
-    inputs = [TensorInfo("q", "float32", (batch, steps, heads * size)),
-              *(TensorInfo(name, "uint32", shape) for name in ("k", "v")),
-              *(TensorInfo(name, "int32", (batch,)) for name in ("lengths", "counts"))]
+    inputs = [
+        TensorInfo("q", "float32", (batch, steps, heads * size)),
+        *(TensorInfo(name, "uint32", shape) for name in ("k", "v")),
+        *(TensorInfo(name, "int32", (batch,)) for name in ("lengths", "counts")),
+    ]
     if is_counted:
         inputs += [None] * 4 + [TensorInfo("counters", "int32", (counters,))]
     made = registry.apply("CacheAttention", inputs, {"num_heads": heads}, 1, "vklab")
@@ -76,8 +78,11 @@ def test_the_last_workgroup_combines_parts_that_are_counted():
     two, combine = attention()
     assert one.define_values["PARTS"] == "2" and two.define_values["PARTS"] == "1"
     assert combine.kernel == "cache_combine" and one.workgroups == two.workgroups
-    assert [name for name, _ in one.writes][:3] == ["sums_buffer", "heads_buffer",
-                                                    "counters_buffer"]
+    assert [name for name, _ in one.writes][:3] == [
+        "sums_buffer",
+        "heads_buffer",
+        "counters_buffer",
+    ]
     assert one.workgroups[1] * one.workgroups[2] <= cache.ENOUGH_GROUPS
     [whole] = attention(context=64, is_counted=True)  # one part needs no counter
     assert whole.define_values["PARTS"] == "0"
@@ -109,9 +114,12 @@ def test_a_cpu_has_small_workgroups(size, kind, lanes):
 
 
 def test_one_step_keeps_its_queries_in_registers():
-    gpu = fake_device({"minSubgroupSize": 32, "maxComputeSharedMemorySize": 49152},
-                      type="discrete", subgroup_size=32,
-                      subgroup_operations=frozenset({"arithmetic", "shuffle"}))  # fmt: skip
+    gpu = fake_device(
+        {"minSubgroupSize": 32, "maxComputeSharedMemorySize": 49152},
+        type="discrete",
+        subgroup_size=32,
+        subgroup_operations=frozenset({"arithmetic", "shuffle"}),
+    )
     for more, workgroups, rows, pieces in (
         ({}, (16, 1, 8), 4, 16),
         ({"kind": "Q8_0", "size": 64, "kv_heads": 4}, (16, 2, 4), 4, 8),
@@ -129,19 +137,31 @@ def test_one_step_keeps_its_queries_in_registers():
         assert (made.reads, made.writes) == (dispatch.reads, dispatch.writes)
         with settings.settings(DISABLE_STEP_ATTENTION=True):
             assert variants.choose(dispatch, gpu) == (dispatch,)
-    for more in ({"steps": 2}, {"kind": "F32"}, {"size": 96}, {"size": 16, "heads": 128},
-                 {"size": 512}):  # fmt: skip
+    for more in (
+        {"steps": 2},
+        {"kind": "F32"},
+        {"size": 96},
+        {"size": 16, "heads": 128},
+        {"size": 512},
+    ):
         [dispatch] = attention(is_counted=True, **more)
         assert variants.choose(dispatch, gpu) == (dispatch,)
     [dispatch] = attention(is_counted=True)
-    for other in (replace(gpu, subgroup_operations=frozenset({"arithmetic"})),
-                  replace(gpu, type="cpu"), fake_device(type="discrete")):  # fmt: skip
+    for other in (
+        replace(gpu, subgroup_operations=frozenset({"arithmetic"})),
+        replace(gpu, type="cpu"),
+        fake_device(type="discrete"),
+    ):
         assert variants.choose(dispatch, other)[0].kernel == "cache_attention"
 
 
 def test_one_workgroup_samples_where_memory_is_not_shared():
-    inputs = [TensorInfo("logits", "float32", (2, 5000)), TensorInfo("recent", "int32", (2, 64)),
-              TensorInfo("step", "int32", (2,)), TensorInfo("options", "uint32", (1, 12))]
+    inputs = [
+        TensorInfo("logits", "float32", (2, 5000)),
+        TensorInfo("recent", "int32", (2, 64)),
+        TensorInfo("step", "int32", (2,)),
+        TensorInfo("options", "uint32", (1, 12)),
+    ]
     made = registry.apply("SampleToken", inputs, {}, 1, "vklab")
     assert isinstance(made, registry.Result)
     draw, gpu = made.dispatches[1], fake_device(type="discrete_gpu")
@@ -157,8 +177,9 @@ def test_one_workgroup_samples_where_memory_is_not_shared():
 
 def changed(graph, *nodes):
     """Return a graph with other nodes after its updates, and their dispatches."""
-    made = shapes.infer(replace(graph, nodes=(*graph.nodes[:2], *nodes),
-                                outputs=("y", "key2", "value")))  # fmt: skip
+    made = shapes.infer(
+        replace(graph, nodes=(*graph.nodes[:2], *nodes), outputs=("y", "key2", "value"))
+    )
     return made, lowering.lower(made)
 
 
@@ -166,19 +187,28 @@ def test_memory_is_taken_over_only_from_the_last_reader():
     graph = Case([3], [1]).graph()
     inferred = shapes.infer(graph)
     in_place.require_taken(inferred, lowering.lower(inferred))
-    twice = Node("again", "CacheUpdate", ("key", "k", "lengths", "counts"), ("key2",),
-                 {"size": 16}, "vklab", 1)  # fmt: skip
+    twice = Node(
+        "again",
+        "CacheUpdate",
+        ("key", "k", "lengths", "counts"),
+        ("key2",),
+        {"size": 16},
+        "vklab",
+        1,
+    )
     late = graph.nodes[-1]
-    in_place.require_taken(*changed(graph, twice, replace(
-        late, inputs=("q", "key2", "value", "lengths", "counts"))))  # fmt: skip
+    in_place.require_taken(
+        *changed(graph, twice, replace(late, inputs=("q", "key2", "value", "lengths", "counts")))
+    )
     with pytest.raises(PlanError, match="'again' writes key2 in place of key, which must be"):
         in_place.require_taken(*changed(graph, twice, late))
 
 
 def test_sizes_are_told_in_one_line():
     sizes = memory.Sizes(4096, 1 << 30, 92 << 20, 20 << 20, 2 << 30)
-    assert str(sizes) == ("weights 1.00 GiB, cache of 4096 positions 92.0 MiB, scratch 20.0 MiB; "
-                          "2.00 GiB free")  # fmt: skip
+    assert str(sizes) == (
+        "weights 1.00 GiB, cache of 4096 positions 92.0 MiB, scratch 20.0 MiB; 2.00 GiB free"
+    )
 
 
 def test_a_cache_that_no_kernel_can_read_is_refused_with_the_numbers():

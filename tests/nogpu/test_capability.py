@@ -38,8 +38,15 @@ def test_a_device_is_asked_for_every_kernel_of_a_node(name):
 
     def refusal(missing=None):
         asked.clear()
-        return capability.refusal(graph, graph.nodes[0], INFO, lambda dispatch: asked.append(
-            dispatch.variant) or "missing" * (dispatch.variant == missing), tune.adapt)  # fmt: skip
+        return capability.refusal(
+            graph,
+            graph.nodes[0],
+            INFO,
+            lambda dispatch: (
+                asked.append(dispatch.variant) or "missing" * (dispatch.variant == missing)
+            ),
+            tune.adapt,
+        )
 
     asked = []
     assert len(planned) > 1 and refusal() == ""
@@ -62,8 +69,10 @@ READING = {
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])
 def test_positions_of_64_bits_need_no_64_bit_arithmetic(name, kind):
     node, inputs, shape = READING[name]
-    values = [*(value(each, size) for each, size in inputs.items()),
-              value("at", shape, TensorProto.INT64)]  # fmt: skip
+    values = [
+        *(value(each, size) for each, size in inputs.items()),
+        value("at", shape, TensorProto.INT64),
+    ]
     proto = model([node], values, ["y"], opset=24)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     graph = shapes.infer(onnx_import.load_graph(proto))

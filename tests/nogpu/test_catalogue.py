@@ -47,31 +47,42 @@ def test_rows_of_one_name_differ_in_what_they_need():
 
 
 def test_a_choice_is_asked_for_by_its_name_and_nothing_else_is():
-    asked = {name for file in PACKAGE.rglob("*.py")
-             for name in re.findall(r'catalogue\.is_off\("(\w+)"\)', file.read_text("utf-8"))}
+    asked = {
+        name
+        for file in PACKAGE.rglob("*.py")
+        for name in re.findall(r'catalogue\.is_off\("(\w+)"\)', file.read_text("utf-8"))
+    }
     choices = {row.name for row in catalogue.RULES if isinstance(row, Choice)}
     assert choices <= asked <= catalogue.names()
-    assert not any("DISABLE_PASSES\")" in file.read_text("utf-8") for file in PACKAGE.rglob("*.py")
-                   if file.name not in ("catalogue.py", "__init__.py")
-                   and "apps" not in file.parts)  # fmt: skip
+    assert not any(
+        'DISABLE_PASSES")' in file.read_text("utf-8")
+        for file in PACKAGE.rglob("*.py")
+        if file.name not in ("catalogue.py", "__init__.py") and "apps" not in file.parts
+    )
 
 
 def test_the_names_of_measured_choices_are_rows():
     devices = [fake_device(type=kind) for kind in ("cpu", "discrete")]
-    names = {name for info in devices for kernel in ("matmul", "conv_last", "conv_words")
-             for name in variants.rules_for(info, kernel, every=not info.is_cpu)}  # fmt: skip
+    names = {
+        name
+        for info in devices
+        for kernel in ("matmul", "conv_last", "conv_words")
+        for name in variants.rules_for(info, kernel, every=not info.is_cpu)
+    }
     assert {"registers", "tiled", "few_rows", "shared_rows", "words"} < names
     assert names - {"plain"} <= catalogue.names()
 
 
 def test_a_row_that_goes_is_unknown_everywhere(monkeypatch):
     info = fake_device(type="discrete")
-    monkeypatch.setattr(catalogue, "RULES",
-                        tuple(row for row in catalogue.RULES if row.name != "fuse_gelu"))
+    monkeypatch.setattr(
+        catalogue, "RULES", tuple(row for row in catalogue.RULES if row.name != "fuse_gelu")
+    )
     catalogue.stage.cache_clear()
     try:
-        with settings.settings(DISABLE_PASSES="fuse_gelu"), pytest.raises(
-            PlanError, match="unknown pass 'fuse_gelu'.*fuse_layer_norm"
+        with (
+            settings.settings(DISABLE_PASSES="fuse_gelu"),
+            pytest.raises(PlanError, match="unknown pass 'fuse_gelu'.*fuse_layer_norm"),
         ):
             catalogue.check_names()
         labels = [str(runner.name) for runner in ablations.runners(info)]

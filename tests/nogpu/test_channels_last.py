@@ -15,23 +15,29 @@ from vklab.plan.tuning import tiles, variants
 from vklab.plan.tuning.products import last_convs
 from vklab.types import CooperativeMatrix, TensorInfo
 
-GPU = fake_device({"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024},
-                  subgroup_size=32, cooperative_matrices=(
-                      CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32"),
-                  ))  # fmt: skip
+GPU = fake_device(
+    {"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024},
+    subgroup_size=32,
+    cooperative_matrices=(
+        CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32"),
+    ),
+)
 WEIGHTS = {"w": array(16, 16, 3, 3), "wv": array(32, 16, 1, 1), "wu": array(16, 32, 1, 1)}
 
 
 def image(text, known="w wv wu"):
-    given = {name: value for name, value in WEIGHTS.items() if f"{name}," in f"{text},".replace(
-        ")", ",")}  # fmt: skip
+    given = {
+        name: value for name, value in WEIGHTS.items() if f"{name}," in f"{text},".replace(")", ",")
+    }
     constants = " ".join(set(known.split()) & given.keys())
     return shaped(made(text, known=constants, x=array(1, 16, 12, 12), **given))
 
 
-BLOCK = ("a = Conv(x, wv); b = Relu(a); c = Conv(b, wu); d = Conv(c, w, pads=[1, 1, 1, 1]);"
-         "e = Add(d, c); f = Conv(e, wv); g = Conv(f, wu); h = Conv(g, w, pads=[1, 1, 1, 1]);"
-         "y = Relu(h)")
+BLOCK = (
+    "a = Conv(x, wv); b = Relu(a); c = Conv(b, wu); d = Conv(c, w, pads=[1, 1, 1, 1]);"
+    "e = Add(d, c); f = Conv(e, wv); g = Conv(f, wu); h = Conv(g, w, pads=[1, 1, 1, 1]);"
+    "y = Relu(h)"
+)
 
 
 def test_a_chain_of_convolutions_keeps_a_transpose_at_each_end():
@@ -64,8 +70,10 @@ def test_only_gpus_get_the_layout_and_a_setting_leaves_it_out():
 
 def convolved(dtype, filters, channels, size, window, groups=1):
     weight = np.zeros((window, window, channels // groups, filters), dtype)
-    infos = [TensorInfo("x", dtype, (1, size, size, channels)),
-             TensorInfo("w", dtype, weight.shape, weight)]  # fmt: skip
+    infos = [
+        TensorInfo("x", dtype, (1, size, size, channels)),
+        TensorInfo("w", dtype, weight.shape, weight),
+    ]
     given = {"pads": (window // 2,) * 4, "strides": (1, 1), "dilations": (1, 1), "group": groups}
     return registry.apply("ChannelsLastConv", infos, given, 1, "vklab").dispatches
 
@@ -79,8 +87,9 @@ def test_tiles_fit_the_device(dtype, size):
     known = {**first.constant_values, **{name: int(v) for name, v in first.defines if v.isdigit()}}
     assert first.kernel.startswith(("conv_last_", "matmul_")) and len(rest) <= 1
     assert known["WORKGROUP"] <= 1024
-    m, n, k, _ = last_convs.sizes(dispatch) if dispatch.kernel == "conv_last" else (
-        49, 512, 2048, 1)  # fmt: skip
+    m, n, k, _ = (
+        last_convs.sizes(dispatch) if dispatch.kernel == "conv_last" else (49, 512, 2048, 1)
+    )
     assert first.workgroups[0] == -(-n // known["TILE_N"])
     assert first.workgroups[1] == -(-m // known["TILE_M"])
     assert first.workgroups[2] in (1, *tiles.counts(k))
@@ -116,8 +125,9 @@ def test_slices_fit_small_devices_or_are_left_out(table):
     (dispatch,) = convolved("float16" if table == "SLICED_HALF" else "float32", 64, 64, 14, 3)
     sizes, taken = last_convs.sizes(dispatch), 0
     for tile in getattr(tiles, table):
-        made = last_convs.sliced(tiles.ProductTask(dispatch, sizes, small,
-                                                tiles.only(tile.shape, 1)))
+        made = last_convs.sliced(
+            tiles.ProductTask(dispatch, sizes, small, tiles.only(tile.shape, 1))
+        )
         taken += made is not None
         if made:
             assert made[0].constant_values["WORKGROUP"] <= 256

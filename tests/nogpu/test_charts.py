@@ -63,9 +63,13 @@ def test_timings_without_runs_or_without_time_are_drawn():
 
 
 def test_a_comparison_draws_each_output_against_its_tolerance():
-    expected = {"close": np.array([1.0, -2.0], np.float32), "far": np.ones(3, np.float32),
-                "count": np.arange(3), "lost": np.ones(2, np.float32),
-                "short": np.zeros(2, np.float32)}  # fmt: skip
+    expected = {
+        "close": np.array([1.0, -2.0], np.float32),
+        "far": np.ones(3, np.float32),
+        "count": np.arange(3),
+        "lost": np.ones(2, np.float32),
+        "short": np.zeros(2, np.float32),
+    }
     actual = {name: value.copy() for name, value in expected.items()}
     actual["close"] += np.array([0, 5e-5], np.float32)
     actual["far"][1] += 1e-2

@@ -46,8 +46,9 @@ def command(monkeypatch, capsys, tmp_path):
 
 
 def test_a_chat_through_pipes_writes_answers_on_stdout_and_facts_on_stderr(command):
-    code, out, err = command(["chat", "--system", "a"], [f"hello world{END}", f"b\n{END}"],
-                             "hi\n\n  again \n")  # fmt: skip
+    code, out, err = command(
+        ["chat", "--system", "a"], [f"hello world{END}", f"b\n{END}"], "hi\n\n  again \n"
+    )
     assert code == 0 and out == "hello world\nb\n"
     assert "weights 1000 B, cache of 256 positions 2.0 KiB, scratch 30 B" in err
     assert "ChatML is used" in err and "> " not in err
@@ -65,18 +66,44 @@ def test_commands_of_a_chat(command):
 
 
 def test_options_reach_the_model(command):
-    line = ["chat", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.7", "--min-p", "0.1",
-            "--repeat-penalty", "1.2", "--seed", "9", "--device", "cpu", "--context", "99",
-            "--cache", "F32", "-n", "2", "--stop", "x", "--stop", "rl"]  # fmt: skip
+    line = [
+        "chat",
+        "--temperature",
+        "0.5",
+        "--top-k",
+        "3",
+        "--top-p",
+        "0.7",
+        "--min-p",
+        "0.1",
+        "--repeat-penalty",
+        "1.2",
+        "--seed",
+        "9",
+        "--device",
+        "cpu",
+        "--context",
+        "99",
+        "--cache",
+        "F32",
+        "-n",
+        "2",
+        "--stop",
+        "x",
+        "--stop",
+        "rl",
+    ]
     code, out, err = command(line, ["hello world"] * 2, "hi\nhi\n")
     assert code == 0 and out == "hello wo\n" * 2 and "a stop string appeared" in err
     assert command.asked == ("cpu", 99, "F32") and command.placed == (None, None)
     options, limit = command.model.decoder.calls[0]
     assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.5, 3, 0.7, 0.1)
     assert (options.repeat_penalty, options.seed, limit) == (1.2, 9, 2)
-    for line, placed in ((["--devices", "all"], ("all", None)),
-                         (["--devices", "0, lava", "--layers", "3"], (["0", "lava"], [3])),
-                         (["--layers", "3,4"], (None, [3, 4]))):  # fmt: skip
+    for line, placed in (
+        (["--devices", "all"], ("all", None)),
+        (["--devices", "0, lava", "--layers", "3"], (["0", "lava"], [3])),
+        (["--layers", "3,4"], (None, [3, 4])),
+    ):
         assert command(["generate", "-p", "hi", *line], [f"a{END}"])[0] == 0
         assert command.placed == placed
 
@@ -101,8 +128,10 @@ def test_an_interrupt_before_the_first_token_forgets_the_message(command, monkey
 
 
 def test_a_hostile_template_is_one_message(command, monkeypatch, capsys):
-    text = ("{% set n = namespace(x='aa') %}{% for i in range(60) %}"
-            "{% set n.x = n.x ~ n.x %}{% endfor %}")  # fmt: skip
+    text = (
+        "{% set n = namespace(x='aa') %}{% for i in range(60) %}"
+        "{% set n.x = n.x ~ n.x %}{% endfor %}"
+    )
     model = scripted([f"a{END}"], text=text)
     monkeypatch.setattr(llm_options.language_model, "load", lambda *given, **more: model)
     monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
@@ -125,7 +154,11 @@ def test_json_of_a_chat_is_one_object(command):
     code, out, err = command(["chat", "--json"], [f"hello{END}", f"b{END}"], "hi\nmore\n")
     facts = json.loads(out)
     assert code == 0 and [message["content"] for message in facts["messages"]] == [
-        "hi", "hello", "more", "b"]  # fmt: skip
+        "hi",
+        "hello",
+        "more",
+        "b",
+    ]
     assert [answer["reason"] for answer in facts["answers"]] == ["end", "end"]
     assert facts["weights_bytes"] == 1000 and facts["context"] == 256 and not err
 

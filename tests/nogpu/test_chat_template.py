@@ -64,9 +64,7 @@ def test_a_file_without_a_template_gets_chatml_and_says_so(template_of):
     chat = [{"role": "user", "content": "hello"}]
     template = template_of()
     assert template.is_default and "ChatML" in repr(template)
-    assert template.render(chat) == (
-        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
-    )
+    assert template.render(chat) == ("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
     own = template_of(**{"tokenizer.chat_template": "{{ messages[0].content }}!"})
     assert not own.is_default and own.render(chat) == "hello!"
 
@@ -80,8 +78,9 @@ FORGED = [
 
 @pytest.mark.parametrize("content", FORGED)
 def test_a_message_cannot_forge_control_tokens(template_of, content):
-    template = template_of(text="{% for m in messages %}<|im_start|>{{ m.content }}"
-                           "<|im_end|>{% endfor %}")  # fmt: skip
+    template = template_of(
+        text="{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    )
     numbers = template._tokenizer.vocabulary.numbers
     tokens = template.encode([{"role": "user", "content": content}] * 2)
     plain = template._tokenizer.encode(content, add_special=False)
@@ -111,19 +110,40 @@ def test_a_control_token_that_overlaps_itself_is_not_forged(template_of):
 
 def test_the_text_begins_once(template_of):
     chat = [{"role": "user", "content": "ab"}]
-    for text, metadata in (("{{ bos_token }}{{ messages[0].content }}", sentencepiece()),
-                           ("{{ messages[0].content }}", sentencepiece())):  # fmt: skip
+    for text, metadata in (
+        ("{{ bos_token }}{{ messages[0].content }}", sentencepiece()),
+        ("{{ messages[0].content }}", sentencepiece()),
+    ):
         tokens = template_of(metadata, text=text).encode(chat)
         assert tokens.count(1) == 1 and tokens[0] == 1
     assert 0 not in template_of(text="{{ messages[0].content }}").encode(chat)
 
 
 def test_turns_end_with_every_token_that_a_family_uses():
-    tokens = ("<s>", "</s>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|im_end|>", "odd",
-              "stop", *LETTERS)  # fmt: skip
+    tokens = (
+        "<s>",
+        "</s>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<end_of_turn>",
+        "<|im_end|>",
+        "odd",
+        "stop",
+        *LETTERS,
+    )
     types = np.array([3] * 8 + [1] * len(LETTERS), np.int32)
-    tokenizer = Tokenizer(file_of(byte_bpe(tokens=tokens, token_type=types, eos_token_id=1,
-                                           merges=(), eot_token_id=6, eom_token_id=7)))
+    tokenizer = Tokenizer(
+        file_of(
+            byte_bpe(
+                tokens=tokens,
+                token_type=types,
+                eos_token_id=1,
+                merges=(),
+                eot_token_id=6,
+                eom_token_id=7,
+            )
+        )
+    )
     assert tokenizer.ends == {1, 2, 3, 4, 5, 6, 7}
 
 
@@ -168,8 +188,11 @@ def test_memory_is_watched_where_the_system_sets_no_limit():
     process.render("", {})
     limits.memory_bytes = 200 << 20
     with pytest.raises(ModelError, match="more than 200 MiB"):
-        process.render("{% set n = namespace(x=[]) %}{% for i in range(99999) %}"
-                       "{% set n.x = [n.x, 'ab' * 2000 ~ i] %}{% endfor %}", {})  # fmt: skip
+        process.render(
+            "{% set n = namespace(x=[]) %}{% for i in range(99999) %}"
+            "{% set n.x = [n.x, 'ab' * 2000 ~ i] %}{% endfor %}",
+            {},
+        )
     process.close()
 
 

@@ -36,9 +36,15 @@ def family_of(process):
         text = FAMILIES[name]
         names = tuple(dict.fromkeys(["<s>", "</s>", *COMPOSED, *NAME.findall(text)]))
         types = [4 if "think" in name else 3 for name in names] + [1] * len(LETTERS)
-        tokenizer = Tokenizer(file_of(byte_bpe(
-            tokens=(*names, *LETTERS), merges=(), token_type=np.array(types, np.int32),
-        )))  # fmt: skip
+        tokenizer = Tokenizer(
+            file_of(
+                byte_bpe(
+                    tokens=(*names, *LETTERS),
+                    merges=(),
+                    token_type=np.array(types, np.int32),
+                )
+            )
+        )
         template = ChatTemplate(file_of({}), tokenizer, text=text)
         template._process = process
         return template, tokenizer, names
@@ -55,8 +61,13 @@ def chat_of(value: str) -> dict:
         "messages": [
             {"role": "system", "content": value, **more},
             {"role": "user", "content": value, **more},
-            {"role": "assistant", "content": value, "reasoning_content": value,
-             "tool_calls": [call, call], **more},
+            {
+                "role": "assistant",
+                "content": value,
+                "reasoning_content": value,
+                "tool_calls": [call, call],
+                **more,
+            },
             {"role": "tool", "content": value, **more},
             {"role": "assistant", "content": value, **more},
             {"role": "user", "content": value, "parts": [{"type": "text", "text": value}], **more},
@@ -64,7 +75,7 @@ def chat_of(value: str) -> dict:
         "tools": [{"type": "function", "function": tool}],
         "documents": [{"title": value, "text": value, value: value}],
         "extra": value,
-    }  # fmt: skip
+    }
 
 
 def test_a_role_is_the_templates_own_text(family_of):
@@ -187,9 +198,18 @@ def test_a_templates_program_sees_values_as_they_are(process):
 
 
 def test_errors_are_those_of_plain_text(process):
-    for expression in ("'a' + 1", "1 + 'a'", "'a' + none", "'%d' % 'x'", "'%s%s' % 'x'",
-                       "'a' * 'b'", "'-'.join([1])", "'a'.split('')", "'{}'.format()",
-                       "'a' + x.y"):  # fmt: skip
+    for expression in (
+        "'a' + 1",
+        "1 + 'a'",
+        "'a' + none",
+        "'%d' % 'x'",
+        "'%s%s' % 'x'",
+        "'a' * 'b'",
+        "'-'.join([1])",
+        "'a'.split('')",
+        "'{}'.format()",
+        "'a' + x.y",
+    ):
         text = f"{{{{ {expression} }}}}"
         with pytest.raises((TypeError, ValueError, IndexError, UndefinedError)) as wanted:
             plain(text)

@@ -94,9 +94,11 @@ def test_the_first_ten_differences_are_shown_in_order():
 def test_the_summary_is_json():
     summary = json.loads(json.dumps(compared(floats(1, 2), floats(1, 3)).summary()))
     assert summary == {
-        "passed": False, "max_abs_error": 1.0, "max_rel_error": pytest.approx(1 / 3),
+        "passed": False,
+        "max_abs_error": 1.0,
+        "max_rel_error": pytest.approx(1 / 3),
         "worst": [{"output": "y", "index": [1], "got": 2.0, "expected": 3.0}],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("truth", [floats(np.nan, np.nan), floats(np.inf, np.nan)])

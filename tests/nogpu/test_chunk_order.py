@@ -27,12 +27,14 @@ def network(beside: bool):
         beside: the second product reads nothing that the first one makes.
     """
     c = "z" if beside else "a"
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "a"),
-             helper.make_node("MatMul", ["z", "w"], ["b"], "b"),
-             helper.make_node("Softplus", [c], ["c"], "c"),
-             helper.make_node("MatMul", ["c", "w"], ["d"], "d"),
-             helper.make_node("Softplus", ["d"], ["e"], "e"),
-             helper.make_node("MatMul", ["e", "b"], ["y"], "y")]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "a"),
+        helper.make_node("MatMul", ["z", "w"], ["b"], "b"),
+        helper.make_node("Softplus", [c], ["c"], "c"),
+        helper.make_node("MatMul", ["c", "w"], ["d"], "d"),
+        helper.make_node("Softplus", ["d"], ["e"], "e"),
+        helper.make_node("MatMul", ["e", "b"], ["y"], "y"),
+    ]
     shape = (SIZE, SIZE)
     return model(nodes, [value("x", shape), value("z", shape)], ["y"], {"w": random_array(shape)})
 

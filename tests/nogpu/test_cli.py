@@ -40,8 +40,7 @@ def test_switches_may_stand_after_the_command(given, command, expected):
 
 
 def test_switches_hold_during_the_command_only(capsys):
-    line = ["settings", "--json", "--set", "vklab_disable_replay=1",
-            "--debug", "2", "--validate"]  # fmt: skip
+    line = ["settings", "--json", "--set", "vklab_disable_replay=1", "--debug", "2", "--validate"]
     assert cli.main(line) == 0
     found = {item["name"]: item for item in json.loads(capsys.readouterr().out)["settings"]}
     assert found.keys() == settings.SETTINGS.keys()
@@ -121,8 +120,13 @@ def test_a_usage_error_with_json_is_one_object(capsys, line, words):
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_a_full_disk_is_one_message(options):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "vklab", "settings", *options], stdout=full,
-                              stderr=subprocess.PIPE, text=True, cwd=ROOT)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "vklab", "settings", *options],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1 and "No space left" in done.stderr
 
@@ -172,7 +176,10 @@ class Entry:
 
 
 REFUSED = {
-    "no course": ((), ["the course is not installed here", 'pip install "vklab-course[labs'],),
+    "no course": (
+        (),
+        ["the course is not installed here", 'pip install "vklab-course[labs'],
+    ),
     "no msgpack": (
         (Entry(ModuleNotFoundError("No module named 'msgpack'", name="msgpack")),),
         ["msgpack is not installed here; `vklab course` needs it", "vklab-course[labs,grade]"],
@@ -311,8 +318,11 @@ def test_outputs_are_saved_inside_the_folder(tmp_path):
 
 @pytest.mark.parametrize("command", ["plan", "compile", "run", "profile", "trace"])
 def test_help_names_only_options_of_the_command(command, capsys):
-    options = {name for each in typer.main.get_command(app.build(command)).commands[command].params
-               for name in (*each.opts, *each.secondary_opts)}  # fmt: skip
+    options = {
+        name
+        for each in typer.main.get_command(app.build(command)).commands[command].params
+        for name in (*each.opts, *each.secondary_opts)
+    }
     assert cli.main([command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("\u2502", " ").split())
     assert set(re.findall(r"--[a-z][a-z-]*[a-z]", shown)) <= {*options, "--help"}

@@ -128,10 +128,29 @@ def _mutate(picks: random.Random, node: Any) -> None:
         if isinstance(node[key], (dict, list)) and node[key] and picks.random() < 0.9:
             node = node[key]
             continue
-        node[key] = picks.choice([
-            None, -1, 0, 1, 2**31, 2**70, 0.5, "", "x", "float32", [], {}, [1, 2], {"": 3},
-            {"map": 4}, {"list": "ab"}, {"array": [0, "float32", [1]]}, {"dtype": "O"}, True,
-        ])  # fmt: skip
+        node[key] = picks.choice(
+            [
+                None,
+                -1,
+                0,
+                1,
+                2**31,
+                2**70,
+                0.5,
+                "",
+                "x",
+                "float32",
+                [],
+                {},
+                [1, 2],
+                {"": 3},
+                {"map": 4},
+                {"list": "ab"},
+                {"array": [0, "float32", [1]]},
+                {"dtype": "O"},
+                True,
+            ]
+        )
         return
 
 

@@ -102,15 +102,28 @@ def test_only_the_kernels_in_use_are_kept(made):
 def test_every_field_of_a_dispatch_is_kept():
     info = TensorInfo("x", "float32", (2, 3))
     view = StridedView((3, 1), 4)
-    pointwise = Pointwise((2, 3), (Operand(info, "float16", view),),
-                          (Formula("a + p0", (0,), (0.5, float("-inf")), "float32", "n"),), view)
+    pointwise = Pointwise(
+        (2, 3),
+        (Operand(info, "float16", view),),
+        (Formula("a + p0", (0,), (0.5, float("-inf")), "float32", "n"),),
+        view,
+    )
     values: dict[str, Any] = {
-        "kernel": "k", "reads": (("x", info), ("z", info)), "writes": (("y", info),),
-        "workgroups": (1, 2, 3), "push": (("a", 1), ("b", (1.5, 2.0)), ("c", float("inf"))),
-        "defines": (("T", "float"),), "constants": (("WORKGROUP", 64),), "flops": 7,
-        "iterations": 9, "pointwise": pointwise, "prologue": pointwise, "epilogue": pointwise,
-        "fragment": "float f();", "in_place": ("x",),
-    }  # fmt: skip
+        "kernel": "k",
+        "reads": (("x", info), ("z", info)),
+        "writes": (("y", info),),
+        "workgroups": (1, 2, 3),
+        "push": (("a", 1), ("b", (1.5, 2.0)), ("c", float("inf"))),
+        "defines": (("T", "float"),),
+        "constants": (("WORKGROUP", 64),),
+        "flops": 7,
+        "iterations": 9,
+        "pointwise": pointwise,
+        "prologue": pointwise,
+        "epilogue": pointwise,
+        "fragment": "float f();",
+        "in_place": ("x",),
+    }
     given_all = dataclasses.replace(Dispatch(**values))
     blobs = codec.Blobs()
     text = json.dumps(codec.Encoder(blobs).document(given_all))
@@ -124,15 +137,16 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 KINDS = ("float32", "int64", "bool", "float16", "bfloat16", "int4", "float8_e4m3fn", "complex64")
 ARRAYS = st.builds(
     lambda kind, shape: np.arange(int(np.prod(shape))).reshape(shape).astype(kind),
-    st.sampled_from(KINDS), st.lists(st.integers(0, 3), max_size=3).map(tuple),
-)  # fmt: skip
+    st.sampled_from(KINDS),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+)
 VALUES = st.recursive(
-    SCALARS | st.binary(max_size=9) | ARRAYS
-    | st.frozensets(TEXTS),
-    lambda inner: st.lists(inner).map(tuple) | st.lists(inner)
-    | st.dictionaries(TEXTS | st.integers(), inner),
+    SCALARS | st.binary(max_size=9) | ARRAYS | st.frozensets(TEXTS),
+    lambda inner: (
+        st.lists(inner).map(tuple) | st.lists(inner) | st.dictionaries(TEXTS | st.integers(), inner)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @pytest.mark.full
@@ -209,11 +223,15 @@ def test_a_plan_that_would_harm_a_driver_is_not_handed_to_it(made):
     chunk = made.stages[0].parts[0].chunk
     restore.require_sound(chunk, fake_device())
     name = next(iter(chunk.memory.slots))
-    wide = {**chunk.memory.slots, name: dataclasses.replace(chunk.memory.slots[name],
-                                                            offset_bytes=1 << 40)}
+    wide = {
+        **chunk.memory.slots,
+        name: dataclasses.replace(chunk.memory.slots[name], offset_bytes=1 << 40),
+    }
     with pytest.raises(ModelError, match="not inside its arena"):
-        restore.require_sound(dataclasses.replace(
-            chunk, memory=dataclasses.replace(chunk.memory, slots=wide)), fake_device())
+        restore.require_sound(
+            dataclasses.replace(chunk, memory=dataclasses.replace(chunk.memory, slots=wide)),
+            fake_device(),
+        )
 
 
 # -------------------------------------------------------------------------------- device profiles

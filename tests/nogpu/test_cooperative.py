@@ -18,13 +18,19 @@ HALF = ("float16", "float16", "float32", "float32")
 def device(*shapes, lanes=32, shared=49152, kinds=HALF, **changes):
     """Return a device with cooperative matrices of these shapes."""
     matrices = tuple(CooperativeMatrix(*shape, *kinds) for shape in shapes)
-    return fake_device({"maxComputeSharedMemorySize": shared}, subgroup_size=lanes,
-                       cooperative_matrices=matrices, **changes)  # fmt: skip
+    return fake_device(
+        {"maxComputeSharedMemorySize": shared},
+        subgroup_size=lanes,
+        cooperative_matrices=matrices,
+        **changes,
+    )
 
 
 def chosen(info, m, k, n, dtype="float16", turned=False) -> tuple[Dispatch, ...]:
-    a, b = (TensorInfo(name, dtype, shape)
-            for name, shape in (("a", (m, k)), ("b", (n, k) if turned else (k, n))))  # fmt: skip
+    a, b = (
+        TensorInfo(name, dtype, shape)
+        for name, shape in (("a", (m, k)), ("b", (n, k) if turned else (k, n)))
+    )
     (product,) = registry.apply("Gemm", [a, b], {"transB": int(turned)}, 17).dispatches
     return variants.choose(product, info)
 
@@ -43,14 +49,20 @@ def convolved(info, filters, channels, size, window) -> tuple[Dispatch, ...]:
 @pytest.mark.parametrize("shape", [(8, 8, 8), (16, 8, 16), (16, 16, 16)], ids=str)
 def test_a_tile_suits_registers_shared_memory_and_lanes(lanes, shared, shape):
     info = device(shape, lanes=lanes, shared=shared)
-    products = [chosen(info, *sizes) for sizes in (
-        (16, 32, 16), (197, 768, 768), (4096, 4096, 4096), (33, 5000, 47))]  # fmt: skip
-    convs = [convolved(info, *sizes) for sizes in (
-        (16, 16, 4, 3), (64, 64, 56, 3), (512, 512, 7, 3), (256, 64, 56, 1))]  # fmt: skip
+    products = [
+        chosen(info, *sizes)
+        for sizes in ((16, 32, 16), (197, 768, 768), (4096, 4096, 4096), (33, 5000, 47))
+    ]
+    convs = [
+        convolved(info, *sizes)
+        for sizes in ((16, 16, 4, 3), (64, 64, 56, 3), (512, 512, 7, 3), (256, 64, 56, 1))
+    ]
     for first, *rest in products + convs:
         assert first.kernel.endswith("_cooperative") and len(rest) <= 1
-        sizes = {**first.constant_values, **{name: int(value) for name, value in first.defines
-                                             if value.isdigit()}}  # fmt: skip
+        sizes = {
+            **first.constant_values,
+            **{name: int(value) for name, value in first.defines if value.isdigit()},
+        }
         down = sizes["TILE_M"] // (sizes["ROWS"] * sizes["MATRIX_M"])
         across = sizes["TILE_N"] // (sizes["COLUMNS"] * sizes["MATRIX_N"])
         assert sizes["WORKGROUP"] == down * across * lanes
@@ -80,7 +92,10 @@ def test_a_device_without_a_usable_matrix_keeps_its_kernels(info):
 def test_the_largest_usable_matrix_is_taken():
     (one,) = chosen(device((8, 8, 8), (16, 16, 16), (16, 8, 16)), 256, 256, 256)
     assert {name: value for name, value in one.defines if name.startswith("MATRIX")} == {
-        "MATRIX_M": "16", "MATRIX_N": "16", "MATRIX_K": "16"}  # fmt: skip
+        "MATRIX_M": "16",
+        "MATRIX_N": "16",
+        "MATRIX_K": "16",
+    }
 
 
 def test_other_dtypes_small_products_and_the_switch_leave_matrix_units_alone():

@@ -22,8 +22,7 @@ def made(folder: Path, name: str, **chosen: object) -> inspect.Facts:
     ending = "mlpackage" if wanted.kind == "mlprogram" else "mlmodel"
     module, examples = models.MODELS[name](1)
     path = folder / f"{name}.{ending}"
-    return inspect.inspect(convert.convert(module, examples, path, wanted,
-                                           (models.INPUTS[name],)))  # fmt: skip
+    return inspect.inspect(convert.convert(module, examples, path, wanted, (models.INPUTS[name],)))
 
 
 @pytest.mark.parametrize("name", models.MODELS)

@@ -68,8 +68,9 @@ def test_a_network_keeps_its_names(tmp_path):
     graph = imported(model, tmp_path)
     assert [node.op_type for node in graph.nodes] == ["Gemm", "Relu"]
     assert [str(info) for info in graph.inputs] == ["x: float32[2,5]"] and graph.outputs == ("z",)
-    np.testing.assert_array_equal(graph.initializers["y/weight"].constant,
-                                  np.arange(15, dtype=np.float32).reshape(3, 5))  # fmt: skip
+    np.testing.assert_array_equal(
+        graph.initializers["y/weight"].constant, np.arange(15, dtype=np.float32).reshape(3, 5)
+    )
 
 
 def test_integer_inputs_are_computed_with_as_floats(tmp_path):
@@ -87,8 +88,10 @@ def test_layer_types_are_refused_by_name(tmp_path):
     for kind in refused[::12]:
         model = network()
         layer(model, kind)
-        with pytest.raises(UnsupportedOperatorError,
-                           match=rf"operation 'y' \({kind}\): vklab has no layer type '{kind}'"):
+        with pytest.raises(
+            UnsupportedOperatorError,
+            match=rf"operation 'y' \({kind}\): vklab has no layer type '{kind}'",
+        ):
             imported(model, tmp_path)
 
 
@@ -201,8 +204,11 @@ def test_fields_that_nothing_reads_are_named_once(tmp_path):
 
 
 def test_every_field_of_a_layer_is_read_or_refused():
-    refused = {"convolution": {"outputShape"},  # of deconvolutions
-               "pooling": {"includeLastPixel"}, "splitND": set()}  # fmt: skip
+    refused = {
+        "convolution": {"outputShape"},  # of deconvolutions
+        "pooling": {"includeLastPixel"},
+        "splitND": set(),
+    }
     layers = messages.message_class("Layer").DESCRIPTOR.fields_by_name
     padding = inspect.getsource(network_layers._padding)
     for kind, (function, _) in network_layers.LAYERS.items():

@@ -44,8 +44,7 @@ def edit_manifest(path, change):
 
 def test_values_keep_their_names(written):
     graph = program.import_package(written[1])
-    assert [str(node) for node in graph.nodes] == [
-        "y: y = Gemm(x, weight, bias)", "z: z = Relu(y)"]  # fmt: skip
+    assert [str(node) for node in graph.nodes] == ["y: y = Gemm(x, weight, bias)", "z: z = Relu(y)"]
     assert graph.outputs == ("z",) and [str(info) for info in graph.inputs] == ["x: float32[2,5]"]
     weight = graph.initializers["weight"].constant
     expected = np.random.default_rng(0).standard_normal((3, 5), np.float32)
@@ -236,13 +235,25 @@ def test_random_damage_gives_errors_of_ours(tmp_path):
     """Flip, cut and insert bytes of all three files: an import succeeds or raises ModelError."""
     made = coreml_written.small_program()
     made.operation("reshape", "r", "float32", (3, 2), {"x": "z", "shape": np.int32([3, 2])})
-    made.operation("slice_by_index", "s", "float32", (2,), {
-        "x": "r", "begin": np.int32([0, 1]), "end": np.int32([2, 0]),
-        "squeeze_mask": np.array([False, True])})  # fmt: skip
+    made.operation(
+        "slice_by_index",
+        "s",
+        "float32",
+        (2,),
+        {
+            "x": "r",
+            "begin": np.int32([0, 1]),
+            "end": np.int32([2, 0]),
+            "squeeze_mask": np.array([False, True]),
+        },
+    )
     made.outputs("s")
     path = made.save(tmp_path)
-    files = [path / DATA / "model.mlmodel", path / DATA / "weights/weight.bin",
-             path / "Manifest.json"]  # fmt: skip
+    files = [
+        path / DATA / "model.mlmodel",
+        path / DATA / "weights/weight.bin",
+        path / "Manifest.json",
+    ]
     originals = [file.read_bytes() for file in files]
     outcomes = set()
     for seed in range(tiers.examples(1200) // 2):
@@ -273,11 +284,14 @@ def test_random_damage_gives_errors_of_ours(tmp_path):
 
 @pytest.mark.slow
 def test_an_import_needs_neither_coremltools_nor_torch(written):
-    code = ("import sys; sys.modules['coremltools'] = sys.modules['torch'] = None; "
-            "from vklab.apps.compare.coreml import program; "
-            "print(program.import_package(sys.argv[1]))")  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code, str(written[1])], capture_output=True,
-                          text=True, check=True)  # fmt: skip
+    code = (
+        "import sys; sys.modules['coremltools'] = sys.modules['torch'] = None; "
+        "from vklab.apps.compare.coreml import program; "
+        "print(program.import_package(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(written[1])], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "graph 'written': 2 nodes (1 Gemm, 1 Relu)\n"
 
 

@@ -27,8 +27,9 @@ def test_a_part_brings_its_constants_and_is_fed_the_rest(whole, tmp_path):
     assert [str(info) for info in linear.inputs] == ["x: float32[2,5]"]
     assert linear.outputs == ("y",) and [node.op_type for node in linear.nodes] == ["Gemm"]
     for name in ("weight", "bias"):
-        np.testing.assert_array_equal(linear.initializers[name].constant,
-                                      graph.initializers[name].constant)  # fmt: skip
+        np.testing.assert_array_equal(
+            linear.initializers[name].constant, graph.initializers[name].constant
+        )
     relu = program.import_package(part.write(whole, ["z"], {"z"}, tmp_path / "z.mlpackage"))
     assert [str(info) for info in relu.inputs] == ["y: float32[2,3]"] and not relu.initializers
     both = part.write(whole, ["z"], {"y", "z"}, tmp_path / "z.mlpackage")  # replaces the other
@@ -69,20 +70,28 @@ class Wrong:
 
     def alone(self, model, inputs):
         """Return the outputs of a part."""
-        relus = {name for node in model.graph.node for name in node.output
-                 if node.op_type == "Relu"}  # fmt: skip
-        return {name: value + (name in relus)
-                for name, value in planted_defects.single(model, inputs).items()}  # fmt: skip
+        relus = {
+            name for node in model.graph.node for name in node.output if node.op_type == "Relu"
+        }
+        return {
+            name: value + (name in relus)
+            for name, value in planted_defects.single(model, inputs).items()
+        }
 
 
 def test_the_smallest_failing_part_of_a_package_is_a_package(whole, tmp_path):
     model = host.to_proto(program.import_package(whole))
     truth = oracle.of_graph(model, {"x": np.ones((2, 5), np.float32)})
-    row = rows.Measured(Row("net", "device", planted_defects.SINGLE, "ran", passed=False,
-                            first_layer="z"))  # fmt: skip
+    row = rows.Measured(
+        Row("net", "device", planted_defects.SINGLE, "ran", passed=False, first_layer="z")
+    )
     found = rows.with_part(row, model, truth, Wrong(), tmp_path / "parts", whole)
-    assert [path.name for path in found.part] == ["net.onnx", "net.inputs.npz", "net.expected.npz",
-                                                  "net.mlpackage"]  # fmt: skip
+    assert [path.name for path in found.part] == [
+        "net.onnx",
+        "net.inputs.npz",
+        "net.expected.npz",
+        "net.mlpackage",
+    ]
     assert inspect.inspect(found.part[-1]).operators == {"relu": 1}
     without = rows.with_part(row, model, truth, Wrong(), tmp_path / "parts")
     assert len(without.part) == 3

@@ -59,16 +59,19 @@ class FakeTools:
         ]
         main = SimpleNamespace(block=SimpleNamespace(operations=operations))
         engine, gpu = MLNeuralEngineComputeDevice(), MLGPUComputeDevice()
-        usage = SimpleNamespace(preferred_compute_device=engine,
-                                supported_compute_devices=[gpu, engine])  # fmt: skip
+        usage = SimpleNamespace(
+            preferred_compute_device=engine, supported_compute_devices=[gpu, engine]
+        )
         is_conv = "ios16.conv".__eq__
         return SimpleNamespace(
             model_structure=SimpleNamespace(program=SimpleNamespace(functions={"main": main})),
             get_compute_device_usage_for_mlprogram_operation=lambda each: (
-                usage if is_conv(each.operator_name) else None),
+                usage if is_conv(each.operator_name) else None
+            ),
             get_estimated_cost_for_mlprogram_operation=lambda each: (
-                SimpleNamespace(weight=0.75) if is_conv(each.operator_name) else None),
-        )  # fmt: skip
+                SimpleNamespace(weight=0.75) if is_conv(each.operator_name) else None
+            ),
+        )
 
 
 def test_a_package_is_inspected_without_coremltools():
@@ -76,8 +79,14 @@ def test_a_package_is_inspected_without_coremltools():
     assert (facts.kind, facts.version, facts.opset) == ("mlProgram", 7, "CoreML6")
     assert facts.inputs == (inspect.Feature("image", "float32", (1, 3, 32, 32)),)
     assert [(each.dtype, each.shape) for each in facts.outputs] == [("float16", (1, 10))]
-    assert facts.operators == {"relu": 3, "conv": 2, "linear": 2, "avg_pool": 1, "cast": 1,
-                               "reshape": 1}  # fmt: skip
+    assert facts.operators == {
+        "relu": 3,
+        "conv": 2,
+        "linear": 2,
+        "avg_pool": 1,
+        "cast": 1,
+        "reshape": 1,
+    }
     assert facts.weight_bytes < facts.size_bytes < 400_000
     assert facts.weight_bytes > 2 * 150_000  # two bytes a weight
 
@@ -104,8 +113,12 @@ def test_choices_that_exclude_each_other(chosen, words):
 
 def test_sizes_are_parsed():
     assert options.parse_sizes("1,3, 16..64,32") == (1, 3, (16, 64), 32)
-    for text, words in (("1,x", "'x' in the shape '1,x'"), ("0", "'0'"), ("8..8", "empty"),
-                        ("4..", "neither")):  # fmt: skip
+    for text, words in (
+        ("1,x", "'x' in the shape '1,x'"),
+        ("0", "'0'"),
+        ("8..8", "empty"),
+        ("4..", "neither"),
+    ):
         with pytest.raises(ModelError, match=words):
             options.parse_sizes(text)
 
@@ -154,8 +167,12 @@ def test_a_prediction_goes_to_the_chosen_units():
 def test_elsewhere_a_row_is_absent_with_its_reason(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     answers = {each.name: each.available() for each in backend.every()}
-    assert list(answers) == ["coreml-all", "coreml-cpu-and-gpu", "coreml-cpu-and-ne",
-                             "coreml-cpu-only"]  # fmt: skip
+    assert list(answers) == [
+        "coreml-all",
+        "coreml-cpu-and-gpu",
+        "coreml-cpu-and-ne",
+        "coreml-cpu-only",
+    ]
     for answer in answers.values():
         assert not answer and "macOS, and this is Linux" in answer.reason and answer.install
 
@@ -177,8 +194,9 @@ def test_the_command_shows_the_facts_of_a_package():
     assert shown.exit_code == 0, shown.output
     facts = json.loads(shown.stdout)
     assert facts["kind"] == "mlProgram" and facts["operators"]["conv"] == 2
-    assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [1, 3, 32, 32],
-                                "flexible": []}]  # fmt: skip
+    assert facts["inputs"] == [
+        {"name": "image", "dtype": "float32", "shape": [1, 3, 32, 32], "flexible": []}
+    ]
 
 
 def test_the_command_measures_each_choice_of_units(monkeypatch):

@@ -35,8 +35,10 @@ def inferred(mb, case):
         for key, each in mil_cases.flat(case):
             inputs.setdefault(key, []).append(mb.const(val=each))
         inputs = {key: each if key == "values" else each[0] for key, each in inputs.items()}
-        constants = {key: value if np.ndim(value) == 0 else mil_cases.constant(value, "float32")
-                     for key, value in case.constants.items()}  # fmt: skip
+        constants = {
+            key: value if np.ndim(value) == 0 else mil_cases.constant(value, "float32")
+            for key, value in case.constants.items()
+        }
         result = getattr(mb, case.kind)(**inputs, **constants)
         made.extend(result if isinstance(result, list | tuple) else [result])
         return mb.identity(x=unused)
@@ -51,8 +53,9 @@ def test_references_agree_with_coremltools(number, mb):
     if theirs[0] is None:
         pytest.skip("coremltools infers no value here")
     for ours, value in zip(mil_cases.expected(case, "float32"), theirs, strict=True):
-        np.testing.assert_allclose(np.asarray(value, np.float64), ours.astype(np.float64),
-                                   rtol=RELATIVE, atol=1e-6)  # fmt: skip
+        np.testing.assert_allclose(
+            np.asarray(value, np.float64), ours.astype(np.float64), rtol=RELATIVE, atol=1e-6
+        )
 
 
 def test_most_operators_have_a_value_inference(mb):
@@ -80,15 +83,23 @@ def test_decompression_agrees_with_coremltools(dtype):
     data = random.integers(-128, 128, (6, 4, 3), dtype=np.int8)
     scale, zero = random.random(4).astype(dtype), random.integers(-9, 9, 4, dtype=np.int8)
     theirs = old.constexpr_affine_dequantize.decompress(data, zero, scale, 1)
-    ours = decompressed("constexpr_affine_dequantize", dtype, data.shape, quantized_data=data,
-                        zero_point=zero, scale=scale, axis=np.int32(1))  # fmt: skip
+    ours = decompressed(
+        "constexpr_affine_dequantize",
+        dtype,
+        data.shape,
+        quantized_data=data,
+        zero_point=zero,
+        scale=scale,
+        axis=np.int32(1),
+    )
     np.testing.assert_array_equal(ours, theirs)
 
     scale, zero = (random.random((3, 2, 1)).astype(dtype) for _ in range(2))
     zero = np.round(zero * 8).astype(dtype)
     theirs = new.constexpr_blockwise_shift_scale.decompress(data, scale, zero)
-    ours = decompressed("constexpr_blockwise_shift_scale", dtype, data.shape, data=data,
-                        scale=scale, offset=zero)  # fmt: skip
+    ours = decompressed(
+        "constexpr_blockwise_shift_scale", dtype, data.shape, data=data, scale=scale, offset=zero
+    )
     np.testing.assert_array_equal(ours, theirs)
 
     shape = (5, 7)
@@ -96,8 +107,14 @@ def test_decompression_agrees_with_coremltools(dtype):
         table = random.random(1 << bits).astype(dtype)
         packed = random.integers(0, 256, math.ceil(35 * bits / 8), dtype=np.uint8)
         theirs = old.constexpr_lut_to_dense.decompress(table, packed, np.asarray(shape))
-        ours = decompressed("constexpr_lut_to_dense", dtype, shape, indices=packed, lut=table,
-                            shape=np.asarray(shape, np.uint32))  # fmt: skip
+        ours = decompressed(
+            "constexpr_lut_to_dense",
+            dtype,
+            shape,
+            indices=packed,
+            lut=table,
+            shape=np.asarray(shape, np.uint32),
+        )
         np.testing.assert_array_equal(ours, theirs)
 
     indices = random.integers(0, 4, (6, 4), dtype=np.uint8)
@@ -105,18 +122,23 @@ def test_decompression_agrees_with_coremltools(dtype):
         table = random.random((2, 1, 4, vector)).astype(dtype)
         theirs = new.constexpr_lut_to_dense.decompress(indices, table, axis)
         extra = {} if axis is None else {"vector_axis": np.int32(axis)}
-        ours = decompressed("constexpr_lut_to_dense", dtype, theirs.shape, indices=indices,
-                            lut=table, **extra)  # fmt: skip
+        ours = decompressed(
+            "constexpr_lut_to_dense", dtype, theirs.shape, indices=indices, lut=table, **extra
+        )
         np.testing.assert_array_equal(ours, theirs)
 
     mask = (random.random(shape) < 0.4).astype(np.uint8)
     nonzero = random.random(int(mask.sum())).astype(dtype)
     packed = np.packbits(mask.reshape(-1), bitorder="little")
-    theirs = old.constexpr_sparse_to_dense.decompress(nonzero, packed, shape) \
-        if packed.size * 8 == mask.size else new.constexpr_sparse_to_dense.decompress(nonzero, mask)
+    theirs = (
+        old.constexpr_sparse_to_dense.decompress(nonzero, packed, shape)
+        if packed.size * 8 == mask.size
+        else new.constexpr_sparse_to_dense.decompress(nonzero, mask)
+    )
     for given in ({"mask": packed, "shape": np.asarray(shape, np.uint32)}, {"mask": mask}):
-        ours = decompressed("constexpr_sparse_to_dense", dtype, shape, nonzero_data=nonzero,
-                            **given)  # fmt: skip
+        ours = decompressed(
+            "constexpr_sparse_to_dense", dtype, shape, nonzero_data=nonzero, **given
+        )
         np.testing.assert_array_equal(ours, theirs)
 
 

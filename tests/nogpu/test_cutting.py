@@ -40,8 +40,15 @@ def toy(reads: Sequence[Sequence[str]], inputs: Sequence[str], outputs: Sequence
     names = [*inputs, *(f"v{k}" for k in range(len(reads)))]
     infos = {name: TensorInfo(name, "uint64", (SIZE,)) for name in names}
     constant = TensorInfo("c", "uint64", (SIZE,), np.full(SIZE, 7, np.uint64))
-    return Graph("toy", 17, nodes, tuple(infos[name] for name in inputs), tuple(outputs),
-                 {"c": constant}, {**infos, "c": constant})  # fmt: skip
+    return Graph(
+        "toy",
+        17,
+        nodes,
+        tuple(infos[name] for name in inputs),
+        tuple(outputs),
+        {"c": constant},
+        {**infos, "c": constant},
+    )
 
 
 def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -133,8 +140,11 @@ def test_a_branch_for_another_device_does_not_wait_for_the_one_that_stays():
     graph = toy([["x"], ["v0"], ["v1"], ["v0"], ["v2", "v3"]], ("x",), ("v4",))
     cut = cutting.cut(graph, {"n0": 0, "n1": 0, "n2": 0, "n3": 1, "n4": 0})
     assert shown(cut) == [
-        (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0,)), (0, "n4", (1, 2)),
-    ]  # fmt: skip
+        (0, "n0", ()),
+        (0, "n1 n2", (0,)),
+        (1, "n3", (0,)),
+        (0, "n4", (1, 2)),
+    ]
 
 
 def test_a_value_that_leaves_early_ends_a_chunk():
@@ -143,8 +153,10 @@ def test_a_value_that_leaves_early_ends_a_chunk():
     devices = {"n0": 0, "n1": 0, "n2": 0, "n3": 1}
     assert shown(cutting.cut(graph, devices)) == [(0, "n0 n1 n2", ()), (1, "n3", (0,))]
     assert shown(cutting.cut(graph, devices, frozenset({"v0", "v2"}))) == [
-        (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0, 1)),
-    ]  # fmt: skip
+        (0, "n0", ()),
+        (0, "n1 n2", (0,)),
+        (1, "n3", (0, 1)),
+    ]
 
 
 def test_a_node_that_could_close_a_cycle_gets_a_chunk_of_its_own():

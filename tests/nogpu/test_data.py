@@ -50,8 +50,14 @@ def cnn() -> onnx.ModelProto:
 def test_checksums_match_and_cover_every_data_file():
     assert sorted(json.loads((DATA / "checksums.json").read_text())) == FILES
     packaged = (p for p in (DATA / "packages").rglob("*") if p.is_file())
-    found = [*(p for p in DATA.rglob("*") if p.suffix in {".gguf", ".npz", ".onnx", ".txt", ".xz"}
-               and p.parent.name != "recorded"), *packaged]  # fmt: skip
+    found = [
+        *(
+            p
+            for p in DATA.rglob("*")
+            if p.suffix in {".gguf", ".npz", ".onnx", ".txt", ".xz"} and p.parent.name != "recorded"
+        ),
+        *packaged,
+    ]
     assert sorted(p.relative_to(DATA).as_posix() for p in found) == FILES
     finished = run_script(DATA, "checksums.py")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -119,8 +125,17 @@ def test_resized_images_keep_the_source_pixels(digits):
 def test_cnn_is_small_and_hand_readable(cnn):
     onnx.checker.check_model(cnn, full_check=True)
     assert [node.op_type for node in cnn.graph.node] == [
-        "Conv", "Relu", "MaxPool", "Conv", "Relu", "MaxPool", "Flatten", "Gemm", "Relu", "Gemm",
-    ]  # fmt: skip
+        "Conv",
+        "Relu",
+        "MaxPool",
+        "Conv",
+        "Relu",
+        "MaxPool",
+        "Flatten",
+        "Gemm",
+        "Relu",
+        "Gemm",
+    ]
     assert all(node.name for node in cnn.graph.node)
     assert 17 <= cnn.opset_import[0].version <= 20
     assert (DATA / "digits_cnn.onnx").stat().st_size < 300_000
@@ -173,9 +188,21 @@ def test_digits_are_made_again_byte_for_byte(tmp_path):
 @pytest.mark.slow
 def test_a_language_model_is_trained_on_a_processor(tmp_path):
     pytest.importorskip("torch")
-    finished = run_script(DATA, "make_language_model.py", "--folder", str(tmp_path), "--device",
-                          "cpu", "--epochs", "0.01", "--vocabulary", "512", "--context", "64",
-                          timeout_s=900)  # fmt: skip
+    finished = run_script(
+        DATA,
+        "make_language_model.py",
+        "--folder",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--epochs",
+        "0.01",
+        "--vocabulary",
+        "512",
+        "--context",
+        "64",
+        timeout_s=900,
+    )
     assert finished.returncode == 0, finished.stderr
     assert "runs by PyTorch" in finished.stdout and "3279104 parameters" in finished.stdout
     assert (tmp_path / "held_out.txt").read_bytes() == (DATA / "held_out.txt").read_bytes()
@@ -187,8 +214,10 @@ def test_a_language_model_is_trained_on_a_processor(tmp_path):
 @pytest.mark.full
 def test_nothing_of_the_held_out_text_is_learnt():
     held_out = (DATA / "held_out.txt").read_text("utf-8")
-    code = ("import json, language_text; texts = language_text.read(); print(json.dumps("
-            "[texts.training, texts.judging, texts.held_out, texts.conversations]))")
+    code = (
+        "import json, language_text; texts = language_text.read(); print(json.dumps("
+        "[texts.training, texts.judging, texts.held_out, texts.conversations]))"
+    )
     finished = run_script(DATA, "-c", code)
     assert finished.returncode == 0, finished.stderr
     training, judging, kept, conversations = json.loads(finished.stdout)

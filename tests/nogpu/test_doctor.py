@@ -25,8 +25,15 @@ RIGHT = """print('hello from a driver'); print('{"got": [2.0, 1.0, -0.75]}')"""
 
 def facts(index: int, **changed: object) -> dict[str, object]:
     """Return what a driver says of a device that is not there."""
-    device = {"index": index, "name": f"Paper <{index}>", "type": "discrete", "driver": "paper 1.0",
-              "api_version": "1.3.0", "is_cpu": False, "refusal": ""}  # fmt: skip
+    device = {
+        "index": index,
+        "name": f"Paper <{index}>",
+        "type": "discrete",
+        "driver": "paper 1.0",
+        "api_version": "1.3.0",
+        "is_cpu": False,
+        "refusal": "",
+    }
     return {**device, **changed}
 
 
@@ -68,8 +75,13 @@ def test_a_whole_report_names_every_check_and_goes_into_json(children):
     assert {"ok", "checks", "devices"} == summary.keys()
     assert all({"name", "ok", "detail", "repair"} <= check.keys() for check in summary["checks"])
     names = [check["name"] for check in summary["checks"]]
-    assert names[:5] == ["Python", "packages", "optional packages", "Vulkan loader",
-                         "Vulkan bindings"]  # fmt: skip
+    assert names[:5] == [
+        "Python",
+        "packages",
+        "optional packages",
+        "Vulkan loader",
+        "Vulkan bindings",
+    ]
     assert {"drivers", "instance layers", "Slang compiler", "device 0", "Jupyter"} <= set(names)
 
 
@@ -83,8 +95,10 @@ def test_every_failure_has_the_line_that_repairs_it(children, monkeypatch):
     failed = [check for check in report.checks if not check.ok]
     assert {"Vulkan loader", "drivers", "devices"} <= {check.name for check in failed}
     assert all(check.repair for check in failed)
-    assert "apt-get install -y --no-install-recommends libvulkan1" in named(
-        report, "Vulkan loader").repair  # fmt: skip
+    assert (
+        "apt-get install -y --no-install-recommends libvulkan1"
+        in named(report, "Vulkan loader").repair
+    )
     assert not report.ok
 
 
@@ -118,7 +132,7 @@ def test_one_broken_device_alone_is_a_failure_of_the_machine(children):
 
 
 def test_what_a_child_says_repairs_it_is_passed_on(children):
-    children["0"] = "print('{\"error\": \"no compiler\", \"repair\": \"get one\"}')"
+    children["0"] = 'print(\'{"error": "no compiler", "repair": "get one"}\')'
     found = named(check_devices(), "device 0")
     assert found.detail.endswith("no compiler") and found.repair == "get one"
 
@@ -134,7 +148,7 @@ def test_a_device_that_vklab_refuses_is_not_run(children):
 
 
 def test_what_repairs_the_drivers_repairs_the_devices(children):
-    children["list"] = "print('{\"error\": \"no driver\", \"repair\": \"install one\"}')"
+    children["list"] = 'print(\'{"error": "no driver", "repair": "install one"}\')'
     assert check_devices().checks[0].repair == "install one"
     drivers = Check("drivers", False, "hidden", "unset VK_DRIVER_FILES")
     assert check_devices(foundations=[drivers]).checks[0].repair == "unset VK_DRIVER_FILES"
@@ -155,7 +169,7 @@ def test_the_driver_that_breaks_the_listing_is_named(children):
     children["list"] = (
         "import os; 'bad' in os.environ.get('VK_DRIVER_FILES', 'bad') and os.abort();"
         + listing(facts(0))
-    )  # fmt: skip
+    )
     manifests = [detect.Manifest(Path(f"/icd/{name}.json"), "x.so") for name in ("bad", "good")]
     (found,) = check_devices(manifests=manifests).checks
     assert not found.ok and "the fault is in" in found.detail and "bad.json" in found.detail
@@ -192,10 +206,12 @@ def test_the_doctor_works_where_the_bindings_do_not(tmp_path, error, name):
         "print(json.dumps(doctor.examine().summary()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True,
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         timeout=LIMIT_S,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     (bindings,) = [check for check in summary["checks"] if check["name"] == "Vulkan bindings"]
@@ -312,11 +328,15 @@ def test_missing_packages_are_named(monkeypatch):
 
 def test_a_report_draws_itself():
     report = Report((Check("a <b>", True, "fine"), Check("c", False, "bad", "mend it")))
-    assert str(report) == repr(report) == (
-        "ok      a <b>: fine\n"
-        "FAILED  c: bad\n"
-        "        to repair: mend it\n"
-        "vklab can NOT work here: 2 checks, 1 failed, 0 notes"
-    )  # fmt: skip
+    assert (
+        str(report)
+        == repr(report)
+        == (
+            "ok      a <b>: fine\n"
+            "FAILED  c: bad\n"
+            "        to repair: mend it\n"
+            "vklab can NOT work here: 2 checks, 1 failed, 0 notes"
+        )
+    )
     html = report._repr_html_()
     assert "a &lt;b&gt;" in html and "mend it" in html and html == report._repr_html_()

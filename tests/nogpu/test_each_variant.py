@@ -27,11 +27,15 @@ def test_the_variants_of_a_device_have_names_and_change_one_thing(info):
         if each.kernel:
             with settings.settings(**each.switches):
                 chosen.append(forced.choice())
-    rules = {name for name in variants.rules_for(info, every=True)
-             if not name.startswith("matrix") or info.cooperative_matrices}  # fmt: skip
+    rules = {
+        name
+        for name in variants.rules_for(info, every=True)
+        if not name.startswith("matrix") or info.cooperative_matrices
+    }
     assert {rule for rule, _, _ in chosen} == rules
     assert {shape for rule, shape, _ in chosen if rule == "tiled"} == {
-        tile.shape for table in (tiles.PRODUCT, tiles.PACKED, tiles.CONV) for tile in table}
+        tile.shape for table in (tiles.PRODUCT, tiles.PACKED, tiles.CONV) for tile in table
+    }
 
 
 @pytest.mark.parametrize("sizes, text, applies", [

@@ -44,15 +44,19 @@ def test_graphs_that_are_imported_twice_give_equal_plans(name):
     proto, fed = pass_graphs.GRAPHS[name]()
     inputs = {value: plan_cache.describe(value, array) for value, array in fed.items()}
     first, second = (
-        plans.make_plan(onnx_import.load_graph(proto), inputs, [NVIDIA],
-                        facts=Facts(evaluate=host.evaluate)) for _ in range(2))  # fmt: skip
+        plans.make_plan(
+            onnx_import.load_graph(proto), inputs, [NVIDIA], facts=Facts(evaluate=host.evaluate)
+        )
+        for _ in range(2)
+    )
     assert first.graph == second.graph and first == second
 
 
 def test_content_is_compared_as_it_is_stored():
     graph = whole("mlp")[0]
-    name, weight = next((name, info) for name, info in graph.initializers.items()
-                        if info.dtype == "float32")  # fmt: skip
+    name, weight = next(
+        (name, info) for name, info in graph.initializers.items() if info.dtype == "float32"
+    )
 
     def changed(array):
         infos = {name: replace(weight, constant=array)}

@@ -54,8 +54,10 @@ def test_modules_that_ask_for_it_round_halves_to_even(tmp_path):
     if tools is None:
         pytest.skip("no compiler for slang")
     asks = "spirv_asm { OpCapability RoundingModeRTE; OpCapability DenormPreserve; };"
-    for text, wanted in ((SLANG, set()), (SLANG.replace("{ return", f"{{ {asks} return"),
-                                          {(EVEN, 16), (SUBNORMAL, 16)})):  # fmt: skip
+    for text, wanted in (
+        (SLANG, set()),
+        (SLANG.replace("{ return", f"{{ {asks} return"), {(EVEN, 16), (SUBNORMAL, 16)}),
+    ):
         (tmp_path / "k.slang").write_text(text)
         toolchain.run(tools, tmp_path / "k.slang", tmp_path / "k.spv", (), ())
         listed = list(reflection.instructions(exact.exact((tmp_path / "k.spv").read_bytes())))

@@ -55,8 +55,9 @@ def test_a_file_in_a_folder_below(tmp_path):
 def test_what_onnx_itself_writes(tmp_path):
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     proto = model([node], [value("x", (2, 5))], [value("y", (2, 3))], {"w": WEIGHT})
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0,
-              location="all.bin")  # fmt: skip
+    onnx.save(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="all.bin"
+    )
     np.testing.assert_array_equal(loaded(tmp_path / "m.onnx"), WEIGHT)
 
 
@@ -167,11 +168,14 @@ def test_a_file_beyond_2_gib(tmp_path):
 
 def test_weights_of_one_file_are_mapped_once(tmp_path):
     weights = {f"w{i}": random_array((5, 5), i) for i in range(3)}
-    nodes = [helper.make_node("MatMul", [f"v{i}" if i else "x", f"w{i}"], [f"v{i + 1}"])
-             for i in range(3)]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", [f"v{i}" if i else "x", f"w{i}"], [f"v{i + 1}"])
+        for i in range(3)
+    ]
     proto = model(nodes, [value("x", (2, 5))], ["v3"], weights)
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0,
-              location="all.bin")  # fmt: skip
+    onnx.save(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="all.bin"
+    )
     infos = onnx_import.load_graph(tmp_path / "m.onnx").initializers
     arrays = [infos[name].constant for name in weights]
     for array, weight in zip(arrays, weights.values(), strict=True):
@@ -197,8 +201,7 @@ def test_types_that_share_a_byte(tmp_path, dtype, size_bytes):
 def large(count: int = 3) -> onnx.ModelProto:
     """Return a model of weights of 4 MiB that are part of its file."""
     weights = {f"w{i}" if i else "w": random_array((1024, 1024), i) for i in range(count)}
-    nodes = [helper.make_node("MatMul", [f"v{i}", w], [f"v{i + 1}"])
-             for i, w in enumerate(weights)]  # fmt: skip
+    nodes = [helper.make_node("MatMul", [f"v{i}", w], [f"v{i + 1}"]) for i, w in enumerate(weights)]
     return model(nodes, [value("v0", (2, 1024))], [f"v{count}"], weights)
 
 

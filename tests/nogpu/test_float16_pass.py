@@ -31,8 +31,10 @@ def node(op_type, inputs, output, **attributes):
 
 def graph_of(nodes, inputs, outputs, sizes=None, **constants):
     """Return a shaped graph of nodes that are named after their outputs."""
-    given = {name: np.asarray(array, None if isinstance(array, np.ndarray) else np.float32)
-             for name, array in constants.items()}  # fmt: skip
+    given = {
+        name: np.asarray(array, None if isinstance(array, np.ndarray) else np.float32)
+        for name, array in constants.items()
+    }
     proto = model(nodes, inputs, outputs.split(), given, opset=18)
     return shapes.infer(shapes.bind(onnx_import.from_proto(proto), sizes or {}))
 
@@ -58,13 +60,27 @@ def told(graph):
 
 def test_values_and_weights_become_float16_and_the_ends_stay():
     graph = graph_of(
-        [node("MatMul", "x w", "h"), node("Add", "h b", "s"), node("Relu", "s", "y"),
-         node("Neg", "x", "z")],
-        [value("x", (2, 3))], "y z", w=np.ones((3, 4), np.float32), b=[0.1, 0.2, 0.3, 0.4],
-    )  # fmt: skip
+        [
+            node("MatMul", "x w", "h"),
+            node("Add", "h b", "s"),
+            node("Relu", "s", "y"),
+            node("Neg", "x", "z"),
+        ],
+        [value("x", (2, 3))],
+        "y z",
+        w=np.ones((3, 4), np.float32),
+        b=[0.1, 0.2, 0.3, 0.4],
+    )
     made = narrow(graph)
-    assert told(made) == ["Cast float16", "MatMul float16", "Add float16", "Relu float16",
-                          "Cast float32", "Neg float16", "Cast float32"]  # fmt: skip
+    assert told(made) == [
+        "Cast float16",
+        "MatMul float16",
+        "Add float16",
+        "Relu float16",
+        "Cast float32",
+        "Neg float16",
+        "Cast float32",
+    ]
     assert {i.dtype for i in made.initializers.values()} == {"float16"}
     np.testing.assert_array_equal(
         made.initializers[internal("b", "float16")].constant, np.float16([0.1, 0.2, 0.3, 0.4])
@@ -89,86 +105,166 @@ def test_other_graphs_are_left_alone(kind, source):
 
 def test_casts_of_the_graph_are_used():
     graph = graph_of(
-        [node("Cast", "x", "h", to=HALF), node("Relu", "h", "r"), node("Cast", "r", "w", to=FLOAT),
-         node("Neg", "w", "n"), node("Abs", "x", "a"), node("Add", "n a", "y")],
-        [value("x", (5,))], "y",
-    )  # fmt: skip
+        [
+            node("Cast", "x", "h", to=HALF),
+            node("Relu", "h", "r"),
+            node("Cast", "r", "w", to=FLOAT),
+            node("Neg", "w", "n"),
+            node("Abs", "x", "a"),
+            node("Add", "n a", "y"),
+        ],
+        [value("x", (5,))],
+        "y",
+    )
     made = narrow(graph)
-    assert told(made) == ["Cast float16", "Relu float16", "Neg float16", "Abs float16",
-                          "Add float16", "Cast float32"]  # fmt: skip
+    assert told(made) == [
+        "Cast float16",
+        "Relu float16",
+        "Neg float16",
+        "Abs float16",
+        "Add float16",
+        "Cast float32",
+    ]
     assert made.nodes[3].inputs == ("h",)
 
 
 def test_a_chain_that_is_kept_is_cast_at_its_ends_only():
     graph = graph_of(
-        [node("Relu", "x", "r"), node("Pow", "r two", "p"), node("ReduceMean", "p", "m"),
-         node("Add", "m eps", "e"), node("Sqrt", "e", "s"), node("Div", "r s", "d"),
-         node("Mul", "d gamma", "y")],
-        [value("x", (4, 5))], "y", two=2.0, eps=1e-12, gamma=np.ones(5, np.float32),
-    )  # fmt: skip
+        [
+            node("Relu", "x", "r"),
+            node("Pow", "r two", "p"),
+            node("ReduceMean", "p", "m"),
+            node("Add", "m eps", "e"),
+            node("Sqrt", "e", "s"),
+            node("Div", "r s", "d"),
+            node("Mul", "d gamma", "y"),
+        ],
+        [value("x", (4, 5))],
+        "y",
+        two=2.0,
+        eps=1e-12,
+        gamma=np.ones(5, np.float32),
+    )
     assert told(narrow(graph)) == [
-        "Cast float16", "Relu float16", "Cast float32", "Pow float32", "ReduceMean float32",
-        "Add float32", "Sqrt float32", "Div float32", "Cast float16", "Mul float16", "Cast float32",
-    ]  # fmt: skip
+        "Cast float16",
+        "Relu float16",
+        "Cast float32",
+        "Pow float32",
+        "ReduceMean float32",
+        "Add float32",
+        "Sqrt float32",
+        "Div float32",
+        "Cast float16",
+        "Mul float16",
+        "Cast float32",
+    ]
 
 
 def test_a_square_is_kept_however_it_is_written():
-    graph = graph_of([node("Mul", "x x", "s"), node("ReduceMean", "s", "y")],
-                     [value("x", (4, 5))], "y")  # fmt: skip
+    graph = graph_of(
+        [node("Mul", "x x", "s"), node("ReduceMean", "s", "y")], [value("x", (4, 5))], "y"
+    )
     assert to_float16.to_float16(graph) is graph
 
 
 def test_positions_stay_exact_until_they_meet_float16():
     graph = graph_of(
-        [node("Cast", "at", "p", to=FLOAT), node("Mul", "p rate", "angle"),
-         node("Cos", "angle", "c"), node("Mul", "x c", "y")],
-        [value("at", (6, 1), INT64), value("x", (6, 4))], "y", rate=np.ones(4, np.float32),
-    )  # fmt: skip
-    assert told(narrow(graph)) == ["Cast float32", "Mul float32", "Cos float32", "Cast float16",
-                                   "Cast float16", "Mul float16", "Cast float32"]  # fmt: skip
+        [
+            node("Cast", "at", "p", to=FLOAT),
+            node("Mul", "p rate", "angle"),
+            node("Cos", "angle", "c"),
+            node("Mul", "x c", "y"),
+        ],
+        [value("at", (6, 1), INT64), value("x", (6, 4))],
+        "y",
+        rate=np.ones(4, np.float32),
+    )
+    assert told(narrow(graph)) == [
+        "Cast float32",
+        "Mul float32",
+        "Cos float32",
+        "Cast float16",
+        "Cast float16",
+        "Mul float16",
+        "Cast float32",
+    ]
 
 
 def test_weights_gathered_by_integers_are_no_positions():
-    graph = graph_of([node("Gather", "table at", "g"), node("MatMul", "g w", "y")],
-                     [value("at", (6,), INT64)], "y", table=np.ones((99, 8), np.float32),
-                     w=np.ones((8, 2), np.float32))  # fmt: skip
+    graph = graph_of(
+        [node("Gather", "table at", "g"), node("MatMul", "g w", "y")],
+        [value("at", (6,), INT64)],
+        "y",
+        table=np.ones((99, 8), np.float32),
+        w=np.ones((8, 2), np.float32),
+    )
     assert told(narrow(graph)) == ["Gather float16", "MatMul float16", "Cast float32"]
 
 
 def test_flags_and_bytes_become_float16_at_once():
-    graph = graph_of([node("Cast", "b", "f", to=FLOAT), node("Add", "f x", "y")],
-                     [value("b", (3,), TensorProto.BOOL), value("x", (3,))], "y")  # fmt: skip
+    graph = graph_of(
+        [node("Cast", "b", "f", to=FLOAT), node("Add", "f x", "y")],
+        [value("b", (3,), TensorProto.BOOL), value("x", (3,))],
+        "y",
+    )
     assert told(narrow(graph)) == ["Cast float16", "Cast float16", "Add float16", "Cast float32"]
 
 
 def test_a_mask_beyond_float16_stays_wide_as_far_as_the_softmax():
     graph = graph_of(
-        [node("Cast", "mask", "m", to=FLOAT), node("Sub", "one m", "off"),
-         node("Mul", "off lowest", "far"), node("Unsqueeze", "far at", "u"),
-         node("Add", "x u", "s"), node("Softmax", "s", "p"), node("MatMul", "p x", "y")],
-        [value("mask", (4, 4), INT64), value("x", (1, 4, 4))], "y", one=1.0, lowest=LOWEST,
+        [
+            node("Cast", "mask", "m", to=FLOAT),
+            node("Sub", "one m", "off"),
+            node("Mul", "off lowest", "far"),
+            node("Unsqueeze", "far at", "u"),
+            node("Add", "x u", "s"),
+            node("Softmax", "s", "p"),
+            node("MatMul", "p x", "y"),
+        ],
+        [value("mask", (4, 4), INT64), value("x", (1, 4, 4))],
+        "y",
+        one=1.0,
+        lowest=LOWEST,
         at=np.int64([0]),
-    )  # fmt: skip
+    )
     assert told(narrow(graph)) == [
-        "Cast float32", "Sub float32", "Mul float32", "Unsqueeze float32", "Add float32",
-        "Softmax float32", "Cast float16", "Cast float16", "MatMul float16", "Cast float32",
-    ]  # fmt: skip
+        "Cast float32",
+        "Sub float32",
+        "Mul float32",
+        "Unsqueeze float32",
+        "Add float32",
+        "Softmax float32",
+        "Cast float16",
+        "Cast float16",
+        "MatMul float16",
+        "Cast float32",
+    ]
 
 
 @pytest.mark.parametrize(("op_type", "given"), [("Add", "s far"), ("Where", "when s far")])
 def test_scores_are_cast_for_a_constant_mask(op_type, given):
     graph = graph_of(
         [node("MatMul", "x x", "s"), node(op_type, given, "m"), node("Softmax", "m", "y")],
-        [value("x", (4, 4)), value("when", (4, 4), TensorProto.BOOL)], "y",
+        [value("x", (4, 4)), value("when", (4, 4), TensorProto.BOOL)],
+        "y",
         far=np.full((4, 4), -1e9, np.float32),
-    )  # fmt: skip
-    assert told(narrow(graph)) == ["Cast float16", "MatMul float16", "Cast float32",
-                                   f"{op_type} float32", "Softmax float32"]  # fmt: skip
+    )
+    assert told(narrow(graph)) == [
+        "Cast float16",
+        "MatMul float16",
+        "Cast float32",
+        f"{op_type} float32",
+        "Softmax float32",
+    ]
 
 
 def test_masks_of_infinity_and_of_what_fits_are_float16():
-    graph = graph_of([node("Add", "x far", "s"), node("Softmax", "s", "y")], [value("x", (4,))],
-                     "y", far=[0, -np.inf, -10000, 60000])  # fmt: skip
+    graph = graph_of(
+        [node("Add", "x far", "s"), node("Softmax", "s", "y")],
+        [value("x", (4,))],
+        "y",
+        far=[0, -np.inf, -10000, 60000],
+    )
     made = narrow(graph)
     assert told(made) == ["Cast float16", "Add float16", "Softmax float16", "Cast float32"]
     far = made.initializers[internal("far", "float16")].constant
@@ -177,16 +273,21 @@ def test_masks_of_infinity_and_of_what_fits_are_float16():
 
 def test_the_mask_of_an_attention_stays_wide_beside_float16():
     attend = helper.make_node("Attention", ["q", "q", "q", "m"], ["y"], "y")
-    proto = model([node("Mul", "on low", "m"), attend],
-                  [value("q", (1, 2, 4, 8)), value("on", (4, 4))], ["y"],
-                  {"low": np.float32(LOWEST)}, opset=23)  # fmt: skip
+    proto = model(
+        [node("Mul", "on low", "m"), attend],
+        [value("q", (1, 2, 4, 8)), value("on", (4, 4))],
+        ["y"],
+        {"low": np.float32(LOWEST)},
+        opset=23,
+    )
     made = narrow(shapes.infer(onnx_import.from_proto(proto)))
     assert told(made) == ["Mul float32", "Cast float16", "Attention float16", "Cast float32"]
 
 
 def test_bounds_beyond_float16_are_none():
-    graph = graph_of([node("Clip", "x low high", "y")], [value("x", (4,))], "y", low=-1e30,
-                     high=7e4)  # fmt: skip
+    graph = graph_of(
+        [node("Clip", "x low high", "y")], [value("x", (4,))], "y", low=-1e30, high=7e4
+    )
     made = narrow(graph)
     assert told(made) == ["Cast float16", "Clip float16", "Cast float32"]
     assert made.initializers[internal("low", "float16")].constant == -np.inf
@@ -201,8 +302,13 @@ def test_numbers_that_float16_lacks_keep_their_node(op_type, number):
 
 
 def test_scales_of_a_resize_stay_float32():
-    graph = graph_of([node("Resize", "x roi scales", "y")], [value("x", (1, 1, 4, 4))], "y",
-                     roi=np.zeros(0, np.float32), scales=[1, 1, 1.5, 1.5])  # fmt: skip
+    graph = graph_of(
+        [node("Resize", "x roi scales", "y")],
+        [value("x", (1, 1, 4, 4))],
+        "y",
+        roi=np.zeros(0, np.float32),
+        scales=[1, 1, 1.5, 1.5],
+    )
     made = narrow(graph)
     assert told(made) == ["Cast float16", "Resize float16", "Cast float32"]
     assert made.initializers["scales"].dtype == "float32"
@@ -218,13 +324,22 @@ def test_a_declining_operator_keeps_float32(monkeypatch):
 
     monkeypatch.setitem(registry.OPERATORS, ("", "Selfish"), [])
     registry.operator("Selfish")(only_float32)
-    graph = graph_of([node("Neg", "x", "n"), node("Relu", "n", "r"), node("Neg", "r", "y")],
-                     [value("x", (4,))], "y")  # fmt: skip
-    changed = [n if n.op_type != "Relu" else type(n)("r", "Selfish", n.inputs, n.outputs)
-               for n in graph.nodes]  # fmt: skip
+    graph = graph_of(
+        [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Neg", "r", "y")],
+        [value("x", (4,))],
+        "y",
+    )
+    changed = [
+        n if n.op_type != "Relu" else type(n)("r", "Selfish", n.inputs, n.outputs)
+        for n in graph.nodes
+    ]
     assert told(narrow(graph.with_nodes(changed))) == [
-        "Cast float16", "Neg float16", "Cast float32", "Selfish float32", "Neg float32",
-    ]  # fmt: skip
+        "Cast float16",
+        "Neg float16",
+        "Cast float32",
+        "Selfish float32",
+        "Neg float32",
+    ]
 
 
 @pytest.mark.parametrize(("given", "kept"), [
@@ -233,21 +348,36 @@ def test_a_declining_operator_keeps_float32(monkeypatch):
 ])  # fmt: skip
 def test_the_switch_names_nodes_and_operators(given, kept):
     graph = graph_of(
-        [node("MatMul", "x w", "m1"), node("Relu", "m1", "r1"), node("MatMul", "r1 w", "m2"),
-         node("Relu", "m2", "y")],
-        [value("x", (3, 3))], "y", w=np.ones((3, 3), np.float32),
-    )  # fmt: skip
+        [
+            node("MatMul", "x w", "m1"),
+            node("Relu", "m1", "r1"),
+            node("MatMul", "r1 w", "m2"),
+            node("Relu", "m2", "y"),
+        ],
+        [value("x", (3, 3))],
+        "y",
+        w=np.ones((3, 3), np.float32),
+    )
     with settings(KEEP_FLOAT32=given):
         made = narrow(graph)
-    wide = [n.name for n in made.nodes if n.op_type != "Cast"
-            and made.infos[n.outputs[0]].dtype == "float32"]  # fmt: skip
+    wide = [
+        n.name
+        for n in made.nodes
+        if n.op_type != "Cast" and made.infos[n.outputs[0]].dtype == "float32"
+    ]
     assert wide == kept
 
 
 def test_the_tables_name_operators_that_there_are():
     known = {op_type for _, op_type in registry.OPERATORS}
-    tables = (to_float16.FRAGILE, to_float16.WIDE_INPUTS, to_float16.DIVIDING,
-              to_float16.PRODUCTS, to_float16.MASKING, to_float16.BOUNDING)  # fmt: skip
+    tables = (
+        to_float16.FRAGILE,
+        to_float16.WIDE_INPUTS,
+        to_float16.DIVIDING,
+        to_float16.PRODUCTS,
+        to_float16.MASKING,
+        to_float16.BOUNDING,
+    )
     for table in tables:
         assert set(table) <= known
 
@@ -311,8 +441,10 @@ def test_the_first_node_that_overflows_is_named_before_one_that_is_off():
     truth = {"a": [1, 2, 3, 4], "y": [1, 81234, 3, 70000]}
     found = compared({"a": [1, 2, 3, 9], "y": [1, np.inf, 3, np.nan]}, truth)
     assert not found.passed and found.nodes == 2 and found.node.startswith("y: ")
-    assert found.note == ("node 'y' (Exp): 2 of 4 values overflow float16 (largest reference value "
-                          "81234 > 65504); keep it in float32 by KEEP_FLOAT32=y")  # fmt: skip
+    assert found.note == (
+        "node 'y' (Exp): 2 of 4 values overflow float16 (largest reference value "
+        "81234 > 65504); keep it in float32 by KEEP_FLOAT32=y"
+    )
     assert found.note in str(found) and found.summary()["note"] == found.note
     plain = compared({"a": [1, 2, 3, 9], "y": [1, np.inf, 3, 4]}, truth, is_half=False)
     assert plain.node.startswith("a: ") and not plain.note

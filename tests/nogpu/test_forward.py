@@ -129,6 +129,9 @@ def test_type_checkers_see_the_names_that_a_program_sees():
 
 
 def test_the_entry_point_of_pytorch_stays():
-    [entry] = [each for each in importlib.metadata.entry_points(group="torch_dynamo_backends")
-               if each.name == "vklab"]  # fmt: skip
+    [entry] = [
+        each
+        for each in importlib.metadata.entry_points(group="torch_dynamo_backends")
+        if each.name == "vklab"
+    ]
     assert entry.load() is importlib.import_module("vklab.apps.pytorch.backend").vklab_backend

@@ -24,14 +24,16 @@ def as_function(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return a model of an opset that calls the graph of another model, with its own opset."""
     graph = proto.graph
     inputs, outputs = ([value.name for value in side] for side in (graph.input, graph.output))
-    function = helper.make_function("mine", "F", inputs, outputs, [*graph.node],
-                                    [*proto.opset_import])  # fmt: skip
+    function = helper.make_function(
+        "mine", "F", inputs, outputs, [*graph.node], [*proto.opset_import]
+    )
     call = helper.make_node("F", inputs, outputs, domain="mine")
     return helper.make_model(
-        helper.make_graph([call], "g", [*graph.input], [*graph.output]), functions=[function],
+        helper.make_graph([call], "g", [*graph.input], [*graph.output]),
+        functions=[function],
         opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("mine", 1)],
         ir_version=max(proto.ir_version, 8),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

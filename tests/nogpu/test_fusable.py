@@ -121,18 +121,20 @@ def word_products() -> Iterator[Dispatch]:
     weights = TensorInfo("w", "uint32", (8, 1, 32, 4), np.ones((8, 1, 32, 4), np.uint32))
     for rows in (1, 64):
         yield from registry.apply(
-            "MatMulWords", [*infos((rows, 32), dtype="uint32"), weights,
-                            *infos((32, 4), dtype="uint32")],
+            "MatMulWords",
+            [*infos((rows, 32), dtype="uint32"), weights, *infos((32, 4), dtype="uint32")],
             {"filters": 32, "depth": 128, "zeros": (0, 0), "limits": (-128, 127), "codes": 0},
-            1, "vklab",
-        ).dispatches  # fmt: skip
+            1,
+            "vklab",
+        ).dispatches
 
 
 def convolutions() -> Iterator[Dispatch]:
     """Yield what GPUs make of channels-last convolutions, and CPU devices of others."""
     matrices = CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32")
-    gpu = fake_device({"maxComputeSharedMemorySize": 49152}, subgroup_size=32,
-                      cooperative_matrices=(matrices,))  # fmt: skip
+    gpu = fake_device(
+        {"maxComputeSharedMemorySize": 49152}, subgroup_size=32, cooperative_matrices=(matrices,)
+    )
     for dtype, size in itertools.product(("float16", "float32"), (12, 90)):
         image, weight = infos((1, size, size, 64), (3, 3, 64, 256), dtype=dtype)
         given = {"pads": (1,) * 4, "strides": (1, 1), "dilations": (1, 1)}
@@ -165,20 +167,27 @@ def built() -> Iterator[Dispatch]:
     for op_type, inputs in PRODUCTS:
         for product in registry.apply(op_type, inputs, {}, 23).dispatches:
             yield from variants.choose(product, device)
-    gpu = replace(device, features=frozenset({"shaderIntegerDotProduct"}), limits={
-        **device.limits, "minSubgroupSize": 32}, subgroup_operations=frozenset({
-            "arithmetic", "shuffle"}))  # fmt: skip
-    for op_type, inputs, given in (("LayerNormalization", infos((3, 64), (64,)), {}),
-                                   ("Softmax", infos((3, 65)), {}),
-                                   ("Softmax", infos((3, 7, 40)), {"axis": 1})):  # fmt: skip
+    gpu = replace(
+        device,
+        features=frozenset({"shaderIntegerDotProduct"}),
+        limits={**device.limits, "minSubgroupSize": 32},
+        subgroup_operations=frozenset({"arithmetic", "shuffle"}),
+    )
+    for op_type, inputs, given in (
+        ("LayerNormalization", infos((3, 64), (64,)), {}),
+        ("Softmax", infos((3, 65)), {}),
+        ("Softmax", infos((3, 7, 40)), {"axis": 1}),
+    ):
         yield from variants.choose(*registry.apply(op_type, inputs, given, 23).dispatches, gpu)
     for block_type, words in (("Q8_0", 68), ("F16", 128)):
         given = [*infos((1, 64)), TensorInfo("b", "uint32", (words,))]
-        made = registry.apply("MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1,
-                              "vklab")  # fmt: skip
+        made = registry.apply(
+            "MatMulBlocks", given, BLOCKS | {"block_type": block_type}, 1, "vklab"
+        )
         yield from variants.choose(*made.dispatches, gpu)
-        yield from variants.choose(*made.dispatches, replace(gpu, type="cpu", features=frozenset({
-            "shaderInt64"})))  # fmt: skip
+        yield from variants.choose(
+            *made.dispatches, replace(gpu, type="cpu", features=frozenset({"shaderInt64"}))
+        )
     x, w, v = infos((1, 64), (64, 8), (8, 96))
     (first,) = registry.apply("MatMul", [x, w], {}, 23).dispatches
     (last,) = registry.apply("MatMul", [first.writes[0][1], v], {}, 23).dispatches
@@ -190,12 +199,17 @@ def built() -> Iterator[Dispatch]:
         three = registry.apply("Attention", infos(*shapes, dtype=dtype), {}, 23)
         one = attention.one_dispatch(*three.dispatches, shared_bytes=49152)
         assert one is not None
-        large = replace(device, limits={
-            **device.limits, "maxComputeSharedMemorySize": 49152})  # fmt: skip
+        large = replace(device, limits={**device.limits, "maxComputeSharedMemorySize": 49152})
         yield from variants.choose(one, large)
-        yield from variants.choose(one, replace(
-            large, vendor_id=precision.NVIDIA, driver="NVIDIA 580",
-            subgroup_operations=gpu.subgroup_operations))  # fmt: skip
+        yield from variants.choose(
+            one,
+            replace(
+                large,
+                vendor_id=precision.NVIDIA,
+                driver="NVIDIA 580",
+                subgroup_operations=gpu.subgroup_operations,
+            ),
+        )
 
 
 def declared() -> Iterator[tuple[str, bool, bool]]:
@@ -226,14 +240,38 @@ def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
     calls = list(declared())
     assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
     # Of vklab/plan:
-    others = {"attention", "attention_cooperative", "attention_direct", "attention_registers",
-              "cache_attention_matrices", "conv_cooperative",
-              "conv_packed", "conv_tiled", "matmul_cooperative", "matmul_rows", "matmul_tiled",
-              "matvec", "normalize_registers", "pointwise", "softmax_columns", "softmax_registers",
-              "sum_splits", "transpose"}  # fmt: skip
-    others |= {"conv_depthwise", "conv_last_cooperative", "conv_last_depthwise",
-               "conv_last_sliced", "conv_last_tiled", "matmul_pairs", "pool_last",
-               "squeeze", "winograd_input", "winograd_output"}  # fmt: skip
+    others = {
+        "attention",
+        "attention_cooperative",
+        "attention_direct",
+        "attention_registers",
+        "cache_attention_matrices",
+        "conv_cooperative",
+        "conv_packed",
+        "conv_tiled",
+        "matmul_cooperative",
+        "matmul_rows",
+        "matmul_tiled",
+        "matvec",
+        "normalize_registers",
+        "pointwise",
+        "softmax_columns",
+        "softmax_registers",
+        "sum_splits",
+        "transpose",
+    }
+    others |= {
+        "conv_depthwise",
+        "conv_last_cooperative",
+        "conv_last_depthwise",
+        "conv_last_sliced",
+        "conv_last_tiled",
+        "matmul_pairs",
+        "pool_last",
+        "squeeze",
+        "winograd_input",
+        "winograd_output",
+    }
     others |= {"max_roi_pool", "roi_align"}  # a parameter names them
     others |= {"conv_words", "depthwise_words"}  # the weights decide
     others |= {"matvec_words", "words_tiled"}  # the device decides
@@ -287,8 +325,9 @@ def test_usual_products_and_convolutions_leave_room_for_ten_numbers():
 def dispatch(kernel: str, defines: tuple[tuple[str, str], ...], *written: str) -> Dispatch:
     x, y = TensorInfo("x", "float32", (4,)), TensorInfo("y", "float32", (4,))
     writes = tuple((name, y) for name in written)
-    return Dispatch(kernel, (("x_buffer", x),), writes, (1, 1, 1), (), defines, stores=True,
-                    loads=True)  # fmt: skip
+    return Dispatch(
+        kernel, (("x_buffer", x),), writes, (1, 1, 1), (), defines, stores=True, loads=True
+    )
 
 
 def test_only_what_writes_one_y_takes_an_epilogue():

@@ -33,9 +33,11 @@ def lowered_of(proto):
 def small():
     """Return a model that each fusion shortens by one dispatch."""
     nodes = [
-        helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
-        helper.make_node("ReduceSum", ["b", "axes"], ["c"]), helper.make_node("Relu", ["c"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("ReduceSum", ["b", "axes"], ["c"]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
     return model(nodes, [value("x", (3, 8))], ["y"], {"axes": np.array([1])})
 
 
@@ -57,8 +59,11 @@ def test_each_fusion_is_left_out_by_its_name(left_out, kernels):
 
 def test_a_name_that_is_no_fusion_and_no_pass_is_refused():
     graph, _ = lowered_of(small())
-    with settings.settings(DISABLE_PASSES="all, fuse_chain"), pytest.raises(
-        PlanError, match="'fuse_chain' in VKLAB_DISABLE_PASSES; choose from all, .*fuse_chains"
+    with (
+        settings.settings(DISABLE_PASSES="all, fuse_chain"),
+        pytest.raises(
+            PlanError, match="'fuse_chain' in VKLAB_DISABLE_PASSES; choose from all, .*fuse_chains"
+        ),
     ):
         plans.lower_chunk(Chunk(0, graph), INFO)
     with settings.settings(DISABLE_PASSES="all, fuse_chains"):
@@ -116,14 +121,17 @@ def test_two_small_products_are_one_if_the_last_reads_the_first_once(last, kerne
     (["Transpose x a", "Cos x b"], 2),  # one only moves bits
 ])  # fmt: skip
 def test_siblings_are_launched_as_one(operators, count):
-    nodes = [helper.make_node(kind, [read], [made])
-             for kind, read, made in map(str.split, operators)]  # fmt: skip
+    nodes = [
+        helper.make_node(kind, [read], [made]) for kind, read, made in map(str.split, operators)
+    ]
     assert len(kernels_of(nodes, [node.output[0] for node in nodes], "xy")) == count
 
 
 def test_the_parts_of_a_concat_and_of_a_split_are_one_dispatch():
-    nodes = [helper.make_node("Concat", ["x", "y", "x"], ["a"], axis=1),
-             helper.make_node("Split", ["a"], ["b", "c", "d"], axis=1)]  # fmt: skip
+    nodes = [
+        helper.make_node("Concat", ["x", "y", "x"], ["a"], axis=1),
+        helper.make_node("Split", ["a"], ["b", "c", "d"], axis=1),
+    ]
     joined, split = kernels_of(nodes, ["a", "b", "c", "d"], "xy")
     assert [len(d.siblings) for d in (joined, split)] == [3, 3]
     assert {i.name for _, i in joined.writes} == {"a"}

@@ -33,8 +33,9 @@ def written(tmp_path_factory):
 def same(found, expected):
     if isinstance(expected, np.ndarray):
         return found.dtype == expected.dtype and (found == expected).all()
-    return found == expected and type(found) is type(np.asarray(expected)[()].item()
-                                                     if np.isscalar(expected) else expected)
+    return found == expected and type(found) is type(
+        np.asarray(expected)[()].item() if np.isscalar(expected) else expected
+    )
 
 
 def test_a_written_file_is_read_back(written):
@@ -112,8 +113,9 @@ def test_what_gguf_writes_is_read(tmp_path):
     assert found.number("layers") == 4 and found.text("general.architecture") == "llama"
     assert found.metadata["tokens"] == ("a", "b")
     assert found.metadata["scores"].tolist() == [0.5, -1.0]
-    assert (blocks.dequantize("Q8_0", found.tensor("q").data) == gguf.dequantize(
-        packed, TYPES.Q8_0)).all()  # fmt: skip
+    assert (
+        blocks.dequantize("Q8_0", found.tensor("q").data) == gguf.dequantize(packed, TYPES.Q8_0)
+    ).all()
     assert found.tensor("f").data.reshape(-1).view("<f4").tolist() == [0, 1, 2, 64, 65, 66]
 
 
@@ -154,18 +156,29 @@ DAMAGED = [
     (gguf_bytes((entry("a", 13, DATA),)), "has metadata 'a' of the unknown type 13"),
     (gguf_bytes((entry("a", BOOL, b"\2"),)), "with a bool of 2; 0 and 1 are allowed"),
     (gguf_bytes((entry("a", STRING, struct.pack("<Q", 1 << 50)),)), "cut off: metadata 'a' at"),
-    (gguf_bytes((entry("a", STRING, struct.pack("<Q", 2) + b"\xff\xfe"),)),
-     "has metadata 'a' that is no UTF-8: invalid start byte at byte"),
+    (
+        gguf_bytes((entry("a", STRING, struct.pack("<Q", 2) + b"\xff\xfe"),)),
+        "has metadata 'a' that is no UTF-8: invalid start byte at byte",
+    ),
     (gguf_bytes((struct.pack("<Q", 1 << 20) + bytes(1 << 20),)), "of 1048576 bytes; 65535 are all"),
     (gguf_bytes((entry("a", ARRAY, struct.pack("<IQ", ARRAY, 1)),)), "has arrays inside metadata"),
     (gguf_bytes((entry("a", ARRAY, struct.pack("<IQ", 99, 1)),)), "of the unknown type 99"),
-    (gguf_bytes((entry("a", ARRAY, struct.pack("<IQ", STRING, 1 << 60)),)),
-     "promises 1152921504606846976 elements of metadata 'a'"),
+    (
+        gguf_bytes((entry("a", ARRAY, struct.pack("<IQ", STRING, 1 << 60)),)),
+        "promises 1152921504606846976 elements of metadata 'a'",
+    ),
     (gguf_bytes((entry("a", ARRAY, struct.pack("<IQ", 10, 40)),)), "cut off: metadata 'a' .* 320"),
-    *((gguf_bytes((entry("general.alignment", UINT32, struct.pack("<I", number)),)),
-       f"has general.alignment={number}, not a power of two") for number in (0, 24, 1 << 31)),
-    (gguf_bytes((entry("general.alignment", STRING, struct.pack("<Q", 2) + b"32"),)),
-     "has general.alignment='32'"),
+    *(
+        (
+            gguf_bytes((entry("general.alignment", UINT32, struct.pack("<I", number)),)),
+            f"has general.alignment={number}, not a power of two",
+        )
+        for number in (0, 24, 1 << 31)
+    ),
+    (
+        gguf_bytes((entry("general.alignment", STRING, struct.pack("<Q", 2) + b"32"),)),
+        "has general.alignment='32'",
+    ),
     (gguf_bytes(described=(FIRST, FIRST)), "has the tensor 'a' twice"),
     (gguf_bytes(described=(tensor("n" * 65, (8,), 0, 0),)), "of 65 bytes; 64 are allowed"),
     (gguf_bytes(described=(tensor("a", (), 0, 0) + bytes(8),)), "'a' with 0 axes; 1 to 4"),

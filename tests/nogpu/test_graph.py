@@ -98,8 +98,11 @@ def test_open_dimensions_are_listed_and_bound():
 ])  # fmt: skip
 def test_nodes_that_break_a_rule(node, error, words):
     op_type, inputs, attributes = node
-    proto = model([helper.make_node(op_type, inputs, ["y"], name="n", **attributes)],
-                  [value("x", (2, 3))], ["y"])  # fmt: skip
+    proto = model(
+        [helper.make_node(op_type, inputs, ["y"], name="n", **attributes)],
+        [value("x", (2, 3))],
+        ["y"],
+    )
     proto.opset_import.append(helper.make_opsetid("mine", 1))
     with pytest.raises(ModelError, match=words) as caught:
         shaped(proto)

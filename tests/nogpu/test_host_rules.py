@@ -65,15 +65,20 @@ def test_integers_are_divided_as_on_a_device(op_type):
 
 
 def test_a_division_between_other_nodes_is_a_part():
-    nodes = [helper.make_node("Cast", ["x"], ["a"], to=TensorProto.INT32),
-             helper.make_node("Neg", ["n"], ["b"]),
-             helper.make_node("Div", ["a", "b"], ["c"]),
-             helper.make_node("Cast", ["c"], ["y"], to=TensorProto.FLOAT)]  # fmt: skip
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=TensorProto.INT32),
+        helper.make_node("Neg", ["n"], ["b"]),
+        helper.make_node("Div", ["a", "b"], ["c"]),
+        helper.make_node("Cast", ["c"], ["y"], to=TensorProto.FLOAT),
+    ]
     inputs = [value("x", [2]), value("n", [2], TensorProto.INT32)]
     graph = onnx_import.load_graph(model(nodes, inputs, ["y", "b"]))
     parts = host_rules.parts(graph)
     assert [[node.op_type for node in part.nodes] for part in parts] == [
-        ["Cast", "Neg"], ["Div"], ["Cast"]]  # fmt: skip
+        ["Cast", "Neg"],
+        ["Div"],
+        ["Cast"],
+    ]
     assert [part.outputs for part in parts] == [("a", "b"), ("c",), ("y",)]
     fed = {"x": np.array([-(2.0**31), 9], np.float32), "n": np.array([1, -2], np.int32)}
     made = host.HostChunk(graph).run(fed)

@@ -47,8 +47,12 @@ def test_logits_are_those_of_the_folder(tmp_path, kind):
 def test_matrices_have_the_format_that_is_asked_for(tmp_path, block_type):
     model = hub_folders.write_folder(tmp_path / "hub", "qwen2")
     seen = []
-    file, notes = made(tmp_path / "hub", block_type, quantize=blocks.quantize,
-                       progress=lambda *step: seen.append(step))  # fmt: skip
+    file, notes = made(
+        tmp_path / "hub",
+        block_type,
+        quantize=blocks.quantize,
+        progress=lambda *step: seen.append(step),
+    )
     assert not notes
     count = len(model.tensors)
     assert [step[:2] for step in seen] == [(number, count) for number in range(count + 1)]
@@ -68,8 +72,13 @@ def test_rows_that_are_no_whole_blocks_get_another_format(tmp_path):
 
 
 def test_llama_31_gets_a_divisor_for_each_frequency(tmp_path):
-    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
-               "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    }
     hub_folders.write_folder(tmp_path / "hub", "llama", rope_scaling=scaling, rope_theta=100.0)
     file, _ = made(tmp_path / "hub", "F32")
     found = blocks.dequantize("F32", file.tensor("rope_freqs.weight").data)
@@ -82,8 +91,11 @@ def test_llama_31_gets_a_divisor_for_each_frequency(tmp_path):
 
 
 def test_a_linear_scale_and_the_newer_names_are_kept(tmp_path):
-    hub_folders.write_folder(tmp_path / "hub", "llama", rope_parameters={
-        "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5})  # fmt: skip
+    hub_folders.write_folder(
+        tmp_path / "hub",
+        "llama",
+        rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5},
+    )
     file, _ = made(tmp_path / "hub")
     assert file.text("llama.rope.scaling.type") == "linear"
     assert file.number("llama.rope.scaling.factor") == 4
@@ -103,7 +115,8 @@ def test_tokens_are_those_of_the_same_vocabulary(tmp_path, family):
     assert found.ends >= expected.ends and found.vocabulary.bos == expected.vocabulary.bos
     count = len(known["tokenizer.ggml.tokens"])
     assert file.metadata["tokenizer.ggml.tokens"][count:] == tuple(
-        f"[PAD{number}]" for number in range(count, 300))  # fmt: skip
+        f"[PAD{number}]" for number in range(count, 300)
+    )
     assert set(file.metadata["tokenizer.ggml.token_type"][count:]) == {5}
     assert file.text("tokenizer.chat_template") == "{{ bos_token }}"
 
@@ -117,8 +130,14 @@ def test_ends_and_templates_are_found_where_folders_have_them(tmp_path):
     assert Tokenizer(file).ends == {1, 7, 8}
     assert file.text("tokenizer.chat_template") == "of the file"
     (hub / "chat_template.jinja").unlink()
-    hub_folders.write_tokenizer(hub, "qwen2", chat_template=[
-        {"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}])
+    hub_folders.write_tokenizer(
+        hub,
+        "qwen2",
+        chat_template=[
+            {"name": "tool_use", "template": "no"},
+            {"name": "default", "template": "yes"},
+        ],
+    )
     assert made(hub)[0].text("tokenizer.chat_template") == "yes"
 
 
@@ -207,15 +226,25 @@ def test_tokens_that_a_tokenizer_adds_and_spaces_are_kept(tmp_path):
     hub = tmp_path / "hub"
     hub_folders.write_folder(hub, "llama")
     hub_folders.write_tokenizer(hub, "llama", add_prefix_space=False)
-    change(hub, "tokenizer.json", post_processor={"type": "TemplateProcessing", "single": [
-        {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}},
-        {"SpecialToken": {"id": "</s>"}}]})  # fmt: skip
+    change(
+        hub,
+        "tokenizer.json",
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "<s>"}},
+                {"Sequence": {"id": "A"}},
+                {"SpecialToken": {"id": "</s>"}},
+            ],
+        },
+    )
     file, notes = made(hub)
     assert Tokenizer(file).encode("a") == [1, file.metadata["tokenizer.ggml.tokens"].index("a"), 2]
     assert not notes and file.metadata["tokenizer.ggml.add_space_prefix"] is False
     hub_folders.write_tokenizer(hub, "llama", add_bos_token=False)
-    assert made(hub)[1] == ("tokenizer_config.json has add_bos_token=False; tokenizer.json says "
-                            "True, and is converted",)  # fmt: skip
+    assert made(hub)[1] == (
+        "tokenizer_config.json has add_bos_token=False; tokenizer.json says True, and is converted",
+    )
     hub_folders.write_tokenizer(hub, "qwen2", add_prefix_space=True)
     with pytest.raises(ModelError, match=r"tokenizer_config\.json has add_prefix_space=True"):
         made(hub)
@@ -224,16 +253,33 @@ def test_tokens_that_a_tokenizer_adds_and_spaces_are_kept(tmp_path):
 def test_what_a_conversion_leaves_out_is_told(tmp_path):
     hub = tmp_path / "hub"
     hub_folders.write_folder(
-        hub, "llama", logits_scaling=8.0, attention_bias=False, torch_dtype="bfloat16",
-        sliding_window=None, use_cache=True, rope_scaling={"type": "linear", "factor": 2, "x": 1},
-    )  # fmt: skip
+        hub,
+        "llama",
+        logits_scaling=8.0,
+        attention_bias=False,
+        torch_dtype="bfloat16",
+        sliding_window=None,
+        use_cache=True,
+        rope_scaling={"type": "linear", "factor": 2, "x": 1},
+    )
     tokens = hub_folders.byte_level("qwen2")["added_tokens"]
     change(hub, "tokenizer.json", added_tokens=[*tokens[:2], {**tokens[2], "lstrip": True}])
-    weights = {name: tensor for name, tensor in llama_models.tiny_model(
-        "qwen2", kinds={"": "F32"}, vocabulary=300).tensors.items() if "bias" not in name}
-    hub_folders.write_weights(hub, {
-        hub_folders.hub_name(name, "llama"): blocks.dequantize("F32", tensor.data).reshape(
-            tensor.shape) for name, tensor in weights.items()})  # fmt: skip
+    weights = {
+        name: tensor
+        for name, tensor in llama_models.tiny_model(
+            "qwen2", kinds={"": "F32"}, vocabulary=300
+        ).tensors.items()
+        if "bias" not in name
+    }
+    hub_folders.write_weights(
+        hub,
+        {
+            hub_folders.hub_name(name, "llama"): blocks.dequantize("F32", tensor.data).reshape(
+                tensor.shape
+            )
+            for name, tensor in weights.items()
+        },
+    )
     _, notes = made(hub)
     assert notes == (
         "spaces and letters beside '<tool>' stay as they are: GGUF has no lstrip, rstrip and "

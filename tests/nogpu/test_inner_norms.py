@@ -31,16 +31,24 @@ def block(rows=ROWS, wide=WIDE, inner=INNER, outputs=("y",), more=(), axis=-1):
         more: further nodes.
         axis: of the norm.
     """
-    nodes = [NODE("MatMul", ["x", "w0"], ["p"]), NODE("Add", ["p", "x"], ["s"]),
-             NODE("LayerNormalization", ["s", "g", "b"], ["h"], epsilon=1e-5, axis=axis),
-             NODE("MatMul", ["h", "w1"], ["q"]), NODE("Add", ["q", "c1"], ["r"]),
-             NODE("MatMul", ["r", "w2"], ["y"]), *more]  # fmt: skip
+    nodes = [
+        NODE("MatMul", ["x", "w0"], ["p"]),
+        NODE("Add", ["p", "x"], ["s"]),
+        NODE("LayerNormalization", ["s", "g", "b"], ["h"], epsilon=1e-5, axis=axis),
+        NODE("MatMul", ["h", "w1"], ["q"]),
+        NODE("Add", ["q", "c1"], ["r"]),
+        NODE("MatMul", ["r", "w2"], ["y"]),
+        *more,
+    ]
     factors = (wide,) if axis == -1 else (rows, wide)
-    known = {"w0": random_array((wide, wide), 1) / np.float32(wide**0.5),
-             "w1": random_array((wide, inner), 2) / np.float32(wide**0.5),
-             "w2": random_array((inner, 32), 3) / np.float32(inner**0.5),
-             "g": random_array(factors, 4) * 3, "b": random_array(factors, 5),
-             "c1": random_array((inner,), 6)}  # fmt: skip
+    known = {
+        "w0": random_array((wide, wide), 1) / np.float32(wide**0.5),
+        "w1": random_array((wide, inner), 2) / np.float32(wide**0.5),
+        "w2": random_array((inner, 32), 3) / np.float32(inner**0.5),
+        "g": random_array(factors, 4) * 3,
+        "b": random_array(factors, 5),
+        "c1": random_array((inner,), 6),
+    }
     return model(nodes, [value("x", (rows, wide))], [*outputs], known), known
 
 
@@ -48,14 +56,17 @@ def planned(proto, info=NVIDIA, **switches):
     graph = onnx_import.load_graph(proto)
     with settings.settings(VARIANT="registers", **switches):
         options = Options(dtype="float16")
-    return plans.make_plan(graph, {i.name: i for i in graph.inputs}, [info], options,
-                           Facts(evaluate=host.evaluate))  # fmt: skip
+    return plans.make_plan(
+        graph, {i.name: i for i in graph.inputs}, [info], options, Facts(evaluate=host.evaluate)
+    )
 
 
 def joined(plan):
     """Return the products that write moments, those that have a norm inside, and the norms."""
-    kinds = [[each for each in plan.dispatches if (name, "1") in each.defines]
-             for name in ("MOMENTS", "NORM")]  # fmt: skip
+    kinds = [
+        [each for each in plan.dispatches if (name, "1") in each.defines]
+        for name in ("MOMENTS", "NORM")
+    ]
     return (*kinds, [each for each in plan.dispatches if each.kernel.startswith("normalize")])
 
 
@@ -75,7 +86,8 @@ def test_the_plan_has_what_the_kernel_needs_to_normalise():
     (_,), (after,), _ = joined(plan)
     packed, (sums, added) = (
         plan.chunks[0].constants[dict(after.reads)[name].name].constant
-        for name in ("b_buffer", "norm_buffer"))  # fmt: skip
+        for name in ("b_buffer", "norm_buffer")
+    )
     weight = packed.transpose(0, 3, 4, 1, 2).reshape(WIDE, INNER).astype(np.float64)
     assert 0.5 < np.abs(known["g"]).max() / after.push_values["alpha"] <= 1
     s = (random_array((ROWS, WIDE), 7) + 5).astype(np.float16).astype(np.float64)
@@ -88,8 +100,11 @@ def test_the_plan_has_what_the_kernel_needs_to_normalise():
 @pytest.mark.parametrize("case", ["switch", "cpu", "no-known-order", "no-fusion", "no-tuning"])
 def test_elsewhere_the_norm_stays(case):
     info = {"cpu": replace(NVIDIA, type="cpu"), "no-known-order": GPU}.get(case, NVIDIA)
-    switches = {"switch": {"DISABLE_PASSES": "inner_norms"}, "no-fusion": {"DISABLE_FUSION": True},
-                "no-tuning": {"DISABLE_VARIANTS": True}}.get(case, {})  # fmt: skip
+    switches = {
+        "switch": {"DISABLE_PASSES": "inner_norms"},
+        "no-fusion": {"DISABLE_FUSION": True},
+        "no-tuning": {"DISABLE_VARIANTS": True},
+    }.get(case, {})
     made, read, norms = joined(planned(block()[0], info, **switches))
     assert not made and not read and len(norms) == 1
 
@@ -109,7 +124,8 @@ def test_all_products_of_the_rows_have_the_norm_inside():
     more = (NODE("MatMul", ["h", "w3"], ["z"]),)
     proto, _ = block(more=more, outputs=("y", "z"))
     proto.graph.initializer.append(
-        helper.make_tensor("w3", 1, (WIDE, 32), random_array((WIDE, 32), 8).ravel()))  # fmt: skip
+        helper.make_tensor("w3", 1, (WIDE, 32), random_array((WIDE, 32), 8).ravel())
+    )
     made, read, norms = joined(planned(proto, DISABLE_PASSES="join_products"))
     assert len(made) == 1 and len(read) == 2 and not norms
     assert len({dict(each.reads)["given_buffer"].name for each in read}) == 1

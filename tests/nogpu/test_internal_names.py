@@ -70,16 +70,25 @@ def test_a_name_that_is_put_together_is_found(text):
 
 
 def test_nothing_takes_a_name_apart():
-    using = {name for name, tree in files() for node in ast.walk(tree)
-             if isinstance(node, ast.Import) and any(each.name == "re" for each in node.names)}
+    using = {
+        name
+        for name, tree in files()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import) and any(each.name == "re" for each in node.names)
+    }
     assert {name for name in using if name.startswith(("plan/", "graph/passes/"))} == PARSERS
 
 
 def test_kinds_of_objects_are_told_by_their_types():
     # Of the system, and of named tuples in general.
-    allowed = {"graph/shapes.py: hasattr(os, 'sysconf')",
-               "plan/templates/writer.py: hasattr(value, '_fields')"}  # fmt: skip
-    asked = {f"{name}: {ast.unparse(node)}" for name, tree in files("vklab/ops")
-             for node in ast.walk(tree)
-             if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr"}  # fmt: skip
+    allowed = {
+        "graph/shapes.py: hasattr(os, 'sysconf')",
+        "plan/templates/writer.py: hasattr(value, '_fields')",
+    }
+    asked = {
+        f"{name}: {ast.unparse(node)}"
+        for name, tree in files("vklab/ops")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr"
+    }
     assert asked == allowed

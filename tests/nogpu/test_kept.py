@@ -29,8 +29,14 @@ def lowered(info):
 
 
 def described(chunk):
-    return ([repr(step) for step in chunk.steps], chunk.nodes, chunk.barriers, chunk.memory.slots,
-            chunk.memory.arenas, [*chunk.constants])  # fmt: skip
+    return (
+        [repr(step) for step in chunk.steps],
+        chunk.nodes,
+        chunk.barriers,
+        chunk.memory.slots,
+        chunk.memory.arenas,
+        [*chunk.constants],
+    )
 
 
 @pytest.mark.parametrize("info", [GPU, NVIDIA], ids=["GPU", "NVIDIA"])

@@ -85,7 +85,12 @@ def test_a_turn_keeps_the_common_prefix_in_the_cache(model_of):
     assert prompts[1] == whole[len(first) :]
     assert answer.statistics.kept_tokens == len(first) == len(whole) - len(prompts[1])
     assert [message["role"] for message in chat.messages] == [
-        "system", "user", "assistant", "user", "assistant"]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     chat.clear()
     assert chat.messages == [{"role": "system", "content": "a"}]
     answer = chat.ask("x")

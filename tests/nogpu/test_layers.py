@@ -23,8 +23,11 @@ APART = {"DISABLE_FUSION": True, "DISABLE_PASSES": "all"}
 
 def towers(count: int, height: int, size: int = 64):
     """Return chains of Relu side by side, one after the other in the file, and their sum."""
-    nodes = [helper.make_node("Relu", [f"t{i}_{j}" if j else "x"], [f"t{i}_{j + 1}"])
-             for i in range(count) for j in range(height)]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", [f"t{i}_{j}" if j else "x"], [f"t{i}_{j + 1}"])
+        for i in range(count)
+        for j in range(height)
+    ]
     nodes.append(helper.make_node("Sum", [f"t{i}_{height}" for i in range(count)], ["y"]))
     return model(nodes, [value("x", (size,))], ["y"])
 
@@ -61,9 +64,11 @@ def test_what_would_take_more_memory_stays_behind():
     """Each tower grows and shrinks: one at a time fits where all of them do not."""
     nodes, tops = [], []
     for i in range(4):
-        nodes += [helper.make_node("Expand", ["x", "wide"], [f"wide{i}"]),
-                  helper.make_node("Relu", [f"wide{i}"], [f"relu{i}"]),
-                  helper.make_node("ReduceMax", [f"relu{i}"], [f"top{i}"], keepdims=1)]  # fmt: skip
+        nodes += [
+            helper.make_node("Expand", ["x", "wide"], [f"wide{i}"]),
+            helper.make_node("Relu", [f"wide{i}"], [f"relu{i}"]),
+            helper.make_node("ReduceMax", [f"relu{i}"], [f"top{i}"], keepdims=1),
+        ]
         tops.append(f"top{i}")
     nodes.append(helper.make_node("Concat", tops, ["y"], axis=0))
     wide = {"wide": np.int64([1024, 64])}
@@ -147,6 +152,9 @@ def test_what_is_put_side_by_side_needs_no_barrier_in_between():
     plain, layered = both(model(nodes, [value("x", (3, 64))], ["y"]))
     assert [d.writes[0][1].name for d in layered.dispatches[-4:]] == ["y"] * 4
     assert barriers(layered) == barriers(plain) == 5  # rows interleave: parts meet
-    proto = model([*nodes[:-1], helper.make_node("Concat", kinds, ["y"], axis=0)],
-                  [value("x", (3, 64))], ["y"])  # fmt: skip
+    proto = model(
+        [*nodes[:-1], helper.make_node("Concat", kinds, ["y"], axis=0)],
+        [value("x", (3, 64))],
+        ["y"],
+    )
     assert barriers(both(proto)[1]) == 2  # all four, all four, and the host

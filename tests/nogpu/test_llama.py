@@ -27,8 +27,14 @@ def test_a_graph_has_a_layers_nodes_and_its_cache():
     assert counts["RMSNormalization"] == 2 * 2 + 1 and counts["Attention"] == 2
     assert graph.outputs == ("logits", "key.0", "value.0", "key.1", "value.1")
     names = [info.name for info in graph.inputs]
-    assert names == ["tokens", "positions", "past_key.0", "past_value.0", "past_key.1",
-                     "past_value.1"]  # fmt: skip
+    assert names == [
+        "tokens",
+        "positions",
+        "past_key.0",
+        "past_value.0",
+        "past_key.1",
+        "past_value.1",
+    ]
     words = graph.initializers["blk.0.ffn_up.weight"].constant
     assert np.shares_memory(words, FILE.tensors["blk.0.ffn_up.weight"].data)
 
@@ -98,8 +104,11 @@ def test_a_context_beyond_the_models_is_refused(context):
 
 
 def test_absurd_sizes_allocate_nothing():
-    absurd = {**FILE.metadata, "llama.context_length": 1 << 62,
-              "llama.attention.key_length": 1 << 40}
+    absurd = {
+        **FILE.metadata,
+        "llama.context_length": 1 << 62,
+        "llama.attention.key_length": 1 << 40,
+    }
     tracemalloc.start()
     try:
         with pytest.raises(ModelError):

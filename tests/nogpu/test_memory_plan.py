@@ -24,8 +24,10 @@ SIZES = st.sampled_from([0, 1, 4, 255, 256, 257, 1000, 4096, 10007])
 @st.composite
 def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
     spans = draw(st.lists(st.tuples(SIZES, st.integers(0, 15), st.integers(0, 6)), max_size=25))
-    return [Lifetime(f"v{i}", size, first, first + length)
-            for i, (size, first, length) in enumerate(spans)]  # fmt: skip
+    return [
+        Lifetime(f"v{i}", size, first, first + length)
+        for i, (size, first, length) in enumerate(spans)
+    ]
 
 
 def check_offsets(lives: list[Lifetime], aliasing: bool) -> int:
@@ -68,10 +70,15 @@ def chain(sizes: list[int]) -> list[Lifetime]:
     return [Lifetime(f"v{i}", size, i, i + 1) for i, size in enumerate(sizes)]
 
 
-RESIDUAL = [life for i in range(0, 60, 3) for life in (
-    Lifetime(f"skip{i}", 4096, i, i + 3), Lifetime(f"a{i}", 8192, i + 1, i + 2),
-    Lifetime(f"b{i}", 4096, i + 2, i + 3),
-)]  # fmt: skip
+RESIDUAL = [
+    life
+    for i in range(0, 60, 3)
+    for life in (
+        Lifetime(f"skip{i}", 4096, i, i + 3),
+        Lifetime(f"a{i}", 8192, i + 1, i + 2),
+        Lifetime(f"b{i}", 4096, i + 2, i + 3),
+    )
+]
 
 
 @pytest.mark.parametrize("lives", [
@@ -113,9 +120,7 @@ def test_a_memory_plan_shows_itself():
     slots = {life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lives}
     arenas = {"weights:a": 512, "weights:b": 256, "activations": size}
     plan = MemoryPlan(slots, arenas, lives, memory.lower_bound(lives))
-    assert str(plan) == (
-        "memory: 3.0 KiB of activations (lower bound 3.0 KiB), 768 B of weights"
-    )
+    assert str(plan) == ("memory: 3.0 KiB of activations (lower bound 3.0 KiB), 768 B of weights")
     assert "first &lt;value&gt;" in plan._repr_html_()
 
 

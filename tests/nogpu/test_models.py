@@ -114,8 +114,11 @@ def test_conv_many():
     model = graphs.conv_many()
     assert op_types(model) == CONV_MANY
     assert weight_shapes(model, 4) == [
-        (768, 1, 3, 3), (512, 768, 3, 3), (512, 512, 7, 7), (2048, 512, 7, 7),
-    ]  # fmt: skip
+        (768, 1, 3, 3),
+        (512, 768, 3, 3),
+        (512, 512, 7, 7),
+        (2048, 512, 7, 7),
+    ]
     assert round(weight_bytes(model) / MIB) == 259
     check_output(model, softmax=True)
 

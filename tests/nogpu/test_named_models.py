@@ -53,7 +53,8 @@ def test_a_factory_is_a_case_of_the_benchmark(tmp_path, name):
     module, inputs = models.example(name)
     with np.load(case.inputs) as stored:
         assert {key: stored[key].tolist() for key in stored.files} == {
-            key: array.tolist() for key, array in inputs.items()}  # fmt: skip
+            key: array.tolist() for key, array in inputs.items()
+        }
     expected = module(*map(models.load_networks().torch.from_numpy, inputs.values()))
     with np.load(case.expected) as stored:
         np.testing.assert_allclose(stored["logits"], expected.detach().numpy(), atol=1e-4)

@@ -15,9 +15,16 @@ def text(formulas, native=True, dtype="float16"):
     """Return the Slang of formulas of one operand."""
     work = Pointwise((8,), (Operand(HALF, dtype, StridedView((1,))),), formulas)
     defines = (rounding.DEFINE,) if native else ()
-    return codegen.emit(Dispatch(
-        "pointwise", (), (("y_buffer", TensorInfo("y", "float16", (8,))),), (1, 1, 1),
-        defines=defines, pointwise=work)).fragment  # fmt: skip
+    return codegen.emit(
+        Dispatch(
+            "pointwise",
+            (),
+            (("y_buffer", TensorInfo("y", "float16", (8,))),),
+            (1, 1, 1),
+            defines=defines,
+            pointwise=work,
+        )
+    ).fragment
 
 
 def number(value):
@@ -25,8 +32,11 @@ def number(value):
 
 
 def test_sums_and_products_of_halves_are_computed_in_halves():
-    chain = (number(0.5), Formula("onnx::mul(a, b)", (0, 1), (), "float16"),
-             Formula("onnx::add(a, b)", (2, 0), (), "float16"))  # fmt: skip
+    chain = (
+        number(0.5),
+        Formula("onnx::mul(a, b)", (0, 1), (), "float16"),
+        Formula("onnx::add(a, b)", (2, 0), (), "float16"),
+    )
     made = text(chain)
     assert "round_halves_to_even();" in made and "narrow_half" not in made
     assert made.count("    half t") == 2
@@ -41,9 +51,11 @@ def test_a_number_that_is_no_half_keeps_float32(value):
 
 
 def test_results_that_are_halves_already_are_not_rounded():
-    chain = (Formula("onnx::relu(a)", (0,), (), "float16"),
-             Formula("onnx::exp(a)", (1,), (), "float16"),
-             Formula("onnx::add(a, b)", (2, 1), (), "float16"))  # fmt: skip
+    chain = (
+        Formula("onnx::relu(a)", (0,), (), "float16"),
+        Formula("onnx::exp(a)", (1,), (), "float16"),
+        Formula("onnx::add(a, b)", (2, 1), (), "float16"),
+    )
     made = text(chain)
     assert made.count("narrow_half(") == 1 and "narrow_half(onnx::exp(" in made
 
@@ -64,10 +76,16 @@ def epilogue(formulas, native=True):
     """Return the Slang by which a product stores four halves, with one more operand."""
     view = StridedView((1,))
     operands = (Operand(HALF, "float16", view), Operand(HALF, "float16", view))
-    return fours.emit(Dispatch(
-        "matmul_registers", (), (("y_buffer", TensorInfo("y", "float16", (8,))),), (1, 1, 1),
-        defines=(rounding.DEFINE,) if native else (),
-        epilogue=Pointwise((8,), operands, formulas))).fragment  # fmt: skip
+    return fours.emit(
+        Dispatch(
+            "matmul_registers",
+            (),
+            (("y_buffer", TensorInfo("y", "float16", (8,))),),
+            (1, 1, 1),
+            defines=(rounding.DEFINE,) if native else (),
+            epilogue=Pointwise((8,), operands, formulas),
+        )
+    ).fragment
 
 
 def test_a_result_that_stays_a_half_until_it_is_stored_is_rounded_by_conversions():

@@ -35,8 +35,10 @@ def test_path_bytes_and_proto_are_the_same_model(tmp_path):
     proto = two_nodes()
     path = tmp_path / "m.onnx"
     path.write_bytes(proto.SerializeToString())
-    texts = {onnx_import.load_graph(m)._repr_html_() for m in
-             (proto, path, str(path), proto.SerializeToString())}  # fmt: skip
+    texts = {
+        onnx_import.load_graph(m)._repr_html_()
+        for m in (proto, path, str(path), proto.SerializeToString())
+    }
     assert len(texts) == 1
 
 
@@ -75,15 +77,22 @@ def test_open_dimensions_keep_or_get_a_name():
 
 def test_constants_become_initializers():
     attributes = [
-        {"value": numpy_helper.from_array(np.float32([1, 2]))}, {"value_float": 1.5},
-        {"value_floats": [1.0, 2.0]}, {"value_int": 3}, {"value_ints": [3, 4]},
-    ]  # fmt: skip
+        {"value": numpy_helper.from_array(np.float32([1, 2]))},
+        {"value_float": 1.5},
+        {"value_floats": [1.0, 2.0]},
+        {"value_int": 3},
+        {"value_ints": [3, 4]},
+    ]
     nodes = [helper.make_node("Constant", [], [f"c{i}"], **a) for i, a in enumerate(attributes)]
     nodes.append(helper.make_node("Relu", ["c0"], ["y"]))
     infos = onnx_import.load_graph(model(nodes, [], ["y"])).initializers
     assert [str(infos[f"c{i}"]) for i in range(5)] == [
-        "c0: float32[2]", "c1: float32[]", "c2: float32[2]", "c3: int64[]", "c4: int64[2]",
-    ]  # fmt: skip
+        "c0: float32[2]",
+        "c1: float32[]",
+        "c2: float32[2]",
+        "c3: int64[]",
+        "c4: int64[2]",
+    ]
 
 
 def test_functions_are_put_in_place():
@@ -98,11 +107,16 @@ def test_functions_are_put_in_place():
 
 def test_functions_of_one_name_differ_by_their_overload():
     opsets = [helper.make_opsetid("", 17)]
-    functions = [helper.make_function("mine", "F", ["a"], ["b"],
-                                      [helper.make_node(op, ["a"], ["b"])],
-                                      opsets, overload=op) for op in ("Neg", "Relu")]  # fmt: skip
-    calls = [helper.make_node("F", [a], [b], domain="mine", overload=op)
-             for a, b, op in (("x", "t", "Relu"), ("t", "y", "Neg"))]  # fmt: skip
+    functions = [
+        helper.make_function(
+            "mine", "F", ["a"], ["b"], [helper.make_node(op, ["a"], ["b"])], opsets, overload=op
+        )
+        for op in ("Neg", "Relu")
+    ]
+    calls = [
+        helper.make_node("F", [a], [b], domain="mine", overload=op)
+        for a, b, op in (("x", "t", "Relu"), ("t", "y", "Neg"))
+    ]
     proto = model(calls, [value("x", (3,))], [value("y", (3,))], functions=functions)
     proto.opset_import.append(helper.make_opsetid("mine", 1))
     assert [n.op_type for n in onnx_import.load_graph(proto).nodes] == ["Relu", "Neg"]
@@ -140,8 +154,10 @@ def test_a_function_may_import_another_version_of_the_same_operator(op_type, own
     ("GroupNormalization", 21, {"num_groups": 1}),
 ])  # fmt: skip
 def test_an_operator_of_a_function_that_differs_between_versions_is_named(op_type, own, attributes):
-    with pytest.raises(ModelError, match=f"'F' imports version {own} of .* version 17, and "
-                       f"{op_type} is not the same in both"):  # fmt: skip
+    with pytest.raises(
+        ModelError,
+        match=f"'F' imports version {own} of .* version 17, and {op_type} is not the same in both",
+    ):
         onnx_import.load_graph(of_function(op_type, own, 17, **attributes))
 
 
@@ -201,10 +217,25 @@ def test_flipped_bytes_are_an_error_or_a_model():
 def change(edit: str) -> onnx.ModelProto:
     """Return the good model after one edit, written as a line of Python on `proto`."""
     proto = two_nodes()
-    names = {"np": np, "helper": helper, "value": value, "FLOAT": FLOAT, "from_array":
-             numpy_helper.from_array, "TensorProto": TensorProto, "onnx": onnx}  # fmt: skip
-    exec(edit, {**names, "proto": proto, "graph": proto.graph, "tensor": proto.graph.initializer[0],
-                "shape": proto.graph.input[0].type.tensor_type.shape})  # fmt: skip
+    names = {
+        "np": np,
+        "helper": helper,
+        "value": value,
+        "FLOAT": FLOAT,
+        "from_array": numpy_helper.from_array,
+        "TensorProto": TensorProto,
+        "onnx": onnx,
+    }
+    exec(
+        edit,
+        {
+            **names,
+            "proto": proto,
+            "graph": proto.graph,
+            "tensor": proto.graph.initializer[0],
+            "shape": proto.graph.input[0].type.tensor_type.shape,
+        },
+    )
     return proto
 
 
@@ -226,10 +257,12 @@ BAD = {
     "input twice": ("graph.input.append(graph.input[0])", "two inputs of one name"),
     "input without type": ("graph.input[0].ClearField('type')", "no type"),
     "input of unknown dtype": (
-        "graph.input[0].type.tensor_type.elem_type = 999", "unknown element type 999",
+        "graph.input[0].type.tensor_type.elem_type = 999",
+        "unknown element type 999",
     ),
     "input of undefined dtype": (
-        "graph.input[0].type.tensor_type.elem_type = 0", "unknown element type 0",
+        "graph.input[0].type.tensor_type.elem_type = 0",
+        "unknown element type 0",
     ),
     "too few bytes": ("tensor.raw_data = b'1234'", r"'c' of shape \(3,\) needs 12 bytes.*4"),
     "too many bytes": ("tensor.raw_data = bytes(16)", "needs 12 bytes.*16"),
@@ -237,7 +270,8 @@ BAD = {
     "absurd dimension": ("tensor.dims[0] = 2**60", "'c' of shape"),
     "absurd dimensions": ("tensor.dims.extend([2**62] * 3)", "'c' of shape"),
     "absurd without raw data": (
-        "tensor.ClearField('raw_data'); tensor.dims[0] = 2**60", "'c' of shape",
+        "tensor.ClearField('raw_data'); tensor.dims[0] = 2**60",
+        "'c' of shape",
     ),
     "negative dimension": ("tensor.dims[0] = -3", "negative dimension"),
     "unknown dtype": ("tensor.data_type = 77", "'c' has unknown element type 77"),
@@ -254,7 +288,8 @@ BAD = {
         "'k' is already defined",
     ),
     "constant of nothing": (
-        "graph.node.append(helper.make_node('Constant', [], ['k']))", "one attribute, not 0",
+        "graph.node.append(helper.make_node('Constant', [], ['k']))",
+        "one attribute, not 0",
     ),
     "constant of a wrong type": (
         "graph.node.append(helper.make_node('Constant', [], ['k'], value=1.0))",
@@ -265,7 +300,8 @@ BAD = {
         "attribute value_float should be",
     ),
     "attribute without type": (
-        "graph.node[0].attribute.append(onnx.AttributeProto(name='__a'))", "attribute '__a'",
+        "graph.node[0].attribute.append(onnx.AttributeProto(name='__a'))",
+        "attribute '__a'",
     ),
     "attribute tensor damaged": (
         "graph.node[0].attribute.append(helper.make_attribute('__a', TensorProto("
@@ -308,8 +344,9 @@ def test_what_only_the_host_looks_into(case):
 
 def test_sparse_initializers_are_made_dense():
     sparse = helper.make_sparse_tensor(
-        numpy_helper.from_array(np.float32([5, 7]), "c"), numpy_helper.from_array(
-            np.int64([1, 4])), [6]
+        numpy_helper.from_array(np.float32([5, 7]), "c"),
+        numpy_helper.from_array(np.int64([1, 4])),
+        [6],
     )
     proto = change("graph.initializer.pop()")
     proto.graph.sparse_initializer.append(sparse)
@@ -325,10 +362,16 @@ def test_sparse_initializers_are_made_dense():
 def test_functions_that_call_each_other_in_a_circle():
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
     functions = [
-        helper.make_function("mine", name, ["a"], ["b"],
-                             [helper.make_node(other, ["a"], ["b"], domain="mine")], opsets)
+        helper.make_function(
+            "mine",
+            name,
+            ["a"],
+            ["b"],
+            [helper.make_node(other, ["a"], ["b"], domain="mine")],
+            opsets,
+        )
         for name, other in (("F", "G"), ("G", "F"))
-    ]  # fmt: skip
+    ]
     call = helper.make_node("F", ["x"], ["y"], domain="mine")
     proto = model([call], [value("x", (3,))], [value("y", (3,))], functions=functions)
     proto.opset_import.append(helper.make_opsetid("mine", 1))

@@ -61,7 +61,8 @@ def test_every_absent_provider_has_a_reason_and_an_install_line(monkeypatch, sys
 
 def test_a_full_build_goes_into_a_folder_of_its_own(tmp_path):
     assert providers.install_line("onnxruntime-openvino").startswith(
-        "pip install --target PEERS/onnxruntime-openvino ")  # fmt: skip
+        "pip install --target PEERS/onnxruntime-openvino "
+    )
     assert providers.install_line("onnxruntime-qnn") == "pip install onnxruntime-qnn"
     (tmp_path / "onnxruntime-openvino").mkdir()
     [row] = [each for each in backends.every(tmp_path) if each.provider.key == "openvino"]
@@ -75,8 +76,11 @@ def test_two_packages_carry_directml_and_the_installed_one_is_the_row(monkeypatc
     monkeypatch.setattr(providers, "system", lambda: "Windows")
     monkeypatch.setattr(host, "load_onnxruntime", lambda: runtime)
     monkeypatch.setattr(backends, "_is_installed", lambda name: name == installed)
-    here = [each.provider.packages[0] for each in ROWS.values()
-            if each.provider.ep == "DmlExecutionProvider" and each.available()]  # fmt: skip
+    here = [
+        each.provider.packages[0]
+        for each in ROWS.values()
+        if each.provider.ep == "DmlExecutionProvider" and each.available()
+    ]
     assert {*here} == {installed}
 
 
@@ -84,7 +88,8 @@ def test_the_table_as_json_names_what_ended():
     answers = {name: row.available() for name, row in ROWS.items()}
     found = parity.provider_facts(answers)
     assert {row["provider"] for row in found["providers"]} == {
-        each.ep for each in providers.PROVIDERS}  # fmt: skip
+        each.ep for each in providers.PROVIDERS
+    }
     assert all(row["replaced_by"] for row in found["ended"])
     assert [row["available"] for row in found["providers"]][0]
 
@@ -116,11 +121,17 @@ def test_the_profile_counts_each_kernel_once(tmp_path):
         return {"cat": category, "name": name, "args": {"provider": provider}}
 
     path = tmp_path / "profile.json"
-    path.write_text(json.dumps([
-        event("conv_kernel_time", "A"), event("conv_kernel_time", "A"),
-        event("conv_fence_before", "A"), event("relu_kernel_time", "B"),
-        event("model_run", "", "Session"),
-    ]))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            [
+                event("conv_kernel_time", "A"),
+                event("conv_kernel_time", "A"),
+                event("conv_fence_before", "A"),
+                event("relu_kernel_time", "B"),
+                event("model_run", "", "Session"),
+            ]
+        )
+    )
     assert nodes.from_profile(path) == {"A": 1, "B": 1}
 
 
@@ -240,8 +251,12 @@ def test_float16_and_int8_are_made_by_the_tools_of_onnxruntime():
 @pytest.mark.slow
 def test_a_model_that_the_tools_refuse_is_a_reason():
     text = helper.make_tensor_value_info("s", TensorProto.STRING, [1])
-    graph = helper.make_graph([helper.make_node("Identity", ["s"], ["t"])], "text", [text],
-                              [helper.make_tensor_value_info("t", TensorProto.STRING, [1])])
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["s"], ["t"])],
+        "text",
+        [text],
+        [helper.make_tensor_value_info("t", TensorProto.STRING, [1])],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     with pytest.raises(Refused, match=r"onnxruntime.quantization refuses the model"):
         models.to_int8(model, None, {"s": np.array([1.0])})
@@ -251,13 +266,16 @@ def test_external_data_counts_as_bytes(tmp_path):
     weight = np.ones((64, 64), np.float32)
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "wide", [value],
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "wide",
+        [value],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
         [onnx.numpy_helper.from_array(weight, "w")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
-              size_threshold=0)  # fmt: skip
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
     bare = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     assert models.size_bytes(bare, tmp_path) > weight.nbytes > models.size_bytes(bare)
     whole = models.inside(bare, tmp_path)
@@ -278,15 +296,25 @@ def test_bound_runs_compute_the_same_in_the_same_memory():
 
 def test_session_options_are_set_or_refused_with_the_choices():
     runtime, row = host.load_onnxruntime(), ROWS["onnxruntime-cpu-float32"].provider
-    made = sessions.session_options(runtime, row, True, {
-        "intra_op_num_threads": "3", "enable_mem_pattern": "false",
-        "execution_mode": "ORT_PARALLEL", "session.set_denormal_as_zero": "1"})  # fmt: skip
+    made = sessions.session_options(
+        runtime,
+        row,
+        True,
+        {
+            "intra_op_num_threads": "3",
+            "enable_mem_pattern": "false",
+            "execution_mode": "ORT_PARALLEL",
+            "session.set_denormal_as_zero": "1",
+        },
+    )
     assert (made.intra_op_num_threads, made.enable_mem_pattern) == (3, False)
     assert made.execution_mode == runtime.ExecutionMode.ORT_PARALLEL
     assert made.get_session_config_entry("session.set_denormal_as_zero") == "1"
-    for name, value, words in [("threads", "3", "no session option 'threads'; it has"),
-                               ("intra_op_num_threads", "many", "'many' is no value"),
-                               ("execution_mode", "BOTH", "'BOTH' is no value")]:  # fmt: skip
+    for name, value, words in [
+        ("threads", "3", "no session option 'threads'; it has"),
+        ("intra_op_num_threads", "many", "'many' is no value"),
+        ("execution_mode", "BOTH", "'BOTH' is no value"),
+    ]:
         with pytest.raises(Refused, match=words):
             sessions.session_options(runtime, row, True, {name: value})
 
@@ -324,7 +352,7 @@ def test_cuda_is_loaded_from_nvidias_wheels_before_a_session(tmp_path, monkeypat
     runtime = types.SimpleNamespace(
         __file__=str(tmp_path / "onnxruntime/__init__.py"),
         preload_dlls=lambda directory: loaded.append(Path(directory)),
-    )  # fmt: skip
+    )
     sessions.require(runtime, ROWS["onnxruntime-cuda-float32"].provider)
     ours = [each for each in loaded if tmp_path in each.parents]
     assert ours == [tmp_path / "nvidia" / name for name in ("cu13/lib", "cudnn/lib")]

@@ -210,5 +210,6 @@ def test_values_of_constants_are_followed_through_views():
     proto = build(("Reshape", [], {}, {0: [3, 4], 1: [2, 1]}))
     info = shapes.infer(onnx_import.load_graph(proto)).infos["y"]
     assert info.constant is not None
-    np.testing.assert_array_equal(info.constant, numpy_helper.to_array(
-        proto.graph.initializer[0]).reshape(2, 1))  # fmt: skip
+    np.testing.assert_array_equal(
+        info.constant, numpy_helper.to_array(proto.graph.initializer[0]).reshape(2, 1)
+    )

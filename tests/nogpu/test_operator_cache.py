@@ -30,8 +30,9 @@ def described(plan):
     """Return all that a plan decides, as text."""
     return [
         (node, str(step), getattr(step, "push", ()), getattr(step, "defines", ()))
-        for chunk in plan.chunks for node, step in zip(chunk.nodes, chunk.steps, strict=True)
-    ], plan.memory.slots  # fmt: skip
+        for chunk in plan.chunks
+        for node, step in zip(chunk.nodes, chunk.steps, strict=True)
+    ], plan.memory.slots
 
 
 def planned(graph, info=INFO):
@@ -77,11 +78,20 @@ def test_layers_with_weights_in_blocks_are_asked_about_once(monkeypatch):
 
 
 def test_answers_are_told_apart_by_all_that_decides():
-    graph = onnx_import.load_graph(model(
-        [helper.make_node("Relu", ["x"], ["y"])], [value("x", (2, 3))], ["y"],
-        {"small": I64([1, 2]), "same": I64([1, 2]), "other": I64([1, 3]),
-         "large": random_array((99,)), "equal": random_array((99,))},
-    ))  # fmt: skip
+    graph = onnx_import.load_graph(
+        model(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            [value("x", (2, 3))],
+            ["y"],
+            {
+                "small": I64([1, 2]),
+                "same": I64([1, 2]),
+                "other": I64([1, 3]),
+                "large": random_array((99,)),
+                "equal": random_array((99,)),
+            },
+        )
+    )
     x, infos = graph.inputs[0], graph.initializers
 
     def key(*inputs, op="Add", outputs=("y",), exact=True, **attributes):
@@ -89,36 +99,71 @@ def test_answers_are_told_apart_by_all_that_decides():
         return operator_cache.key(graph, Node("n", op, names, outputs, attributes), inputs, exact)
 
     assert key(x, infos["small"]) == key(x, infos["same"])
-    keys = [key(x, infos["small"]), key(x, infos["other"]), key(x, infos["large"]),
-            key(x, infos["equal"]), key(x, x), key(x), key(x, None), key(infos["small"], x),
-            key(x, op="Sub"), key(x, axis=1), key(x, axis=1.0), key(x, axis=2),
-            key(x, outputs=("y", "z"))]  # fmt: skip
+    keys = [
+        key(x, infos["small"]),
+        key(x, infos["other"]),
+        key(x, infos["large"]),
+        key(x, infos["equal"]),
+        key(x, x),
+        key(x),
+        key(x, None),
+        key(infos["small"], x),
+        key(x, op="Sub"),
+        key(x, axis=1),
+        key(x, axis=1.0),
+        key(x, axis=2),
+        key(x, outputs=("y", "z")),
+    ]
     assert len(set(keys)) == len(keys)
     assert key(x, tensor=np.zeros(3)) is None
-    assert key(infos["large"], exact=False) == key(infos["equal"], exact=False) != key(
-        infos["small"], exact=False) != key(infos["other"], exact=False)  # fmt: skip
+    assert (
+        key(infos["large"], exact=False)
+        == key(infos["equal"], exact=False)
+        != key(infos["small"], exact=False)
+        != key(infos["other"], exact=False)
+    )
 
 
 def test_layers_that_differ_in_their_weights_alone_are_tuned_once():
-    graph = onnx_import.load_graph(model(
-        [helper.make_node("MatMul", ["x", "a"], ["y"]),
-         helper.make_node("MatMul", ["y", "b"], ["z"])],
-        [value("x", (2, 31))], ["z"], {name: random_array((31, 31)) for name in "ab"},
-    ))  # fmt: skip
+    graph = onnx_import.load_graph(
+        model(
+            [
+                helper.make_node("MatMul", ["x", "a"], ["y"]),
+                helper.make_node("MatMul", ["y", "b"], ["z"]),
+            ],
+            [value("x", (2, 31))],
+            ["z"],
+            {name: random_array((31, 31)) for name in "ab"},
+        )
+    )
     graph = shapes.infer(graph)
     tuned = []
 
     def require(node, result):
         inputs = [graph.infos[name] for name in node.inputs]
-        capability.require(graph, node, inputs, result, INFO, lambda dispatch: "",
-                           lambda lowered, info: tuned.append(node.outputs) or lowered)
+        capability.require(
+            graph,
+            node,
+            inputs,
+            result,
+            INFO,
+            lambda dispatch: "",
+            lambda lowered, info: tuned.append(node.outputs) or lowered,
+        )
 
     with operator_cache.active():
         for node in graph.nodes:
             result, _ = shapes.apply_node(graph, node, graph.infos)
             require(node, result)
-            require(node, replace(result, dispatches=tuple(
-                replace(each, defines=(("OTHER", "1"),)) for each in result.dispatches)))
+            require(
+                node,
+                replace(
+                    result,
+                    dispatches=tuple(
+                        replace(each, defines=(("OTHER", "1"),)) for each in result.dispatches
+                    ),
+                ),
+            )
     assert tuned == [("y",)] * 2  # as the operator says, and with the other define
 
 

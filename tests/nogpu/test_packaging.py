@@ -115,10 +115,22 @@ def test_mypy_finds_nothing_in_the_package_and_in_a_strict_program_that_uses_it(
     shutil.copytree(ROOT / "labs/engine/vklab_labs", named)
     shutil.copytree(ROOT / "labs/lib", named, dirs_exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", ".mypy_cache/named", "vklab",
-         "labs/engine/vklab_course", str(named), str(tmp_path / "user.py")],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--cache-dir",
+            ".mypy_cache/named",
+            "vklab",
+            "labs/engine/vklab_course",
+            str(named),
+            str(tmp_path / "user.py"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "MYPYPATH": str(named.parent)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, "\n" + done.stdout + done.stderr
     assert "Iterator[dict[str, numpy.ndarray" in done.stdout, done.stdout  # not Any

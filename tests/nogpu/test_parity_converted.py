@@ -53,20 +53,21 @@ def test_each_form_is_converted_once_when_a_row_asks(monkeypatch, tmp_path):
     found, once = made(monkeypatch, tmp_path)
     assert found.source_of(ROW) == FACTORY and not once.calls
     assert found.waits(PROGRAM)
-    paths = [found.source_of(each).package for each in (PROGRAM, FUSED, apple.CoreML("ALL"),
-                                                        NETWORK)]  # fmt: skip
+    paths = [
+        found.source_of(each).package for each in (PROGRAM, FUSED, apple.CoreML("ALL"), NETWORK)
+    ]
     assert [path.name for path in paths] == [*["net_float16.mlpackage"] * 3, "net_network.mlmodel"]
     assert not found.waits(FUSED)
     assert [(call[2].kind, call[2].precision, call[3]) for call in once.calls] == [
-        ("mlprogram", "float16", 7), ("neuralnetwork", "float32", 7)]  # fmt: skip
+        ("mlprogram", "float16", 7),
+        ("neuralnetwork", "float32", 7),
+    ]
 
 
 @pytest.mark.parametrize("source", [
     ModelSource("net", factory="some_module:net", package=MINI), ModelSource("net"),
 ])  # fmt: skip
-def test_nothing_is_converted_beside_a_package_or_without_a_factory(
-    monkeypatch, tmp_path, source
-):
+def test_nothing_is_converted_beside_a_package_or_without_a_factory(monkeypatch, tmp_path, source):
     found, once = made(monkeypatch, tmp_path, source)
     assert found.source_of(PROGRAM) == source and not once.calls
 
@@ -89,8 +90,11 @@ def test_a_failed_conversion_is_each_rows_reason(monkeypatch, tmp_path, status, 
 
 def test_rows_of_programs_and_of_networks_have_names_of_their_own():
     assert [each.name for each in on_vulkan.every((ROW,))] == [
-        "coreml-by-vklab-0-float32", "coreml-by-vklab-0-float16",
-        "coreml-by-vklab-0-float16-fused", "coreml-by-vklab-0-network"]  # fmt: skip
+        "coreml-by-vklab-0-float32",
+        "coreml-by-vklab-0-float16",
+        "coreml-by-vklab-0-float16-fused",
+        "coreml-by-vklab-0-network",
+    ]
     assert {each.package_form for each in on_vulkan.every((ROW,))} == {*packages.FORMS}
 
 

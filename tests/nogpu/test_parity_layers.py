@@ -34,18 +34,28 @@ def test_the_widened_graph_is_float64_throughout():
 
 def test_widening_reaches_casts_bodies_and_constants():
     body = helper.make_graph(
-        [helper.make_node("Constant", [], ["c"], value_float=0.1),
-         helper.make_node("Add", ["x", "c"], ["z"])], "body", [], [onnx.ValueInfoProto(name="z")],
-    )  # fmt: skip
+        [
+            helper.make_node("Constant", [], ["c"], value_float=0.1),
+            helper.make_node("Add", ["x", "c"], ["z"]),
+        ],
+        "body",
+        [],
+        [onnx.ValueInfoProto(name="z")],
+    )
     graph = helper.make_graph(
-        [helper.make_node("Cast", ["n"], ["x"], to=TensorProto.FLOAT16),
-         helper.make_node("If", ["yes"], ["y"], then_branch=body, else_branch=body),
-         helper.make_node("ConstantOfShape", ["s"], ["o"])], "g",
-        [helper.make_tensor_value_info("n", TensorProto.INT64, [2]),
-         helper.make_tensor_value_info("yes", TensorProto.BOOL, [])],
+        [
+            helper.make_node("Cast", ["n"], ["x"], to=TensorProto.FLOAT16),
+            helper.make_node("If", ["yes"], ["y"], then_branch=body, else_branch=body),
+            helper.make_node("ConstantOfShape", ["s"], ["o"]),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("n", TensorProto.INT64, [2]),
+            helper.make_tensor_value_info("yes", TensorProto.BOOL, []),
+        ],
         [onnx.ValueInfoProto(name="y"), onnx.ValueInfoProto(name="o")],
         [numpy_helper.from_array(np.array([3]), "s")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     made = oracle.of_graph(model, {"n": np.array([1, 4097]), "yes": np.array(True)}).outputs
     assert made["y"].dtype == made["o"].dtype == np.float64
@@ -60,9 +70,12 @@ def test_old_operators_are_those_of_onnx_runtime(op_type, opset):
     if op_type == "BatchNormalization":
         fed |= {name: np.abs(random.standard_normal(3)).astype(np.float32) for name in "abcd"}
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in fed.items()]
-    graph = helper.make_graph([helper.make_node(op_type, [*fed], ["y"])], "g", infos,
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4, 5])]
-                              )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node(op_type, [*fed], ["y"])],
+        "g",
+        infos,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4, 5])],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     truth = oracle.of_graph(model, fed).outputs["y"]
     np.testing.assert_allclose(planted.single(model, fed)["y"], truth, rtol=1e-4, atol=1e-6)
@@ -85,10 +98,12 @@ def test_a_dtype_stores_what_is_too_large_as_infinite():
 
 
 def test_a_model_without_a_reference_is_refused_by_name():
-    graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="ours")], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]
-                              )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Strange", ["x"], ["y"], domain="ours")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ours", 1)])
     with pytest.raises(ModelError, match="no float64 oracle: onnx.reference cannot .*Strange"):
         oracle.of_graph(model, {"x": np.ones(1, np.float32)})
@@ -102,8 +117,14 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
     from vklab.apps.pytorch import exporter
 
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(),
-                           nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).eval()
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    ).eval()
     image = torch.randn(1, 3, 9, 9)
     model = exporter.export_module(module, (image,), None)[0].model_proto
     found = oracle.of_module(module, model, {model.graph.input[0].name: image.numpy()})
@@ -133,8 +154,9 @@ def test_a_torch_module_is_the_truth_and_its_layers_join():
 
 def test_a_layer_of_several_nodes_has_the_terms_of_all():
     truth = TRUTH.layers
-    given = layers.Local(onnx.ModelProto(), {}, {"logits/local": truth["logits"]},
-                         {"logits/local": truth["logits"]})  # fmt: skip
+    given = layers.Local(
+        onnx.ModelProto(), {}, {"logits/local": truth["logits"]}, {"logits/local": truth["logits"]}
+    )
     rows = layers.by_layer(MODEL, truth, planted.SINGLE, {}, given, given.truth)
     assert rows[-1].name == "logits" and rows[-1].terms == 72 and "functions" in rows[-1].reason
 
@@ -143,10 +165,12 @@ def test_a_layer_of_several_nodes_has_the_terms_of_all():
 def test_a_module_is_the_truth_where_its_graph_has_no_reference():
     import torch
 
-    graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="ours")], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])]
-                              )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Strange", ["x"], ["y"], domain="ours")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ours", 1)])
     found = oracle.of_module(torch.nn.Softplus(), model, {"x": np.zeros(2, np.float32)})
     np.testing.assert_allclose(found.outputs["y"], np.log(2), rtol=1e-15)
@@ -217,14 +241,20 @@ def test_names_of_converters_join_and_other_shapes_do_not():
 
 def test_names_of_core_ml_join():
     truth = {"linear": np.ones(3), "embedding": np.ones(2), "add_0": np.ones(1), "mean": np.ones(4)}
-    made = {"linear_0_cast_fp16": np.ones(3), "embedding_cast_fp16_cast_uint16": np.ones(2),
-            "add_0": np.ones(1), "mean_to_fp16": np.ones(4)}  # fmt: skip
+    made = {
+        "linear_0_cast_fp16": np.ones(3),
+        "embedding_cast_fp16_cast_uint16": np.ones(2),
+        "add_0": np.ones(1),
+        "mean_to_fp16": np.ones(4),
+    }
     assert layers.join(truth, made) == dict(zip(truth, made, strict=True))
 
 
 def test_cumulative_errors_can_be_left_out():
-    rows = [layers.Layer("a", "node_a", "Conv", 1, 1.0, 5.0, 5.0),
-            layers.Layer("b", "node_b", "Conv", 1, 1.0)]  # fmt: skip
+    rows = [
+        layers.Layer("a", "node_a", "Conv", 1, 1.0, 5.0, 5.0),
+        layers.Layer("b", "node_b", "Conv", 1, 1.0),
+    ]
     assert layers.first_failing(rows).name == "a"
     assert layers.first_failing(rows, cumulative=False) is None
 
@@ -263,8 +293,9 @@ def test_terms_of_a_sum(node, shapes, count):
 
 def test_a_layer_alone_has_the_inferred_type_of_an_output_that_declares_none():
     half = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [3])
-    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"], "exp")], "g", [half],
-                              [onnx.ValueInfoProto(name="y")])  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["y"], "exp")], "g", [half], [onnx.ValueInfoProto(name="y")]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     x = np.arange(3.0)
     alone = cuts.separated(model, {"x": x, "y": np.exp(x)}).model
@@ -276,21 +307,30 @@ def test_a_layer_alone_has_the_inferred_type_of_an_output_that_declares_none():
 def test_bodies_and_shapes_of_separated_layers_read_the_truth():
     one = numpy_helper.from_array(np.ones(1, np.float32), "one")
     branches = [
-        helper.make_graph([helper.make_node(op_type, ["double", "one"], ["z"])], op_type, [],
-                          [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)])
+        helper.make_graph(
+            [helper.make_node(op_type, ["double", "one"], ["z"])],
+            op_type,
+            [],
+            [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+        )
         for op_type in ("Add", "Sub")
-    ]  # fmt: skip
+    ]
     nodes = [
         helper.make_node("Add", ["x", "x"], ["double"]),
         helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1]),
         helper.make_node("Shape", ["x"], ["size"]),
         helper.make_node("Expand", ["y", "size"], ["out"]),
     ]
-    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
-             helper.make_tensor_value_info("yes", TensorProto.BOOL, [])]  # fmt: skip
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+        helper.make_tensor_value_info("yes", TensorProto.BOOL, []),
+    ]
     out = [helper.make_tensor_value_info("out", TensorProto.FLOAT, [3])]
-    model = helper.make_model(helper.make_graph(nodes, "g", infos, out, [one]), ir_version=8,
-                              opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", infos, out, [one]),
+        ir_version=8,
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
     fed = {"x": np.arange(3, dtype=np.float32), "yes": np.array(True)}
     truth = oracle.of_graph(model, fed).layers
     given = layers.local(model, truth, planted.SINGLE)

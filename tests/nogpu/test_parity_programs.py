@@ -19,26 +19,38 @@ HALF = Dtypes("float16", "float16", "float32")
 def made(nodes, weights, kind=TensorProto.FLOAT):
     """Return a model that maps x to y."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
-    graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], [
-        numpy_helper.from_array(array, name) for name, array in weights.items()])  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        infos[:1],
+        infos[1:],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def wide_form(alpha=0.01):
-    return made([helper.make_node("MatMul", ["x", "dot_weight"], ["dot"]),
-                 helper.make_node("LeakyRelu", ["dot"], ["y"], alpha=alpha)],
-                {"dot_weight": W})  # fmt: skip
+    return made(
+        [
+            helper.make_node("MatMul", ["x", "dot_weight"], ["dot"]),
+            helper.make_node("LeakyRelu", ["dot"], ["y"], alpha=alpha),
+        ],
+        {"dot_weight": W},
+    )
 
 
 def half_form(weights=W, alpha=0.01):
     """Return what coremltools makes of the same model in float16, with its marks in the names."""
     narrow, full = int(TensorProto.FLOAT16), int(TensorProto.FLOAT)
-    return made([
-        helper.make_node("Cast", ["x"], ["x_to_fp16"], to=narrow),
-        helper.make_node("MatMul", ["x_to_fp16", "dot_weight_to_fp16"], ["dot_cast_fp16"]),
-        helper.make_node("LeakyRelu", ["dot_cast_fp16"], ["y_cast_fp16"], alpha=alpha),
-        helper.make_node("Cast", ["y_cast_fp16"], ["y"], to=full),
-    ], {"dot_weight_to_fp16": weights.astype(np.float16)})  # fmt: skip
+    return made(
+        [
+            helper.make_node("Cast", ["x"], ["x_to_fp16"], to=narrow),
+            helper.make_node("MatMul", ["x_to_fp16", "dot_weight_to_fp16"], ["dot_cast_fp16"]),
+            helper.make_node("LeakyRelu", ["dot_cast_fp16"], ["y_cast_fp16"], alpha=alpha),
+            helper.make_node("Cast", ["y_cast_fp16"], ["y"], to=full),
+        ],
+        {"dot_weight_to_fp16": weights.astype(np.float16)},
+    )
 
 
 TRUTH = oracle.of_graph(wide_form(), {"x": X})
@@ -49,8 +61,12 @@ def test_rounded_weights_are_told_from_arithmetic():
     assert not found.notes and found.names["dot_cast_fp16"] == "dot"
     given = found.local(HALF)
     run = planted.single(given.model, given.inputs)
-    rows = {each.name: each for each in found.renamed(layers.by_layer(
-        found.model, found.truth.layers, HALF, {}, given, run))}  # fmt: skip
+    rows = {
+        each.name: each
+        for each in found.renamed(
+            layers.by_layer(found.model, found.truth.layers, HALF, {}, given, run)
+        )
+    }
     dot = rows["dot"]
     assert 0 < dot.weights < dot.local < 1e-2 and 0 < dot.arithmetic < 1e-2 and dot.share < 1
     rounding = np.abs(oracle.rounded(X, "float16") @ (W.astype(np.float16).astype(float) - W)).max()
@@ -68,14 +84,26 @@ def test_the_oracles_values_are_fed_where_names_join():
 def test_layers_of_other_names_join_by_their_values():
     """As `getitem` of one exporter is `_native_batch_norm_legit_no_training` of another."""
     node = helper.make_node
-    other = made([node("MatMul", ["x", "w"], ["product"]), node("Identity", ["product"], ["copy"]),
-                  node("LeakyRelu", ["copy"], ["y"], alpha=0.01)], {"w": W})  # fmt: skip
+    other = made(
+        [
+            node("MatMul", ["x", "w"], ["product"]),
+            node("Identity", ["product"], ["copy"]),
+            node("LeakyRelu", ["copy"], ["y"], alpha=0.01),
+        ],
+        {"w": W},
+    )
     found = programs.of_package(other, other, TRUTH, {"x": X})
     assert found.names["product"] == "dot" and "copy" not in found.names
     assert found.truth.layers["product"] is TRUTH.layers["dot"]
-    twice = made([node("MatMul", ["x", "w"], ["a"]), node("Neg", ["a"], ["b"]),
-                  node("Neg", ["b"], ["c"]), node("LeakyRelu", ["c"], ["y"], alpha=0.01)],
-                 {"w": W})  # fmt: skip
+    twice = made(
+        [
+            node("MatMul", ["x", "w"], ["a"]),
+            node("Neg", ["a"], ["b"]),
+            node("Neg", ["b"], ["c"]),
+            node("LeakyRelu", ["c"], ["y"], alpha=0.01),
+        ],
+        {"w": W},
+    )
     truth = oracle.of_graph(twice, {"x": X})  # two layers of it are alike: none is taken
     found = programs.of_package(other, other, truth, {"x": X})
     assert not {"product", "copy"} & found.names.keys()

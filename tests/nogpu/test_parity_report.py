@@ -27,34 +27,73 @@ HOSTILE = '<script>alert("x")</script> & Co'
 
 def measured(name, dtypes, outputs, **more):
     verdict = judge.outputs(outputs, TRUTH, tolerances.model(dtypes.arithmetic), dtypes.arithmetic)
-    row = Row(name, "CPU", dtypes, "ran", nodes={"CPUExecutionProvider": 9}, bytes=4096,
-              latency_us={"median": 500.0, "p10": 450.0, "p90": 700.0})  # fmt: skip
+    row = Row(
+        name,
+        "CPU",
+        dtypes,
+        "ran",
+        nodes={"CPUExecutionProvider": 9},
+        bytes=4096,
+        latency_us={"median": 500.0, "p10": 450.0, "p90": 700.0},
+    )
     return replace(rows.judged(row, verdict), **more)
 
 
 def layer(name, share, cumulative):
-    return Layer(name, f"node_{name}", "Conv", 27, 2.0, cumulative * 1e-4, cumulative,
-                 share * 1e-5, 0.0, share * 1e-5, share, "8 roundings in float32")  # fmt: skip
+    return Layer(
+        name,
+        f"node_{name}",
+        "Conv",
+        27,
+        2.0,
+        cumulative * 1e-4,
+        cumulative,
+        share * 1e-5,
+        0.0,
+        share * 1e-5,
+        share,
+        "8 roundings in float32",
+    )
 
 
 def made(*more):
     logits = TRUTH["logits"]
     lost = np.where(logits == logits.max(), np.nan, logits)
     found = (
-        measured("right", SINGLE, {"logits": logits.astype(np.float32)},
-                 layers=(layer("conv", 0.2, 0.01), layer("relu", 0.0, 0.3)), taps=Taps(0.0, 0.0),
-                 repeats=Repeats(3, True, 0.0), batches={1: 500.0, 8: 900.0}),
-        measured("half", HALF, {"logits": logits.astype(np.float16)},
-                 layers=(layer("conv", 0.7, 0.01),), taps=Taps(9.0, 5.0),
-                 repeats=Repeats(3, False, 1e-4)),
-        measured("wrong", SINGLE, {"logits": lost},
-                 layers=(layer("conv", math.inf, 3.0), layer("relu", 4.0, math.inf))),
+        measured(
+            "right",
+            SINGLE,
+            {"logits": logits.astype(np.float32)},
+            layers=(layer("conv", 0.2, 0.01), layer("relu", 0.0, 0.3)),
+            taps=Taps(0.0, 0.0),
+            repeats=Repeats(3, True, 0.0),
+            batches={1: 500.0, 8: 900.0},
+        ),
+        measured(
+            "half",
+            HALF,
+            {"logits": logits.astype(np.float16)},
+            layers=(layer("conv", 0.7, 0.01),),
+            taps=Taps(9.0, 5.0),
+            repeats=Repeats(3, False, 1e-4),
+        ),
+        measured(
+            "wrong",
+            SINGLE,
+            {"logits": lost},
+            layers=(layer("conv", math.inf, 3.0), layer("relu", 4.0, math.inf)),
+        ),
         rows.Measured(Row("absent", HOSTILE, SINGLE, "absent", HOSTILE, "pip install 'it[x]'")),
         rows.Measured(Row("crash", "GPU", SINGLE, "crashed", "signal 11")),
         *more,
-    )  # fmt: skip
-    return parity.Parity(ModelSource(HOSTILE), "ONNX graph widened to float64", {}, found,
-                         ("opset 17 was asked for, 18 obtained",))  # fmt: skip
+    )
+    return parity.Parity(
+        ModelSource(HOSTILE),
+        "ONNX graph widened to float64",
+        {},
+        found,
+        ("opset 17 was asked for, 18 obtained",),
+    )
 
 
 def test_json_has_the_promised_keys_and_no_others():
@@ -76,8 +115,10 @@ def test_where_every_runtime_is_wrong_the_oracle_is_suspected():
     two = [replace(each, layers=bad) for each in made().rows[:2]]
     assert "suspect" not in " ".join(summary.notes(replace(made(), rows=(two[0],))))
     two[1] = replace(two[1], row=replace(two[1].row, backend="other-cpu"))
-    assert "every backend is wrong at 'softmax': suspect the oracle" in summary.notes(
-        replace(made(), rows=tuple(two)))[-1]  # fmt: skip
+    assert (
+        "every backend is wrong at 'softmax': suspect the oracle"
+        in summary.notes(replace(made(), rows=tuple(two)))[-1]
+    )
 
 
 def test_rows_of_layers_are_texts_in_order():
@@ -90,9 +131,14 @@ def test_rows_of_layers_are_texts_in_order():
 
 
 def test_a_remark_on_several_backends_and_the_origin_of_a_recording_stand_once_on_the_page():
-    origin = {"machine": "Linux, 16 CPUs", "versions": {"python": "3.12.3", "torch": "2.11"},
-              "date": "2026-11-24", "command": "vklab parity m", "measured_by": "a person",
-              "source": ""}  # fmt: skip
+    origin = {
+        "machine": "Linux, 16 CPUs",
+        "versions": {"python": "3.12.3", "torch": "2.11"},
+        "date": "2026-11-24",
+        "command": "vklab parity m",
+        "measured_by": "a person",
+        "source": "",
+    }
     logits = {"logits": TRUTH["logits"].astype(np.float32)}
     told = [measured(name, SINGLE, logits, notes=("the program as written",)) for name in "ab"]
     far = measured("far", SINGLE, logits)
@@ -100,8 +146,10 @@ def test_a_remark_on_several_backends_and_the_origin_of_a_recording_stand_once_o
     text = page.page(made(*told, far))
     assert text.count("the program as written") == 1
     assert "<li>a, b: the program as written</li>" in text
-    assert ("<li>far: recorded on Linux, 16 CPUs, 2026-11-24, by a person, with python 3.12.3, "
-            "torch 2.11: vklab parity m</li>") in text  # fmt: skip
+    assert (
+        "<li>far: recorded on Linux, 16 CPUs, 2026-11-24, by a person, with python 3.12.3, "
+        "torch 2.11: vklab parity m</li>"
+    ) in text
     assert summary.nodes_text(far.row) == "9 CPU" and summary.origin(told[0]) == []
     ours = replace(far.row, backend="vklab-0-float32", device="llvmpipe (256 bits), Mesa 22.3")
     assert summary.device_text(ours) == "llvmpipe (256 bits)"
@@ -150,18 +198,30 @@ def test_the_page_loads_nothing_and_runs_nothing(reader):
 
 def test_the_page_says_everything(reader):
     text = " ".join(reader.text)
-    for words in (HOSTILE, "2 of 3 agree with the oracle, 1 absent, 1 crashed", "1 are NaN",
-                  "pip install 'it[x]'", "signal 11", "3 runs of the same inputs differ by up to",
-                  "another computation", "opset 17 was asked for, 18 obtained", "500.0 us",
-                  "batch 8", "90"):  # fmt: skip
+    for words in (
+        HOSTILE,
+        "2 of 3 agree with the oracle, 1 absent, 1 crashed",
+        "1 are NaN",
+        "pip install 'it[x]'",
+        "signal 11",
+        "3 runs of the same inputs differ by up to",
+        "another computation",
+        "opset 17 was asked for, 18 obtained",
+        "500.0 us",
+        "batch 8",
+        "90",
+    ):
         assert words in text, words
 
 
 def test_every_picture_has_a_name_and_every_cell_a_tooltip(reader):
     drawings = [attributes for tag, attributes in reader.tags if tag == "svg"]
     assert [each["aria-label"] for each in drawings] == [
-        "Local errors by layer", "Cumulative errors by layer",
-        "Distribution of the outputs' errors", "Time of one run"]  # fmt: skip
+        "Local errors by layer",
+        "Cumulative errors by layer",
+        "Distribution of the outputs' errors",
+        "Time of one run",
+    ]
     assert all(each["role"] == "img" for each in drawings)
     document = page.page(made())
     assert "right, conv: Conv, error 2e-06 of values up to 2, 20.0% of its tolerance" in document
@@ -175,8 +235,9 @@ def test_layers_of_an_untrusted_tapped_run_are_not_drawn():
 
 
 def test_a_failing_cell_has_more_than_a_colour():
-    drawing = pictures.heat_map("t", ["a", "b"], ["x"], {("a", "x"): (3.0, "three"),
-                                                         ("b", "x"): (math.inf, "lost")})
+    drawing = pictures.heat_map(
+        "t", ["a", "b"], ["x"], {("a", "x"): (3.0, "three"), ("b", "x"): (math.inf, "lost")}
+    )
     assert "\u2715 3x" in drawing and "\u2715 lost" in drawing
 
 

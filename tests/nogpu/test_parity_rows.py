@@ -29,16 +29,22 @@ MORE = ("hangs", "order", "library", "refuses", "exits", "raises", "prints", "wr
 
 def model(path):
     """Write the model and return it."""
+
     def value(name, shape):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
-             helper.make_node("Relu", ["p"], ["y"], "relu"),
-             helper.make_node("Add", ["y", "one"], ["z"], "more")]  # fmt: skip
-    constants = [numpy_helper.from_array(WEIGHT, "w"),
-                 numpy_helper.from_array(np.ones(1, np.float32), "one")]  # fmt: skip
-    graph = helper.make_graph(nodes, "small", [value("x", [2, 3])],
-                              [value("y", [2, 4]), value("z", [2, 4])], constants)  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+        helper.make_node("Relu", ["p"], ["y"], "relu"),
+        helper.make_node("Add", ["y", "one"], ["z"], "more"),
+    ]
+    constants = [
+        numpy_helper.from_array(WEIGHT, "w"),
+        numpy_helper.from_array(np.ones(1, np.float32), "one"),
+    ]
+    graph = helper.make_graph(
+        nodes, "small", [value("x", [2, 3])], [value("y", [2, 4]), value("z", [2, 4])], constants
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.save(made, path)
     return ModelSource("small", onnx=path)
@@ -73,6 +79,7 @@ def case(*values):
 @pytest.fixture
 def row_of(request):
     """Return a function that finds a measured row by its name."""
+
     def find(name):
         report = request.getfixturevalue("report" if name in NAMES else "long_report")
         return next(each for each in report.rows if each.row.backend == name)
@@ -143,8 +150,21 @@ def test_runs_of_the_same_inputs_are_compared_bit_by_bit(row_of):
 def test_the_report_as_json_has_the_keys_of_the_rows(report):
     found = json.loads(json.dumps(summaries.summary(report), allow_nan=False))["parity"]
     assert found["oracle"] == "ONNX graph widened to float64"
-    wanted = {"backend", "device", "dtypes", "status", "reason", "install", "nodes",
-              "max_abs_error", "passed", "first_layer", "latency_us", "bytes", "recorded"}
+    wanted = {
+        "backend",
+        "device",
+        "dtypes",
+        "status",
+        "reason",
+        "install",
+        "nodes",
+        "max_abs_error",
+        "passed",
+        "first_layer",
+        "latency_us",
+        "bytes",
+        "recorded",
+    }
     assert all(wanted <= row.keys() for row in found["rows"])
     assert found["rows"][3]["max_abs_error"] is None  # NaN has no largest error
 
@@ -162,8 +182,7 @@ def test_a_hang_a_crash_and_a_wrong_output_are_failures(long_report):
 @pytest.mark.slow
 def test_a_backend_that_hangs_while_it_is_timed_is_a_row(small):
     options = parity.Options(seconds=1, repeats=1, rounds=1, slice_s=0.01)
-    [row] = [each.row for each in
-             parity.run(small, [Strange("hangs-later")], None, options).rows]
+    [row] = [each.row for each in parity.run(small, [Strange("hangs-later")], None, options).rows]
     assert (row.status, row.passed) == ("timeout", None)
     assert "no answer to `measure` in 1 s" in row.reason
 
@@ -176,13 +195,19 @@ def test_inputs_of_other_names_are_refused(small):
 @pytest.mark.slow
 def test_recorded_outputs_are_judged_here(report, long_report, small, tmp_path):
     path = tmp_path / "other.npz"
-    origin = {"machine": "a machine with a strange device", "date": "2026-11-24",
-              "command": "vklab parity small.onnx", "measured_by": "a person", "source": ""}
+    origin = {
+        "machine": "a machine with a strange device",
+        "date": "2026-11-24",
+        "command": "vklab parity small.onnx",
+        "measured_by": "a person",
+        "source": "",
+    }
     every = [*report.recordings(origin), *long_report.recordings(origin)]
     made = [each for each in every if each.backend in ("good", "wrong")]
     recorded.write(path, made)
-    again = parity.run(small, [], {"x": np.ones((2, 3), np.float32)},
-                       parity.Options(recordings=(path,)))  # other inputs than the recorded ones
+    again = parity.run(
+        small, [], {"x": np.ones((2, 3), np.float32)}, parity.Options(recordings=(path,))
+    )  # other inputs than the recorded ones
     good, wrong = (each.row for each in again.rows)
     assert (good.status, good.passed) == ("recorded", True)
     assert (wrong.status, wrong.passed) == ("recorded", False)
@@ -205,7 +230,9 @@ def test_a_recording_stands_in_the_row_of_an_absent_backend(report, small, tmp_p
     made = parity.run(small, [Strange("good"), Strange("missing")], None, options)
     rows = [each.row for each in made.rows]
     assert [(row.backend, row.status, row.passed) for row in rows] == [
-        ("good", "ran", True), ("missing", "recorded", True)]  # fmt: skip
+        ("good", "ran", True),
+        ("missing", "recorded", True),
+    ]
     assert rows[1].recorded["machine"] == "somewhere"
 
 
@@ -240,12 +267,15 @@ def test_drivers_that_crash_are_a_row_and_the_others_stay(monkeypatch):
     rows = registry.listed()
     assert "cannot be listed: crashed with SIGSEGV" in rows[0].available().reason
     assert {"torch-cpu-eager-float32", "onnxruntime-cpu-float32", "onnx-reference-float32"} <= {
-        row.name for row in rows}  # fmt: skip
+        row.name for row in rows
+    }
 
 
 def test_backends_are_chosen_by_pattern_or_part():
     every = [Strange(name) for name in ("vklab-0-float32", "vklab-0-float16", "torch-cpu-eager")]
     assert [each.name for each in registry.choose(every, ["*16", "torch"])] == [
-        "vklab-0-float16", "torch-cpu-eager"]  # fmt: skip
+        "vklab-0-float16",
+        "torch-cpu-eager",
+    ]
     assert registry.choose(every, []) == every
     assert registry.choose(every, ["metal"]) == []

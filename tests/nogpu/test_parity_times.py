@@ -33,7 +33,7 @@ class Live:
 
 def test_a_round_begins_with_another_one_each_time():
     found = list(timing.alternating("abc", 4))
-    assert "".join(name for _, name in found) == "abc" "bca" "cab" "abc"
+    assert "".join(name for _, name in found) == "abcbcacababc"
     assert [number for number, _ in found][::3] == [0, 1, 2, 3]
     assert not list(timing.alternating("", 2))
 
@@ -63,8 +63,12 @@ def test_a_bound_run_that_ends_the_child_fails_the_backend(status):
 @pytest.mark.slow
 def test_the_report_shows_bound_runs_and_takes_session_options(capsys):
     arguments = ["parity", "data/mini_classifier.onnx", "--backends", "onnxruntime-cpu-float32"]
-    assert cli.main([*arguments, "--rounds", "1", "--session-option", "intra_op_num_threads=1",
-                     "--json"]) == 0  # fmt: skip
+    assert (
+        cli.main(
+            [*arguments, "--rounds", "1", "--session-option", "intra_op_num_threads=1", "--json"]
+        )
+        == 0
+    )
     [row] = json.loads(capsys.readouterr().out)["details"]["rows"]
     assert row["bound_us"]["median"] > 0 and row["bound_us"]["runs"] >= 1
     assert cli.main([*arguments, "--rounds", "0", "--session-option", "threads=1", "--json"]) == 0

@@ -106,25 +106,28 @@ def test_effects_count_nodes_pass_by_pass():
 
 def chain(length: int) -> Graph:
     """Return Transposes, Reshapes, Identities, channel factors and equal nodes, many of each."""
-    kinds = [("Transpose", (), {"perm": (0, 2, 1, 3)}), ("Add", ("c",), {}), ("Relu", (), {}),
-             ("Reshape", ("shape",), {}), ("Identity", (), {}), ("Mul", ("c",), {})]  # fmt: skip
+    kinds = [
+        ("Transpose", (), {"perm": (0, 2, 1, 3)}),
+        ("Add", ("c",), {}),
+        ("Relu", (), {}),
+        ("Reshape", ("shape",), {}),
+        ("Identity", (), {}),
+        ("Mul", ("c",), {}),
+    ]
     nodes = []
     for number in range(length):
         op_type, more, attributes = kinds[number % len(kinds)]
         before = f"v{number - 1}" if number else "x"
-        nodes.append(
-            Node(f"n{number}", op_type, (before, *more), (f"v{number}",), attributes)
-        )
+        nodes.append(Node(f"n{number}", op_type, (before, *more), (f"v{number}",), attributes))
     constants = {
         name: TensorInfo(name, str(array.dtype), array.shape, array)
         for name, array in {
-            "c": np.ones((1, 1), np.float32) * 2, "shape": np.int64([2, 3, 3, 4])
+            "c": np.ones((1, 1), np.float32) * 2,
+            "shape": np.int64([2, 3, 3, 4]),
         }.items()
-    }  # fmt: skip
+    }
     x = TensorInfo("x", "float32", (2, 3, 3, 4))
-    return shapes.infer(
-        Graph("chain", 17, tuple(nodes), (x,), (f"v{length - 1}",), constants)
-    )
+    return shapes.infer(Graph("chain", 17, tuple(nodes), (x,), (f"v{length - 1}",), constants))
 
 
 def seconds(step, graph: Graph) -> float:

@@ -40,9 +40,18 @@ def test_transposed_grouped_and_matrix_weights_take_theirs():
 
 
 def test_weights_are_rounded_once_from_double_precision():
-    graph = fold(shaped(made("a = Conv(x, w); b = Mul(a, wf); c = Mul(b, ws); y = Mul(c, 3.0)",
-                             known="w wf ws", x=IMAGE, w=FILTERS, wf=array(4, 1, 1),
-                             ws=array(4, 1, 1, seed=2))))  # fmt: skip
+    graph = fold(
+        shaped(
+            made(
+                "a = Conv(x, w); b = Mul(a, wf); c = Mul(b, ws); y = Mul(c, 3.0)",
+                known="w wf ws",
+                x=IMAGE,
+                w=FILTERS,
+                wf=array(4, 1, 1),
+                ws=array(4, 1, 1, seed=2),
+            )
+        )
+    )
     factors = array(4, 1, 1).astype(np.float64) * array(4, 1, 1, seed=2) * 3.0
     (node,) = graph.nodes
     made_of = graph.initializers[node.inputs[1]].constant
@@ -51,8 +60,9 @@ def test_weights_are_rounded_once_from_double_precision():
 
 
 def test_shifts_alone_leave_the_weights_as_they_are():
-    model = made("a = Conv(x, w); y = Add(wf, a)", known="w wf", x=IMAGE, w=FILTERS,
-                 wf=array(4, 1, 1))  # fmt: skip
+    model = made(
+        "a = Conv(x, w); y = Add(wf, a)", known="w wf", x=IMAGE, w=FILTERS, wf=array(4, 1, 1)
+    )
     (node,) = fold(shaped(model)).nodes
     assert node.inputs[:2] == ("x", "w") and node.outputs == ("y",)
 
@@ -64,11 +74,13 @@ def test_another_plan_gets_the_same_arrays():
     for _ in range(2):  # as for another shape: what was folded before is made anew
         infos = {
             name: TensorInfo(name, i.dtype, i.shape, np.array(i.constant))
-            if i.constant is not None and i.constant.size <= 4 else i
+            if i.constant is not None and i.constant.size <= 4
+            else i
             for name, i in graph.initializers.items()
-        }  # fmt: skip
-        graphs.append(fold(graph.with_nodes(graph.nodes, initializers=infos,
-                                            infos={**graph.infos, **infos})))  # fmt: skip
+        }
+        graphs.append(
+            fold(graph.with_nodes(graph.nodes, initializers=infos, infos={**graph.infos, **infos}))
+        )
     one, two = ([g.initializers[n.inputs[1]].constant for n in g.nodes[::2]] for g in graphs)
     assert all(a is b for a, b in zip(one, two, strict=True))
 
@@ -90,18 +102,35 @@ def test_another_plan_gets_the_same_arrays():
     ("a = Flatten(x); b = Gemm(a, wg, wi, beta=0.5); y = Mul(b, 2.0)", "y"),
 ])  # fmt: skip
 def test_other_graphs_stay(text, outputs):
-    given = {"x": IMAGE, "w": FILTERS, "z": FILTERS, "zb": array(4), "zc": array(4, 1, 1),
-             "wk": array(5, 3), "wl": array(1, 4, 5, 3)[..., :1], "wg": array(210, 3),
-             "wh": array(2, 3), "wi": array(3), **STATISTICS}  # fmt: skip
+    given = {
+        "x": IMAGE,
+        "w": FILTERS,
+        "z": FILTERS,
+        "zb": array(4),
+        "zc": array(4, 1, 1),
+        "wk": array(5, 3),
+        "wl": array(1, 4, 5, 3)[..., :1],
+        "wg": array(210, 3),
+        "wh": array(2, 3),
+        "wi": array(3),
+        **STATISTICS,
+    }
     words = set(text.replace(",", " ").replace("(", " ").replace(")", " ").split())
-    graph = shaped(made(text, outputs, known=" ".join(n for n in given if n[0] == "w"),
-                        **{n: a for n, a in given.items() if n in words}))  # fmt: skip
+    graph = shaped(
+        made(
+            text,
+            outputs,
+            known=" ".join(n for n in given if n[0] == "w"),
+            **{n: a for n, a in given.items() if n in words},
+        )
+    )
     assert fold(graph) is graph
 
 
 def test_a_channel_of_one_element_is_no_row():
     # [N, 4, 4, 4] + [4]: along the last axis, not the channels.
-    model = made("a = Conv(x, w); y = Add(a, wf)", known="w wf", x=array(2, 6, 6, 6), w=FILTERS,
-                 wf=array(4))  # fmt: skip
+    model = made(
+        "a = Conv(x, w); y = Add(a, wf)", known="w wf", x=array(2, 6, 6, 6), w=FILTERS, wf=array(4)
+    )
     graph = shaped(model)
     assert fold(graph) is graph

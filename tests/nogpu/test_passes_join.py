@@ -69,8 +69,9 @@ def test_weights_are_joined_once_for_all_shapes():
 def test_heads_that_a_row_does_not_hold():
     x, table = TensorInfo("x", "float32", (1, 3, 30)), TensorInfo("c", "float32", (1, 3, 4))
     with pytest.raises(ModelError, match=r"does not hold 3 \+ 1 heads of 8"):
-        registry.apply("RotaryHeads", [x, table, table], {"size": 8, "queries": 3, "keys": 1}, 1,
-                       "vklab")  # fmt: skip
+        registry.apply(
+            "RotaryHeads", [x, table, table], {"size": 8, "queries": 3, "keys": 1}, 1, "vklab"
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "llama_script", "vit"])

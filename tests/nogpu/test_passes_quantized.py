@@ -30,8 +30,13 @@ def weights_bytes(graph):
 def test_a_product_between_scalings_is_one_node_of_words():
     proto, _ = product("Conv", (1, 8, 9, 9), (16, 8, 3, 3), between="Relu", zeros=False)
     before, after = rewritten(proto)
-    assert kinds(before) == ["DequantizeLinear", "DequantizeLinear", "Conv", "Relu",
-                             "QuantizeLinear"]  # fmt: skip
+    assert kinds(before) == [
+        "DequantizeLinear",
+        "DequantizeLinear",
+        "Conv",
+        "Relu",
+        "QuantizeLinear",
+    ]
     assert kinds(after) == ["PackWords", "ConvWords", "UnpackWords"]
     (node,) = (node for node in after.nodes if node.op_type == "ConvWords")
     low, high = node.attributes["limits"]
@@ -44,8 +49,9 @@ def test_weights_that_nothing_integer_reads_are_widened_once():
     codes = made.constant("codes", made.codes("int8", (7, 5)))
     scale, zero = np.full(5, 0.1, np.float32), made.codes("int8", (5,))
     real = made.scaling("DequantizeLinear", codes, scale, zero, 1)
-    proto = made.model({"x": np.zeros((3, 7), np.float32)}, made.node("MatMul", "x", real),
-                       "float32")  # fmt: skip
+    proto = made.model(
+        {"x": np.zeros((3, 7), np.float32)}, made.node("MatMul", "x", real), "float32"
+    )
     before, after = rewritten(proto)
     assert kinds(before) == ["DequantizeLinear", "MatMul"] and kinds(after) == ["MatMul"]
     (weights,) = after.initializers.values()
@@ -87,7 +93,11 @@ def test_words_of_weights_multiply_like_the_weights(filters, depth, group):
             sums = [numbers[row // 4, t, row % 4] * x[row, t % 6] for t in range(taps)]
         else:
             start = row // 4 * 4 // each * depth // 4 * 4
-            sums = [(numbers[row // 4, t, :, row % 4].ravel()
-                     * padded[start : start + laid.shape[2] * 4, t % 6]).sum()
-                    for t in range(taps)]  # fmt: skip
+            sums = [
+                (
+                    numbers[row // 4, t, :, row % 4].ravel()
+                    * padded[start : start + laid.shape[2] * 4, t % 6]
+                ).sum()
+                for t in range(taps)
+            ]
         assert sum(sums) == expected

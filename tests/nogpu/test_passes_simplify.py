@@ -1,5 +1,4 @@
-"""Passes that leave work out: no-ops, views of views, equal nodes, pads; and what they must keep.
-"""
+"""Passes that leave out work: no-ops, views of views, equal nodes and pads; what they keep."""
 
 from __future__ import annotations
 
@@ -36,8 +35,11 @@ def test_no_ops_are_dropped_and_the_output_keeps_its_name():
 def test_what_is_an_input_or_has_two_names_is_copied():
     graph = drop(shaped(GRAPHS["outputs that are inputs"]()))
     assert [str(node) for node in graph.nodes] == [
-        "y: y = Identity(x)", "p: p = Identity(y)", "a: q = Neg(x)", "r: r = Identity(q)",
-    ]  # fmt: skip
+        "y: y = Identity(x)",
+        "p: p = Identity(y)",
+        "a: q = Neg(x)",
+        "r: r = Identity(q)",
+    ]
 
 
 @pytest.mark.parametrize("text", [
@@ -85,12 +87,21 @@ def test_adding_zero_is_kept_for_it_loses_the_sign():
 def test_integers_and_truth_values_have_neutral_operands_too():
     x = np.int32([[3, 0, -7]])
     constants = {"w": np.int32([0]), "wo": np.int32([1])}
-    graph = drop(shaped(made("a = Add(x, w); b = Div(a, wo); c = Neg(b); y = Neg(c)",
-                             known="w wo", x=x, **constants)))  # fmt: skip
+    graph = drop(
+        shaped(
+            made(
+                "a = Add(x, w); b = Div(a, wo); c = Neg(b); y = Neg(c)",
+                known="w wo",
+                x=x,
+                **constants,
+            )
+        )
+    )
     assert kinds(graph) == ["Neg", "Neg"]
     truth = {"x": np.array([True, False]), "w": np.array([True]), "wf": np.array([False])}
-    graph = drop(shaped(made("a = And(x, w); b = Or(wf, a); c = Not(b); y = Not(c)",
-                             known="w wf", **truth)))  # fmt: skip
+    graph = drop(
+        shaped(made("a = And(x, w); b = Or(wf, a); c = Not(b); y = Not(c)", known="w wf", **truth))
+    )
     assert kinds(graph) == ["Not", "Not"]
     graph = shaped(made("a = And(x, wf); y = Not(a)", known="wf", x=truth["x"], wf=truth["wf"]))
     assert drop(graph) is graph
@@ -99,8 +110,10 @@ def test_integers_and_truth_values_have_neutral_operands_too():
 def test_a_dropout_whose_mask_is_read_stays():
     info = TensorInfo("x", "float32", (2, 3))
     nodes = (Node("d", "Dropout", ("x",), ("a", "m")), Node("y", "Neg", ("a",), ("y",)))
-    infos = {n: TensorInfo(n, t, (2, 3)) for n, t in
-             [("x", "float32"), ("a", "float32"), ("m", "bool"), ("y", "float32")]}  # fmt: skip
+    infos = {
+        n: TensorInfo(n, t, (2, 3))
+        for n, t in [("x", "float32"), ("a", "float32"), ("m", "bool"), ("y", "float32")]
+    }
     graph = Graph("g", 17, nodes, (info,), ("y", "m"), {}, infos)
     assert drop(graph) is graph
 
@@ -112,17 +125,20 @@ def test_views_of_views_are_one_reshape():
     graph = join(shaped(GRAPHS["views"]()))
     assert [str(node) for node in graph.nodes if node.op_type in ("Reshape", "Squeeze")] == [
         f"d: d = Reshape(a, {internal('d', 'shape')})",
-        f"f: f = Reshape(a, {internal('f', 'shape')})", "q: q = Reshape(a, 12)",
-    ]  # fmt: skip
+        f"f: f = Reshape(a, {internal('f', 'shape')})",
+        "q: q = Reshape(a, 12)",
+    ]
     assert graph.initializers[internal("d", "shape")].constant.tolist() == [1, 80]
     assert kinds(drop(graph)).count("Reshape") == 2, "the last is the shape that it was"
 
 
 def test_a_view_that_is_an_output_stays_beside_the_one_that_reads_on():
-    graph = join(shaped(made("a = Relu(x); y = Flatten(a); b = Unsqueeze(y, (0,)); p = Neg(b)",
-                             ("y", "p"))))  # fmt: skip
+    graph = join(
+        shaped(made("a = Relu(x); y = Flatten(a); b = Unsqueeze(y, (0,)); p = Neg(b)", ("y", "p")))
+    )
     assert [str(n) for n in graph.nodes[1:3]] == [
-        f"{name}: {name} = Reshape(a, {internal(name, 'shape')})" for name in "yb"]  # fmt: skip
+        f"{name}: {name} = Reshape(a, {internal(name, 'shape')})" for name in "yb"
+    ]
 
 
 @pytest.mark.parametrize("text", [
@@ -169,8 +185,15 @@ def test_what_only_looks_equal_is_computed_twice(text):
 
 
 def test_large_constants_are_compared_by_being_the_same_array():
-    graph = shaped(made("a = Mul(x, w); b = Mul(x, wb); y = Sub(a, b)", known="w wb",
-                        x=array(2000), w=array(2000), wb=array(2000)))  # fmt: skip
+    graph = shaped(
+        made(
+            "a = Mul(x, w); b = Mul(x, wb); y = Sub(a, b)",
+            known="w wb",
+            x=array(2000),
+            w=array(2000),
+            wb=array(2000),
+        )
+    )
     assert merge(graph) is graph
     same = graph.initializers["w"].constant
     other = TensorInfo("wb", "float32", (2000,), same)
@@ -200,16 +223,29 @@ def test_a_pad_of_zeros_becomes_the_pads_of_the_convolution():
     graph = pads(shaped(GRAPHS["pads"]()))
     assert kinds(graph) == ["Conv"] * 3 and {n.inputs[0] for n in graph.nodes} == {"x"}
     assert [n.attributes["pads"] for n in graph.nodes] == [
-        (2, 2, 0, 2), (1, 2, 0, 1), (0, 1, 0, 1),
-    ]  # fmt: skip
+        (2, 2, 0, 2),
+        (1, 2, 0, 1),
+        (0, 1, 0, 1),
+    ]
 
 
 def test_a_pad_that_others_read_stays_for_them():
-    graph = pads(shaped(made("a = Pad(x, (0, 0, 1, 1, 0, 0, 1, 1)); y = Conv(a, w); p = Neg(a)",
-                             ("y", "p"), known="w", x=IMAGE, w=FILTERS)))  # fmt: skip
+    graph = pads(
+        shaped(
+            made(
+                "a = Pad(x, (0, 0, 1, 1, 0, 0, 1, 1)); y = Conv(a, w); p = Neg(a)",
+                ("y", "p"),
+                known="w",
+                x=IMAGE,
+                w=FILTERS,
+            )
+        )
+    )
     assert [(n.op_type, n.inputs[0]) for n in graph.nodes] == [
-        ("Pad", "x"), ("Conv", "x"), ("Neg", "a"),
-    ]  # fmt: skip
+        ("Pad", "x"),
+        ("Conv", "x"),
+        ("Neg", "a"),
+    ]
 
 
 @pytest.mark.parametrize("text", [

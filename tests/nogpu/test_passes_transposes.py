@@ -33,25 +33,45 @@ def perms(graph):
 def test_two_transposes_are_one_and_opposite_ones_none():
     graph = move(shaped(GRAPHS["transposes that meet"]()))
     assert [str(n) for n in graph.nodes] == [
-        f"{internal('b', 'transpose')}: b = Transpose(x)", "y: y = Relu(b)", "d: d = Neg(x)",
-    ]  # fmt: skip
+        f"{internal('b', 'transpose')}: b = Transpose(x)",
+        "y: y = Relu(b)",
+        "d: d = Neg(x)",
+    ]
     assert perms(graph) == [(0, 2, 1)]
 
 
 def test_a_transpose_that_is_an_output_keeps_its_name():
-    graph = move(shaped(made("a = Transpose(x); b = Transpose(a); y = Identity(b);"
-                             "p = Transpose(a)", ("y", "p"))))  # fmt: skip
+    graph = move(
+        shaped(
+            made("a = Transpose(x); b = Transpose(a); y = Identity(b);p = Transpose(a)", ("y", "p"))
+        )
+    )
     assert [n.outputs[0] for n in graph.nodes] == ["y", "p"]
     assert perms(graph) == [(0, 1, 2)]
 
 
 def test_a_network_in_nhwc_has_no_transpose_left_but_that_of_its_input():
     assert kinds(move(shaped(GRAPHS["image in NHWC"]()))) == [
-        "Transpose", "Conv", "Add", "Relu", "Conv", "Add", "Clip", "ReduceMean",
-    ]  # fmt: skip
+        "Transpose",
+        "Conv",
+        "Add",
+        "Relu",
+        "Conv",
+        "Add",
+        "Clip",
+        "ReduceMean",
+    ]
     assert kinds(move(shaped(GRAPHS["residuals in NHWC"]()))) == [
-        "Transpose", "Conv", "Relu", "Conv", "Add", "Concat", "ReduceMax", "Mul", "Relu",
-    ]  # fmt: skip
+        "Transpose",
+        "Conv",
+        "Relu",
+        "Conv",
+        "Add",
+        "Concat",
+        "ReduceMax",
+        "Mul",
+        "Relu",
+    ]
 
 
 def test_a_transpose_passes_a_reshape_that_joins_other_axes():
@@ -76,16 +96,19 @@ def test_a_transpose_passes_a_reshape_that_joins_other_axes():
 def test_transposes_that_would_not_become_fewer_stay(text, shape):
     outputs = ["y", *(name for name in "pq" if f"{name} =" in text)]
     more = {n: array(5, 2, 8) for n in "z" if " z)" in text}
-    more |= {n: array(2, 5, 8, seed=1) if "(w)" in text else array(8) for n in "w"
-             if "w)" in text}  # fmt: skip
-    graph = shaped(made(text, outputs, known="w" if "Add(a, w)" in text else "",
-                        x=array(*shape), **more))  # fmt: skip
+    more |= {n: array(2, 5, 8, seed=1) if "(w)" in text else array(8) for n in "w" if "w)" in text}
+    graph = shaped(
+        made(text, outputs, known="w" if "Add(a, w)" in text else "", x=array(*shape), **more)
+    )
     assert move(graph) is graph
 
 
 def test_two_transposes_into_a_sum_become_one_behind_it():
-    model = made("a = Transpose(x); b = Transpose(w); c = Add(a, b); y = Softmax(c)",
-                 x=array(2, 5, 8), w=array(2, 5, 1))  # fmt: skip
+    model = made(
+        "a = Transpose(x); b = Transpose(w); c = Add(a, b); y = Softmax(c)",
+        x=array(2, 5, 8),
+        w=array(2, 5, 1),
+    )
     graph = move(shaped(model))
     assert kinds(graph) == ["Add", "Transpose", "Softmax"]
     assert graph.nodes[0].inputs == ("x", "w")
@@ -93,16 +116,30 @@ def test_two_transposes_into_a_sum_become_one_behind_it():
 
 def test_what_does_not_sink_holds_up_what_it_meets():
     # b is read untransposed as well, so c + d cannot do without a Transpose, nor need d move.
-    graph = shaped(made("a = Transpose(x); b = Relu(a); y = Softmax(b); c = Transpose(z);"
-                        "f = Exp(c); g = Abs(c); h = Add(b, f); i = Add(b, g); j = Mul(h, i);"
-                        "p = Transpose(j)", ("y", "p"), x=array(2, 5, 8), z=array(2, 5, 8)))
+    graph = shaped(
+        made(
+            "a = Transpose(x); b = Relu(a); y = Softmax(b); c = Transpose(z);"
+            "f = Exp(c); g = Abs(c); h = Add(b, f); i = Add(b, g); j = Mul(h, i);"
+            "p = Transpose(j)",
+            ("y", "p"),
+            x=array(2, 5, 8),
+            z=array(2, 5, 8),
+        )
+    )
     assert move(graph) is graph
 
 
 def test_constants_are_turned_and_single_numbers_are_not():
-    model = made(f"a = Transpose(x, {TO_NHWC}); b = Mul(a, w); c = Add(b, e); d = Where(o, c, wb);"
-                 f"f = Transpose(d, {TO_NCHW}); y = Neg(f)", known="w e o wb", x=array(2, 6, 7, 5),
-                 w=array(5, 6), e=array(), o=array(7, 1, 1) > 0, wb=array(1, 1, 1, 1))  # fmt: skip
+    model = made(
+        f"a = Transpose(x, {TO_NHWC}); b = Mul(a, w); c = Add(b, e); d = Where(o, c, wb);"
+        f"f = Transpose(d, {TO_NCHW}); y = Neg(f)",
+        known="w e o wb",
+        x=array(2, 6, 7, 5),
+        w=array(5, 6),
+        e=array(),
+        o=array(7, 1, 1) > 0,
+        wb=array(1, 1, 1, 1),
+    )
     graph = move(shaped(model))
     assert kinds(graph) == ["Mul", "Add", "Where", "Neg"]
     shapes = [graph.infos[n.inputs[i]].shape for n, i in zip(graph.nodes, (1, 1, 0), strict=False)]
@@ -112,8 +149,14 @@ def test_constants_are_turned_and_single_numbers_are_not():
 
 
 def test_a_turned_constant_is_the_same_array_in_every_plan():
-    graph = shaped(made(f"a = Transpose(x, {TO_NHWC}); b = Mul(a, w); y = Transpose(b, {TO_NCHW})",
-                        known="w", x=array(2, 6, 7, 5), w=array(5, 6)))  # fmt: skip
+    graph = shaped(
+        made(
+            f"a = Transpose(x, {TO_NHWC}); b = Mul(a, w); y = Transpose(b, {TO_NCHW})",
+            known="w",
+            x=array(2, 6, 7, 5),
+            w=array(5, 6),
+        )
+    )
     one, two = (move(graph).nodes[0].inputs[1] for _ in range(2))
     assert move(graph).infos[one].constant is move(graph).infos[two].constant
 
@@ -172,12 +215,25 @@ def test_orders_behind_a_reshape_that_there_are():
 
 
 def test_an_attention_head_order_is_no_gain_and_stays():
-    graph = shaped(made("a = Transpose(x, perm=[0, 2, 1, 3]); b = MatMul(a, w); y = Transpose(b,"
-                        "perm=[0, 2, 1, 3])", x=array(2, 5, 3, 4), w=array(4, 4), known="w"))
+    graph = shaped(
+        made(
+            "a = Transpose(x, perm=[0, 2, 1, 3]); b = MatMul(a, w); y = Transpose(b,"
+            "perm=[0, 2, 1, 3])",
+            x=array(2, 5, 3, 4),
+            w=array(4, 4),
+            known="w",
+        )
+    )
     assert move(graph) is graph
 
 
 def test_convolutions_themselves_are_not_turned():
-    graph = shaped(made(f"a = Transpose(x, {TO_NCHW}); b = Conv(a, w); y = Transpose(b, {TO_NHWC})",
-                        known="w", x=NHWC, w=FILTERS))  # fmt: skip
+    graph = shaped(
+        made(
+            f"a = Transpose(x, {TO_NCHW}); b = Conv(a, w); y = Transpose(b, {TO_NHWC})",
+            known="w",
+            x=NHWC,
+            w=FILTERS,
+        )
+    )
     assert move(graph) is graph

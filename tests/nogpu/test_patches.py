@@ -14,8 +14,10 @@ from vklab.graph import passes
 from vklab.graph.passes import fewer_rows, join_heads, patches, spread_sums
 
 GPU = fake_device(subgroup_size=32)
-CONV = ("c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
-        " y = Transpose(r, perm=[0, 2, 1])")
+CONV = (
+    "c = Conv(x, w, b, strides=[4, 4]); r = Reshape(c, (0, FILTERS, -1));"
+    " y = Transpose(r, perm=[0, 2, 1])"
+)
 
 
 def image(text=CONV, batch=1, size=(8, 12), **changed):
@@ -58,8 +60,13 @@ def test_other_convolutions_stay(model):
 
 
 def test_constants_are_added_to_the_parts():
-    model = made("c = Concat(z, x, axis=1); y = Add(c, n)", known="z n", z=array(2, 1, 8),
-                 x=array(2, 5, 8), n=array(2, 6, 8))  # fmt: skip
+    model = made(
+        "c = Concat(z, x, axis=1); y = Add(c, n)",
+        known="z n",
+        z=array(2, 1, 8),
+        x=array(2, 5, 8),
+        n=array(2, 6, 8),
+    )
     graph = same(model, spread_sums.spread_sums)
     assert kinds(graph) == ["Add", "Add", "Concat"]
 
@@ -83,11 +90,13 @@ def test_only_gpus_get_them_and_settings_leave_them_out():
         assert "Conv" in kinds(passes.run(graph, "", GPU))
 
 
-HEADS = ("q = Add(MatMul(x, w), b); k = Add(MatMul(x, m), g); v = Add(MatMul(x, n), h);"
-         "qr = Reshape(q, (2, 9, 2, 4)); kr = Reshape(k, (2, 9, 2, 4));"
-         "vr = Reshape(v, (2, 9, 2, 4)); qt = Transpose(qr, perm=[0, 2, 1, 3]);"
-         "kt = Transpose(kr, perm=[0, 2, 1, 3]); vt = Transpose(vr, perm=[0, 2, 1, 3]);"
-         "y = Attention(qt, kt, vt)")  # fmt: skip
+HEADS = (
+    "q = Add(MatMul(x, w), b); k = Add(MatMul(x, m), g); v = Add(MatMul(x, n), h);"
+    "qr = Reshape(q, (2, 9, 2, 4)); kr = Reshape(k, (2, 9, 2, 4));"
+    "vr = Reshape(v, (2, 9, 2, 4)); qt = Transpose(qr, perm=[0, 2, 1, 3]);"
+    "kt = Transpose(kr, perm=[0, 2, 1, 3]); vt = Transpose(vr, perm=[0, 2, 1, 3]);"
+    "y = Attention(qt, kt, vt)"
+)
 
 
 def heads(text=HEADS, **changed):
@@ -115,15 +124,23 @@ def test_other_products_of_attention_stay(model):
     assert join_heads.join_heads(graph, 4) is graph
 
 
-TAIL = ("h = LayerNormalization(x, w, b, axis=-1); p = MatMul(h, m); q = Add(p, f);"
-        "g = Gelu(q); r = MatMul(g, n); s = Add(r, x); y = Slice(s, (0,), (1,), (1,))")
+TAIL = (
+    "h = LayerNormalization(x, w, b, axis=-1); p = MatMul(h, m); q = Add(p, f);"
+    "g = Gelu(q); r = MatMul(g, n); s = Add(r, x); y = Slice(s, (0,), (1,), (1,))"
+)
 
 
 def tail(text=TAIL, outputs=("y",)):
-    given = {"w": array(8), "b": array(8, seed=1), "m": array(8, 12), "f": array(12),
-             "n": array(12, 8)}  # fmt: skip
-    given = {name: value for name, value in given.items() if f", {name})" in text
-             or f", {name}," in text}  # fmt: skip
+    given = {
+        "w": array(8),
+        "b": array(8, seed=1),
+        "m": array(8, 12),
+        "f": array(12),
+        "n": array(12, 8),
+    }
+    given = {
+        name: value for name, value in given.items() if f", {name})" in text or f", {name}," in text
+    }
     return made(text, outputs, known=" ".join(given), opset=20, x=array(2, 9, 8), **given)
 
 

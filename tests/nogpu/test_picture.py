@@ -53,8 +53,9 @@ def test_a_picture_shows_every_dispatch_copy_input_and_output(name, types):
     arrows = [p for p in root.iter(f"{SVG}path") if p.get("fill") == "none"]
     assert len(arrows) >= len(plan.dispatches)
     lives = [t.text or "" for t in root.iter(f"{SVG}title")]
-    assert all(any(text.startswith(f"{life.name}: ") for text in lives)
-               for life in plan.memory.lifetimes)  # fmt: skip
+    assert all(
+        any(text.startswith(f"{life.name}: ") for text in lives) for life in plan.memory.lifetimes
+    )
 
 
 def test_a_picture_of_nothing_and_of_a_long_chain():
@@ -69,25 +70,36 @@ def test_a_picture_of_nothing_and_of_a_long_chain():
 
 def test_lines_lead_from_who_writes_to_who_reads():
     """Through views and over in-place results; a concatenation has several writers."""
-    nodes = [helper.make_node("Softmax", ["x"], ["a"]),
-             helper.make_node("Reshape", ["a", "shape"], ["b"]),
-             helper.make_node("Softmax", ["b"], ["c"]),
-             helper.make_node("Concat", ["c", "b"], ["d"], axis=0),
-             helper.make_node("Softmax", ["d"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "shape"], ["b"]),
+        helper.make_node("Softmax", ["b"], ["c"]),
+        helper.make_node("Concat", ["c", "b"], ["d"], axis=0),
+        helper.make_node("Softmax", ["d"], ["y"]),
+    ]
     plan = plan_of(model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])}))
     steps = plan.chunks[0].steps
     sources, writers = picture.flows(steps, plan.memory.slots, plan.chunks[0].input_slots)
-    by_name = [{n for n, s in enumerate(steps[:number]) for _, i in s.writes
-                if i.name in {info.name for _, info in step.reads}}
-               for number, step in enumerate(steps)]  # fmt: skip
+    by_name = [
+        {
+            n
+            for n, s in enumerate(steps[:number])
+            for _, i in s.writes
+            if i.name in {info.name for _, info in step.reads}
+        }
+        for number, step in enumerate(steps)
+    ]
     assert sources[0] == {-1}
     assert all(by_name[n] <= sources[n] for n in range(len(steps)))
     assert sources[-1] == by_name[-1] and len(sources[-1]) == 2 and writers["y"] == {len(steps) - 1}
 
 
 def test_labels_say_what_is_fused():
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
-             helper.make_node("Add", ["b", "x"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Add", ["b", "x"], ["y"]),
+    ]
     proto = model(nodes, [value("x", (3, 5))], ["y"], {"w": random_array((5, 5))})
     assert [row[1] for row in plan_of(proto).rows()] == ["matmul + relu, add"]
     with settings.settings(DISABLE_FUSION=True):

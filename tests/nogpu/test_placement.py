@@ -115,9 +115,14 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
     for number in range(random_.randint(1, 40)):
         reads = ["x", *(layer[0] for layer in layers[-6:])]
         one, other = random_.choice(reads), random_.choice(reads)
-        form = random_.choice([("MatMul", (one, f"w{random_.randint(0, number)}")),
-                               ("Relu", (one,)), ("Add", (one, other)),
-                               ("Reshape", (one, "shape"))])  # fmt: skip
+        form = random_.choice(
+            [
+                ("MatMul", (one, f"w{random_.randint(0, number)}")),
+                ("Relu", (one,)),
+                ("Add", (one, other)),
+                ("Reshape", (one, "shape")),
+            ]
+        )
         layers.append((f"n{number}", *form))
     graph = network_with_shape(layers)
     number = random_.randint(1, 4)
@@ -126,8 +131,10 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
     most = (len(graph.initializers) + 8) * (64 << 8)
     capped = [device for device in range(number) if random_.random() < 0.7]
     caps = {device: int(most * random_.uniform(0.1, 1.2)) for device in capped}
-    pins = {f"n{random_.randrange(len(layers))}": random_.randrange(number)
-            for _ in range(random_.randint(0, 2))}  # fmt: skip
+    pins = {
+        f"n{random_.randrange(len(layers))}": random_.randrange(number)
+        for _ in range(random_.randint(0, 2))
+    }
     load = Workload(graph, devices, speeds)
     budgets = [caps.get(d, costs.budget_bytes(info)) for d, info in enumerate(devices)]
     try:
@@ -171,8 +178,9 @@ def peak(graph: Graph) -> int:
 def test_two_towers_run_side_by_side():
     towers = [
         (f"{side}{k}", "MatMul", (f"{side}{k - 1}" if k else "x", f"w{side}{k}"))
-        for k in range(6) for side in "ab"  # by turns: no cut along the order parts them
-    ]  # fmt: skip
+        for k in range(6)
+        for side in "ab"  # by turns: no cut along the order parts them
+    ]
     graph = network([*towers, ("end", "Add", ("a5", "b5"))], size=512)
     placed = planned.place(graph, machines(2), costs={0: EVEN, 1: EVEN})
     assert placed.single_ns is not None and placed.predicted_ns < 0.65 * placed.single_ns
@@ -201,9 +209,16 @@ def test_measured_times_of_nodes_are_believed():
 
 
 def test_branches_are_what_lies_behind_one_node_alone():
-    graph = network([("s", "Relu", ("x",)), ("a", "Relu", ("s",)), ("a2", "Tanh", ("a",)),
-                     ("b", "Sigmoid", ("s",)), ("j", "Add", ("a2", "b")),
-                     ("e", "Relu", ("j",))])  # fmt: skip
+    graph = network(
+        [
+            ("s", "Relu", ("x",)),
+            ("a", "Relu", ("s",)),
+            ("a2", "Tanh", ("a",)),
+            ("b", "Sigmoid", ("s",)),
+            ("j", "Add", ("a2", "b")),
+            ("e", "Relu", ("j",)),
+        ]
+    )
     order, spans = branches.branches(graph)
     names = [graph.nodes[place].name for place in order]
     assert {tuple(names[start:end]) for start, end in spans} == {("a", "a2"), ("b",), ("j", "e")}
@@ -218,8 +233,12 @@ def test_ten_thousand_nodes_take_seconds(count):
     layers, end = [], "x"
     while len(layers) < count:
         k = len(layers)
-        layers += [(f"a{k}", "MatMul", (end, f"w{k}")), (f"b{k}", "Tanh", (end,)),
-                   (f"c{k}", "Relu", (f"b{k}",)), (f"j{k}", "Add", (f"a{k}", f"c{k}"))]  # fmt: skip
+        layers += [
+            (f"a{k}", "MatMul", (end, f"w{k}")),
+            (f"b{k}", "Tanh", (end,)),
+            (f"c{k}", "Relu", (f"b{k}",)),
+            (f"j{k}", "Add", (f"a{k}", f"c{k}")),
+        ]
         end = f"j{k}"
     graph = network(layers)
     start = time.process_time()

@@ -21,8 +21,9 @@ from vklab.types import MemoryHeap, TensorInfo
 
 
 def test_pins_hold_and_say_so():
-    graph = network([("in/a", "Relu", ("x",)), ("in/b", "Tanh", ("in/a",)),
-                     ("c", "Relu", ("in/b",))])  # fmt: skip
+    graph = network(
+        [("in/a", "Relu", ("x",)), ("in/b", "Tanh", ("in/a",)), ("c", "Relu", ("in/b",))]
+    )
     placed = placement.place(graph, machines(2), pins={"in": 1, "c": 0})
     assert list(placed.devices.values()) == [1, 1, 0]
     assert placed.reasons["in/a"] == "pinned by place={'in': 1}" and placed.single_ns is None
@@ -44,15 +45,23 @@ def test_a_device_without_int64_is_not_given_int64_arithmetic():
 
 
 def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
-    layers = [("a", "MatMul", ("x", "w0")), ("big", "Cast", ("a",)), ("n", "Neg", ("big",)),
-              ("back", "Cast", ("n",))]  # fmt: skip
-    nodes = [Node(out, op, reads, (out,), {"to": 7 if out == "big" else 1} if op == "Cast" else {})
-             for out, op, reads in layers]  # fmt: skip
-    tail = [Node(f"t{k}", "MatMul", (f"t{k - 1}" if k else "back", "w0"), (f"t{k}",))
-            for k in range(4)]  # fmt: skip
+    layers = [
+        ("a", "MatMul", ("x", "w0")),
+        ("big", "Cast", ("a",)),
+        ("n", "Neg", ("big",)),
+        ("back", "Cast", ("n",)),
+    ]
+    nodes = [
+        Node(out, op, reads, (out,), {"to": 7 if out == "big" else 1} if op == "Cast" else {})
+        for out, op, reads in layers
+    ]
+    tail = [
+        Node(f"t{k}", "MatMul", (f"t{k - 1}" if k else "back", "w0"), (f"t{k}",)) for k in range(4)
+    ]
     x = TensorInfo("x", "float32", (512, 512))
-    graph = shapes.infer(Graph("visit", 17, (*nodes, *tail), (x,), ("t3",),
-                               {"w0": weight("w0", 512, 512)}))  # fmt: skip
+    graph = shapes.infer(
+        Graph("visit", 17, (*nodes, *tail), (x,), ("t3",), {"w0": weight("w0", 512, 512)})
+    )
     slow = fake_device(index=1, name="Wide", features=frozenset({"shaderInt64"}))
     slow_costs = replace(EVEN, flops_per_ns=1, thin_flops_per_ns=1)
     placed = placement.place(graph, [fake_device(index=0), slow], costs={0: EVEN, 1: slow_costs})
@@ -91,14 +100,18 @@ def test_what_fits_nowhere_says_what_it_needs_and_what_there_is(policy):
     graph = network([(f"n{k}", "MatMul", (f"n{k - 1}" if k else "x", f"w{k}")) for k in range(4)])
     size = 64 * 64 * 4
     caps = {0: 2 * size, 1: 2 * size}
-    said = (rf"node 'n0' \(MatMul\) fits nowhere: device 0 \(GPU 0\) has {2 * size} of "
-            rf"{3 * size} bytes; device 1")  # fmt: skip
+    said = (
+        rf"node 'n0' \(MatMul\) fits nowhere: device 0 \(GPU 0\) has {2 * size} of "
+        rf"{3 * size} bytes; device 1"
+    )
     with pytest.raises(PlanError, match=said):
         placement.place(graph, machines(2), caps=caps, policy=policy)
     caps = {0: 3 * size, 1: 3 * size}
     need = rf"device 0 \(GPU 0\) needs {8 * size} bytes \({4 * size} of weights, .*has {3 * size}"
-    said = {"cost": f"found no placement that fits: {need}; device 1",
-            "greedy": "nowhere after the node"}  # fmt: skip
+    said = {
+        "cost": f"found no placement that fits: {need}; device 1",
+        "greedy": "nowhere after the node",
+    }
     with pytest.raises(PlanError, match=said[policy]):
         placement.place(graph, machines(2), caps=caps, policy=policy)
 

@@ -11,8 +11,11 @@ DOCUMENT = placement_table.DOCUMENT.read_text("utf-8")
 HEAD, *SECTIONS = DOCUMENT.split("\n## ")
 LINES = [line for section in SECTIONS for line in section.splitlines() if line.startswith("|")]
 CELLS = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES]
-ROWS = [dict(zip(placement_table.HEADERS[:-1], cells, strict=False)) for cells in CELLS
-        if cells[0] in placement_table.MODELS]  # fmt: skip
+ROWS = [
+    dict(zip(placement_table.HEADERS[:-1], cells, strict=False))
+    for cells in CELLS
+    if cells[0] in placement_table.MODELS
+]
 
 
 def test_the_text_is_the_scripts_and_every_section_has_every_row():

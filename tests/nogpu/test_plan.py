@@ -110,13 +110,25 @@ def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
         plans += [plan_of(product(*each), gpu) for each in sizes]
     used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
     # Every Relu and Add of these models follows a product, a convolution or a pool.
-    assert used == {"conv", "conv_last_tiled", "conv_packed", "matmul", "matmul_tiled", "matvec",
-                    "pool", "softmax", "sum_splits", "winograd_input", "winograd_output",
-                    *(("conv_pool",) if fused else ("conv_tiled", "elementwise"))}  # fmt: skip
+    assert used == {
+        "conv",
+        "conv_last_tiled",
+        "conv_packed",
+        "matmul",
+        "matmul_tiled",
+        "matvec",
+        "pool",
+        "softmax",
+        "sum_splits",
+        "winograd_input",
+        "winograd_output",
+        *(("conv_pool",) if fused else ("conv_tiled", "elementwise")),
+    }
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),
-                         ids=lambda path: path.stem)  # fmt: skip
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "shaders" / "ops").glob("*.slang")), ids=lambda path: path.stem
+)
 def test_every_kernel_file_is_named_where_operators_are_written(path):
     folders = [ROOT / "vklab" / "ops", ROOT / "vklab" / "plan"]
     texts = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py")]
@@ -147,8 +159,11 @@ def test_a_tensor_beyond_the_largest_storage_buffer():
     count = (128 << 20) // 4 + 1
     node = helper.make_node("Softmax", ["x"], ["y"])
     proto = model([node], [value("x", (1, count))], ["y"])
-    with pytest.raises(PlanError, match=r"x: float32\[1,33554433\].*134217732 bytes, Fake GPU.*134"
-                                        r"217728 \(maxStorageBufferRange\)"):  # fmt: skip
+    with pytest.raises(
+        PlanError,
+        match=r"x: float32\[1,33554433\].*134217732 bytes, Fake GPU.*134"
+        r"217728 \(maxStorageBufferRange\)",
+    ):
         plan_of(proto)
     assert plan_of(proto, fake_device({"maxStorageBufferRange": 1 << 30})).dispatches
     first, second = plan_of(relu((count,))).dispatches  # this can be cut
@@ -171,8 +186,9 @@ def test_a_workgroup_beyond_the_device():
 
 def test_activations_are_spread_where_one_buffer_cannot_hold_them():
     names = [f"v{i}" for i in range(5)]
-    nodes = [helper.make_node("LeakyRelu", ["x"], [name], alpha=i / 8)
-             for i, name in enumerate(names)]  # fmt: skip
+    nodes = [
+        helper.make_node("LeakyRelu", ["x"], [name], alpha=i / 8) for i, name in enumerate(names)
+    ]
     nodes += [helper.make_node("Sum", names, ["y"])]
     proto = model(nodes, [value("x", (256,))], ["y"])
     info = fake_device({"maxMemoryAllocationSize": 2048})
@@ -193,10 +209,12 @@ def test_activations_are_spread_where_one_buffer_cannot_hold_them():
 
 def test_views_share_the_memory_of_what_they_show(monkeypatch):
     monkeypatch.setenv("VKLAB_DISABLE_PASSES", "all")  # they would make one view of the two
-    nodes = [helper.make_node("Relu", ["x"], ["a"]),
-             helper.make_node("Reshape", ["a", "shape"], ["b"]),
-             helper.make_node("Flatten", ["b"], ["c"]),
-             helper.make_node("Neg", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "shape"], ["b"]),
+        helper.make_node("Flatten", ["b"], ["c"]),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
     proto = model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])})
     assert len(plan_of(proto).dispatches) == 1  # what works element by element sees through them
     with settings.settings(DISABLE_FUSION=True):
@@ -206,8 +224,11 @@ def test_views_share_the_memory_of_what_they_show(monkeypatch):
 
 
 def test_an_input_that_is_read_late_is_not_overwritten():
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
-             helper.make_node("Add", ["x", "b"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Add", ["x", "b"], ["y"]),
+    ]
     for types in (UNIFIED, DISCRETE):
         with settings.settings(DISABLE_DIRECT_IO=True, DISABLE_FUSION=True):
             plan = plan_of(model(nodes, [value("x", (3,))], ["y"]), fake_device(memory_types=types))
@@ -217,8 +238,11 @@ def test_an_input_that_is_read_late_is_not_overwritten():
 
 
 def test_an_output_that_is_read_again_is_kept():
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
-             helper.make_node("Neg", ["b"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Neg", ["b"], ["y"]),
+    ]
     for types in (UNIFIED, DISCRETE):
         proto = model(nodes, [value("x", (1 << 20,))], ["a", "y"])
         assert len(plan_of(proto).dispatches) == 2  # only b is fused away

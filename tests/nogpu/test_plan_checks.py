@@ -26,8 +26,11 @@ from vklab.plan.memory import Slot
 from vklab.plan.tuning import in_place
 
 SETS = st.lists(STAGES, min_size=1, max_size=2, unique=True).map(tuple)
-BARRIERS = st.lists(st.builds(Barrier, st.integers(0, 10), SETS, SETS), max_size=6,
-                    unique_by=lambda barrier: barrier.before)  # fmt: skip
+BARRIERS = st.lists(
+    st.builds(Barrier, st.integers(0, 10), SETS, SETS),
+    max_size=6,
+    unique_by=lambda barrier: barrier.before,
+)
 
 
 def unordered(work, barriers, host_reads=()) -> list[str]:
@@ -60,22 +63,35 @@ def test_barriers_as_planned_are_fine_and_one_more_is_idle(work):
 
 def diamond(size: int = 64):
     """Return a graph whose values die at different times."""
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
-             helper.make_node("Abs", ["b"], ["c"]), helper.make_node("Mul", ["a", "c"], ["d"]),
-             helper.make_node("Softmax", ["d"], ["e"]), helper.make_node("Add", ["e", "x"], ["y"])]
-    return model(nodes, [value("x", (8, size))], ["y"])  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Abs", ["b"], ["c"]),
+        helper.make_node("Mul", ["a", "c"], ["d"]),
+        helper.make_node("Softmax", ["d"], ["e"]),
+        helper.make_node("Add", ["e", "x"], ["y"]),
+    ]
+    return model(nodes, [value("x", (8, size))], ["y"])
 
 
 def without(monkeypatch, number):
     find = barriers.find_barriers
-    monkeypatch.setattr(barriers, "find_barriers",
-                        lambda work: tuple(b for n, b in enumerate(find(work)) if n != number))
+    monkeypatch.setattr(
+        barriers,
+        "find_barriers",
+        lambda work: tuple(b for n, b in enumerate(find(work)) if n != number),
+    )
 
 
 def moved(monkeypatch, number):
     find = barriers.find_barriers
-    monkeypatch.setattr(barriers, "find_barriers", lambda work: tuple(
-        replace(b, before=b.before + 1) if n == number else b for n, b in enumerate(find(work))))
+    monkeypatch.setattr(
+        barriers,
+        "find_barriers",
+        lambda work: tuple(
+            replace(b, before=b.before + 1) if n == number else b for n, b in enumerate(find(work))
+        ),
+    )
 
 
 def masked(monkeypatch, number):
@@ -101,8 +117,9 @@ def untold(monkeypatch, number):
 def idle(monkeypatch, number):
     find = barriers.find_barriers
     everything = ("compute_shader", "transfer")
-    monkeypatch.setattr(barriers, "find_barriers", lambda work: (
-        Barrier(0, everything, everything), *find(work)))
+    monkeypatch.setattr(
+        barriers, "find_barriers", lambda work: (Barrier(0, everything, everything), *find(work))
+    )
 
 
 def aliased(monkeypatch, number):
@@ -120,8 +137,13 @@ def aliased(monkeypatch, number):
 def short_lived(monkeypatch, number):
     """Every value dies a step before its last reader."""
     find = arenas._lifetimes
-    monkeypatch.setattr(arenas, "_lifetimes", lambda *given: tuple(
-        replace(life, last=max(life.first, life.last - 1)) for life in find(*given)))
+    monkeypatch.setattr(
+        arenas,
+        "_lifetimes",
+        lambda *given: tuple(
+            replace(life, last=max(life.first, life.last - 1)) for life in find(*given)
+        ),
+    )
 
 
 def overwritten(monkeypatch, number):
@@ -205,8 +227,14 @@ def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
 
 @pytest.mark.full
 def test_thousands_of_steps_take_seconds():
-    work = [Access("compute_shader", (Slot("a", 256 * (i % 3), 256),),
-                 (Slot("a", 256 * ((i + 1) % 3), 256),)) for i in range(10_000)]  # fmt: skip
+    work = [
+        Access(
+            "compute_shader",
+            (Slot("a", 256 * (i % 3), 256),),
+            (Slot("a", 256 * ((i + 1) % 3), 256),),
+        )
+        for i in range(10_000)
+    ]
     start = time.process_time()
     assert plan_checks.order_problems(work, barriers.find_barriers(work)) == []
     assert time.process_time() - start < 10

@@ -48,14 +48,22 @@ def planned(graph, info, sizes, resident=()) -> Plan:
 
 def product(m, k, n, dtype=np.float32):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return model([helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (m, k), kind)], ["y"],
-                 {"w": random_array((k, n)).astype(dtype)})  # fmt: skip
+    return model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [value("x", (m, k), kind)],
+        ["y"],
+        {"w": random_array((k, n)).astype(dtype)},
+    )
 
 
 def convolution(channels, filters, size, kernel=3, group=1):
     node = helper.make_node("Conv", ["x", "w"], ["y"], group=group, pads=[kernel // 2] * 4)
-    return model([node], [value("x", (1, channels, size, size))], ["y"],
-                 {"w": random_array((filters, channels // group, kernel, kernel))})  # fmt: skip
+    return model(
+        [node],
+        [value("x", (1, channels, size, size))],
+        ["y"],
+        {"w": random_array((filters, channels // group, kernel, kernel))},
+    )
 
 
 def reads(plan) -> list[str]:
@@ -81,8 +89,12 @@ def test_without_padding_the_host_holds_no_second_copy():
     made = filled(given, (1, 64, 100, 1))
     np.testing.assert_array_equal(made.reshape(100, 64), given.T)
     assert np.shares_memory(made, given)
-    assert np.shares_memory(filled(random_array((8, 32, 3, 3)), (1, 8, 32, 9), 16, 4),
-                            random_array((8, 32, 3, 3))) is False  # fmt: skip
+    assert (
+        np.shares_memory(
+            filled(random_array((8, 32, 3, 3)), (1, 8, 32, 9), 16, 4), random_array((8, 32, 3, 3))
+        )
+        is False
+    )
 
 
 def test_a_layout_is_made_once_and_goes_with_its_weight():
@@ -164,15 +176,20 @@ def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
 
 
 def test_convolutions_are_packed_unless_that_is_mostly_padding():
-    for channels, kernel in ((64, "conv_packed"), (37, "conv_tiled"), (39, "conv_packed"),
-                             (52, "conv_packed")):  # fmt: skip
+    for channels, kernel in (
+        (64, "conv_packed"),
+        (37, "conv_tiled"),
+        (39, "conv_packed"),
+        (52, "conv_packed"),
+    ):
         plan = plan_of(convolution(channels, 20, 5), GPU)
         (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
         assert tiled.kernel == kernel
         assert int(tiled.define_values["TILE_K"]) % prepack.CHUNK == 0
         packed = kernel == "conv_packed"
         assert plan.memory.weights_bytes == (
-            4 * 20 * 9 * (-(-channels // 16) * 16 if packed else channels))  # fmt: skip
+            4 * 20 * 9 * (-(-channels // 16) * 16 if packed else channels)
+        )
     assert "w" in reads(plan_of(convolution(64, 7, 5), CPU))
 
 
@@ -201,16 +218,20 @@ def test_parts_of_a_sum_are_whole_chunks():
 
 def test_a_weight_that_somebody_reads_as_it_is_lies_there_once():
     shape = 64, 600
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]),
-             helper.make_node("Relu", ["w"], ["v"]), helper.make_node("Gather", ["w", "i"], ["z"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Relu", ["w"], ["v"]),
+        helper.make_node("Gather", ["w", "i"], ["z"]),
+    ]
     inputs = [value("x", (9, shape[0])), value("i", (2,), 7)]
     proto = model(nodes, inputs, ["y", "v", "z"], {"w": random_array(shape)})
     plan = plan_of(proto, CPU)
     assert sum(name.startswith(internal("w", "turned")) for name in reads(plan)) == 0
     for users in (1, 3):
         nodes = [helper.make_node("MatMul", ["x", "w"], [f"y{i}"]) for i in range(users)]
-        proto = model(nodes, inputs[:1], [f"y{i}" for i in range(users)],
-                      {"w": random_array(shape)})  # fmt: skip
+        proto = model(
+            nodes, inputs[:1], [f"y{i}" for i in range(users)], {"w": random_array(shape)}
+        )
         plan = plan_of(proto, CPU)
         assert "w" not in reads(plan) and plan.memory.weights_bytes == 4 * 600 * 64
 
@@ -223,15 +244,20 @@ def test_shapes_of_one_session_read_one_layout_of_a_weight(counts, turns):
         resident = {name for plan in found for name in plan.chunks[0].constants}
         found.append(planned(graph, CPU, {"n": n}, resident))
     assert {"w" not in reads(plan) for plan in found} == {turns}
-    arrays = {id(plan.chunks[0].constants[name].constant) for plan in found for name in reads(plan)
-              if name.startswith("w")}  # fmt: skip
+    arrays = {
+        id(plan.chunks[0].constants[name].constant)
+        for plan in found
+        for name in reads(plan)
+        if name.startswith("w")
+    }
     assert len(arrays) == 1
 
 
 def test_tiles_of_all_sizes_read_one_layout():
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
-    proto = model([node], [value("x", (1, 64, "s", "s"))], ["y"],
-                  {"w": random_array((256, 64, 3, 3))})  # fmt: skip
+    proto = model(
+        [node], [value("x", (1, 64, "s", "s"))], ["y"], {"w": random_array((256, 64, 3, 3))}
+    )
     graph = onnx_import.load_graph(proto)
     found = [planned(graph, GPU, {"s": size}).dispatches[0] for size in (5, 20, 64, 150)]
     assert len({d.constant_values["TILE_M"] for d in found}) > 1

@@ -29,18 +29,25 @@ def prompt(left_out="", info=NVIDIA, **changes):
         chunk = plans.lower_chunk(Chunk(0, shaped), info)
     ends = [barrier.before for barrier in chunk.barriers]
     layers = [chunk.steps[start:end] for start, end in itertools.pairwise([0, *ends])]
-    return chunk, [[each.kernel for each in layer if isinstance(each, Dispatch)]
-                   for layer in layers]  # fmt: skip
+    return chunk, [
+        [each.kernel for each in layer if isinstance(each, Dispatch)] for layer in layers
+    ]
 
 
 def test_a_prompt_takes_eight_barriers_a_layer_and_rounds_nothing_apart():
     chunk, layers = prompt()
     product, unpack = "matmul_cooperative", "unpack_units"
     assert layers[9:18] == [
-        ["normalize_registers"], [product] * 3, ["cache_update"] * 2,
-        ["cache_attention_matrices", unpack], [product, unpack], ["normalize_registers"],
-        [product, unpack], [product, *[unpack] * 3],
-        ["normalize_registers"]]  # fmt: skip
+        ["normalize_registers"],
+        [product] * 3,
+        ["cache_update"] * 2,
+        ["cache_attention_matrices", unpack],
+        [product, unpack],
+        ["normalize_registers"],
+        [product, unpack],
+        [product, *[unpack] * 3],
+        ["normalize_registers"],
+    ]
     before, apart = prompt("gate_rows, round_rows, unpack_ahead, matrix_cache")
     assert len(apart) >= len(layers) + 3 * 8
     more = chunk.memory.arena_bytes - before.memory.arena_bytes
@@ -69,12 +76,22 @@ def test_gates_of_another_format_or_of_floats_stay_two_products():
 
 
 def test_products_alone_are_those_of_the_layers_and_round_nothing():
-    model = tiny_model(layers=3, tied=False, kinds={"ffn_down": "Q4_K", "": "Q8_0"}, width=256,
-                       heads=8, kv_heads=4, hidden=512)  # fmt: skip
+    model = tiny_model(
+        layers=3,
+        tied=False,
+        kinds={"ffn_down": "Q4_K", "": "Q8_0"},
+        width=256,
+        heads=8,
+        kv_heads=4,
+        hidden=512,
+    )
     found = language_runs.layer_matrices(model)
     assert {(tensor.block_type, tensor.shape): count for tensor, count in found} == {
-        ("Q8_0", (256, 256)): 2 * 3, ("Q8_0", (128, 256)): 2 * 3, ("Q8_0", (512, 256)): 2 * 3,
-        ("Q4_K", (256, 512)): 3}  # fmt: skip
+        ("Q8_0", (256, 256)): 2 * 3,
+        ("Q8_0", (128, 256)): 2 * 3,
+        ("Q8_0", (512, 256)): 2 * 3,
+        ("Q4_K", (256, 512)): 3,
+    }
     for tensor, _ in found:
         graph = shapes.infer(language_runs.product_graph(tensor, 512, "float16"))
         made = plans.lower_chunk(Chunk(0, graph), NVIDIA).dispatches

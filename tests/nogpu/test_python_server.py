@@ -46,8 +46,14 @@ def test_a_fork_sees_and_says_what_a_fresh_interpreter_does(forked, tmp_path):
     fork = forked("-c", SEEN, str(ROOT), "b c", cwd=tmp_path)
     said, error = fork.communicate("typed")
     variables = {**ENVIRONMENT, loaded_python.PLAIN: os.environ[loaded_python.PLAIN]}
-    fresh = subprocess.run([sys.executable, "-c", SEEN, str(ROOT), "b c"], env=variables,
-                           cwd=tmp_path, input="typed", capture_output=True, text=True)  # fmt: skip
+    fresh = subprocess.run(
+        [sys.executable, "-c", SEEN, str(ROOT), "b c"],
+        env=variables,
+        cwd=tmp_path,
+        input="typed",
+        capture_output=True,
+        text=True,
+    )
     assert (fork.returncode, error) == (3, "error\n") == (fresh.returncode, fresh.stderr)
     assert said == fresh.stdout and said.endswith("end\n")
 
@@ -85,9 +91,11 @@ def test_who_ends_the_client_ends_the_fork(forked):
 
 def test_a_signal_to_the_client_is_one_to_the_fork(forked):
     # Short sleeps: one that begins while a signal arrives is not interrupted.
-    code = ("import time\ntry:\n    print(1, flush=True)\n"
-            "    for _ in range(600): time.sleep(0.1)\n"
-            "except KeyboardInterrupt: print(2)")  # fmt: skip
+    code = (
+        "import time\ntry:\n    print(1, flush=True)\n"
+        "    for _ in range(600): time.sleep(0.1)\n"
+        "except KeyboardInterrupt: print(2)"
+    )
     fork = forked("-c", code)
     assert fork.stdout.readline() == "1\n"
     fork.send_signal(signal.SIGINT)

@@ -38,11 +38,16 @@ class Reference:
 
 def two_layers():
     """Return two products with a Relu between, and samples for them."""
-    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"], "first"),
-             helper.make_node("Relu", ["h"], ["r"]),
-             helper.make_node("MatMul", ["r", "v"], ["y"], "second")]  # fmt: skip
-    constants = {"w": random_array((7, 9), 1), "b": random_array((9,), 2),
-                 "v": random_array((9, 5), 3)}  # fmt: skip
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], "first"),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"], "second"),
+    ]
+    constants = {
+        "w": random_array((7, 9), 1),
+        "b": random_array((9,), 2),
+        "v": random_array((9, 5), 3),
+    }
     proto = model(nodes, [value("x", ["n", 7])], [value("y", ["n", 5])], constants, opset=21)
     return proto, {"x": random_array((40, 7))}
 
@@ -81,8 +86,9 @@ def test_a_histogram_grows_and_loses_no_number():
 def test_every_method_leaves_a_far_number_out_but_the_first():
     counted = Histogram()
     counted.add(np.r_[np.random.default_rng(0).normal(size=100_000), 80.0])
-    whole, cut, best = (histogram.METHODS[name](counted)
-                        for name in ("min-max", "percentile", "entropy"))  # fmt: skip
+    whole, cut, best = (
+        histogram.METHODS[name](counted) for name in ("min-max", "percentile", "entropy")
+    )
     assert whole[1] == 80
     assert 3 < cut[1] < 6 and -6 < cut[0] < -3
     assert 2 < best[1] < 20
@@ -227,8 +233,13 @@ def test_wrong_models_and_choices_are_refused():
         with pytest.raises(ModelError, match=words):
             quantize.quantize(given, choice, fed, Reference)
     with pytest.raises(ModelError, match="different numbers"):
-        both = Model(model([helper.make_node("Add", ["x", "z"], ["y"])],
-                           [value("x", ["n", 2]), value("z", ["n", 2])], [value("y", None)]))
+        both = Model(
+            model(
+                [helper.make_node("Add", ["x", "z"], ["y"])],
+                [value("x", ["n", 2]), value("z", ["n", 2])],
+                [value("y", None)],
+            )
+        )
         calibrate.check(both, {"x": random_array((3, 2)), "z": random_array((4, 2))})
 
 

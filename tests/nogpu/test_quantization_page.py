@@ -15,8 +15,10 @@ RECORDED = json.loads((DOCS / "quantization.json").read_text("utf-8"))
 def test_the_table_of_speed_has_the_recorded_rows():
     page = (DOCS / "quantization.md").read_text("utf-8")
     for row in RECORDED["speed"]:
-        cells = [f"{row[name]:,.0f}" if row[name] >= 100 else f"{row[name]:.1f}"
-                 for name in ("fp32_us", "fp16_us", "int8_us")]  # fmt: skip
+        cells = [
+            f"{row[name]:,.0f}" if row[name] >= 100 else f"{row[name]:.1f}"
+            for name in ("fp32_us", "fp16_us", "int8_us")
+        ]
         ratios = [f"{row[name] / row['int8_us']:.2f}" for name in ("fp32_us", "fp16_us")]
         columns = (row["batch"], *cells, *ratios, row["run"])
         assert f"| {' | '.join(map(str, columns))} |" in page, row
@@ -39,8 +41,13 @@ def flips(page: str) -> list[int]:
     """Return the digits that each method changes; 35 was counted before spikes were taken out."""
     counts = RECORDED["changed_digits"]
     assert all(count <= 3 for count in counts.values())
-    return [counts["min-max"], counts["percentile"], counts["entropy"], 35,
-            counts["the ranges of each run"]]  # fmt: skip
+    return [
+        counts["min-max"],
+        counts["percentile"],
+        counts["entropy"],
+        35,
+        counts["the ranges of each run"],
+    ]
 
 
 def test_the_tables_of_perplexity_have_the_recorded_rows():

@@ -32,9 +32,16 @@ def test_rows_of_a_cuda_device_are_recorded_for_each_model(name):
     source = ModelSource(name, factory=models.factory(name))
     found = recorded.of_model(recorded.shipped(), source)
     assert set(found) >= {
-        "vklab-0-float32", "vklab-0-float16", "torch-cuda-eager-float32", "torch-cuda-eager-tf32",
-        "torch-cuda-eager-float16", "torch-cuda-compiled-float32", "onnxruntime-cuda-float32",
-        "onnxruntime-cuda-tf32", "onnxruntime-cuda-float16"}  # fmt: skip
+        "vklab-0-float32",
+        "vklab-0-float16",
+        "torch-cuda-eager-float32",
+        "torch-cuda-eager-tf32",
+        "torch-cuda-eager-float16",
+        "torch-cuda-compiled-float32",
+        "onnxruntime-cuda-float32",
+        "onnxruntime-cuda-tf32",
+        "onnxruntime-cuda-float16",
+    }
     assert len({each.outputs["output"].shape for each in found.values()}) == 1
     for backend in ("float32", "tf32", "float16"):  # by nodes, CUDA and not the CPU ran them
         assert [*found[f"onnxruntime-cuda-{backend}"].nodes] == ["CUDAExecutionProvider"]
@@ -46,16 +53,29 @@ def test_a_file_keeps_shared_inputs_once_and_the_percentiles_of_many_times(tmp_p
     times = tuple(rng.integers(10_000, 90_000, 2999).tolist())
     origin = {**dict.fromkeys(recorded.PROVENANCE, "somewhere"), "versions": {"python": "3.12"}}
     dtypes = Dtypes("float32", "float32", "float32")
-    made = [recorded.Recording(name, "a device", dtypes, {"factory": FACTORY}, given,
-                               {"y": np.full(3, number, np.float32)}, origin,
-                               latencies_ns=taken, size_bytes=1)
-            for number, (name, given, taken) in enumerate([
-                ("a", inputs, times), ("b", inputs, times[:7]), ("c", {"x": np.ones(2)}, ())])]
+    made = [
+        recorded.Recording(
+            name,
+            "a device",
+            dtypes,
+            {"factory": FACTORY},
+            given,
+            {"y": np.full(3, number, np.float32)},
+            origin,
+            latencies_ns=taken,
+            size_bytes=1,
+        )
+        for number, (name, given, taken) in enumerate(
+            [("a", inputs, times), ("b", inputs, times[:7]), ("c", {"x": np.ones(2)}, ())]
+        )
+    ]
     path = tmp_path / "several.npz"
     recorded.write(path, made)
     with np.load(path) as file:
-        assert [name for name in file.files if name.startswith("inputs/")] == ["inputs/0/x",
-                                                                              "inputs/2/x"]
+        assert [name for name in file.files if name.startswith("inputs/")] == [
+            "inputs/0/x",
+            "inputs/2/x",
+        ]
     again = recorded.read(path)
     for each, other in zip(made, again, strict=True):
         assert np.array_equal(each.inputs["x"], other.inputs["x"])

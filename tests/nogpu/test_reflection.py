@@ -97,14 +97,16 @@ def test_what_slang_says(compiled):
     assert found.entry == "main"
     assert found.bindings == {"a_buffer": Binding(0, False), "y_buffer": Binding(5, True)}
     assert found.push == {
-        "count": PushConstant(0, "I", 1), "p": PushConstant(4, "f", 1),
+        "count": PushConstant(0, "I", 1),
+        "p": PushConstant(4, "f", 1),
         "list": PushConstant(8, "i", 3),
-    }  # fmt: skip
+    }
     assert found.push_bytes == 20
     assert found.constants == {
-        "WORKGROUP": SpecConstant(0, "I", 64), "SCALE": SpecConstant(7, "f", 0.5),
+        "WORKGROUP": SpecConstant(0, "I", 64),
+        "SCALE": SpecConstant(7, "f", 0.5),
         "SIGNED": SpecConstant(3, "i", -2),
-    }  # fmt: skip
+    }
 
 
 def test_what_glsl_says(compiled):
@@ -119,8 +121,11 @@ def test_elements_of_an_array_keep_their_distance(tmp_path, rules, stride):
     tools = toolchain.find_toolchain("slang")
     if tools is None:
         pytest.skip("no compiler for slang")
-    (tmp_path / "k.slang").write_text(SLANG.replace("int list[3];", "int list[3]; float3 d[2][2];")
-                                      .replace("* SCALE", "* SCALE * params.d[id.x][1].z"))
+    (tmp_path / "k.slang").write_text(
+        SLANG.replace("int list[3];", "int list[3]; float3 d[2][2];").replace(
+            "* SCALE", "* SCALE * params.d[id.x][1].z"
+        )
+    )
     options = ["-fvk-use-scalar-layout"] if rules == "scalar" else []
     command = tools.command(tmp_path / "k.slang", tmp_path / "out.spv", (), ())
     subprocess.run([*command, *options], check=True)
@@ -187,9 +192,14 @@ def test_instructions_that_are_too_short_or_endless():
 def test_types_that_contain_themselves():
     # An array of itself as a push constant: OpTypeArray %1 %1 %2, in OpTypeStruct %3.
     looped = module(
-        (28, 1, 1, 2), (30, 3, 1), (32, 4, 9, 3), (43, 5, 2, 7), (59, 4, 6, 9),
-        (72, 3, 0, 35, 0), (6, 3, 0, 0x61),
-    )  # fmt: skip
+        (28, 1, 1, 2),
+        (30, 3, 1),
+        (32, 4, 9, 3),
+        (43, 5, 2, 7),
+        (59, 4, 6, 9),
+        (72, 3, 0, 35, 0),
+        (6, 3, 0, 0x61),
+    )
     with pytest.raises(ShaderError, match="SPIR-V"):
         reflection.reflect(looped)
 

@@ -33,9 +33,11 @@ HALF = ("float16", "float16", "float32", "float32")
 def device(vendor=0x10DE, lanes=32, shape=(16, 16, 16), driver="NVIDIA 580"):
     return fake_device(
         {"maxComputeSharedMemorySize": 49152, "maxComputeWorkGroupInvocations": 1024},
-        subgroup_size=lanes, vendor_id=vendor, driver=driver,
+        subgroup_size=lanes,
+        vendor_id=vendor,
+        driver=driver,
         cooperative_matrices=(CooperativeMatrix(*shape, *HALF),),
-    )  # fmt: skip
+    )
 
 
 def chosen(m, k, n, turned=False, info=None, constant=True) -> tuple[Dispatch, ...]:
@@ -53,8 +55,12 @@ def test_short_products_with_weights_are_taken(sizes, turned):
     first, *rest = chosen(*sizes, turned)
     assert first.kernel == "matmul_registers" and len(rest) <= 1
     constants, defines = first.constant_values, first.define_values
-    blocks = (constants["TILE_M"] // (16 * constants["ROWS"])
-              * constants["TILE_N"] // (16 * constants["COLUMNS"]))  # fmt: skip
+    blocks = (
+        constants["TILE_M"]
+        // (16 * constants["ROWS"])
+        * constants["TILE_N"]
+        // (16 * constants["COLUMNS"])
+    )
     assert constants["WORKGROUP"] == 32 * blocks * constants["SLICES"]
     assert defines["WHOLE"] == str(int(sizes[1] % 32 == 0)) and defines["WIDE_Y"] == "1"
     assert rest == [] or first.push_values["part"] % 32 == 0
@@ -67,9 +73,12 @@ def test_other_devices_operands_and_the_switch_leave_the_kernel_alone():
         chosen(197, 768, 768, info=device(driver="NVK Mesa 25.2.0")),
         chosen(197, 768, 768, info=device(lanes=64)),
         chosen(197, 768, 768, info=device(shape=(16, 8, 16))),
-        chosen(197, 768, 768, constant=False), chosen(197, 764, 768), chosen(197, 768, 770),
-        chosen(1, 768, 768), chosen(8192, 4096, 8192),
-    ]  # fmt: skip
+        chosen(197, 768, 768, constant=False),
+        chosen(197, 764, 768),
+        chosen(197, 768, 770),
+        chosen(1, 768, 768),
+        chosen(8192, 4096, 8192),
+    ]
     with settings.settings(DISABLE_PASSES="registers"):
         others.append(chosen(197, 768, 768))
     with settings.settings(DISABLE_PREPACK=True):
@@ -107,9 +116,12 @@ def fused(view: StridedView, columns: int = 768, target: StridedView | None = No
     (product,) = registry.apply("Gemm", given, {}, 17).dispatches
     value, other = product.writes[0][1], TensorInfo("r", "float16", (197, columns))
     shape = (197, columns)
-    work = Pointwise(shape, (Operand(value, "float16", StridedView.dense(shape)),
-                             Operand(other, "float16", view)),
-                     (Formula("onnx::add(a, b)", (0, 1), (), "float16"),), target)  # fmt: skip
+    work = Pointwise(
+        shape,
+        (Operand(value, "float16", StridedView.dense(shape)), Operand(other, "float16", view)),
+        (Formula("onnx::add(a, b)", (0, 1), (), "float16"),),
+        target,
+    )
     return variants.choose(replace(product, epilogue=work), device())[0]
 
 
@@ -145,8 +157,10 @@ def test_every_tile_is_made_of_whole_matrices_and_steps():
 
 def convolved(channels, filters, size, **attributes) -> tuple[Dispatch, ...]:
     weight = np.zeros((3, 3, channels, filters), np.float16)
-    given = [TensorInfo("x", "float16", (1, size, size, channels)),
-             TensorInfo("w", "float16", weight.shape, weight)]  # fmt: skip
+    given = [
+        TensorInfo("x", "float16", (1, size, size, channels)),
+        TensorInfo("w", "float16", weight.shape, weight),
+    ]
     given_too = {"dilations": (1, 1), "pads": (1,) * 4, "strides": (1, 1), **attributes}
     (conv,) = registry.apply("ChannelsLastConv", given, given_too, 1, "vklab").dispatches
     return variants.choose(conv, device())

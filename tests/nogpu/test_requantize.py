@@ -48,9 +48,13 @@ def test_rows_that_are_no_whole_blocks_get_another_format():
     assert made.tensors["odd.weight"].block_type == "F16"
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.full if name == "novels_llama" else ())
-    for name in mix_cases.CASES])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if name == "novels_llama" else ())
+        for name in mix_cases.CASES
+    ],
+)
 def test_mixes_are_byte_for_byte_those_of_llama_quantize(name):
     file, known = mix_cases.CASES[name](), json.loads(mix_cases.FACTS.read_text("utf-8"))[name]
     cache: dict[tuple[str, bytes], np.ndarray] = {}
@@ -98,7 +102,9 @@ def test_the_command_writes_a_file_and_names_what_is_wrong(tmp_path, capsys):
     made = read_gguf(tmp_path / "o.gguf")
     assert facts["types"] == ["F32", "Q4_0"] and facts["after_bytes"] == made.size_bytes
     assert facts["before_bytes"] == file.size_bytes > made.size_bytes
-    for changed, message in (([*line[:3], "Q9", *line[4:]], "--type Q9; choose F32, F16"),
-                             ([*line[:-1], str(path)], "is the model itself")):  # fmt: skip
+    for changed, message in (
+        ([*line[:3], "Q9", *line[4:]], "--type Q9; choose F32, F16"),
+        ([*line[:-1], str(path)], "is the model itself"),
+    ):
         assert cli.main(changed) == 2
         assert message in json.loads(capsys.readouterr().out)["error"]["message"]

@@ -40,8 +40,10 @@ class CopyQueue:
         self.world.append(self)
 
     def record(self, slot, source, target, size_bytes):
-        views = (np.frombuffer(memory.mapped, np.uint8, size_bytes, start)
-                 for memory, start in (source, target))  # fmt: skip
+        views = (
+            np.frombuffer(memory.mapped, np.uint8, size_bytes, start)
+            for memory, start in (source, target)
+        )
         return tuple(views)
 
     def submit(self, slot, work):

@@ -55,7 +55,11 @@ def test_tickets_cost_one_barrier(monkeypatch):
     assert chain.push_values["sizes"] == (512, 512, 512, 256, 1004)
     assert chain.workgroups == (64 + 64 + 32 + 126, 1, 1)
     assert {name for name, _ in chain.writes} == {
-        "y_buffer", "counters_buffer", "last_buffer", "z_buffer"}  # fmt: skip
+        "y_buffer",
+        "counters_buffer",
+        "last_buffer",
+        "z_buffer",
+    }
 
 
 @pytest.mark.parametrize("info", [
@@ -92,8 +96,12 @@ def test_a_kernel_that_is_not_there_is_not_chosen(monkeypatch):
     real = build._Planner.facts
 
     def facts(self, *given):
-        return replace(real(self, *given), kernel_refusal=lambda dispatch: (
-            "no compiler" if dispatch.kernel == "matvec_head" else ""))  # fmt: skip
+        return replace(
+            real(self, *given),
+            kernel_refusal=lambda dispatch: (
+                "no compiler" if dispatch.kernel == "matvec_head" else ""
+            ),
+        )
 
     monkeypatch.setattr(build._Planner, "facts", facts)
     assert kernels(graphs.mlp()) == ["matvec"] * 3 + ["softmax"]
@@ -102,15 +110,18 @@ def test_a_kernel_that_is_not_there_is_not_chosen(monkeypatch):
 def test_what_is_done_to_a_result():
     """Only sums with a whole row, and a ReLU after them, are part of the kernels."""
     for nodes, joined in (
-        ([("Add", "ar", "b"), ("Relu", "b", "y")], True), ([("Relu", "a", "y")], True),
-        ([("Sigmoid", "a", "y")], False), ([("Relu", "a", "b"), ("Add", "br", "y")], False),
+        ([("Add", "ar", "b"), ("Relu", "b", "y")], True),
+        ([("Relu", "a", "y")], True),
+        ([("Sigmoid", "a", "y")], False),
+        ([("Relu", "a", "b"), ("Add", "br", "y")], False),
         ([("Mul", "ar", "y")], False),
-    ):  # fmt: skip
+    ):
         network = builder.Builder("one", (1, 64), "y")
         network.matmul("a", 64, 16)
         network.weight("r", (1, 16), 1, 1.0)
         proto = network.finish((1, 16))
         proto.graph.node[-1].output[0] = "a"
-        proto.graph.node.extend(helper.make_node(kind, list(read), [made])
-                                for kind, read, made in nodes)  # fmt: skip
+        proto.graph.node.extend(
+            helper.make_node(kind, list(read), [made]) for kind, read, made in nodes
+        )
         assert (kernels(proto) == ["matvec_head"]) == joined, nodes

@@ -20,8 +20,12 @@ def entry(**changes):
     return {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], **changes}
 
 
-GOOD = {"a": entry(), "b": entry(dtype="BF16", shape=[4], data_offsets=[32, 40]),
-        "c": entry(shape=[], data_offsets=[24, 28]), "__metadata__": {"format": "pt"}}
+GOOD = {
+    "a": entry(),
+    "b": entry(dtype="BF16", shape=[4], data_offsets=[32, 40]),
+    "c": entry(shape=[], data_offsets=[24, 28]),
+    "__metadata__": {"format": "pt"},
+}
 
 
 def test_tensors_are_views_of_the_file(tmp_path):

@@ -55,15 +55,18 @@ def test_it_is_left_out_by_its_name():
 
 
 def test_a_machine_without_a_compiler_has_the_kernels():
-    stock = {variant for name in block_units.KERNELS
-             for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
-             }  # fmt: skip
+    stock = {
+        variant
+        for name in block_units.KERNELS
+        for variant in stock_builder.variants(ROOT / "shaders" / "ops" / f"{name}.slang")
+    }
     x, scale = TensorInfo("x", "float32", (1, 256)), TensorInfo("s", "float32", (256,))
     for name in blocks.FORMATS:
         size = blocks.FORMATS[name].row_bytes(256)
         weights = TensorInfo("b", "uint32", (64 * size // 4,))
-        plain = registry.apply("MatMulBlocks", (x, weights), {
-            "block_type": name, "N": 64, "K": 256}, 1, "vklab").dispatches[0]
+        plain = registry.apply(
+            "MatMulBlocks", (x, weights), {"block_type": name, "N": 64, "K": 256}, 1, "vklab"
+        ).dispatches[0]
         plain = block_units.of(plain, GPU)
         one = block_units.normed(plain, x, scale, 1e-5)
         two = same_rows.joined(one, one)

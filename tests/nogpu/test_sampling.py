@@ -17,7 +17,7 @@ from vklab.apps.llm.sampling import (
     ring,
     sample,
     weights,
-)  # fmt: skip
+)
 from vklab.errors import ModelError
 
 OPEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
@@ -43,7 +43,12 @@ def test_weights_are_powers_of_two_to_seven_digits():
     exact = 2.0**31 * 2.0 ** -(below * LOG2_E).astype(np.float64)
     assert (abs(weights(below, LOG2_E) - exact) <= 3e-7 * exact + 1).all()
     assert weights(np.float32([0, 30.5, 32, np.inf, np.nan]), np.float32(1)).tolist() == [
-        2**31, 1, 0, 0, 0]  # fmt: skip
+        2**31,
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 def kept(logits, options, recent=()):
@@ -67,10 +72,14 @@ def test_the_steps_are_their_definitions(seed):
     logits = rng.standard_normal(50).astype(np.float32) * 2
     recent = rng.integers(0, 20, 10)
     options = SamplingOptions(
-        temperature=rng.uniform(0.2, 2), top_k=int(rng.integers(0, 30)), top_p=rng.uniform(0.2, 1),
-        min_p=rng.uniform(0, 0.2), repeat_penalty=rng.uniform(0.8, 1.5),
-        presence_penalty=rng.uniform(-1, 1), frequency_penalty=rng.uniform(-1, 1),
-    )  # fmt: skip
+        temperature=rng.uniform(0.2, 2),
+        top_k=int(rng.integers(0, 30)),
+        top_p=rng.uniform(0.2, 1),
+        min_p=rng.uniform(0, 0.2),
+        repeat_penalty=rng.uniform(0.8, 1.5),
+        presence_penalty=rng.uniform(-1, 1),
+        frequency_penalty=rng.uniform(-1, 1),
+    )
     tokens, chances = kept(logits, options, recent)
     for draw in rng.integers(0, 2**32, 200):
         position = np.searchsorted(np.cumsum(chances), draw / 2**32, side="right")
@@ -91,8 +100,9 @@ def test_top_p_and_min_p_come_before_the_temperature():
     logits = np.log(np.float32([0.5, 0.3, 0.15, 0.05]))
     hot = SamplingOptions(temperature=1e6, top_k=0, top_p=0.75, min_p=0)
     assert {sample(logits, [], hot, draw << 24) for draw in range(256)} == {0, 1}
-    assert {sample(logits, [], replace(hot, top_p=1, min_p=0.25), draw << 24)
-            for draw in range(256)} == {0, 1, 2}  # fmt: skip
+    assert {
+        sample(logits, [], replace(hot, top_p=1, min_p=0.25), draw << 24) for draw in range(256)
+    } == {0, 1, 2}
 
 
 def test_equal_logits_are_in_the_order_of_tokens():
@@ -100,7 +110,11 @@ def test_equal_logits_are_in_the_order_of_tokens():
     assert sample(logits, [], SamplingOptions(temperature=0), 0) == 1
     two = replace(OPEN, top_k=2)
     assert [sample(logits, [], two, draw) for draw in (0, 2**31 - 1, 2**31, 2**32 - 1)] == [
-        1, 1, 2, 2]  # fmt: skip
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(("logits", "token"), [

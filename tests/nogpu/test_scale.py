@@ -26,8 +26,9 @@ GROWTH = 8
 
 def chain(count: int) -> onnx.ModelProto:
     """Return x + x + x ..., one after the other."""
-    nodes = [helper.make_node("Add", [f"v{i}" if i else "x", "x"], [f"v{i + 1}"])
-             for i in range(count)]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", [f"v{i}" if i else "x", "x"], [f"v{i + 1}"]) for i in range(count)
+    ]
     return model(nodes, [value("x", (4,))], [f"v{count}"])
 
 
@@ -41,15 +42,19 @@ def long_lives(count: int) -> onnx.ModelProto:
     """Return values that are all made first and read afterwards, in the same order."""
     half = count // 2
     nodes = [helper.make_node("Relu", ["x"], [f"v{i}"]) for i in range(half)]
-    nodes += [helper.make_node("Add", [f"v{i}", f"s{i}" if i else "x"], [f"s{i + 1}"])
-              for i in range(half)]  # fmt: skip
+    nodes += [
+        helper.make_node("Add", [f"v{i}", f"s{i}" if i else "x"], [f"s{i + 1}"])
+        for i in range(half)
+    ]
     return model(nodes, [value("x", (4,))], [f"s{half}"])
 
 
 def weights(count: int) -> onnx.ModelProto:
     """Return a chain in which each node has an initializer of its own."""
-    nodes = [helper.make_node("Add", [f"v{i}" if i else "x", f"c{i}"], [f"v{i + 1}"])
-             for i in range(count)]  # fmt: skip
+    nodes = [
+        helper.make_node("Add", [f"v{i}" if i else "x", f"c{i}"], [f"v{i + 1}"])
+        for i in range(count)
+    ]
     constants = {f"c{i}": np.ones(4, np.float32) for i in range(count)}
     return model(nodes, [value("x", (4,))], [f"v{count}"], constants)
 
@@ -120,8 +125,11 @@ def test_barriers_of_a_hundred_thousand_steps_that_do_not_meet():
 
 def nested(depth: int) -> onnx.ModelProto:
     """Return an If in an If in an If ...; made in place, as copies have a limit of their own."""
-    proto = model([helper.make_node("If", ["c"], ["y"], name="if0")],
-                  [value("x", (2,)), value("c", (), 9)], ["y"])  # fmt: skip
+    proto = model(
+        [helper.make_node("If", ["c"], ["y"], name="if0")],
+        [value("x", (2,)), value("c", (), 9)],
+        ["y"],
+    )
     node = proto.graph.node[0]
     for level in range(depth):
         leaf = None
@@ -130,8 +138,12 @@ def nested(depth: int) -> onnx.ModelProto:
             item.g.name = branch
             out = f"{branch}{level}"
             is_leaf = branch == "else_branch" or level == depth - 1
-            leaf = item.g.node.add(op_type="Relu" if is_leaf else "If", name=f"{out}_node",
-                                   input=["x" if is_leaf else "c"], output=[out])  # fmt: skip
+            leaf = item.g.node.add(
+                op_type="Relu" if is_leaf else "If",
+                name=f"{out}_node",
+                input=["x" if is_leaf else "c"],
+                output=[out],
+            )
             item.g.output.add(name=out)
         assert leaf is not None
         node = leaf

@@ -55,11 +55,19 @@ def test_tokens_are_those_of_sentencepiece(hub):
 
 def test_tokens_that_a_folder_adds_are_known(hub):
     (hub / "added_tokens.json").write_text(json.dumps({"<|im_start|>": 480}))
-    (hub / "tokenizer_config.json").write_text(json.dumps({
-        "add_bos_token": False, "eos_token": "<end>", "added_tokens_decoder": {
-            "1": {"content": "<s>"}, "481": {"content": "<end>", "special": True},
-            "482": {"content": "word"}},
-    }))  # fmt: skip
+    (hub / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "add_bos_token": False,
+                "eos_token": "<end>",
+                "added_tokens_decoder": {
+                    "1": {"content": "<s>"},
+                    "481": {"content": "<end>", "special": True},
+                    "482": {"content": "word"},
+                },
+            }
+        )
+    )
     found = Tokenizer(file_of(hub))
     assert found.vocabulary.types[480:483] == (3, 3, 4) and found.vocabulary.tokens[1] == "<s>"
     assert found.encode("hello world") == KNOWN["hello world"]  # no <s> before it

@@ -96,16 +96,43 @@ FILES = (Path("k"), Path("o.spv"), [("T", "float"), ("BIAS", "1")], [Path("inc")
 
 def test_command_lines():
     assert Toolchain("slang", "/x/slangc", "1").command(*FILES) == [
-        "/x/slangc", "k", "-Iinc", "-DT=float", "-DBIAS=1", "-target", "spirv", "-O0",
-        "-entry", "main", "-stage", "compute", "-o", "o.spv",
-    ]  # fmt: skip
+        "/x/slangc",
+        "k",
+        "-Iinc",
+        "-DT=float",
+        "-DBIAS=1",
+        "-target",
+        "spirv",
+        "-O0",
+        "-entry",
+        "main",
+        "-stage",
+        "compute",
+        "-o",
+        "o.spv",
+    ]
     assert Toolchain("glsl", "/x/glslc", "1").command(*FILES) == [
-        "/x/glslc", "k", "-Iinc", "-DT=float", "-DBIAS=1", "--target-env=vulkan1.3", "-o", "o.spv",
-    ]  # fmt: skip
+        "/x/glslc",
+        "k",
+        "-Iinc",
+        "-DT=float",
+        "-DBIAS=1",
+        "--target-env=vulkan1.3",
+        "-o",
+        "o.spv",
+    ]
     assert Toolchain("glsl", "/x/glslangValidator", "1").command(*FILES) == [
-        "/x/glslangValidator", "k", "-Iinc", "-DT=float", "-DBIAS=1",
-        "-V", "--target-env", "vulkan1.3", "-o", "o.spv",
-    ]  # fmt: skip
+        "/x/glslangValidator",
+        "k",
+        "-Iinc",
+        "-DT=float",
+        "-DBIAS=1",
+        "-V",
+        "--target-env",
+        "vulkan1.3",
+        "-o",
+        "o.spv",
+    ]
 
 
 SAID = {
@@ -204,9 +231,11 @@ def test_a_stock_key_depends_on_all_that_decides_the_words():
     assert base == stock.key("text", (("B", "2"), ("A", "1")), "t")
     others = {
         stock.key("text2", (("A", "1"), ("B", "2")), "t"),
-        stock.key("text", (("A", "1"), ("B", "3")), "t"), stock.key("text", (("A", "1"),), "t"),
-        stock.key("text", (("A", "1"), ("B", "2")), "t2"), stock.key("text", (), "t"),
-    }  # fmt: skip
+        stock.key("text", (("A", "1"), ("B", "3")), "t"),
+        stock.key("text", (("A", "1"),), "t"),
+        stock.key("text", (("A", "1"), ("B", "2")), "t2"),
+        stock.key("text", (), "t"),
+    }
     assert len(others) == 5 and base not in others
 
 
@@ -223,8 +252,9 @@ def test_the_stock_holds_every_element_wise_function():
 GENERATED = ("pointwise",)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),
-                         ids=lambda path: path.stem)  # fmt: skip
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "shaders" / "ops").glob("*.slang")), ids=lambda path: path.stem
+)
 def test_every_kernel_file_says_what_it_is_and_which_variants_ship(path):
     lines = path.read_text("utf-8").splitlines()
     assert lines[0].startswith(f"// {path.stem}: ")

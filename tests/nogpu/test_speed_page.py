@@ -25,11 +25,11 @@ def test_the_tables_are_those_of_the_files():
 
 
 def test_every_file_is_in_the_page_and_every_picture_exists():
-    assert FILES and {path.name for path in FILES} == {m[1] for m in
-                                                      speed_page.BLOCK.finditer(TEXT)}  # fmt: skip
+    assert FILES and {path.name for path in FILES} == {
+        m[1] for m in speed_page.BLOCK.finditer(TEXT)
+    }
     named = speed_page.PICTURE.findall(TEXT)
-    drawn = {str(path.relative_to(speed_page.FOLDER)) for path in
-             speed_page.FOLDER.rglob("*.png")}  # fmt: skip
+    drawn = {str(path.relative_to(speed_page.FOLDER)) for path in speed_page.FOLDER.rglob("*.png")}
     assert named and {*named} == drawn
     assert all(len(words) > 20 for words in re.findall(r"!\[(.*?)\]", TEXT)), "alternative text"
 
@@ -39,8 +39,9 @@ def test_a_file_names_machine_driver_date_versions_and_clocks(path):
     data = record.read(path)
     for run in data.get("runs") or [data]:
         about = run["machine"]
-        assert about["device"] and about["driver"] and re.match(r"2\d{3}-\d\d-\d\d",
-                                                                about["started"])  # fmt: skip
+        assert (
+            about["device"] and about["driver"] and re.match(r"2\d{3}-\d\d-\d\d", about["started"])
+        )
         assert {"vklab", "python"} <= about["versions"].keys() and "sm_mhz" in about["clocks"]
     for row in record.rows_of(data):
         assert (row.status == "ran") == (row.median_us is not None), row
@@ -52,8 +53,10 @@ def test_new_runs_take_the_place_of_old_ones(tmp_path, monkeypatch):
     [path] = [path for path in FILES if path.stem == "h200_kernels"]
     data = record.read(path)
     low = {**data, "roofs": {**data["roofs"], "bytes_per_s": 1.0}}
-    files = {name: tmp_path / "new" / name for name in ("h200_a.0.json", "h200_a.1.json",
-                                                        "h200_kernels.json")}  # fmt: skip
+    files = {
+        name: tmp_path / "new" / name
+        for name in ("h200_a.0.json", "h200_a.1.json", "h200_kernels.json")
+    }
     (tmp_path / "new").mkdir()
     for name, file in files.items():
         file.write_text(json.dumps(data if "kernels" in name else low))
@@ -71,13 +74,16 @@ def test_new_runs_take_the_place_of_old_ones(tmp_path, monkeypatch):
 
 def test_the_commands_of_the_page_have_these_options():
     bench = typer.main.get_command(app.build("bench")).commands["bench"]
-    options = {name: {spelling for option in command.params for spelling in option.opts}
-               for name, command in bench.commands.items()}  # fmt: skip
+    options = {
+        name: {spelling for option in command.params for spelling in option.opts}
+        for name, command in bench.commands.items()
+    }
     lines = [line.split("#")[0] for line in TEXT.splitlines() if line.startswith("vklab bench")]
     assert len(lines) > 3
     for line in lines:
         words = shlex.split(line)
         assert {word for word in words if word.startswith("-")} <= options[words[2]], line
-        chosen = [word for before, word in zip(words, words[1:], strict=False)
-                  if before == "--suite"]  # fmt: skip
+        chosen = [
+            word for before, word in zip(words, words[1:], strict=False) if before == "--suite"
+        ]
         assert {*chosen} <= {*catalogue.SUITES}, line

@@ -56,9 +56,14 @@ def but(number: int, **changes):
 def swapped(cut):
     """Have the fourth chunk before the third, which it waits for."""
     new = {0: 0, 1: 1, 2: 3, 3: 2, 4: 4}
-    made = [replace(chunk, number=new[chunk.number],
-                    predecessors=tuple(sorted(new[n] for n in chunk.predecessors)))
-            for chunk in cut]  # fmt: skip
+    made = [
+        replace(
+            chunk,
+            number=new[chunk.number],
+            predecessors=tuple(sorted(new[n] for n in chunk.predecessors)),
+        )
+        for chunk in cut
+    ]
     return tuple(sorted(made, key=lambda chunk: chunk.number))
 
 
@@ -117,8 +122,11 @@ def test_a_mutant_that_cuts_wrongly_is_caught(name, monkeypatch):
 def test_a_mutant_that_moves_wrongly_is_caught(name, monkeypatch):
     change, message = MOVES[name]
     real = cutting.transfers
-    monkeypatch.setattr(cutting, "transfers", lambda cut: change(
-        tuple(move for move in real(cut) if move.source is not None)))
+    monkeypatch.setattr(
+        cutting,
+        "transfers",
+        lambda cut: change(tuple(move for move in real(cut) if move.source is not None)),
+    )
     caught(message, planned)
 
 

@@ -62,24 +62,40 @@ def test_every_wait_is_missed(edge, shared, monkeypatch):
 
     with_order(monkeypatch, without)
     kind = "run" if shared or edge in BESIDE else f"move to chunk {second}"
-    caught(rf"read after write: chunk {first} \({kind}\) .*, chunk {second} \(run\).*"
-           "nothing orders them", group_of, monkeypatch, planned(), shared)
+    caught(
+        rf"read after write: chunk {first} \({kind}\) .*, chunk {second} \(run\).*"
+        "nothing orders them",
+        group_of,
+        monkeypatch,
+        planned(),
+        shared,
+    )
 
 
 @pytest.mark.parametrize("edge", sorted(BESIDE))
 def test_an_order_by_a_queue_takes_a_barrier(edge, monkeypatch):
     first, second = edge
-    monkeypatch.setattr(plan_checks.spread_hazards.Frame, "_has_barrier",
-                        lambda frame, number: number != second)
-    caught(rf"read after write: chunk {first} \(run\) .*, chunk {second} \(run\)",
-           group_of, monkeypatch, planned())
+    monkeypatch.setattr(
+        plan_checks.spread_hazards.Frame, "_has_barrier", lambda frame, number: number != second
+    )
+    caught(
+        rf"read after write: chunk {first} \(run\) .*, chunk {second} \(run\)",
+        group_of,
+        monkeypatch,
+        planned(),
+    )
 
 
 def test_a_queue_orders_nothing_on_another_device(monkeypatch):
-    monkeypatch.setattr(running, "_behind", lambda plan, paths: [
-        set(chunk.predecessors) for chunk in plan.chunks])
-    caught(r"read after write: chunk 0 \(run\) 'a', chunk 2 \(run\) 'a', and nothing orders them",
-           group_of, monkeypatch, planned())
+    monkeypatch.setattr(
+        running, "_behind", lambda plan, paths: [set(chunk.predecessors) for chunk in plan.chunks]
+    )
+    caught(
+        r"read after write: chunk 0 \(run\) 'a', chunk 2 \(run\) 'a', and nothing orders them",
+        group_of,
+        monkeypatch,
+        planned(),
+    )
 
 
 def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
@@ -91,8 +107,10 @@ def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
         return (None, TransferPath(transfer_paths.HOST_COPY)) if within else real(memory, move)
 
     def behind(plan: Plan, paths: object) -> list[set[int]]:
-        return [{n for n in chunk.predecessors if plan.chunks[n].device == chunk.device}
-                for chunk in plan.chunks]  # fmt: skip
+        return [
+            {n for n in chunk.predecessors if plan.chunks[n].device == chunk.device}
+            for chunk in plan.chunks
+        ]
 
     def seen() -> Plan:
         with monkeypatch.context() as patch:
@@ -120,8 +138,13 @@ def test_chunks_of_one_device_do_not_share_what_they_write(shares, reader, monke
 
     monkeypatch.setattr(TransferMemory, "pool", pool)
     number = 2 if shares else 0
-    caught(rf"chunk {number} \({reader}\) 'a'.* and nothing orders them",
-           group_of, monkeypatch, planned(), shares)
+    caught(
+        rf"chunk {number} \({reader}\) 'a'.* and nothing orders them",
+        group_of,
+        monkeypatch,
+        planned(),
+        shares,
+    )
     group_of(monkeypatch, large())  # there, no chunk writes what another in flight still reads
 
 
@@ -146,8 +169,12 @@ def test_a_result_is_not_written_over_what_another_chunk_still_reads(monkeypatch
     slots = own.memory.slots | {"b": own.input_slots["a"]}
     wrong = replace(own, memory=replace(own.memory, slots=slots))
     plan = replace(plan, chunks=(plan.chunks[0], wrong, *plan.chunks[2:]))
-    caught(r"read after write: chunk 1 \(run\) 'b', chunk 2 \(run\) 'a', and nothing orders them",
-           group_of, monkeypatch, plan)
+    caught(
+        r"read after write: chunk 1 \(run\) 'b', chunk 2 \(run\) 'a', and nothing orders them",
+        group_of,
+        monkeypatch,
+        plan,
+    )
 
 
 def test_a_value_is_read_where_it_was_left(monkeypatch):
@@ -204,8 +231,11 @@ def test_a_place_that_cannot_be_bound_is_caught(monkeypatch):
     plan = planned()
     own = plan.chunks[2]
     place = replace(own.output_slots["d"], offset_bytes=128)
-    wrong = replace(own, output_slots={"d": place},
-                    memory=replace(own.memory, slots=own.memory.slots | {"d": place}))  # fmt: skip
+    wrong = replace(
+        own,
+        output_slots={"d": place},
+        memory=replace(own.memory, slots=own.memory.slots | {"d": place}),
+    )
     plan = replace(plan, chunks=(*plan.chunks[:2], wrong, *plan.chunks[3:]))
     # a small number
     monkeypatch.setattr(fake_spread.transfer_memory, "ALIGNMENT", "minSubgroupSize")
@@ -231,11 +261,16 @@ def split_at_random(rng: random.Random) -> Plan:
     graph = network(layers, rng.choice([8, 600]), rng.choice(["float32", "float32", "float16"]))
     more = {name for name in names[2:] if rng.random() < 0.15}
     graph = shapes.infer(replace(graph, outputs=tuple(sorted({*graph.outputs, *more}))))
-    infos = [fake_device({"minStorageBufferOffsetAlignment": rng.choice([16, 256])},
-                         index=number, name=f"GPU {number}",
-                         features=rng.choice([frozenset(), NARROW]),
-                         memory_types=rng.choice([UNIFIED, DISCRETE]))
-             for number in range(rng.randint(1, 4))]  # fmt: skip
+    infos = [
+        fake_device(
+            {"minStorageBufferOffsetAlignment": rng.choice([16, 256])},
+            index=number,
+            name=f"GPU {number}",
+            features=rng.choice([frozenset(), NARROW]),
+            memory_types=rng.choice([UNIFIED, DISCRETE]),
+        )
+        for number in range(rng.randint(1, 4))
+    ]
     device, stay, pins = 0, rng.choice([0.2, 0.6, 0.9]), {}
     for node in graph.nodes:
         device = device if rng.random() < stay else rng.randrange(len(infos))
@@ -257,8 +292,10 @@ def test_models_split_at_random_are_sound_and_miss_each_wait_that_nothing_replac
             left[second].discard(first)
             if first in spread_checks.ancestors(left)[second]:
                 continue  # it still comes before, by way of others
-            behind = [each & before for each, before in zip(
-                running._behind(plan, group.paths), left, strict=True)]  # fmt: skip
+            behind = [
+                each & before
+                for each, before in zip(running._behind(plan, group.paths), left, strict=True)
+            ]
             with patch.context() as inner:
                 with_order(inner, lambda *given, left=left, behind=behind: (left, behind))
                 caught("nothing orders them|finds other bytes", group_of, inner, plan, shares)

@@ -49,17 +49,19 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None,
     """
     nodes, weights, place = [], {}, {}
     for k in range(4):
-        nodes += [helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"m{k}"),
-                  helper.make_node("Softmax", [f"m{k}"], [f"s{k}"], f"s{k}"),
-                  helper.make_node("MatMul", [f"s{k}", f"w{k}"], [f"v{k + 1}"],
-                                   f"t{k}")]  # fmt: skip
+        nodes += [
+            helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"m{k}"),
+            helper.make_node("Softmax", [f"m{k}"], [f"s{k}"], f"s{k}"),
+            helper.make_node("MatMul", [f"s{k}", f"w{k}"], [f"v{k + 1}"], f"t{k}"),
+        ]
         weights[f"w{k}"] = np.ones((size[1], size[1]), np.float32)
         place |= {f"[mst]{k}": k % 2}
     source = model(nodes, [value("v0", size)], ["v4"], weights)
     graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
     facts = Facts(placement=planned.place(graph, devices, pins=place))
-    return plans.make_plan(graph, {info.name: info for info in graph.inputs}, real or devices,
-                           facts=facts)  # fmt: skip
+    return plans.make_plan(
+        graph, {info.name: info for info in graph.inputs}, real or devices, facts=facts
+    )
 
 
 def shared_bytes(dispatch: Dispatch) -> int:
@@ -77,17 +79,21 @@ def broken(plan: Plan) -> list[str]:
     for chunk in plan.chunks:
         info = plan.devices[chunk.device]
         for dispatch in chunk.dispatches:
-            if any(t.size_bytes > info.limit("maxStorageBufferRange")
-                   for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
+            if any(
+                t.size_bytes > info.limit("maxStorageBufferRange")
+                for _, t in dispatch.reads + dispatch.writes
+            ):
                 found.append("range")
             invocations = dispatch.constant_values.get("WORKGROUP", 64)
             if invocations > info.limit("maxComputeWorkGroupInvocations"):
                 found.append("invocations")
             if shared_bytes(dispatch) > info.limit("maxComputeSharedMemorySize"):
                 found.append("shared memory")
-            if any(chunk.memory.slots[t.name].offset_bytes
-                   % info.limit("minStorageBufferOffsetAlignment")
-                   for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
+            if any(
+                chunk.memory.slots[t.name].offset_bytes
+                % info.limit("minStorageBufferOffsetAlignment")
+                for _, t in dispatch.reads + dispatch.writes
+            ):
                 found.append("alignment")
     return found
 

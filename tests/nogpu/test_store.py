@@ -60,8 +60,9 @@ def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path, caplog):
     assert caplog.records[0].name.startswith("vklab")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0,
-                    reason="root may write everywhere")  # fmt: skip
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
+)
 def test_a_read_only_folder_is_no_failure(tmp_path):
     store.write(tmp_path / "old", b"data")
     tmp_path.chmod(0o555)

@@ -25,8 +25,12 @@ LENGTH, HEADS, SIZE = 32, 2, 16
     ((4, -5), 1, ["Gather"]),  # after the last comes the first
 ])  # fmt: skip
 def test_a_gather_of_consecutive_indices_is_a_slice(indices, axis, expected):
-    proto = model([helper.make_node("Gather", ["x", "i"], ["y"], axis=axis)],
-                  [value("x", (2, 5, 8))], ["y"], {"i": np.array(indices)})  # fmt: skip
+    proto = model(
+        [helper.make_node("Gather", ["x", "i"], ["y"], axis=axis)],
+        [value("x", (2, 5, 8))],
+        ["y"],
+        {"i": np.array(indices)},
+    )
     graph = shapes.infer(onnx_import.load_graph(proto))
     changed = slice_gathers.slice_gathers(graph)
     assert kinds(changed) == expected
@@ -37,20 +41,26 @@ def test_a_gather_of_consecutive_indices_is_a_slice(indices, axis, expected):
 def joint(batch=1, length=LENGTH, mask=False, more=()):
     """Return attention as exporters write it: Q, K and V are parts of one product."""
     width = HEADS * SIZE
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]),
-             helper.make_node("Reshape", ["p", "parts"], ["r"]),
-             helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4])]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Reshape", ["p", "parts"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),
+    ]
     for number, name in enumerate("qkv"):
         nodes.append(helper.make_node("Gather", ["t", f"i{number}"], [name], axis=0))
     inputs = ["q", "k", "v", *(["m"] if mask else [])]
-    nodes += [helper.make_node("Attention", inputs, ["a"]),
-              helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3]),
-              helper.make_node("Reshape", ["b", "flat"], ["y"])]  # fmt: skip
+    nodes += [
+        helper.make_node("Attention", inputs, ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["b", "flat"], ["y"]),
+    ]
     rng = np.random.default_rng(0)
-    known = {"w": rng.standard_normal((width, 3 * width)).astype(np.float32) / 4,
-             "parts": np.array([batch, length, 3, HEADS, SIZE]),
-             "flat": np.array([batch, length, width]),
-             **{f"i{n}": np.array(n) for n in range(3)}}  # fmt: skip
+    known = {
+        "w": rng.standard_normal((width, 3 * width)).astype(np.float32) / 4,
+        "parts": np.array([batch, length, 3, HEADS, SIZE]),
+        "flat": np.array([batch, length, width]),
+        **{f"i{n}": np.array(n) for n in range(3)},
+    }
     inputs = [value("x", (batch, length, width))]
     if mask:
         inputs.append(value("m", (batch, 1, length, length)))
@@ -84,9 +94,14 @@ def test_each_step_is_left_out_by_its_name(off, expected):
     assert kernels(joint(), off)[0] == expected
 
 
-@pytest.mark.parametrize("info", [
-    fake_device({"maxComputeSharedMemorySize": 1024}), fake_device(type="cpu"),
-], ids=["little shared memory", "CPU"])
+@pytest.mark.parametrize(
+    "info",
+    [
+        fake_device({"maxComputeSharedMemorySize": 1024}),
+        fake_device(type="cpu"),
+    ],
+    ids=["little shared memory", "CPU"],
+)
 def test_a_device_without_room_keeps_three_dispatches(info):
     assert "attention_weights" in kernels(joint(), info=info)[0]
 
@@ -98,7 +113,8 @@ def test_few_queries_and_outputs_in_between_keep_three_dispatches():
 
 
 def test_an_offset_that_the_device_cannot_bind_is_copied():
-    info = fake_device({"minStorageBufferOffsetAlignment": 1 << 16,
-                        "maxComputeSharedMemorySize": 49152})  # fmt: skip
+    info = fake_device(
+        {"minStorageBufferOffsetAlignment": 1 << 16, "maxComputeSharedMemorySize": 49152}
+    )
     names, lowered = kernels(joint(), info=info)
     assert not lowered.slices and len(names) > 2

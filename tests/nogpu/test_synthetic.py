@@ -27,8 +27,11 @@ def test_values_have_the_spread_of_weights(kind, tmp_path):
 
 def test_the_mix_is_that_of_llama_quantize():
     sizes = synthetic.SHAPES["1.1B"]
-    columns = {f"blk.{layer}.{name}.weight": dims[1] for name, dims in sizes.matrices().items()
-               for layer in range(sizes.layers)}  # fmt: skip
+    columns = {
+        f"blk.{layer}.{name}.weight": dims[1]
+        for name, dims in sizes.matrices().items()
+        for layer in range(sizes.layers)
+    }
     tables = {"output.weight": sizes.width, "token_embd.weight": sizes.width}
     made = mixes.of_names({**columns, **tables}, "Q4_K_M", sizes.layers)
     # llama.cpp's use_more_bits for 22 layers: the first 2, the last 3, every third between

@@ -12,10 +12,22 @@ from vklab.apps.cli import bench, console, plan
 from vklab.apps.compare.speed import measure, throughput
 
 NAME = "/model/decoder/layers.12/self_attention/projection_of_queries/MatMul_output_0"
-ROWS = measure.Row(NAME, "onnxruntime-cuda-graph-tf32", median_us=123456.7, p05_us=98765.4,
-                   p95_us=234567.8, device_us=1234.5, overhead_us=345.6, max_abs_error=1.5e-3,
-                   load_ms=12.5, first_ms=987654.3, host_bytes=87654321098, floor_us=0.321,
-                   ratio=4321.987, clock_mhz=1980)  # fmt: skip
+ROWS = measure.Row(
+    NAME,
+    "onnxruntime-cuda-graph-tf32",
+    median_us=123456.7,
+    p05_us=98765.4,
+    p95_us=234567.8,
+    device_us=1234.5,
+    overhead_us=345.6,
+    max_abs_error=1.5e-3,
+    load_ms=12.5,
+    first_ms=987654.3,
+    host_bytes=87654321098,
+    floor_us=0.321,
+    ratio=4321.987,
+    clock_mhz=1980,
+)
 PLANNED = [
     (NAME, "matmul + add + gelu", "65535x1x1", f"{NAME}: float32[1,12,1024,1024]"),
     (NAME, "ai.onnx.ml.TreeEnsembleClassifier", "host", "a kernel of no device runs it; " * 9),
@@ -33,8 +45,16 @@ def printed(capsys, monkeypatch, width, *arguments, **more) -> str:
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_bench_cuts_no_figure(capsys, monkeypatch, width):
     cells = bench.cells(ROWS)
-    shown = printed(capsys, monkeypatch, width, "", bench.HEADERS, [cells, cells],
-                    " ".join(bench.HEADERS[2:]), "model runner")  # fmt: skip
+    shown = printed(
+        capsys,
+        monkeypatch,
+        width,
+        "",
+        bench.HEADERS,
+        [cells, cells],
+        " ".join(bench.HEADERS[2:]),
+        "model runner",
+    )
     assert max(map(len, shown.splitlines())) <= width
     for cell in cells[2:]:
         assert len(re.findall(rf"(?<![\w.]){re.escape(cell)}(?![\w.])", shown)) == 2, (cell, shown)
@@ -44,8 +64,7 @@ def test_bench_cuts_no_figure(capsys, monkeypatch, width):
 def test_throughput_cuts_no_figure(capsys, monkeypatch, width):
     row = throughput.Row(NAME, "replicas map", (0, 1, 2, 3), 2646.123, "run", 2.0)
     cells = bench.rate_cells(row)
-    shown = printed(capsys, monkeypatch, width, "", bench.RATES, [cells], "frames/s ratio",
-                    "model")  # fmt: skip
+    shown = printed(capsys, monkeypatch, width, "", bench.RATES, [cells], "frames/s ratio", "model")
     assert max(map(len, shown.splitlines())) <= width and "2646" in shown and "2.00" in shown
 
 
@@ -79,8 +98,10 @@ def test_a_number_stays_with_its_unit():
     assert not any(re.search(r"\d$", line) or re.match(r" *(ms|%)", line) for line in lines)
 
 
-@given(st.lists(st.tuples(st.text("ab c", max_size=90), st.integers(0, 10**9)), min_size=1),
-       st.integers(40, 120))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.text("ab c", max_size=90), st.integers(0, 10**9)), min_size=1),
+    st.integers(40, 120),
+)
 def test_any_table_fits_and_keeps_its_numbers(rows, width):
     texts = [(" ".join(name.split()), str(number)) for name, number in rows]
     laid = list(console.lines(("name", "n"), texts, width, frozenset("n"), frozenset()))

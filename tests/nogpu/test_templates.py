@@ -42,10 +42,12 @@ def recurrent(op_type="LSTM", gates=4):
 def ranged():
     """Return a model in which the size decides a value that planning folds."""
     nodes = [
-        NODE("Shape", ["x"], ["dims"]), NODE("Squeeze", ["dims"], ["count"]),
+        NODE("Shape", ["x"], ["dims"]),
+        NODE("Squeeze", ["dims"], ["count"]),
         NODE("Range", ["zero", "count", "one"], ["numbers"]),
-        NODE("Cast", ["numbers"], ["floats"], to=1), NODE("Add", ["x", "floats"], ["y"]),
-    ]  # fmt: skip
+        NODE("Cast", ["numbers"], ["floats"], to=1),
+        NODE("Add", ["x", "floats"], ["y"]),
+    ]
     constants = {"zero": np.int64(0), "one": np.int64(1)}
     return model(nodes, [value("x", ("n",))], ["y"], constants)
 
@@ -53,19 +55,30 @@ def ranged():
 def arithmetic():
     """Return a model that computes the shape of a Reshape from sizes, by all that is traced."""
     nodes = [
-        NODE("Shape", ["x"], ["dims"]), NODE("Gather", ["dims", "first"], ["n"], axis=0),
+        NODE("Shape", ["x"], ["dims"]),
+        NODE("Gather", ["dims", "first"], ["n"], axis=0),
         NODE("Gather", ["dims", "second"], ["m"], axis=0),
-        NODE("Mul", ["n", "two"], ["twice"]), NODE("Div", ["m", "two"], ["half"]),
-        NODE("Sub", ["twice", "n"], ["again"]), NODE("Add", ["again", "none"], ["same"]),
+        NODE("Mul", ["n", "two"], ["twice"]),
+        NODE("Div", ["m", "two"], ["half"]),
+        NODE("Sub", ["twice", "n"], ["again"]),
+        NODE("Add", ["again", "none"], ["same"]),
         NODE("Concat", ["same", "two", "half"], ["joined"], axis=0),
         NODE("Slice", ["joined", "none", "three"], ["shape"]),
-        NODE("Cast", ["shape"], ["cast"], to=7), NODE("Reshape", ["x", "cast"], ["y"]),
-        NODE("Relu", ["y"], ["z"]), NODE("Size", ["x"], ["size"]),
-        NODE("Unsqueeze", ["size", "none"], ["sizes"]), NODE("Reshape", ["z", "sizes"], ["flat"]),
+        NODE("Cast", ["shape"], ["cast"], to=7),
+        NODE("Reshape", ["x", "cast"], ["y"]),
+        NODE("Relu", ["y"], ["z"]),
+        NODE("Size", ["x"], ["size"]),
+        NODE("Unsqueeze", ["size", "none"], ["sizes"]),
+        NODE("Reshape", ["z", "sizes"], ["flat"]),
         NODE("Softmax", ["flat"], ["out"], axis=0),
-    ]  # fmt: skip
-    constants = {"first": np.int64([0]), "second": np.int64([1]), "two": np.int64([2]),
-                 "none": np.int64([0]), "three": np.int64([3])}  # fmt: skip
+    ]
+    constants = {
+        "first": np.int64([0]),
+        "second": np.int64([1]),
+        "two": np.int64([2]),
+        "none": np.int64([0]),
+        "three": np.int64([3]),
+    }
     return model(nodes, [value("x", ("n", "m"))], ["out"], constants)
 
 
@@ -106,8 +119,12 @@ class Planner:
 
     def __init__(self, proto, limits, info=None):
         graph = onnx_import.load_graph(proto)
-        self.start = plans.Plan(graph, (info or fake_device(features=FEATURES),),
-                                Options(upper_bounds=limits), rest=graph)  # fmt: skip
+        self.start = plans.Plan(
+            graph,
+            (info or fake_device(features=FEATURES),),
+            Options(upper_bounds=limits),
+            rest=graph,
+        )
         self.memo = []
         self.made = []  # "full" or "traced"
         self.facts = Facts((frozenset(),), evaluate=host.evaluate)
@@ -131,11 +148,17 @@ class Planner:
 def work(plan):
     """Count what the dispatches of a plan compute: all but names, order and memory."""
     return collections.Counter(
-        (d.variant, d.constants, d.workgroups, d.push, d.flops,
-         tuple((binding, info.dtype, info.dims, _bytes(info)) for binding, info in d.reads),
-         tuple((binding, info.dtype, info.dims) for binding, info in d.writes))
+        (
+            d.variant,
+            d.constants,
+            d.workgroups,
+            d.push,
+            d.flops,
+            tuple((binding, info.dtype, info.dims, _bytes(info)) for binding, info in d.reads),
+            tuple((binding, info.dtype, info.dims) for binding, info in d.writes),
+        )
         for d in plan.dispatches
-    )  # fmt: skip
+    )
 
 
 def _bytes(info):
@@ -154,13 +177,17 @@ def test_plans_from_templates_do_the_work_of_full_plans(name):
 
 
 def test_norms_inside_products_are_in_templates():
-    nodes = [NODE("MatMul", ["x", "w"], ["p"]), NODE("Add", ["p", "x"], ["s"]),
-             NODE("LayerNormalization", ["s", "g", "g"], ["h"]),
-             NODE("MatMul", ["h", "w"], ["y"])]  # fmt: skip
+    nodes = [
+        NODE("MatMul", ["x", "w"], ["p"]),
+        NODE("Add", ["p", "x"], ["s"]),
+        NODE("LayerNormalization", ["s", "g", "g"], ["h"]),
+        NODE("MatMul", ["h", "w"], ["y"]),
+    ]
     constants = {"w": random_array((64, 64), 1), "g": random_array((64,), 2)}
     with settings.settings(VARIANT="registers"):
-        planner = Planner(model(nodes, [value("x", ("n", 64))], ["y"], constants), {"n": 300},
-                          NVIDIA)  # fmt: skip
+        planner = Planner(
+            model(nodes, [value("x", ("n", 64))], ["y"], constants), {"n": 300}, NVIDIA
+        )
         options = Options(dtype="float16", upper_bounds={"n": 300})
         planner.start = dataclasses.replace(planner.start, options=options)
         for count in range(40, 46):
@@ -287,8 +314,9 @@ def test_traced_arrays_are_computed_for_each_size(compute):
 
 
 def test_arrays_of_other_shapes_are_traced():
-    build = traced(lambda n: np.broadcast_to(n.array([1], "int64"), (n,)).reshape(-1, 1).shape,
-                   n=(7, 20))  # fmt: skip
+    build = traced(
+        lambda n: np.broadcast_to(n.array([1], "int64"), (n,)).reshape(-1, 1).shape, n=(7, 20)
+    )
     assert [build(n) for n in (7, 9)] == [(7, 1), (9, 1)]
 
 

@@ -88,12 +88,16 @@ def test_a_stream_holds_back_half_a_character():
 
 
 def test_families_split_numbers_differently():
-    parts = {family: pretokenize.split("a 12345", pretokenize.patterns_of(family))
-             for family in ("gpt-2", "smollm", "llama-bpe", "qwen2")}  # fmt: skip
+    parts = {
+        family: pretokenize.split("a 12345", pretokenize.patterns_of(family))
+        for family in ("gpt-2", "smollm", "llama-bpe", "qwen2")
+    }
     assert parts == {
-        "gpt-2": ["a", " 12345"], "smollm": ["a", " ", "1", "2", "3", "4", "5"],
-        "llama-bpe": ["a", " ", "123", "45"], "qwen2": ["a", " ", "1", "2", "3", "4", "5"],
-    }  # fmt: skip
+        "gpt-2": ["a", " 12345"],
+        "smollm": ["a", " ", "1", "2", "3", "4", "5"],
+        "llama-bpe": ["a", " ", "123", "45"],
+        "qwen2": ["a", " ", "1", "2", "3", "4", "5"],
+    }
 
 
 @pytest.mark.parametrize("family", ["default", "falcon", "llama-bpe", "qwen35", "deepseek-llm"])
@@ -114,8 +118,11 @@ def plain(symbols, ranks):
     """Return merged symbols, by a search of all pairs before each merge."""
     symbols = list(symbols)
     while True:
-        pairs = [(ranks[a + b], index) for index, (a, b)
-                 in enumerate(zip(symbols, symbols[1:], strict=False)) if a + b in ranks]
+        pairs = [
+            (ranks[a + b], index)
+            for index, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False))
+            if a + b in ranks
+        ]
         if not pairs:
             return symbols
         index = min(pairs)[1]

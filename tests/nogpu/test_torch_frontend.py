@@ -34,8 +34,15 @@ class Kinds(nn.Module):
         """Return a tree with an input, a value twice, None and a number in it."""
         y = self.drop(self.second(torch.relu(self.first(x))))
         picked = (y * scale["by"])[index] * times
-        return {"logits": y, "again": [y, (picked,)], "x": x, 3: y.sum(), "relu": y + 1,
-                "none": None, "number": 5}  # fmt: skip
+        return {
+            "logits": y,
+            "again": [y, (picked,)],
+            "x": x,
+            3: y.sum(),
+            "relu": y + 1,
+            "none": None,
+            "number": 5,
+        }
 
 
 class Choice(nn.Module):
@@ -88,15 +95,19 @@ def export(module, example, shapes=None) -> onnx.ModelProto:
 
 def shapes_of(values) -> dict[str, list]:
     """Return the dimensions of values by name: numbers, or names."""
-    return {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim]
-            for v in values}  # fmt: skip
+    return {
+        v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in values
+    }
 
 
 def test_values_are_named_as_forward_and_what_it_returns_name_them():
     module = Kinds().train()
     module.drop.eval()
-    example = {"scale": {"by": torch.ones(1)}, "index": torch.tensor([1, 0]),
-               "x": torch.randn(3, 4)}  # fmt: skip
+    example = {
+        "scale": {"by": torch.ones(1)},
+        "index": torch.tensor([1, 0]),
+        "x": torch.randn(3, 4),
+    }
     model = export(module, example, {"x": {0: "batch"}})
     onnx.checker.check_model(model)
     given = shapes_of(model.graph.input)
@@ -112,15 +123,22 @@ def test_values_are_named_as_forward_and_what_it_returns_name_them():
 
 def test_python_numbers_keep_the_precision_of_float64():
     functions = [
-        lambda x: x * 1e300, lambda x: x + 0.1, lambda x: torch.full_like(x, 1e-300),
-        lambda x: x.clamp(0.2, 1e200), lambda x: torch.where(x > 0.3, x, 0.7),
-        lambda x: x / 3, lambda x: x**2.7, lambda x: x.masked_fill(x > 0.5, 0.1),
+        lambda x: x * 1e300,
+        lambda x: x + 0.1,
+        lambda x: torch.full_like(x, 1e-300),
+        lambda x: x.clamp(0.2, 1e200),
+        lambda x: torch.where(x > 0.3, x, 0.7),
+        lambda x: x / 3,
+        lambda x: x**2.7,
+        lambda x: x.masked_fill(x > 0.5, 0.1),
         lambda x: torch.full((3,), 0.1, dtype=x.dtype) * x,
         lambda x: nn.functional.leaky_relu(-x, 1e-300) * 1e300,
-        lambda x: nn.functional.leaky_relu(x - 0.3, 1 / 3), lambda x: nn.functional.elu(-x, 0.1),
-        lambda x: torch.selu(-x), lambda x: nn.functional.celu(0.3 - x, 0.1),
+        lambda x: nn.functional.leaky_relu(x - 0.3, 1 / 3),
+        lambda x: nn.functional.elu(-x, 0.1),
+        lambda x: torch.selu(-x),
+        lambda x: nn.functional.celu(0.3 - x, 0.1),
         lambda x: torch.ops.aten.elu(x - 0.3, 0.1, 0.7, 0.3),
-    ]  # fmt: skip
+    ]
     module = Returned(lambda x: [function(x) for function in functions])
     x = torch.tensor([0.1, 0.3, 0.9], dtype=torch.float64)
     found = ReferenceEvaluator(export(module, x)).run(None, {"x": x.numpy()})
@@ -131,10 +149,16 @@ def test_python_numbers_keep_the_precision_of_float64():
 def test_constants_of_open_sizes_keep_their_dtypes():
     def filled(x):
         n = x.shape[0]
-        return (torch.full((n, 2), 0.1, dtype=torch.float64), torch.zeros(n, 4), torch.zeros(()),
-                torch.ones((2, n), dtype=torch.int64), torch.full((n,), True),
-                torch.full((3,), n), torch.full_like(x, n),
-                x.masked_fill(x > 0, float("-inf")))  # fmt: skip
+        return (
+            torch.full((n, 2), 0.1, dtype=torch.float64),
+            torch.zeros(n, 4),
+            torch.zeros(()),
+            torch.ones((2, n), dtype=torch.int64),
+            torch.full((n,), True),
+            torch.full((3,), n),
+            torch.full_like(x, n),
+            x.masked_fill(x > 0, float("-inf")),
+        )
 
     model = export(Returned(filled), torch.randn(3, 4), {"x": {0: "n"}})
     x = torch.randn(5, 4)
@@ -180,14 +204,34 @@ def test_dynamic_shapes_may_have_all_forms_of_torch_export(shapes):
 X = torch.randn(2, 4)
 LINEAR = nn.Linear(4, 2)
 REFUSED = [
-    ("opaque", Returned(lambda x: (x + 1, {"a": Opaque(x)})), X, None,
-     "Returned returns a Opaque as output_1_a, and its tensors would be lost"),
-    ("alpha", Returned(lambda x: x.add(x, alpha=0.1)), X.double(), None,
-     "add.Tensor in float64 takes alpha=0.1, which PyTorch's exporter rounds"),
-    ("beta", Returned(lambda x: nn.functional.softplus(x, 0.1)), X.double(), None,
-     "softplus.default in float64 takes beta=0.1, which PyTorch's exporter rounds"),
-    ("eps", nn.LayerNorm(4, eps=1e-300).double(), X.double(), None,
-     "layer_norm.default in float64 takes eps=1e-300, which PyTorch's exporter rounds"),
+    (
+        "opaque",
+        Returned(lambda x: (x + 1, {"a": Opaque(x)})),
+        X,
+        None,
+        "Returned returns a Opaque as output_1_a, and its tensors would be lost",
+    ),
+    (
+        "alpha",
+        Returned(lambda x: x.add(x, alpha=0.1)),
+        X.double(),
+        None,
+        "add.Tensor in float64 takes alpha=0.1, which PyTorch's exporter rounds",
+    ),
+    (
+        "beta",
+        Returned(lambda x: nn.functional.softplus(x, 0.1)),
+        X.double(),
+        None,
+        "softplus.default in float64 takes beta=0.1, which PyTorch's exporter rounds",
+    ),
+    (
+        "eps",
+        nn.LayerNorm(4, eps=1e-300).double(),
+        X.double(),
+        None,
+        "layer_norm.default in float64 takes eps=1e-300, which PyTorch's exporter rounds",
+    ),
     ("no module", "a module", X, None, "takes a torch.nn.Module, not str"),
     ("name", LINEAR, {"y": X}, None, "cannot take the example inputs: missing a required"),
     ("no tensor", LINEAR, (3,), None, "hold no tensor"),

@@ -33,20 +33,29 @@ def traces(draw: st.DrawFn) -> Trace:
     for number in range(draw(st.integers(0, 8))):
         start = draw(st.integers(0, 50))
         after = draw(st.sets(st.sampled_from([s.name for s in spans]))) if spans else set()
-        spans.append(Span(
-            f"s{number}", draw(st.sampled_from(KINDS)), draw(st.sampled_from([HOST, GPU, OTHER])),
-            start, start + draw(st.integers(0, 10)), after=tuple(sorted(after)),
-            queue=draw(st.sampled_from(["", "compute"])), bytes=draw(st.integers(0, 9)),
-        ))  # fmt: skip
+        spans.append(
+            Span(
+                f"s{number}",
+                draw(st.sampled_from(KINDS)),
+                draw(st.sampled_from([HOST, GPU, OTHER])),
+                start,
+                start + draw(st.integers(0, 10)),
+                after=tuple(sorted(after)),
+                queue=draw(st.sampled_from(["", "compute"])),
+                bytes=draw(st.integers(0, 9)),
+            )
+        )
     return Trace(tuple(draw(st.permutations(spans))))
 
 
 def ticks(trace: Trace, device: str) -> set[int]:
     """Return every nanosecond in which a device was busy."""
     return {
-        moment for s in trace.spans if s.device == device and s.kind != "wait"
+        moment
+        for s in trace.spans
+        if s.device == device and s.kind != "wait"
         for moment in range(s.start_ns, s.end_ns)
-    }  # fmt: skip
+    }
 
 
 @given(traces())
@@ -63,8 +72,10 @@ def chains(trace: Trace) -> list[list[Span]]:
     named = {s.name: s for s in trace.spans}
 
     def ending_in(last: Span) -> list[list[Span]]:
-        return [[last], *([*chain, last] for name in last.after
-                          for chain in ending_in(named[name]))]  # fmt: skip
+        return [
+            [last],
+            *([*chain, last] for name in last.after for chain in ending_in(named[name])),
+        ]
 
     return [chain for last in trace.spans for chain in ending_in(last)]
 
@@ -88,11 +99,14 @@ def test_no_chain_of_dependencies_is_longer_than_the_critical_path(trace):
 
 
 def test_waiting_is_no_work_on_the_critical_path():
-    trace = Trace((
-        span("submit", 0, 5, device=HOST, kind="host"), span("work", 6, 9, after=("submit",)),
-        span("wait", 5, 60, device=HOST, kind="wait", after=("submit",)),
-        span("take", 60, 61, device=HOST, kind="host", after=("work", "wait")),
-    ))  # fmt: skip
+    trace = Trace(
+        (
+            span("submit", 0, 5, device=HOST, kind="host"),
+            span("work", 6, 9, after=("submit",)),
+            span("wait", 5, 60, device=HOST, kind="wait", after=("submit",)),
+            span("take", 60, 61, device=HOST, kind="host", after=("work", "wait")),
+        )
+    )
     assert [s.name for s in trace.critical_path()] == ["submit", "work", "take"]
     assert trace.critical_ns() == 5 + 3 + 1 and trace.busy_ns(HOST) == 6
 
@@ -129,27 +143,42 @@ def test_events_nest_and_arrows_lead_from_slice_to_slice(trace):
     assert starts.keys() == ends.keys() and len(starts) == count
     for e in [*starts.values(), *ends.values()]:
         assert any(
-            s["pid"] == e["pid"] and s["tid"] == e["tid"]
-            and s["ts"] - 1e-6 <= e["ts"] <= s["ts"] + s["dur"] + 1e-6 for s in slices
-        )  # fmt: skip
+            s["pid"] == e["pid"]
+            and s["tid"] == e["tid"]
+            and s["ts"] - 1e-6 <= e["ts"] <= s["ts"] + s["dur"] + 1e-6
+            for s in slices
+        )
     assert all(e["bp"] == "e" for e in ends.values())
 
 
-FRAMES = Trace(tuple(
-    span(name, 100 * run + start, 100 * run + end, run=run, after=after, kind=kind, device=device,
-         queue=queue, node="conv1" if kind == "dispatch" else "", bytes=size)
-    for run in range(2)
-    for name, start, end, kind, device, queue, after, size in (
-        ("copy in", 0, 20, "transfer", HOST, "", ((run - 1, "copy out"),), 64),
-        ("chunk 0", 20, 60, "chunk", GPU, "compute", ("copy in",), 0),
-        ("a <b> & $x$ kernel", 20, 50, "dispatch", GPU, "compute", (), 7),
-        ("0 -> 1", 60, 65, "transfer", HOST, "", ("chunk 0",), 32),
-        ("chunk 1", 30, 55, "chunk", OTHER, "compute", ("copy in",), 0),
-        ("chunk 2", 65, 90, "chunk", OTHER, "compute", ("chunk 1", "0 -> 1"), 0),
-        ("wait", 20, 90, "wait", HOST, "", (), 0),
-        ("copy out", 90, 100, "transfer", HOST, "", ("chunk 2",), 16),
-    )
-), {"device": "two"})  # fmt: skip
+FRAMES = Trace(
+    tuple(
+        span(
+            name,
+            100 * run + start,
+            100 * run + end,
+            run=run,
+            after=after,
+            kind=kind,
+            device=device,
+            queue=queue,
+            node="conv1" if kind == "dispatch" else "",
+            bytes=size,
+        )
+        for run in range(2)
+        for name, start, end, kind, device, queue, after, size in (
+            ("copy in", 0, 20, "transfer", HOST, "", ((run - 1, "copy out"),), 64),
+            ("chunk 0", 20, 60, "chunk", GPU, "compute", ("copy in",), 0),
+            ("a <b> & $x$ kernel", 20, 50, "dispatch", GPU, "compute", (), 7),
+            ("0 -> 1", 60, 65, "transfer", HOST, "", ("chunk 0",), 32),
+            ("chunk 1", 30, 55, "chunk", OTHER, "compute", ("copy in",), 0),
+            ("chunk 2", 65, 90, "chunk", OTHER, "compute", ("chunk 1", "0 -> 1"), 0),
+            ("wait", 20, 90, "wait", HOST, "", (), 0),
+            ("copy out", 90, 100, "transfer", HOST, "", ("chunk 2",), 16),
+        )
+    ),
+    {"device": "two"},
+)
 
 
 def test_the_summary_of_two_frames_over_two_devices():
@@ -189,7 +218,7 @@ def test_the_chart_shows_every_device_kind_and_name_that_fits():
     assert {"0: chunk 0", "1: chunk 0"} <= set(texts)
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
     assert keys == ["chunk", "dispatch", "transfer", "wait", "critical path, 200.0 ns"]
-    assert figure.axes[0].get_xlabel() .startswith("time (ns); before a name, the number")
+    assert figure.axes[0].get_xlabel().startswith("time (ns); before a name, the number")
     lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert lanes == [lane for _, lane in FRAMES.lanes()]
 
@@ -255,10 +284,13 @@ def test_threads_note_spans_without_losing_any():
 
 def uncalibrated(period: float = 1.0, bits: int = 64) -> DeviceClock:
     family = SimpleNamespace(timestamp_valid_bits=bits)
-    return DeviceClock(SimpleNamespace(  # type: ignore[arg-type]
-        extensions=frozenset(), info=SimpleNamespace(limits={"timestampPeriod": period}),
-        compute_queue=SimpleNamespace(family=family),
-    ))  # fmt: skip
+    return DeviceClock(
+        SimpleNamespace(  # type: ignore[arg-type]
+            extensions=frozenset(),
+            info=SimpleNamespace(limits={"timestampPeriod": period}),
+            compute_queue=SimpleNamespace(family=family),
+        )
+    )
 
 
 def sample(submitting: int, done: int, *ticks: int) -> Sample:

@@ -25,8 +25,13 @@ REBAR = DISCRETE + memory_types(LOCAL | VISIBLE | 4)
 def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset(),
          pins=PINS):  # fmt: skip
     """Return the plan of five nodes; if nothing else is pinned, only `b` is the second device's."""
-    steps = [("Relu", "x", "a"), ("Exp", "a", "d"), ("Neg", "a", "b"), ("Abs", "b", "c"),
-             ("Max", "d c", "y")]  # fmt: skip
+    steps = [
+        ("Relu", "x", "a"),
+        ("Exp", "a", "d"),
+        ("Neg", "a", "b"),
+        ("Abs", "b", "c"),
+        ("Max", "d c", "y"),
+    ]
     nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
     ends = [value(name, (elements,), dtype) for name in (*keep, "y")]
     proto = model(nodes, [value("x", (elements,), dtype)], ends)
@@ -39,11 +44,17 @@ def unseen(made):
     Chunks of one device leave it for each other: it is always among them.
     """
     left, found = (
-        {name for each in made.chunks for name, slot in slots(each).items()
-         if slot.arena.startswith(arena)}
-        for slots, arena in ((lambda p: p.output_slots, "leaving"),
-                             (lambda p: p.input_slots, "arriving"))
-    )  # fmt: skip
+        {
+            name
+            for each in made.chunks
+            for name, slot in slots(each).items()
+            if slot.arena.startswith(arena)
+        }
+        for slots, arena in (
+            (lambda p: p.output_slots, "leaving"),
+            (lambda p: p.input_slots, "arriving"),
+        )
+    )
     assert left == found and "d" in left
     return left - {"d"}
 
@@ -95,8 +106,9 @@ def test_a_large_value_that_crosses_ends_a_chunk_unless_switched_off():
 def test_a_plan_that_nobody_runs_says_so():
     made = plan(DISCRETE, DISCRETE)
     assert {table.path_of(made, move)[0] for move in made.transfers} == {transfer_paths.HOST_COPY}
-    assert all(move["reason"] == "no session has looked for a better"
-               for move in made.summary()["moves"])  # fmt: skip
+    assert all(
+        move["reason"] == "no session has looked for a better" for move in made.summary()["moves"]
+    )
     ring = transfer_paths.TransferPath(transfer_paths.RING, "no dma-buf: none")
     made = replace(made, paths={made.transfers[0]: ring})
     assert any(f"{transfer_paths.RING} (no dma-buf: none)" in row[3] for row in made.rows())

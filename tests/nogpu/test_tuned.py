@@ -75,8 +75,13 @@ def test_a_switch_and_unusable_choices_leave_the_expected_plan():
     assert described(other) != expected and str(other) == str(plan(graph, GPU, {problem: choice}))
     with settings.settings(DISABLE_TUNED=True):
         assert described(plan(graph, GPU, {problem: choice})) == expected
-    for wrong in [("tiled", (7, 7, 7, 7, 7), 1), ("walked", (), 1), ("shared_rows", (), 1),
-                  ("one_row", (), 1), ("matrix_conv", (16, 64, 64, 16, 16), 1)]:  # fmt: skip
+    for wrong in [
+        ("tiled", (7, 7, 7, 7, 7), 1),
+        ("walked", (), 1),
+        ("shared_rows", (), 1),
+        ("one_row", (), 1),
+        ("matrix_conv", (16, 64, 64, 16, 16), 1),
+    ]:
         made = plan(graph, GPU, {problem: wrong})
         assert described(made) == expected and not any(d.measured for d in made.dispatches)
 
@@ -84,26 +89,37 @@ def test_a_switch_and_unusable_choices_leave_the_expected_plan():
 def test_a_measured_kernel_that_this_machine_lacks_is_not_used():
     graph, choice = product(), ("tiled", (32, 32, 16, 4, 4), 2)
     problem = str(problem_of(graph, GPU))
-    facts = Facts((), ({problem: choice},),
-                  kernel_refusal=lambda d: "no" if d.measured else "")  # fmt: skip
+    facts = Facts((), ({problem: choice},), kernel_refusal=lambda d: "no" if d.measured else "")
     made = planned.plan_graph(graph, GPU, facts)
     assert described(made) == described(plan(graph, GPU, {}))
 
 
 def test_classes_round_sizes_and_tell_layouts_apart():
     assert [problems.rounded(n) for n in (1, 3, 5, 8, 9, 11, 3136, 4095, 4097)] == [
-        1, 3, 5, 8, 10, 12, 3584, 4096, 5120]  # fmt: skip
+        1,
+        3,
+        5,
+        8,
+        10,
+        12,
+        3584,
+        4096,
+        5120,
+    ]
     for size in range(1, 5000, 7):
         most = problems.rounded(size)
         assert size <= most == problems.rounded(most) and most <= math.ceil(1.25 * size)
-    names = {str(problem_of(product(*sizes), GPU)) for sizes in [
-        (512, 1024, 256), (512, 1000, 256), (500, 1023, 256), (640, 1024, 256)]}  # fmt: skip
+    names = {
+        str(problem_of(product(*sizes), GPU))
+        for sizes in [(512, 1024, 256), (512, 1000, 256), (500, 1023, 256), (640, 1024, 256)]
+    }
     assert len(names) == 3  # the second is as the first; odd terms; another size
     assert problem_of(product(512, 1024, 256), GPU) == problem_of(product(460, 904, 232), GPU)
     assert "half" in problem_of(product(dtype="float16"), GPU)
 
 
 # ------------------------------------------------------------------------------------------ files
+
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
@@ -112,8 +128,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_entries_are_kept_listed_and_deleted(cache):
-    other = replace(ENTRY, problem="conv half 64x64x64x1 3x3/1x1 g1 packed",
-                    choice=("plain", (), 1))  # fmt: skip
+    other = replace(
+        ENTRY, problem="conv half 64x64x64x1 3x3/1x1 g1 packed", choice=("plain", (), 1)
+    )
     assert tuned.kept(GPU) == {}
     assert tuned.keep(GPU, ENTRY) and tuned.keep(GPU, other)
     assert tuned.entries(GPU) == [other, ENTRY]
@@ -131,12 +148,25 @@ def test_files_that_do_not_hold_are_ignored(cache, capsys):
     assert tuned.keep(GPU, ENTRY)
     (path,) = tuned.folder(GPU).glob("*.json")
     sound = json.loads(store.read(path))
-    wrong = [{"choice": "tiled"}, {"choice": [1, [], 1]}, {"choice": ["tiled", [1.5], 1]},
-             {"choice": ["tiled", [-1], 1]}, {"choice": ["tiled", [], 0]},
-             {"choice": ["", [], 1]}, {"choice": ["tiled", [True], 1]}, {"kernels": []},
-             {"kernels": ["no_such_kernel"]}, {"kernels": [[]]}, {"before_ns": "1"},
-             {"after_ns": float("nan")}, {"after_ns": -1}, {"digest": "0"}, {"device": "Other"},
-             {"driver": "fake 2.0"}, {"problem": None}]  # fmt: skip
+    wrong = [
+        {"choice": "tiled"},
+        {"choice": [1, [], 1]},
+        {"choice": ["tiled", [1.5], 1]},
+        {"choice": ["tiled", [-1], 1]},
+        {"choice": ["tiled", [], 0]},
+        {"choice": ["", [], 1]},
+        {"choice": ["tiled", [True], 1]},
+        {"kernels": []},
+        {"kernels": ["no_such_kernel"]},
+        {"kernels": [[]]},
+        {"before_ns": "1"},
+        {"after_ns": float("nan")},
+        {"after_ns": -1},
+        {"digest": "0"},
+        {"device": "Other"},
+        {"driver": "fake 2.0"},
+        {"problem": None},
+    ]
     for change in wrong:
         store.write(path, json.dumps(sound | change).encode())
         assert tuned.kept(GPU) == {}, change
@@ -167,9 +197,15 @@ for turn in range(60):
 def test_two_processes_that_write_lose_nothing(cache):
     folder = Path(__file__).parent
     path = child.search_path(folder.parent, folder.parents[1])
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, size], stderr=subprocess.PIPE,
-                                env={**os.environ, "PYTHONPATH": path}, text=True)
-               for size in ("64", "128")]  # fmt: skip
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, size],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            text=True,
+        )
+        for size in ("64", "128")
+    ]
     for writer in writers:
         assert writer.communicate(timeout=LIMIT_S)[1] == "" and writer.returncode == 0
     names = {ENTRY.problem, "matmul float 8x8x64x1 kn8", "matmul float 8x8x128x1 kn8"}

@@ -44,8 +44,11 @@ def test_a_dispatch_counts_and_names_what_it_touches():
 
 
 def test_a_dispatch_has_its_numbers_by_name():
-    given = {"push": (("m", 3), ("shape", (1, 2))), "defines": (("T", "half"),),
-             "constants": (("WORKGROUP", 64),)}  # fmt: skip
+    given = {
+        "push": (("m", 3), ("shape", (1, 2))),
+        "defines": (("T", "half"),),
+        "constants": (("WORKGROUP", 64),),
+    }
     dispatch = Dispatch("k", (), (), (1, 1, 1), **given)
     assert dispatch.push_values == {"m": 3, "shape": (1, 2)}
     assert dispatch.define_values == {"T": "half"}

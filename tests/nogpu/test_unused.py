@@ -49,8 +49,10 @@ def test_a_rotary_factor_scales_linearly_whatever_its_form(kind):
 
 
 def test_a_factor_of_attention_scales_queries_and_keys():
-    plain, scaled = (model_graph(changed(**{"__rope.scaling.attn_factor": value})).initializers
-                     for value in (1.0, 1.5))  # fmt: skip
+    plain, scaled = (
+        model_graph(changed(**{"__rope.scaling.attn_factor": value})).initializers
+        for value in (1.0, 1.5)
+    )
     for name in ("cos", "sin"):
         assert np.allclose(scaled[name].constant, 1.5 * plain[name].constant)
 
@@ -92,8 +94,11 @@ PLAIN = {
 
 @pytest.mark.parametrize("file", [FILE, gpt2_models.tiny_gpt2()])
 def test_entries_that_change_nothing_are_known(file):
-    entries = {**PLAIN, "__attention.sliding_window": 0, "__attention.head_count_kv": 4} if (
-        "gpt2.block_count" in file.metadata) else PLAIN  # fmt: skip
+    entries = (
+        {**PLAIN, "__attention.sliding_window": 0, "__attention.head_count_kv": 4}
+        if ("gpt2.block_count" in file.metadata)
+        else PLAIN
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plain, found = model_graph(file), model_graph(changed(file, **entries))
@@ -125,8 +130,10 @@ def test_a_size_may_be_an_array_of_one_number_for_each_layer(make):
     heads = file.metadata[f"{file.text('general.architecture')}.attention.head_count"]
     kv_heads = file.metadata.get("llama.attention.head_count_kv", heads)
     layers = int(file.number(f"{file.text('general.architecture')}.block_count"))
-    arrays = {"__attention.head_count": np.full(layers, heads, np.int32),
-              "__attention.head_count_kv": np.full(layers, kv_heads, np.int32)}  # fmt: skip
+    arrays = {
+        "__attention.head_count": np.full(layers, heads, np.int32),
+        "__attention.head_count_kv": np.full(layers, kv_heads, np.int32),
+    }
     assert [*model_graph(changed(file, **arrays)).nodes] == [*model_graph(file).nodes]
     for wrong in ([kv_heads, 2 * kv_heads], [kv_heads] * (layers + 1), [], [1.5] * layers):
         with pytest.raises(ModelError, match="head_count_kv' is .*one size for all|not a number"):
@@ -148,11 +155,21 @@ def test_what_is_unknown_is_named_by_one_warning():
 
 @pytest.mark.parametrize("words", [byte_bpe(), sentencepiece()])
 def test_entries_of_a_tokenizer_count_once_it_is_read(words):
-    known = {"padding_token_id": 0, "fim_pre_token_id": 1, "pre": "smollm", "add_sep_token": False,
-             "precompiled_charsmap": np.zeros(0, np.uint8)}  # fmt: skip
-    file = changed(**{**words, **{f"tokenizer.ggml.{key}": known[key] for key in known},
-                      "tokenizer.ggml.remove_extra_whitespaces": True,
-                      "tokenizer.chat_template.tool_use": "x"})  # fmt: skip
+    known = {
+        "padding_token_id": 0,
+        "fim_pre_token_id": 1,
+        "pre": "smollm",
+        "add_sep_token": False,
+        "precompiled_charsmap": np.zeros(0, np.uint8),
+    }
+    file = changed(
+        **{
+            **words,
+            **{f"tokenizer.ggml.{key}": known[key] for key in known},
+            "tokenizer.ggml.remove_extra_whitespaces": True,
+            "tokenizer.chat_template.tool_use": "x",
+        }
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model_graph(file)

@@ -21,8 +21,9 @@ def work(*infos):
 
 def dispatch(kernel="k", reads=(X,), **fused):
     names = ("x_buffer", "b_buffer")
-    return Dispatch(kernel, tuple(zip(names, reads, strict=False)), (("y_buffer", Y),), (1, 1, 1),
-                    **fused)  # fmt: skip
+    return Dispatch(
+        kernel, tuple(zip(names, reads, strict=False)), (("y_buffer", Y),), (1, 1, 1), **fused
+    )
 
 
 @pytest.mark.parametrize(("given", "read"), [
@@ -49,8 +50,10 @@ def test_texts_of_fused_work_change_nothing_that_is_read(name, monkeypatch):
 
     monkeypatch.setattr(fusion, "write", write)
     plan = plan_whole(name, [NVIDIA])
-    given, made = ([{info.name for info in each.tensors_read} for each in dispatches]
-                   for dispatches in (before[-1], plan.dispatches))  # fmt: skip
+    given, made = (
+        [{info.name for info in each.tensors_read} for each in dispatches]
+        for dispatches in (before[-1], plan.dispatches)
+    )
     bound = [{info.name for _, info in each.reads} for each in plan.dispatches]
     assert sorted(map(sorted, given)) == sorted(map(sorted, made)) and made == bound
 

@@ -50,8 +50,10 @@ def test_a_wheel_carries_the_stock_kernels(small_project):
     for _ in range(2):  # the second build finds them compiled
         done = subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel"],
-            cwd=small_project, capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=small_project,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0 and "NO COMPILED" not in done.stderr, done.stderr
         (wheel,) = (small_project / "dist").glob("*.whl")
         with zipfile.ZipFile(wheel) as file:
@@ -124,9 +126,18 @@ def test_the_wheel_of_vklab_has_no_course_in_it():
 
 def test_the_wheel_of_the_course_has_its_two_packages_and_nothing_else():
     files = packed("wheel", "labs")
-    assert {"vklab_course/grade/batch.py", "vklab_course/grade/results/pages/report.html.j2",
-            "vklab_labs/__init__.py", "vklab_labs/shared/diagram.py",
-            "vklab_labs/lab_09/onnx_files.py"} <= files  # fmt: skip
+    assert {
+        "vklab_course/grade/batch.py",
+        "vklab_course/grade/results/pages/report.html.j2",
+        "vklab_labs/__init__.py",
+        "vklab_labs/shared/diagram.py",
+        "vklab_labs/lab_09/onnx_files.py",
+    } <= files
     assert {file.split("/")[0] for file in files} == {"vklab_course", "vklab_labs"}
     assert {file.split("/")[0] for file in packed("sdist", "labs")} <= {
-        "engine", "lib", "README.md", "pyproject.toml", ".gitignore"}  # fmt: skip
+        "engine",
+        "lib",
+        "README.md",
+        "pyproject.toml",
+        ".gitignore",
+    }

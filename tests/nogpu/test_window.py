@@ -78,8 +78,9 @@ def test_a_transposed_window_undoes_one(size, kernel, stride, dilation, begin, e
         return
     (length,) = window.resolve([size], [kernel], [stride], [dilation], pads, "NOTSET").output
     rest = (size + sum(pads) - reach) % stride
-    back = window.resolve_transposed([length], [kernel], [stride], [dilation], pads, "NOTSET",
-                                     [rest], None)  # fmt: skip
+    back = window.resolve_transposed(
+        [length], [kernel], [stride], [dilation], pads, "NOTSET", [rest], None
+    )
     assert back.output == (size,)
 
 

@@ -14,8 +14,9 @@ from vklab.types import TensorInfo
 
 
 def parts(channels, filters, size, batch=1):
-    weight = TensorInfo("w", "float32", (3, 3, channels, filters),
-                        np.zeros((3, 3, channels, filters), np.float32))  # fmt: skip
+    weight = TensorInfo(
+        "w", "float32", (3, 3, channels, filters), np.zeros((3, 3, channels, filters), np.float32)
+    )
     image = TensorInfo("x", "float32", (batch, size, size, channels))
     given = {"group": 1, "pads": (1,) * 4, "strides": (1, 1), "dilations": (1, 1)}
     made = registry.apply("ChannelsLastConv", [image, weight], given, 1, "vklab")
@@ -23,8 +24,16 @@ def parts(channels, filters, size, batch=1):
 
 
 # Channels, filters and pixels of a side whose times were measured, and which were shorter.
-MEASURED = [(64, 64, 56, False), (128, 128, 28, False), (256, 256, 28, True), (256, 256, 14, False),
-            (512, 512, 14, True), (512, 512, 7, False), (768, 512, 14, True), (16, 512, 14, False)]
+MEASURED = [
+    (64, 64, 56, False),
+    (128, 128, 28, False),
+    (256, 256, 28, True),
+    (256, 256, 14, False),
+    (512, 512, 14, True),
+    (512, 512, 7, False),
+    (768, 512, 14, True),
+    (16, 512, 14, False),
+]
 
 
 @pytest.mark.parametrize(("channels", "filters", "size", "faster"), MEASURED)

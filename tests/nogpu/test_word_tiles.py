@@ -21,20 +21,31 @@ def device(*shapes, lanes=32, shared=49152, features=MATRICES, kinds=BYTES, **ch
     """Return a device with cooperative matrices of these shapes."""
     matrices = tuple(CooperativeMatrix(*shape, *kinds) for shape in shapes)
     limits = {"maxComputeSharedMemorySize": shared, "maxComputeWorkGroupInvocations": 1024}
-    return fake_device(limits, subgroup_size=lanes, cooperative_matrices=matrices,
-                       features=features, **changes)  # fmt: skip
+    return fake_device(
+        limits, subgroup_size=lanes, cooperative_matrices=matrices, features=features, **changes
+    )
 
 
 def convolution(filters=64, channels=64, size=14, window=3, images=1, group=1) -> Dispatch:
     codes = np.ones((filters, channels // group, window**2), np.int16)
     packed = words_product.lay_out(codes, group)
     table = words_product.filter_table(codes, 0, np.ones(filters), np.zeros(filters))
-    given = [TensorInfo("x", "uint32", (images, -(-channels // 4), size, size)),
-             TensorInfo("w", "uint32", packed.shape, packed),
-             TensorInfo("c", "uint32", table.shape, table)]  # fmt: skip
-    attributes = {"filters": filters, "depth": channels // group, "group": group,
-                  "kernel_shape": (window, window), "strides": (1, 1), "dilations": (1, 1),
-                  "pads": (window // 2,) * 4, "zeros": (3, 0), "limits": (-128, 127)}  # fmt: skip
+    given = [
+        TensorInfo("x", "uint32", (images, -(-channels // 4), size, size)),
+        TensorInfo("w", "uint32", packed.shape, packed),
+        TensorInfo("c", "uint32", table.shape, table),
+    ]
+    attributes = {
+        "filters": filters,
+        "depth": channels // group,
+        "group": group,
+        "kernel_shape": (window, window),
+        "strides": (1, 1),
+        "dilations": (1, 1),
+        "pads": (window // 2,) * 4,
+        "zeros": (3, 0),
+        "limits": (-128, 127),
+    }
     (made,) = registry.apply("ConvWords", given, attributes, 1, "vklab").dispatches
     return made
 
@@ -78,8 +89,10 @@ def test_devices_without_matrices_or_dots_keep_their_kernels():
     assert kernel(full) == "words_tiled"
     assert kernel(device(features=DOTS)) == "words_tiled"  # by dot products
     assert kernel(device((16, 16, 32), features=frozenset())) == "conv_words"
-    assert kernel(device((16, 16, 32), features=DOTS, kinds=("uint8", "uint8", "uint32", "uint32")
-                         )) == "words_tiled"  # fmt: skip
+    assert (
+        kernel(device((16, 16, 32), features=DOTS, kinds=("uint8", "uint8", "uint32", "uint32")))
+        == "words_tiled"
+    )
     assert kernel(device((16, 16, 32), type="cpu")) == "conv_words"
     for switch in ("DISABLE_INTEGER_DOT", "DISABLE_PREPACK", "DISABLE_VARIANTS"):
         with settings.settings(**{switch: True}):

@@ -28,9 +28,11 @@ def double(state, number):
 
 def fail(state, kind):
     """Raise one of the errors that backends raise."""
-    raise {"refused": Refused("node 'a' is not supported"),
-           "absent": SetupError("no library", "apt install it"),
-           "failed": RuntimeError("bad\n  luck")}[kind]  # fmt: skip
+    raise {
+        "refused": Refused("node 'a' is not supported"),
+        "absent": SetupError("no library", "apt install it"),
+        "failed": RuntimeError("bad\n  luck"),
+    }[kind]
 
 
 def unsendable(state):
@@ -62,9 +64,11 @@ def child_of_child(state):
 def test_values_failures_and_state():
     with worker.Worker() as child:
         assert child.call(double, 4, seconds=30) == (8, 1)
-        for kind, reason, install in (("refused", "node 'a' is not supported", ""),
-                                      ("absent", "no library", "apt install it"),
-                                      ("failed", "RuntimeError: bad luck", "")):  # fmt: skip
+        for kind, reason, install in (
+            ("refused", "node 'a' is not supported", ""),
+            ("absent", "no library", "apt install it"),
+            ("failed", "RuntimeError: bad luck", ""),
+        ):
             with pytest.raises(worker.Failure) as caught:
                 child.call(fail, kind, seconds=30)
             failure = caught.value

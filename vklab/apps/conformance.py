@@ -159,15 +159,20 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
     try:
         is_named = re.compile(pattern).search
     except re.error as error:
-        raise SetupError(f"{pattern!r} is no regular expression ({error}); give one over names of "
-                         "cases, or the name of an operator") from error  # fmt: skip
+        raise SetupError(
+            f"{pattern!r} is no regular expression ({error}); give one over names of "
+            "cases, or the name of an operator"
+        ) from error
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for kind in kinds:
             for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
                 chosen.append(Case(test.name, kind, _operator(test, kind), test))
-    return [c for c in chosen
-            if is_named(c.name) or pattern in (c.operator, c.operator.rpartition(".")[2])]
+    return [
+        c
+        for c in chosen
+        if is_named(c.name) or pattern in (c.operator, c.operator.rpartition(".")[2])
+    ]
 
 
 def run(
@@ -223,9 +228,7 @@ def _spread(
             threads.shutdown(cancel_futures=True)
 
 
-def _run_alone(
-    state: dict[Any, Any], case: Case, device: str, fallback: bool
-) -> tuple[str, str]:
+def _run_alone(state: dict[Any, Any], case: Case, device: str, fallback: bool) -> tuple[str, str]:
     """Return status and reason of a case, in a process of `_spread`.
 
     Args:
@@ -310,9 +313,7 @@ def _array(value: Any) -> Any:
     return value
 
 
-def _read_data_sets(
-    folder: str, model: onnx.ModelProto
-) -> Iterable[tuple[list[Any], list[Any]]]:
+def _read_data_sets(folder: str, model: onnx.ModelProto) -> Iterable[tuple[list[Any], list[Any]]]:
     """Yield the data sets in the model's folder of the onnx package."""
     for data in sorted(Path(folder).glob("test_data_set_*")):
         read = []
@@ -324,8 +325,10 @@ def _read_data_sets(
 
 
 def _load(path: Any, value: onnx.ValueInfoProto) -> Any:
-    kinds: dict[str, Any] = {"sequence_type": onnx.SequenceProto,
-                             "optional_type": onnx.OptionalProto}  # fmt: skip
+    kinds: dict[str, Any] = {
+        "sequence_type": onnx.SequenceProto,
+        "optional_type": onnx.OptionalProto,
+    }
     proto = kinds.get(value.type.WhichOneof("value") or "", onnx.TensorProto)()
     proto.ParseFromString(path.read_bytes())
     return _array(proto)

@@ -43,8 +43,9 @@ TIERS = {
     "--quick": Tier("--quick", "not slow and not full", 900),
     "": Tier("", "not slow", 3600, extra_workers=1),
     "--all": Tier("--all", "", 4 * 3600, extra_workers=1),
-    "--fuzz": Tier("--fuzz", "", 3600, files=("tests/gpu/test_fuzz.py",),
-                   environment={"VKLAB_FUZZ": "10"}),
+    "--fuzz": Tier(
+        "--fuzz", "", 3600, files=("tests/gpu/test_fuzz.py",), environment={"VKLAB_FUZZ": "10"}
+    ),
 }
 
 
@@ -87,8 +88,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tests of `vklab test ARGUMENTS` and return the exit code."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "tests").is_dir():
-        return _say(f"vklab test: no folder {root / 'tests'}; clone the repository to run its "
-                    "tests", 2)  # fmt: skip
+        return _say(
+            f"vklab test: no folder {root / 'tests'}; clone the repository to run its tests", 2
+        )
     try:
         tier, rest = split_arguments(arguments)
     except ValueError as error:
@@ -98,8 +100,12 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     try:
         # The caller's variables win: VKLAB_FUZZ=60 fuzzes for an hour.
-        code = subprocess.run(pytest_command(tier, rest), cwd=root, timeout=tier.limit_s,
-                              env={**tier.environment, **os.environ}).returncode  # fmt: skip
+        code = subprocess.run(
+            pytest_command(tier, rest),
+            cwd=root,
+            timeout=tier.limit_s,
+            env={**tier.environment, **os.environ},
+        ).returncode
     except subprocess.TimeoutExpired:
         return _say(f"vklab test {tier.flag}: FAILED, not finished in {tier.limit_s} s", 1)
     except KeyboardInterrupt:

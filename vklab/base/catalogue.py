@@ -28,13 +28,17 @@ from vklab.base.stages import (
     WORDS,
     Choice,
     Rule,
-)  # fmt: skip
+)
 from vklab.errors import PlanError
 
 # Kernels that some rules need.
 BLOCKS = ("matmul_blocks", "matvec_blocks", "matvec_floats", "matvec_units")
-MOVES, PLAIN, LAST, WORD = ("elementwise", "pointwise"), ("matmul", "conv"), ("conv_last",), (
-    "conv_words",)
+MOVES, PLAIN, LAST, WORD = (
+    ("elementwise", "pointwise"),
+    ("matmul", "conv"),
+    ("conv_last",),
+    ("conv_words",),
+)
 
 RULES: tuple[Rule | Choice, ...] = (
     Rule("fold_constants", PASS, "vklab.graph.passes.fold_constants",
@@ -287,8 +291,10 @@ def check_names() -> None:
     known = {"all", *names()}
     unknown = sorted(settings.names("DISABLE_PASSES") - known)
     if unknown:
-        raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
-                        f"{', '.join(sorted(known))}")  # fmt: skip
+        raise PlanError(
+            f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
+            f"{', '.join(sorted(known))}"
+        )
 
 
 def is_off(name: str) -> bool:
@@ -311,8 +317,11 @@ def enabled(name: str, is_cpu: bool, kinds: Collection[str] | None = None) -> tu
         kinds: the kernels that there are: rules that need others are left out; None: not looked at.
     """
     left_out = settings.names("DISABLE_PASSES")
-    return tuple(rule for rule in stage(name) if rule.name not in left_out and rule.suits(is_cpu)
-                 and (kinds is None or rule.meets(kinds)))  # fmt: skip
+    return tuple(
+        rule
+        for rule in stage(name)
+        if rule.name not in left_out and rule.suits(is_cpu) and (kinds is None or rule.meets(kinds))
+    )
 
 
 def groups(is_cpu: bool) -> dict[str, str]:

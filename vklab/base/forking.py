@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from vklab.errors import VklabError
 
-SPAWN = ("load models in the child only, or start processes with "
-         "multiprocessing.get_context('spawn')")  # fmt: skip
+SPAWN = (
+    "load models in the child only, or start processes with multiprocessing.get_context('spawn')"
+)
 _first = _owner = object()
 
 

@@ -98,9 +98,22 @@ class DeviceInfo:
 
     def summary(self) -> dict[str, Any]:
         """Return the facts that distinguish devices, ready for JSON."""
-        names = ("index", "name", "type", "vendor", "vendor_id", "device_id", "driver",
-                 "driver_version", "api_version", "uuid", "memory_bytes", "subgroup_size",
-                 "is_cpu", "refusal")  # fmt: skip
+        names = (
+            "index",
+            "name",
+            "type",
+            "vendor",
+            "vendor_id",
+            "device_id",
+            "driver",
+            "driver_version",
+            "api_version",
+            "uuid",
+            "memory_bytes",
+            "subgroup_size",
+            "is_cpu",
+            "refusal",
+        )
         version = ".".join(map(str, self.api_version))
         return {name: getattr(self, name) for name in names} | {"api_version": version}
 

@@ -42,10 +42,18 @@ def unreadable(environment: Mapping[str, str] = os.environ) -> dict[Path, str]:
 
     Source: LoaderLayerInterface.md of the Vulkan-Loader, "Linux Layer Discovery".
     """
-    layers = [Path(part) for name in FILE_VARIABLES if "LAYER" in name
-              for part in environment.get(name, "").split(":") if part]  # fmt: skip
-    layers += [folder / kind for folder in folders(environment)
-               for kind in ("explicit_layer.d", "implicit_layer.d")]  # fmt: skip
+    layers = [
+        Path(part)
+        for name in FILE_VARIABLES
+        if "LAYER" in name
+        for part in environment.get(name, "").split(":")
+        if part
+    ]
+    layers += [
+        folder / kind
+        for folder in folders(environment)
+        for kind in ("explicit_layer.d", "implicit_layer.d")
+    ]
     found = {}
     for path in (*every(environment), *_files(layers)):
         try:  # as in the loader, more text may follow the object

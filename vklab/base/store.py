@@ -68,7 +68,9 @@ def write(path: Path | None, data: bytes) -> bool:
 
 @functools.cache  # once for each folder and reason
 def _warn(root: Path, reason: str) -> None:
-    text = (f"the cache {root} cannot be written ({reason}), so every start compiles again; name "
-            "another folder in VKLAB_CACHE, or switch caches off with VKLAB_DISABLE_CACHE=1")
+    text = (
+        f"the cache {root} cannot be written ({reason}), so every start compiles again; name "
+        "another folder in VKLAB_CACHE, or switch caches off with VKLAB_DISABLE_CACHE=1"
+    )
     log.warning("%s", text)
     warnings.warn(text, stacklevel=99)  # of no line: whoever writes first may be any thread

@@ -97,10 +97,14 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         self._problem: Failure | None = None
         self._process = subprocess.Popen(
-            [_python(environment), "-m", "vklab.base.worker_child"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
-            env={**os.environ, "PYTHONPATH": _path(environment), **(variables or {})}, bufsize=0,
-        )  # fmt: skip
+            [_python(environment), "-m", "vklab.base.worker_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=os.name == "posix",
+            env={**os.environ, "PYTHONPATH": _path(environment), **(variables or {})},
+            bufsize=0,
+        )
 
     @property
     def is_running(self) -> bool:
@@ -134,8 +138,9 @@ class Worker:
                 answer = answers.get(timeout=limit)
         except queue.Empty:
             name = function.__name__.strip("_").replace("_", " ")
-            raise self._end("timeout", f"gave no answer to `{name}` in {limit:g} s and was "
-                            "stopped") from None  # fmt: skip
+            raise self._end(
+                "timeout", f"gave no answer to `{name}` in {limit:g} s and was stopped"
+            ) from None
         except BaseException:
             self.kill()  # an interrupt
             raise

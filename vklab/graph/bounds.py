@@ -28,23 +28,31 @@ def resolve(infos: Sequence[TensorInfo], bounds: Mapping[str, Any]) -> dict[str,
     """
     dims: dict[str, int | str] = {
         f"{info.name}.{axis}": dim
-        for info in infos if info.shape != ANY_SHAPE for axis, dim in enumerate(info.shape)
-    }  # fmt: skip
+        for info in infos
+        if info.shape != ANY_SHAPE
+        for axis, dim in enumerate(info.shape)
+    }
     named = {dim for dim in dims.values() if isinstance(dim, str)}
     sizes: dict[str, int] = {}
     origins: dict[str, str] = {}
     for name, value in bounds.items():
         dim = name if name in named else dims.get(name)
         if isinstance(dim, int):
-            raise ModelError(f"upper bound {name}={value!r}: the model fixes this dimension at "
-                             f"{dim}; omit the bound")  # fmt: skip
+            raise ModelError(
+                f"upper bound {name}={value!r}: the model fixes this dimension at "
+                f"{dim}; omit the bound"
+            )
         if dim is None:
-            raise ModelError(f"upper bound {name}={value!r}: unknown dimension; the open ones are "
-                             f"{', '.join(sorted(named)) or 'none'}")  # fmt: skip
+            raise ModelError(
+                f"upper bound {name}={value!r}: unknown dimension; the open ones are "
+                f"{', '.join(sorted(named)) or 'none'}"
+            )
         size = _size(name, value)
         if sizes.setdefault(dim, size) != size:
-            raise ModelError(f"upper bounds {origins[dim]}={sizes[dim]} and {name}={size} "
-                             f"contradict each other: both name the dimension {dim!r}")  # fmt: skip
+            raise ModelError(
+                f"upper bounds {origins[dim]}={sizes[dim]} and {name}={size} "
+                f"contradict each other: both name the dimension {dim!r}"
+            )
         origins[dim] = name
     return sizes
 
@@ -62,10 +70,11 @@ def _size(name: str, value: Any) -> int:
 def at_bounds(infos: Sequence[TensorInfo], bounds: Bounds) -> tuple[TensorInfo, ...]:
     """Return the inputs with every bounded dimension set to its bound; others stay open."""
     return tuple(
-        replace(info, shape=tuple(bounds.get(d, d) if isinstance(d, str) else d
-                                  for d in info.shape))
+        replace(
+            info, shape=tuple(bounds.get(d, d) if isinstance(d, str) else d for d in info.shape)
+        )
         for info in infos
-    )  # fmt: skip
+    )
 
 
 def shown(bounds: Bounds) -> str:

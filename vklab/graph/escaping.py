@@ -30,8 +30,10 @@ def escaped(proto: onnx.GraphProto, graph: Graph) -> onnx.GraphProto:
         parts = name.split(SEPARATOR)
         starts = (SEPARATOR.join(parts[:end]) for end in range(1, len(parts)))
         for start in (each for each in starts if not each or each in names):
-            raise ModelError(f"{name!r} could be the name of what vklab makes from {start!r}, with "
-                             f"{SEPARATOR!r} between them; give the input or output another name")
+            raise ModelError(
+                f"{name!r} could be the name of what vklab makes from {start!r}, with "
+                f"{SEPARATOR!r} between them; give the input or output another name"
+            )
     made = onnx.GraphProto()
     made.CopyFrom(proto)
     _rename(made, kept)
@@ -44,8 +46,13 @@ def escape(name: str) -> str:
 
 
 def _rename(graph: onnx.GraphProto, kept: Collection[str]) -> None:
-    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer,
-              *(each.values for each in graph.sparse_initializer))  # fmt: skip
+    values = (
+        *graph.input,
+        *graph.output,
+        *graph.value_info,
+        *graph.initializer,
+        *(each.values for each in graph.sparse_initializer),
+    )
     for value in values:
         value.name = value.name if value.name in kept else escape(value.name)
     for node in graph.node:

@@ -17,9 +17,7 @@ def inside(node: Node, name: str) -> str:
     return internal(node.name, f"/{name}")
 
 
-def inline(
-    node: Node, body: Graph
-) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
+def inline(node: Node, body: Graph) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
     """Return the nodes and constants of an If's branch, or None if that has bodies inside.
 
     Captured values keep their names; the branch's outputs get the names of the node's.
@@ -54,15 +52,20 @@ def copied(
     """
     versions = body.opsets
     nodes = tuple(
-        Node(inside(node, part.name), part.op_type, tuple(map(rename, part.inputs)),
-             tuple(map(rename, part.outputs)), part.attributes, part.domain,
-             part.opset or versions.get(part.domain, versions.get("", 0)), part.bodies)
+        Node(
+            inside(node, part.name),
+            part.op_type,
+            tuple(map(rename, part.inputs)),
+            tuple(map(rename, part.outputs)),
+            part.attributes,
+            part.domain,
+            part.opset or versions.get(part.domain, versions.get("", 0)),
+            part.bodies,
+        )
         for part in body.nodes
-    )  # fmt: skip
+    )
     constants = {
         rename(name): TensorInfo(rename(name), info.dtype, info.shape, info.constant)
         for name, info in body.initializers.items()
     }
     return nodes, constants
-
-

@@ -24,6 +24,8 @@ from vklab.types import TensorInfo
 # Operators that draw random numbers: two equal nodes are two draws, and none is a constant.
 RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
                     "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
+
+
 def _read_only(given: Mapping[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(dict(given))
 
@@ -126,10 +128,14 @@ class Graph(Content):
 
     def _repr_html_(self) -> str:
         rows = [
-            (node.name, node.qualified_type, ", ".join(node.inputs),
-             ", ".join(str(self.infos.get(name, name)) for name in node.outputs))
+            (
+                node.name,
+                node.qualified_type,
+                ", ".join(node.inputs),
+                ", ".join(str(self.infos.get(name, name)) for name in node.outputs),
+            )
             for node in self.nodes
-        ]  # fmt: skip
+        ]
         return draw.table_html(str(self), ("node", "operator", "inputs", "outputs"), rows)
 
 
@@ -185,9 +191,7 @@ def _makers(nodes: Sequence[Node], known: set[str]) -> dict[str, int]:
     return maker
 
 
-def without_unread_outputs(
-    nodes: Sequence[Node], outputs: Sequence[str]
-) -> tuple[Node, ...]:
+def without_unread_outputs(nodes: Sequence[Node], outputs: Sequence[str]) -> tuple[Node, ...]:
     """Return nodes without trailing outputs that no node reads, such as MaxPool's indices.
 
     Nodes without kernels here keep theirs: other runtimes may require every output.

@@ -41,8 +41,10 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
     if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
         largest = max(calls, key=lambda name: sizes[name])
-        raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
-                         f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
+        raise ModelError(
+            f"with its functions inlined the model has more than {MOST_NODES} nodes; "
+            f"{largest[1]!r} alone has {sizes[largest]}"
+        )
     proto = _aligned(proto)
     try:
         return inliner.inline_local_functions(proto)
@@ -52,21 +54,26 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _check_calls(proto: onnx.ModelProto) -> None:
     """Raise ModelError for attributes that a function is given, or reads, and does not declare."""
-    known = {_key(f): {*f.attribute, *(item.name for item in f.attribute_proto)}
-             for f in proto.functions}  # fmt: skip
+    known = {
+        _key(f): {*f.attribute, *(item.name for item in f.attribute_proto)} for f in proto.functions
+    }
     for function in proto.functions:
         for item in (item for node in _nested(function.node) for item in node.attribute):
             if item.ref_attr_name not in {"", *known[_key(function)]}:
-                raise ModelError(f"function {function.name!r} reads the attribute "
-                                 f"{item.ref_attr_name!r}, which it does not declare")
+                raise ModelError(
+                    f"function {function.name!r} reads the attribute "
+                    f"{item.ref_attr_name!r}, which it does not declare"
+                )
     for node in _nested(proto.graph.node, *(f.node for f in proto.functions)):
         names = [item.name for item in node.attribute]
         declared = known.get(_key(node), {*names})
         wrong = [name for name in names if name not in declared or names.count(name) > 1]
         if wrong:
-            raise ModelError(f"node {node.name!r} calls the function {node.op_type!r} with the "
-                             f"attribute {wrong[0]!r}; once each it takes "
-                             f"{', '.join(sorted(declared)) or 'none'}")  # fmt: skip
+            raise ModelError(
+                f"node {node.name!r} calls the function {node.op_type!r} with the "
+                f"attribute {wrong[0]!r}; once each it takes "
+                f"{', '.join(sorted(declared)) or 'none'}"
+            )
 
 
 def _aligned(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -97,7 +104,8 @@ def _aligned(proto: onnx.ModelProto) -> onnx.ModelProto:
                 raise ModelError(
                     f"function {function.name!r} imports version {older} of the operators of "
                     f"{domain or 'ai.onnx'!r}, the model version {newer}, and {node.op_type} is "
-                    "not the same in both; export the model with one version")  # fmt: skip
+                    "not the same in both; export the model with one version"
+                )
         for entry in function.opset_import:
             entry.version = versions[_domain(entry.domain)]
     return made
@@ -116,10 +124,13 @@ def _signature(op_type: str, version: int, domain: str) -> Any:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
-    attributes = {name: (each.type, each.required, each.default_value.SerializeToString())
-                  for name, each in schema.attributes.items()}  # fmt: skip
-    formal = [[(each.name, each.option) for each in side] for side in
-              (schema.inputs, schema.outputs)]  # fmt: skip
+    attributes = {
+        name: (each.type, each.required, each.default_value.SerializeToString())
+        for name, each in schema.attributes.items()
+    }
+    formal = [
+        [(each.name, each.option) for each in side] for side in (schema.inputs, schema.outputs)
+    ]
     return schema.deprecated, attributes, formal
 
 

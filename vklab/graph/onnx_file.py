@@ -59,8 +59,12 @@ def require_parsable(size: int, label: str, data: bytes) -> None:
         data: the first bytes or all, which tell other formats.
     """
     if size >= MOST_BYTES:
-        raise no_onnx(label, data, f"{size} bytes, but protobuf reads less than {MOST_BYTES}; "
-                      "save it with onnx.save(..., save_as_external_data=True)")  # fmt: skip
+        raise no_onnx(
+            label,
+            data,
+            f"{size} bytes, but protobuf reads less than {MOST_BYTES}; "
+            "save it with onnx.save(..., save_as_external_data=True)",
+        )
 
 
 def _model(data: memoryview, location: str) -> bytes:
@@ -83,8 +87,11 @@ def _tensor(data: memoryview, field: Field, location: str) -> bytes:
     """Return a TensorProto whose large raw data is external; a small one unchanged."""
     _, _, start, stop = field
     parts = list(fields(data, start, stop))
-    raw = [(first, last) for number, _, first, last in parts
-           if number == RAW_DATA and last - first >= MAPPED_BYTES]  # fmt: skip
+    raw = [
+        (first, last)
+        for number, _, first, last in parts
+        if number == RAW_DATA and last - first >= MAPPED_BYTES
+    ]
     kinds = [data[first] for number, _, first, _ in parts if number == DATA_TYPE]
     if len(raw) != 1 or len(kinds) != 1 or kinds[0] not in UNPACKED:
         return bytes(data[start:stop])

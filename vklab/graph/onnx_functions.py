@@ -86,9 +86,7 @@ def _model(graph: Graph, node: Node, infos: Mapping[str, TensorInfo]) -> onnx.Mo
 
 def to_proto(node: Node) -> onnx.NodeProto:
     """Return a node as ONNX's NodeProto."""
-    proto = helper.make_node(
-        node.op_type, node.inputs, node.outputs, node.name, domain=node.domain
-    )
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain)
     for name, value in node.attributes.items():
         proto.attribute.append(_attribute(name, value))
     return proto

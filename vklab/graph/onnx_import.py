@@ -91,8 +91,10 @@ def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model converted to a supported opset, with its functions inlined."""
     proto = _upgrade(proto)
     if proto.ir_version > onnx.IR_VERSION:
-        UnusedWarning.issue(f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
-                            f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file")
+        UnusedWarning.issue(
+            f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} "
+            f"reads up to {onnx.IR_VERSION}, and nothing that is newer in the file"
+        )
     if proto.functions:
         proto = catalogue.step("inline functions")(proto)
     return proto
@@ -146,8 +148,11 @@ def from_graph(
     for name in outputs:
         if name not in made and name not in outer:
             raise ModelError(f"graph output {name!r} is made by no node")
-    told = (TensorInfo(v.name, onnx_tensors.dtype_name(kind, f"graph output {v.name!r}"), ANY_SHAPE)
-            for v in graph.output if (kind := v.type.tensor_type.elem_type))  # fmt: skip
+    told = (
+        TensorInfo(v.name, onnx_tensors.dtype_name(kind, f"graph output {v.name!r}"), ANY_SHAPE)
+        for v in graph.output
+        if (kind := v.type.tensor_type.elem_type)
+    )
     return Graph(
         name=graph.name,
         opset=opsets.get("", 1),
@@ -182,8 +187,10 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     for entry in proto.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if opsets.setdefault(domain, entry.version) != entry.version:
-            raise ModelError(f"the model imports opsets {opsets[domain]} and {entry.version} of "
-                             f"one domain, {domain!r}")  # fmt: skip
+            raise ModelError(
+                f"the model imports opsets {opsets[domain]} and {entry.version} of "
+                f"one domain, {domain!r}"
+            )
     version = opsets.get("")
     newest = onnx.defs.onnx_opset_version()
     if version is None and any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
@@ -225,9 +232,16 @@ def _nodes(
                 bodies[item.name] = from_graph(item.g, opsets, folder, visible)
             attributes[item.name] = _attribute(item, name, folder)
         nodes.append(
-            Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain,
-                 bodies=bodies)
-        )  # fmt: skip
+            Node(
+                name,
+                proto.op_type,
+                tuple(proto.input),
+                tuple(proto.output),
+                attributes,
+                domain,
+                bodies=bodies,
+            )
+        )
     return nodes, constants
 
 
@@ -247,8 +261,10 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
 def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any:
     values = {entry.name for entry, _ in item.ListFields()} - _ABOUT
     if len(values) > 1:
-        raise ModelError(f"node {node!r}, attribute {item.name!r} has several values: "
-                         f"{', '.join(sorted(values))}")  # fmt: skip
+        raise ModelError(
+            f"node {node!r}, attribute {item.name!r} has several values: "
+            f"{', '.join(sorted(values))}"
+        )
     if item.type == onnx.AttributeProto.TENSOR:
         return onnx_tensors.array(item.t, f"node {node!r}, attribute {item.name!r}", folder)
     try:

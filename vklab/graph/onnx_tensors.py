@@ -18,9 +18,15 @@ from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.types import TensorInfo
 
 # Bits per element of the types whose elements share bytes.
-BITS = {ELEMENT_TYPES[name]: bits for bits, names in (
-    (2, "int2 uint2"), (4, "int4 uint4 float4_e2m1fn"), (6, "float6_e2m3fn float6_e3m2fn"),
-) for name in names.split()}  # fmt: skip
+BITS = {
+    ELEMENT_TYPES[name]: bits
+    for bits, names in (
+        (2, "int2 uint2"),
+        (4, "int4 uint4 float4_e2m1fn"),
+        (6, "float6_e2m3fn float6_e3m2fn"),
+    )
+    for name in names.split()
+}
 LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 DENSE_LIMIT = 1 << 28
 _files: weakref.WeakValueDictionary[tuple[str, int, int, int], np.memmap] = (
@@ -45,8 +51,10 @@ def sparse(tensor: SparseTensorProto, owner: str, folder: Path | None) -> np.nda
     dims = tuple(tensor.dims)
     values, indices = array(tensor.values, owner, folder), array(tensor.indices, owner, folder)
     if math.prod(dims) > DENSE_LIMIT or any(dim < 0 for dim in dims):
-        raise ModelError(f"{owner} of shape {dims} cannot be made dense: more than {DENSE_LIMIT} "
-                         "elements, or a negative dimension")  # fmt: skip
+        raise ModelError(
+            f"{owner} of shape {dims} cannot be made dense: more than {DENSE_LIMIT} "
+            "elements, or a negative dimension"
+        )
     dense = np.zeros(dims, values.dtype)
     try:
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dims)
@@ -85,8 +93,10 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     held += ["raw_data"] if tensor.HasField("raw_data") else []
     is_external = tensor.data_location == TensorProto.EXTERNAL
     if len(held) > (0 if is_external else 1):
-        raise ModelError(f"{owner} holds its elements in {', '.join(held)}"
-                         f"{' and in another file' if is_external else ''}; one of them is right")
+        raise ModelError(
+            f"{owner} holds its elements in {', '.join(held)}"
+            f"{' and in another file' if is_external else ''}; one of them is right"
+        )
     wanted = math.prod(dims) * dtype.itemsize
     if is_external:
         if name == "string":
@@ -100,8 +110,9 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     # Packed types have another size; to_array checks those itself.
     packed = tensor.data_type in BITS
     if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
-        raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
-                         f"{len(tensor.raw_data)}")  # fmt: skip
+        raise ModelError(
+            f"{owner} of shape {dims} needs {wanted} bytes, the file holds {len(tensor.raw_data)}"
+        )
     try:
         return numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:

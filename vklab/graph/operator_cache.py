@@ -63,8 +63,15 @@ def key(graph: Graph, node: Node, inputs: Inputs, exact: bool = True) -> Hashabl
     attributes = tuple((name, type(value), value) for name, value in node.attributes.items())
     exact = exact and not node.op_type.endswith(BLOCKS)
     numbers = [id(info) for info in inputs]
-    entry = (node.op_type, node.domain, graph.opset_of(node), len(node.outputs), attributes, tuple(
-        _signature(info, exact) for info in inputs), tuple(map(numbers.index, numbers)))
+    entry = (
+        node.op_type,
+        node.domain,
+        graph.opset_of(node),
+        len(node.outputs),
+        attributes,
+        tuple(_signature(info, exact) for info in inputs),
+        tuple(map(numbers.index, numbers)),
+    )
     try:
         hash(entry)
     except TypeError:  # an attribute that is a tensor
@@ -79,8 +86,11 @@ def _signature(info: TensorInfo | None, exact: bool) -> Hashable:
     if value is None:
         return info.dtype, info.shape
     is_plain = type(value) is np.ndarray and not value.dtype.hasobject
-    return info.dtype, info.shape, (
-        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else exact and id(value))
+    return (
+        info.dtype,
+        info.shape,
+        (value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else exact and id(value)),
+    )
 
 
 def remembered(
@@ -110,4 +120,5 @@ def remembered(
 def _is_general(answer: registry.Result, inputs: Inputs) -> bool:
     known = {id(info) for info in inputs}
     return not any(d.prologue or d.epilogue for d in answer.dispatches) and all(
-        id(info) in known or not info.name for d in answer.dispatches for _, info in d.reads)
+        id(info) in known or not info.name for d in answer.dispatches for _, info in d.reads
+    )

@@ -35,8 +35,13 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
 
     Source: ONNX operator schemas
     """
-    texts = (proto.op_type, proto.domain, *proto.input, *proto.output,
-             *(item.name for item in proto.attribute))  # fmt: skip
+    texts = (
+        proto.op_type,
+        proto.domain,
+        *proto.input,
+        *proto.output,
+        *(item.name for item in proto.attribute),
+    )
     if not all(isinstance(text, str) for text in texts):  # protobuf returns invalid UTF-8 as bytes
         raise ModelError(f"node {name!r}: a name in it is not text: {texts}")
     given = {item.name: item for item in proto.attribute}
@@ -54,16 +59,20 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
             raise ModelError(f"{label}: input {number} ({formal.name}) may not be left out")
     for key in given:
         if key not in schema.attributes and not key.startswith("__"):  # as in ONNX: free to use
-            raise ModelError(f"{label} has the attribute {key}, which the operator lacks; it has "
-                             f"{', '.join(sorted(schema.attributes)) or 'none'}")  # fmt: skip
+            raise ModelError(
+                f"{label} has the attribute {key}, which the operator lacks; it has "
+                f"{', '.join(sorted(schema.attributes)) or 'none'}"
+            )
     for key, attribute in schema.attributes.items():
         if key not in given and attribute.required:
             raise ModelError(f"{label}: attribute {key} is missing")
         wanted = int(attribute.type.value)
         if key in given and given[key].type not in (wanted, 0) and not given[key].ref_attr_name:
             names = onnx.AttributeProto.AttributeType
-            raise ModelError(f"{label}: attribute {key} should be of type {names.Name(wanted)}, "
-                             f"not {names.Name(given[key].type)}")  # fmt: skip
+            raise ModelError(
+                f"{label}: attribute {key} should be of type {names.Name(wanted)}, "
+                f"not {names.Name(given[key].type)}"
+            )
     if proto.op_type in ("If", "Loop", "Scan"):
         _check_bodies(proto, given, label, opset)
 
@@ -84,9 +93,11 @@ def _check_bodies(
         constants = {tensor.name for tensor in item.g.initializer}
         takes = sum(value.name not in constants for value in item.g.input)
         if takes != inputs or len(item.g.output) != outputs:
-            raise ModelError(f"{label}: {item.name} takes {takes} inputs and makes "
-                             f"{len(item.g.output)} outputs, the node gives it {inputs} inputs and "
-                             f"expects {outputs} outputs")  # fmt: skip
+            raise ModelError(
+                f"{label}: {item.name} takes {takes} inputs and makes "
+                f"{len(item.g.output)} outputs, the node gives it {inputs} inputs and "
+                f"expects {outputs} outputs"
+            )
 
 
 def _check_count(label: str, kind: str, names: Sequence[str], least: int, most: int) -> None:

@@ -84,10 +84,20 @@ def apply_node(
         infos: dtype and shape of the values that the node reads.
     """
     inputs = [infos[name] if name else None for name in node.inputs]
-    result = operator_cache.remembered(graph, node, inputs, lambda: registry.apply(
-        node.op_type, inputs, node.attributes, graph.opset_of(node), node.domain, node.name,
-        len(node.outputs),
-    ))  # fmt: skip
+    result = operator_cache.remembered(
+        graph,
+        node,
+        inputs,
+        lambda: registry.apply(
+            node.op_type,
+            inputs,
+            node.attributes,
+            graph.opset_of(node),
+            node.domain,
+            node.name,
+            len(node.outputs),
+        ),
+    )
     if isinstance(result, Expansion):
         return result, ()
     extra = [name for name in node.outputs[len(result.outputs) :] if name]
@@ -101,14 +111,14 @@ def apply_node(
     )
     for info in (*named, *result.scratch):
         if info.is_static and info.size_bytes > MOST_BYTES:
-            raise ModelError(f"node {node.name!r} ({node.op_type}): {info} needs {info.size_bytes} "
-                             f"bytes; the limit is {MOST_BYTES}")  # fmt: skip
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}): {info} needs {info.size_bytes} "
+                f"bytes; the limit is {MOST_BYTES}"
+            )
     return result, named
 
 
-def expand(
-    node: Node, expansion: Expansion
-) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
+def expand(node: Node, expansion: Expansion) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
     """Return the nodes that replace an expanded node, and the constants that they read."""
     names = dict(zip(expansion.outputs, node.outputs, strict=False))
 
@@ -121,11 +131,17 @@ def expand(
         for local, array in expansion.constants.items()
     }
     nodes = tuple(
-        Node(internal(node.name, f"{step.op_type}_{number}"), step.op_type,
-             tuple(map(rename, step.inputs)), tuple(map(rename, step.outputs)), step.attributes,
-             step.domain, expansion.opset)
+        Node(
+            internal(node.name, f"{step.op_type}_{number}"),
+            step.op_type,
+            tuple(map(rename, step.inputs)),
+            tuple(map(rename, step.outputs)),
+            step.attributes,
+            step.domain,
+            expansion.opset,
+        )
         for number, step in enumerate(expansion.steps)
-    )  # fmt: skip
+    )
     return nodes, constants
 
 

@@ -96,13 +96,18 @@ def _dispatch(
         writes=(("y_buffer", result),),
         workgroups=rows.workgroups,
         push=(
-            ("rows", rows.count), ("columns", columns), ("inner", rows.inner),
-            ("part", rows.part), ("parts", rows.parts), ("places", rows.columns),
+            ("rows", rows.count),
+            ("columns", columns),
+            ("inner", rows.inner),
+            ("part", rows.part),
+            ("parts", rows.parts),
+            ("places", rows.columns),
         ),
         defines=(
             *type_defines("X", X.dtype)[:2],
             *(type_defines("Y", result.dtype)[::2] if hot else INDEX[result.dtype]),
-            ("V", ELEMENTS[value_dtype(X.dtype)].value), ("BETTER", better),
+            ("V", ELEMENTS[value_dtype(X.dtype)].value),
+            ("BETTER", better),
             ("EXTREME", "max" if better == ">" else "min"),
             ("NAN", "is_nan_integer" if X.dtype in INTEGERS else "is_nan"),
             *((name, str(int(bool(flag)))) for name, flag in flags.items()),
@@ -111,4 +116,4 @@ def _dispatch(
         flops=X.count,
         iterations=rows.iterations + 16 + (-(-columns // lanes) if hot else 0),
         loads=True,
-    )  # fmt: skip
+    )

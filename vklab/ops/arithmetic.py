@@ -184,9 +184,7 @@ def mean(*data_0: TensorInfo) -> Result | Expansion:
 
 
 @operator("Clip", since=11)
-def clip(
-    input: TensorInfo, min: TensorInfo | None = None, max: TensorInfo | None = None
-) -> Result:
+def clip(input: TensorInfo, min: TensorInfo | None = None, max: TensorInfo | None = None) -> Result:
     """Clamp x between min and max; max if min > max. Source: ONNX Clip-13."""
     for bound in (min, max):
         if bound is not None and bound.count != 1:

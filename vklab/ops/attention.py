@@ -81,8 +81,9 @@ class Attending:
         shape = (heads.batch, heads.count, heads.length, heads.size)
         dense = dense_strides(target.dims)
         if math.prod(shape):
-            self.dispatches += move(heads.info, (*heads.strides, 1), target,
-                                    place=(shape, dense, row * heads.size))  # fmt: skip
+            self.dispatches += move(
+                heads.info, (*heads.strides, 1), target, place=(shape, dense, row * heads.size)
+            )
 
     def joined(self, past: TensorInfo, heads: Heads) -> Heads:
         """Return past heads followed by new heads, in a new tensor."""
@@ -107,10 +108,17 @@ class Attending:
         result = output(same(q.info, k.info), (q.batch, q.count, q.length, k.length))
         group = q.count // k.count
         self.dispatches += product(
-            q.info, k.info, None, result, (q.length, k.length, q.size), (q.strides[2], 1),
-            (1, k.strides[2]), (q.batch, k.count, group),
-            [(q.strides[0], group * q.strides[1], q.strides[1]), (*k.strides[:2], 0)], scale,
-        )  # fmt: skip
+            q.info,
+            k.info,
+            None,
+            result,
+            (q.length, k.length, q.size),
+            (q.strides[2], 1),
+            (1, k.strides[2]),
+            (q.batch, k.count, group),
+            [(q.strides[0], group * q.strides[1], q.strides[1]), (*k.strides[:2], 0)],
+            scale,
+        )
         return result
 
     def weights(
@@ -150,27 +158,49 @@ class Attending:
             defines += type_defines("M", mask.dtype)[:2]
         limited = lengths is not None or window != (-1, -1) or mask_columns < columns
         layout = rows_of(math.prod(scores.dims[:3]), columns, 1)
-        flags = {"MASK": 0 if mask is None else 1 if mask.dtype == "bool" else 2,
-                 "LENGTHS": lengths is not None, "WINDOW": limited, "CAPTURE": capture,
-                 "CAPPED": cap > 0, "EMPTY": empty, "WIDE": layout.wide}  # fmt: skip
+        flags = {
+            "MASK": 0 if mask is None else 1 if mask.dtype == "bool" else 2,
+            "LENGTHS": lengths is not None,
+            "WINDOW": limited,
+            "CAPTURE": capture,
+            "CAPPED": cap > 0,
+            "EMPTY": empty,
+            "WIDE": layout.wide,
+        }
         if lengths is not None:
             reads.append(("lengths_buffer", lengths))
             defines += index_defines("I", lengths.dtype)[:2]
         if capture:
             writes.append(("capture_buffer", captured))
         push = (
-            ("rows", layout.count), ("columns", columns), ("queries", queries), ("heads", heads),
+            ("rows", layout.count),
+            ("columns", columns),
+            ("queries", queries),
+            ("heads", heads),
             *zip(("mask_batch", "mask_head", "mask_row", "mask_column"), steps, strict=True),
-            ("mask_columns", mask_columns), ("past", past), ("left", window[0]),
-            ("right", window[1]), ("cap", cap), ("fill", fill),
-        )  # fmt: skip
+            ("mask_columns", mask_columns),
+            ("past", past),
+            ("left", window[0]),
+            ("right", window[1]),
+            ("cap", cap),
+            ("fill", fill),
+        )
         if scores.count:
             self.dispatches.append(
-                Dispatch("attention_weights", tuple(reads), tuple(writes), layout.workgroups, push,
-                         (*((name, str(int(flag))) for name, flag in flags.items()), *defines),
-                         (("WORKGROUP", layout.lanes),), flops=5 * scores.count,
-                         iterations=3 * layout.iterations, stores=True, loads=True)
-            )  # fmt: skip
+                Dispatch(
+                    "attention_weights",
+                    tuple(reads),
+                    tuple(writes),
+                    layout.workgroups,
+                    push,
+                    (*((name, str(int(flag))) for name, flag in flags.items()), *defines),
+                    (("WORKGROUP", layout.lanes),),
+                    flops=5 * scores.count,
+                    iterations=3 * layout.iterations,
+                    stores=True,
+                    loads=True,
+                )
+            )
         return result, captured
 
     def values(self, weights: TensorInfo, v: Heads, flat: bool) -> TensorInfo:
@@ -190,7 +220,13 @@ class Attending:
         result = output(same(weights, v.info), wide if dense else shape)
         group = count // v.count
         self.dispatches += product(
-            weights, v.info, None, result, (queries, v.size, keys), (keys, 1), (v.strides[2], 1),
+            weights,
+            v.info,
+            None,
+            result,
+            (queries, v.size, keys),
+            (keys, 1),
+            (v.strides[2], 1),
             (batch, v.count, group),
             [(count * queries * keys, group * queries * keys, queries * keys), (*v.strides[:2], 0)],
         )
@@ -207,9 +243,7 @@ class Attending:
         return turned
 
 
-def _mask_steps(
-    mask: TensorInfo, target: tuple[int, ...]
-) -> tuple[tuple[int, int, int, int], int]:
+def _mask_steps(mask: TensorInfo, target: tuple[int, ...]) -> tuple[tuple[int, int, int, int], int]:
     """Return a mask's strides along batch, head, query and key, and its number of keys."""
     if mask.dtype != "bool":
         require(FLOATS, mask)

@@ -40,8 +40,9 @@ def batch_normalization(
     require(REALS, X, *parameters)
     if X.rank < 2 or any(info.dims != (X.dims[1],) for info in parameters):
         shapes = ", ".join(str(info.shape) for info in parameters)
-        raise ModelError(f"X {X.shape} needs one scale, B, mean and variance per channel, not "
-                         f"{shapes}")  # fmt: skip
+        raise ModelError(
+            f"X {X.shape} needs one scale, B, mean and variance per channel, not {shapes}"
+        )
     body, wide = Body(), np.float64 if X.dtype == "float64" else np.float32
 
     def widened(value: Any, dtype: str) -> Any:
@@ -162,8 +163,9 @@ def skip_simplified_layer_normalization(
     """Divide input + skip + bias by its root mean square. Source: Zhang and Sennrich, 2019."""
     body = Body()
     total = _sum(body, input, skip, bias)
-    y, inverse = body.many("SimplifiedLayerNormalization", 2, total, gamma, axis=-1,
-                           epsilon=epsilon)  # fmt: skip
+    y, inverse = body.many(
+        "SimplifiedLayerNormalization", 2, total, gamma, axis=-1, epsilon=epsilon
+    )
     return body.result(y, None, inverse, total)
 
 

@@ -35,8 +35,10 @@ class BlockFormat:
     def row_bytes(self, elements: int) -> int:
         """Return the bytes of a row; ModelError unless the row has a whole number of blocks."""
         if elements < 0 or elements % self.elements:
-            raise ModelError(f"a row of {elements} elements cannot be stored as {self.name}: its "
-                             f"blocks have {self.elements}")  # fmt: skip
+            raise ModelError(
+                f"a row of {elements} elements cannot be stored as {self.name}: its "
+                f"blocks have {self.elements}"
+            )
         return elements // self.elements * self.fields.itemsize
 
 
@@ -57,7 +59,7 @@ FORMATS = {
         ("Q5_K", 13, 256, [*_K, ("qh", "u1", 32), _KS]),
         ("Q6_K", 14, 256, [("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D]),
     )
-}  # fmt: skip
+}
 
 
 def block_format(name: str) -> BlockFormat:
@@ -85,21 +87,36 @@ def matmul_blocks(A: TensorInfo, B: TensorInfo, *, block_type: str, N: int, K: i
     groups = grid(-(-N * lanes // (4 * LANES))) if is_few else (-(-N // TILE), -(-rows // TILE), 1)
     few = (("LANES", lanes), ("ROWS", rows), ("WORKGROUP", 4 * LANES)) if is_few else ()
     weights += (("SHARED", "0"),) if is_few else ()
-    return Result((result,), (Dispatch(
-        "matvec_blocks" if is_few else "matmul_blocks", (("a_buffer", A), ("b_buffer", B)),
-        (("y_buffer", result),), groups, (("m", rows), ("n", N), ("k", K)),
-        (*weights, *type_defines("T", A.dtype)[:2], *type_defines("Y", A.dtype)[::2]), few,
-        flops=2 * rows * N * K, stores=True, rounds=True,
-        iterations=steps // lanes + 8 * MOST_ROWS if is_few else 2 * K + 2 * TILE,
-    ),) if rows else ())  # fmt: skip
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                "matvec_blocks" if is_few else "matmul_blocks",
+                (("a_buffer", A), ("b_buffer", B)),
+                (("y_buffer", result),),
+                groups,
+                (("m", rows), ("n", N), ("k", K)),
+                (*weights, *type_defines("T", A.dtype)[:2], *type_defines("Y", A.dtype)[::2]),
+                few,
+                flops=2 * rows * N * K,
+                stores=True,
+                rounds=True,
+                iterations=steps // lanes + 8 * MOST_ROWS if is_few else 2 * K + 2 * TILE,
+            ),
+        )
+        if rows
+        else (),
+    )
 
 
 def _weights(B: TensorInfo, block_type: str, N: int, K: int) -> tuple[tuple[str, str], ...]:
     """Return the defines of a matrix's format; ModelError unless B holds N rows of K elements."""
     size = N * block_format(block_type).row_bytes(K)
     if B.dtype != "uint32" or min(N, K) < 1 or B.count != -(-size // 4) or N * K >= 1 << 32:
-        raise ModelError(f"{B} does not hold {N} rows of {K} elements as {block_type}: {size} "
-                         "bytes in words of uint32, fewer than 2^32 elements")  # fmt: skip
+        raise ModelError(
+            f"{B} does not hold {N} rows of {K} elements as {block_type}: {size} "
+            "bytes in words of uint32, fewer than 2^32 elements"
+        )
     return (("DEQUANTIZE", f"dequantize_{block_type}"), ("TAIL", str(int(K % STEP > 0))))
 
 
@@ -122,9 +139,19 @@ def gather_blocks(
     given = (("i_buffer", indices),) if indices is not None else ()
     kinds = index_defines("I", indices.dtype)[:2] if indices is not None else ()
     steps = result.count // K * -(-K // PART)
-    return Result((result,), (Dispatch(
-        "gather_blocks", (("b_buffer", B), *given), (("y_buffer", result),),
-        grid(-(-steps // WORKGROUP)),
-        (("steps", steps), ("n", N), ("k", K), ("first", 0), ("bound", N)),
-        (*defines, *kinds, *type_defines("Y", result.dtype)[::2]), stores=True,
-    ),) if steps else ())  # fmt: skip
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                "gather_blocks",
+                (("b_buffer", B), *given),
+                (("y_buffer", result),),
+                grid(-(-steps // WORKGROUP)),
+                (("steps", steps), ("n", N), ("k", K), ("first", 0), ("bound", N)),
+                (*defines, *kinds, *type_defines("Y", result.dtype)[::2]),
+                stores=True,
+            ),
+        )
+        if steps
+        else (),
+    )

@@ -30,8 +30,10 @@ def row_words(size: int, kind: str) -> int:
     if kind not in FORMATS:
         raise ModelError(f"unknown format {kind!r} of a cache; choose {', '.join(FORMATS)}")
     if kind == "Q8_0" and size % BLOCK:
-        raise ModelError(f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, not "
-                         f"of {size}; choose F16 or F32")  # fmt: skip
+        raise ModelError(
+            f"a cache of Q8_0 holds heads of whole blocks of {BLOCK} elements, not "
+            f"of {size}; choose F16 or F32"
+        )
     scales = -(-size // (2 * BLOCK))
     return size // 4 + scales if kind == "Q8_0" else -(-size // FORMATS[kind]) * 4
 
@@ -41,8 +43,11 @@ def _parts(
     tables: tuple[TensorInfo | None, TensorInfo | None], turned: int, interleaved: int,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Return buffers, push constants and defines that writers and readers of a cache share."""
-    kinds = [kind for kind in FORMATS if (kind != "Q8_0" or size % BLOCK == 0)
-             and cache.shape[-1] == row_words(size, kind)]  # fmt: skip
+    kinds = [
+        kind
+        for kind in FORMATS
+        if (kind != "Q8_0" or size % BLOCK == 0) and cache.shape[-1] == row_words(size, kind)
+    ]
     if cache.dtype != "uint32" or cache.rank != 4 or not kinds:
         raise ModelError(f"{cache} is no cache of rows of {size} elements")
     for info in counts:
@@ -50,18 +55,28 @@ def _parts(
             raise ModelError(f"{info} must be int32[{cache.dims[0]}], one number a sequence")
     turned = turned or size
     for table in filter(None, tables):
-        if table.dtype != "float32" or table.dims[1:] != (turned // 2,) or turned % 2 or (
-            turned > size or table.dims[0] < cache.dims[2]
+        if (
+            table.dtype != "float32"
+            or table.dims[1:] != (turned // 2,)
+            or turned % 2
+            or (turned > size or table.dims[0] < cache.dims[2])
         ):
             raise ModelError(f"{table} has no {turned} / 2 angles for {cache.dims[2]} rows")
     names = ("lengths_buffer", "counts_buffer", "cos_buffer", "sin_buffer")
     named = zip(names, (*counts, *tables), strict=True)
-    push = (("heads", cache.dims[1]), ("size", size), ("context", cache.dims[2]),
-            ("turned", turned), ("interleaved", interleaved),
-            ("cached", cache.count // max(cache.dims[3], 1)))  # fmt: skip
-    return (tuple((name, info) for name, info in named if info is not None), push,
-            (("FORMAT", str(128 // FORMATS[kinds[0]])),
-             ("ROTARY", str(int(None not in tables)))))  # fmt: skip
+    push = (
+        ("heads", cache.dims[1]),
+        ("size", size),
+        ("context", cache.dims[2]),
+        ("turned", turned),
+        ("interleaved", interleaved),
+        ("cached", cache.count // max(cache.dims[3], 1)),
+    )
+    return (
+        tuple((name, info) for name, info in named if info is not None),
+        push,
+        (("FORMAT", str(128 // FORMATS[kinds[0]])), ("ROTARY", str(int(None not in tables)))),
+    )
 
 
 @operator("CacheUpdate", domain="vklab")
@@ -80,10 +95,22 @@ def cache_update(
         raise ModelError(f"{X} does not hold rows of {heads} heads of {size} for {cache}")
     result, count = output("uint32", cache.dims), batch * X.dims[1] * heads * words
     sizes = (("count", count), ("steps", X.dims[1]), ("words", words), *push)
-    return Result((result,), (Dispatch(
-        "cache_update", (("x_buffer", X), *given), (("y_buffer", result),),
-        grid(-(-count // WORKGROUP)), sizes, (*type_defines("T", X.dtype)[:2], *defines)),)
-        if count else (), views=((0, 0),))  # fmt: skip
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                "cache_update",
+                (("x_buffer", X), *given),
+                (("y_buffer", result),),
+                grid(-(-count // WORKGROUP)),
+                sizes,
+                (*type_defines("T", X.dtype)[:2], *defines),
+            ),
+        )
+        if count
+        else (),
+        views=((0, 0),),
+    )
 
 
 @operator("CacheAttention", domain="vklab")
@@ -106,8 +133,10 @@ def cache_attention(
     caches: Any = [("k_buffer", key), ("v_buffer", value)]
     if new_key is not None and new_value is not None:
         turn = {"size": q.size, "interleaved": interleaved, "turned": turned}
-        updates = [cache_update(key, new_key, lengths, counts, cos, sin, **turn),
-                   cache_update(value, new_value, lengths, counts, size=q.size)]  # fmt: skip
+        updates = [
+            cache_update(key, new_key, lengths, counts, cos, sin, **turn),
+            cache_update(value, new_value, lengths, counts, size=q.size),
+        ]
         caches = [("k_buffer", updates[0].outputs[0]), ("v_buffer", updates[1].outputs[0])]
     zeros = [] if counters is None else [output(counters.dtype, counters.dims)]
     outputs = (result, *(each.outputs[0] for each in updates), *zeros)
@@ -125,30 +154,58 @@ def cache_attention(
     width = -(-q.size // four) * four if counts_parts else q.size
     sums = output("float32", (batch * heads, queries, parts, width))
     largest = output("float32", (batch * heads, queries, parts, 2))
-    sizes = (("steps", q.length), ("group", num_heads // heads), *shared[:3], ("parts", parts),
-             ("least", LEAST_KEYS))  # fmt: skip
+    sizes = (
+        ("steps", q.length),
+        ("group", num_heads // heads),
+        *shared[:3],
+        ("parts", parts),
+        ("least", LEAST_KEYS),
+    )
     typed = type_defines("Y", Q.dtype)[::2]
     part: Any = [("sums_buffer", sums), ("heads_buffer", largest)] * (parts > 1)
     done: Any = [("counters_buffer", each) for each in zeros if counts_parts]
     first = Dispatch(
-        "cache_attention", (("q_buffer", Q), *(new if appends else caches), *given),
+        "cache_attention",
+        (("q_buffer", Q), *(new if appends else caches), *given),
         (*part, *done, *([("y_buffer", result)] * (counts_parts or parts == 1)), *caches * appends),
         (parts, tiles, batch * heads),
         (*sizes, ("tiles", tiles), *shared[3:], ("scale", q.size**-0.5)),
-        (*type_defines("T", Q.dtype)[:2], *typed, *defines, ("APPENDS", str(int(appends))),
-         ("PARTS", str((parts > 1) * (1 + counts_parts)))),
-        (("WORKGROUP", LANES), ("ROWS", tile), ("FOURS", -(-q.size // four)),
-         ("LANES", LANES_OF_KEY), ("KEYS", KEYS),
-         ("FOLD", max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four) * folds))),
-        flops=4 * result.count * context, iterations=context)  # fmt: skip
+        (
+            *type_defines("T", Q.dtype)[:2],
+            *typed,
+            *defines,
+            ("APPENDS", str(int(appends))),
+            ("PARTS", str((parts > 1) * (1 + counts_parts))),
+        ),
+        (
+            ("WORKGROUP", LANES),
+            ("ROWS", tile),
+            ("FOURS", -(-q.size // four)),
+            ("LANES", LANES_OF_KEY),
+            ("KEYS", KEYS),
+            ("FOLD", max(KEYS * LANES_OF_KEY * tile, LANES * min(8, four) * folds)),
+        ),
+        flops=4 * result.count * context,
+        iterations=context,
+    )
     second = Dispatch(
-        "cache_combine", (*part, *given[:2]), (("y_buffer", result),), grid(rows),
-        (("count", rows), *sizes, ("tile", tile)), typed,
+        "cache_combine",
+        (*part, *given[:2]),
+        (("y_buffer", result),),
+        grid(rows),
+        (("count", rows), *sizes, ("tile", tile)),
+        typed,
         (("WORKGROUP", WORKGROUP), ("STREAMS", max(1, WORKGROUP // q.size)), ("PARTS", parts)),
-        iterations=3 * parts, stores=True)  # fmt: skip
+        iterations=3 * parts,
+        stores=True,
+    )
     before = () if appends else (dispatch for each in updates for dispatch in each.dispatches)
-    return Result(outputs, (*before, first, *(second,) * (parts > 1 and not counts_parts)),
-                  (sums, largest) * (parts > 1), views)  # fmt: skip
+    return Result(
+        outputs,
+        (*before, first, *(second,) * (parts > 1 and not counts_parts)),
+        (sums, largest) * (parts > 1),
+        views,
+    )
 
 
 @operator("CacheCounters", domain="vklab")
@@ -165,10 +222,21 @@ def cache_positions(tokens: TensorInfo, lengths: TensorInfo, *, context: int) ->
         raise ModelError(f"{tokens} and {lengths} must be [batch, steps] and int32[batch]")
     result = output("int32", tokens.dims)
     push = (("count", result.count), ("steps", tokens.dims[1]), ("context", context))
-    return Result((result,), (Dispatch(
-        "cache_positions", (("lengths_buffer", lengths),), (("y_buffer", result),),
-        grid(-(-result.count // WORKGROUP)), push, type_defines("Y", "int32")[::2]),)
-        if result.count else ())  # fmt: skip
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                "cache_positions",
+                (("lengths_buffer", lengths),),
+                (("y_buffer", result),),
+                grid(-(-result.count // WORKGROUP)),
+                push,
+                type_defines("Y", "int32")[::2],
+            ),
+        )
+        if result.count
+        else (),
+    )
 
 
 @operator("CacheLast", domain="vklab")
@@ -182,7 +250,19 @@ def cache_last(X: TensorInfo, counts: TensorInfo) -> Result:
     result = output(X.dtype, (X.dims[0], 1, X.dims[2]))
     push = (("count", result.count), ("steps", X.dims[1]), ("size", X.dims[2]))
     typed = (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2])
-    return Result((result,), (Dispatch(
-        "cache_last", (("x_buffer", X), ("counts_buffer", counts)), (("y_buffer", result),),
-        grid(-(-result.count // WORKGROUP)), push, typed, stores=True),)
-        if result.count else ())  # fmt: skip
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                "cache_last",
+                (("x_buffer", X), ("counts_buffer", counts)),
+                (("y_buffer", result),),
+                grid(-(-result.count // WORKGROUP)),
+                push,
+                typed,
+                stores=True,
+            ),
+        )
+        if result.count
+        else (),
+    )

@@ -85,11 +85,16 @@ def convert(X: TensorInfo, to: str, saturate: bool = True, round_mode: str = "up
         return Result((output(to, X.dims, X.constant),), views=((0, 0),))
     value = value_of("a", X.dtype, to)
     if to in BYTE_FLOATS and saturate:
-        return compute(f"onnx::clip_to({value}, p0, p1)", (X,), to, -BYTE_FLOATS[to],
-                       BYTE_FLOATS[to])  # fmt: skip
+        return compute(
+            f"onnx::clip_to({value}, p0, p1)", (X,), to, -BYTE_FLOATS[to], BYTE_FLOATS[to]
+        )
     if to == "float8_e8m0fnu":
-        return compute(f"round_to_power({value}, uint(p0), {str(saturate).lower()})", (X,), to,
-                       ROUND_MODES[round_mode])  # fmt: skip
+        return compute(
+            f"round_to_power({value}, uint(p0), {str(saturate).lower()})",
+            (X,),
+            to,
+            ROUND_MODES[round_mode],
+        )
     return compute(value, (X,), to)
 
 

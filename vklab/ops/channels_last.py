@@ -29,8 +29,13 @@ def channels_last_conv(
     """Convolve X [N,H,W,C] with W [KH,KW,C/group,M], plus B [M]. Source: own; ONNX Conv-22."""
     require(FLOATS, X, W, B)
     *kernel, depth, filters = W.dims
-    if X.rank != 4 or W.rank != 4 or X.dims[3] != depth * group or filters % group or (
-            B is not None and B.dims != (filters,)):  # fmt: skip
+    if (
+        X.rank != 4
+        or W.rank != 4
+        or X.dims[3] != depth * group
+        or filters % group
+        or (B is not None and B.dims != (filters,))
+    ):
         raise ModelError(f"{X}, {W}, {B} and group={group} do not fit together")
     view = window.resolve(X.dims[1:3], kernel, strides, dilations, pads, "NOTSET")
     result = output(same(X, W, B), (X.dims[0], *view.output, filters))
@@ -50,24 +55,42 @@ def _windows(
     batch, out_h, out_w = result.dims[:3]
     pixels = 1 if view.dilations[1] > 1 else min(MOST_PIXELS, out_w)
     count = batch * out_h * -(-out_w // pixels) * filters
-    sizes = {"n": filters, "filters": filters // group, "in_h": X.dims[1], "in_w": X.dims[2],
-             "out_h": out_h, "out_w": out_w, "stride_h": view.strides[0],
-             "dilation_h": view.dilations[0], "dilation_w": view.dilations[1],
-             "pad_top": view.pads_begin[0], "pad_left": view.pads_begin[1]}  # fmt: skip
+    sizes = {
+        "n": filters,
+        "filters": filters // group,
+        "in_h": X.dims[1],
+        "in_w": X.dims[2],
+        "out_h": out_h,
+        "out_w": out_w,
+        "stride_h": view.strides[0],
+        "dilation_h": view.dilations[0],
+        "dilation_w": view.dilations[1],
+        "pad_top": view.pads_begin[0],
+        "pad_left": view.pads_begin[1],
+    }
     return Dispatch(
         kernel="conv_last",
         reads=(("x_buffer", X), ("w_buffer", W), *((("bias_buffer", B),) if B else ())),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-count // WORKGROUP)),
         push=(("count", count), *sizes.items()),
-        defines=(("BIAS", str(int(B is not None))), ("KERNEL_H", str(height)),
-                 ("KERNEL_W", str(width)), *type_defines("T", X.dtype)[:2],
-                 *type_defines("Y", result.dtype)[::2]),
-        constants=(("WORKGROUP", WORKGROUP), ("PIXELS", pixels), ("STRIDE_W", view.strides[1]),
-                   ("DEPTH", depth)),
+        defines=(
+            ("BIAS", str(int(B is not None))),
+            ("KERNEL_H", str(height)),
+            ("KERNEL_W", str(width)),
+            *type_defines("T", X.dtype)[:2],
+            *type_defines("Y", result.dtype)[::2],
+        ),
+        constants=(
+            ("WORKGROUP", WORKGROUP),
+            ("PIXELS", pixels),
+            ("STRIDE_W", view.strides[1]),
+            ("DEPTH", depth),
+        ),
         flops=2 * math.prod(result.dims) * height * width * depth,
-        iterations=height * depth * (width * (pixels + 1) + 1), stores=True,
-    )  # fmt: skip
+        iterations=height * depth * (width * (pixels + 1) + 1),
+        stores=True,
+    )
 
 
 @operator("PadLast", domain="vklab")
@@ -82,10 +105,17 @@ def pad_last(X: TensorInfo, *, width: int, joined: int = 1) -> Result:
         return Result((result,))
     count = result.count // FOUR
     dispatch = Dispatch(
-        kernel="pad_last", reads=(("x_buffer", X),), writes=(("y_buffer", result),),
+        kernel="pad_last",
+        reads=(("x_buffer", X),),
+        writes=(("y_buffer", result),),
         workgroups=grid(-(-count // registry.WORKGROUP)),
-        push=(("count", count), ("channels", channels), ("width", width // FOUR),
-              ("plane", height * line)),
-        defines=(*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), loads=True,
-    )  # fmt: skip
+        push=(
+            ("count", count),
+            ("channels", channels),
+            ("width", width // FOUR),
+            ("plane", height * line),
+        ),
+        defines=(*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
+        loads=True,
+    )
     return Result((result,), (dispatch,))

@@ -56,8 +56,9 @@ def scored(sums: TensorInfo, scoring: Scoring) -> tuple[tuple[TensorInfo, ...], 
         scoring: what is to be done.
     """
     if scoring.transform not in TRANSFORMS:
-        raise ModelError(f"unknown post_transform={scoring.transform!r}; choose one of "
-                         f"{', '.join(TRANSFORMS)}")  # fmt: skip
+        raise ModelError(
+            f"unknown post_transform={scoring.transform!r}; choose one of {', '.join(TRANSFORMS)}"
+        )
     rows, targets = sums.dims[-2:]
     blocks = sums.dims[0] if sums.rank == 3 else 1
     base, width = scoring.base, 2 if scoring.rule == COLUMN else targets
@@ -77,15 +78,24 @@ def scored(sums: TensorInfo, scoring: Scoring) -> tuple[tuple[TensorInfo, ...], 
         reads=tuple(reads),
         writes=tuple(writes),
         workgroups=grid(-(-rows // WORKGROUP)),
-        push=(("count", rows), ("blocks", blocks), ("targets", targets), ("bases", len(base)),
-              ("divisor", float(scoring.divisor))),
-        defines=(("RULE", str(scoring.rule)), ("COMBINE", scoring.combine),
-                 ("TRANSFORM", str(TRANSFORMS.index(scoring.transform))),
-                 ("BASE", str(int(bool(base)))), ("LABELS", str(int(bool(scoring.labels)))),
-                 ("ONE_COLUMN", str(scoring.column))),
+        push=(
+            ("count", rows),
+            ("blocks", blocks),
+            ("targets", targets),
+            ("bases", len(base)),
+            ("divisor", float(scoring.divisor)),
+        ),
+        defines=(
+            ("RULE", str(scoring.rule)),
+            ("COMBINE", scoring.combine),
+            ("TRANSFORM", str(TRANSFORMS.index(scoring.transform))),
+            ("BASE", str(int(bool(base)))),
+            ("LABELS", str(int(bool(scoring.labels)))),
+            ("ONE_COLUMN", str(scoring.column)),
+        ),
         flops=sums.count,
         iterations=targets * (blocks + 2) + 4,
-    )  # fmt: skip
+    )
     return outputs, (dispatch,)
 
 
@@ -100,9 +110,10 @@ def labelled(op_type: str, X: TensorInfo, given: Mapping[str, Any], integers: st
     """
     texts = tuple(given["classlabels_strings"])
     attributes = {
-        name: value for name, value in given.items()
+        name: value
+        for name, value in given.items()
         if value is not X and value is not None and (isinstance(value, np.ndarray) or value != ())
-    }  # fmt: skip
+    }
     del attributes["classlabels_strings"]
     numbers = tuple(range(len(texts)))
     body = Body()

@@ -42,8 +42,9 @@ def _mask(
     if mask is None:
         return bias
     if mask.dims == (batch,):  # the number of valid keys
-        open_keys = b("Less", np.arange(keys, dtype=np.int32)[None],
-                      b("Unsqueeze", mask, _integers(1)))  # fmt: skip
+        open_keys = b(
+            "Less", np.arange(keys, dtype=np.int32)[None], b("Unsqueeze", mask, _integers(1))
+        )
     elif mask.rank in (2, 3) and mask.dims[0] == batch and mask.dims[-1] == keys:
         open_keys = b("Greater", mask, np.zeros((), np.int32))
     else:
@@ -100,15 +101,30 @@ def multi_head_attention(
         raise UnsupportedOperatorError(f"no kernel for query {query}, key {key}, value {value}")
     if bias is not None:
         ends = np.cumsum([0, *widths])
-        q, k, v = (b("Add", x, _part(b, bias, int(ends[i]), int(ends[i + 1]), 0))
-                   for i, x in enumerate((q, k, v)))  # fmt: skip
+        q, k, v = (
+            b("Add", x, _part(b, bias, int(ends[i]), int(ends[i + 1]), 0))
+            for i, x in enumerate((q, k, v))
+        )
     past = past_key.dims[2] if past_key is not None else 0
-    mask = _mask(b, key_padding_mask, attention_bias, batch, past + keys, mask_filter_value,
-                 query.dtype)  # fmt: skip
-    return b.result(*b.many(
-        "Attention", 4, q, k, v, mask, past_key, past_value, q_num_heads=num_heads,
-        kv_num_heads=num_heads, scale=scale or None, is_causal=int(bool(unidirectional)),
-    ))  # fmt: skip
+    mask = _mask(
+        b, key_padding_mask, attention_bias, batch, past + keys, mask_filter_value, query.dtype
+    )
+    return b.result(
+        *b.many(
+            "Attention",
+            4,
+            q,
+            k,
+            v,
+            mask,
+            past_key,
+            past_value,
+            q_num_heads=num_heads,
+            kv_num_heads=num_heads,
+            scale=scale or None,
+            is_causal=int(bool(unidirectional)),
+        )
+    )
 
 
 @operator("Attention", domain=DOMAIN)
@@ -141,12 +157,22 @@ def contrib_attention(
     if past is not None:
         before = past.dims[3]
         earlier = [b("Squeeze", _part(b, past, i, i + 1, 0), _integers(0)) for i in range(2)]
-    mask = _mask(b, mask_index, attention_bias, batch, before + steps, mask_filter_value,
-                 input.dtype)  # fmt: skip
+    mask = _mask(
+        b, mask_index, attention_bias, batch, before + steps, mask_filter_value, input.dtype
+    )
     y, *present = b.many(
-        "Attention", 3, q, k, v, mask, *earlier, q_num_heads=num_heads, kv_num_heads=num_heads,
-        scale=scale or None, is_causal=int(bool(unidirectional)),
-    )  # fmt: skip
+        "Attention",
+        3,
+        q,
+        k,
+        v,
+        mask,
+        *earlier,
+        q_num_heads=num_heads,
+        kv_num_heads=num_heads,
+        scale=scale or None,
+        is_causal=int(bool(unidirectional)),
+    )
     if ends[3] - ends[2] != ends[2] - ends[1]:
         return b.result(y)
     both = b("Concat", *(b("Unsqueeze", p, _integers(0)) for p in present), axis=0)
@@ -192,8 +218,9 @@ def group_query_attention(
         ends = [0, num_heads * size, (num_heads + kv_num_heads) * size, width]
         given = tuple(_part(b, query, ends[i], ends[i + 1], 2) for i in range(3))  # type: ignore
     counts = (num_heads, kv_num_heads, kv_num_heads)
-    q, k, v = (_heads(b, x, (batch, steps, count, size))
-               for x, count in zip(given, counts, strict=True))  # fmt: skip
+    q, k, v = (
+        _heads(b, x, (batch, steps, count, size)) for x, count in zip(given, counts, strict=True)
+    )
     # The first call fills the cache from its start; a later call appends at each batch's end.
     first = steps == total
     starts: Any = np.zeros(batch, np.int64)
@@ -204,18 +231,39 @@ def group_query_attention(
         positions = position_ids or b(
             "Add", b("Unsqueeze", starts, _integers(1)), np.arange(steps, dtype=np.int64)[None]
         )
-        q, k = (b("RotaryEmbedding", x, cos_cache, sin_cache, positions,
-                  interleaved=rotary_interleaved,
-                  rotary_embedding_dim=2 * cos_cache.dims[-1] if cos_cache else 0)
-                for x in (q, k))  # fmt: skip
-    present = [_cached(b, past, new, starts, total, (batch, kv_num_heads, size), query.dtype)
-               for past, new in ((past_key, k), (past_value, v))]  # fmt: skip
+        q, k = (
+            b(
+                "RotaryEmbedding",
+                x,
+                cos_cache,
+                sin_cache,
+                positions,
+                interleaved=rotary_interleaved,
+                rotary_embedding_dim=2 * cos_cache.dims[-1] if cos_cache else 0,
+            )
+            for x in (q, k)
+        )
+    present = [
+        _cached(b, past, new, starts, total, (batch, kv_num_heads, size), query.dtype)
+        for past, new in ((past_key, k), (past_value, v))
+    ]
     lengths = b("Add", starts, np.array(steps, np.int64))
-    y = b("Attention", q, *present, attention_bias, None, None, lengths, is_causal=1,
-          scale=scale or None, softcap=softcap,
-          left_window_size=local_window_size - 1 if local_window_size > 0 else -1)  # fmt: skip
-    flat = b("Reshape", b("Transpose", y, perm=(0, 2, 1, 3)),
-             _integers(batch, steps, num_heads * size))  # fmt: skip
+    y = b(
+        "Attention",
+        q,
+        *present,
+        attention_bias,
+        None,
+        None,
+        lengths,
+        is_causal=1,
+        scale=scale or None,
+        softcap=softcap,
+        left_window_size=local_window_size - 1 if local_window_size > 0 else -1,
+    )
+    flat = b(
+        "Reshape", b("Transpose", y, perm=(0, 2, 1, 3)), _integers(batch, steps, num_heads * size)
+    )
     return replace(b.result(flat, *present), opset=CACHE_OPSET)
 
 

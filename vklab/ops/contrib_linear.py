@@ -52,8 +52,9 @@ def fused_matmul(
     shape = (*batch, *((m,) if A.rank > 1 else ()), *((n,) if B.rank > 1 else ()))
     result = output(same(A, B), shape)
     a_walk, b_walk = (a_steps[-2], a_steps[-1]), (b_steps[-2], b_steps[-1])
-    return Result((result,), product(A, B, None, result, (m, n, k), a_walk, b_walk, batch, strides,
-                                     alpha))  # fmt: skip
+    return Result(
+        (result,), product(A, B, None, result, (m, n, k), a_walk, b_walk, batch, strides, alpha)
+    )
 
 
 def _read(
@@ -112,8 +113,10 @@ def matmul_nbits(
 ) -> Result:
     """Multiply by 2, 4 or 8-bit weights, scaled per block. Source: ONNX Runtime's MatMulNBits-1."""
     if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
-        raise UnsupportedOperatorError(f"g_idx {g_idx}, {weight_prepacked=}, {bits=}: kernels take "
-                                       "no g_idx, no prepacked weights; 2, 4 or 8 bits")
+        raise UnsupportedOperatorError(
+            f"g_idx {g_idx}, {weight_prepacked=}, {bits=}: kernels take "
+            "no g_idx, no prepacked weights; 2, 4 or 8 bits"
+        )
     require(FLOATS, A, scales, bias)
     dtype, blocks = same(A, scales, bias), -(-K // max(block_size, 1))
     wanted = N * blocks * (block_size * bits // 8)
@@ -133,19 +136,27 @@ def matmul_nbits(
         return Result((result,))
     optional: Sequence[tuple[str, TensorInfo | None]] = (("zero", zero_points), ("bias", bias))
     given = tuple((f"{name}_buffer", info) for name, info in optional if info is not None)
-    return Result((result,), (Dispatch(
-        kernel="matmul_nbits",
-        reads=(("a_buffer", A), ("b_buffer", B), ("scale_buffer", scales), *given),
-        writes=(("y_buffer", result),),
-        workgroups=(-(-N // COLUMN_WORKGROUP), -(-rows // ROWS), 1),
-        push=(("m", rows), ("n", N), ("k", K), ("blocks", blocks), ("block", block_size)),
-        defines=(
-            ("BITS", str(bits)), ("ZERO", str(0 if zero_points is None else 1 if packed else 2)),
-            ("BIAS", str(int(bias is not None))), *type_defines("B", "uint8")[:2],
-            *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2],
+    return Result(
+        (result,),
+        (
+            Dispatch(
+                kernel="matmul_nbits",
+                reads=(("a_buffer", A), ("b_buffer", B), ("scale_buffer", scales), *given),
+                writes=(("y_buffer", result),),
+                workgroups=(-(-N // COLUMN_WORKGROUP), -(-rows // ROWS), 1),
+                push=(("m", rows), ("n", N), ("k", K), ("blocks", blocks), ("block", block_size)),
+                defines=(
+                    ("BITS", str(bits)),
+                    ("ZERO", str(0 if zero_points is None else 1 if packed else 2)),
+                    ("BIAS", str(int(bias is not None))),
+                    *type_defines("B", "uint8")[:2],
+                    *type_defines("T", dtype)[:2],
+                    *type_defines("Y", dtype)[::2],
+                ),
+                flops=2 * rows * N * K,
+                iterations=K,
+                stores=True,
+                rounds=accuracy_level == 4,  # which permits int8 for A
+            ),
         ),
-        flops=2 * rows * N * K,
-        iterations=K,
-        stores=True,
-        rounds=accuracy_level == 4,  # which permits int8 for A
-    ),))  # fmt: skip
+    )

@@ -135,8 +135,10 @@ def qlinear_concat(
     if not inputs or len(inputs) % 3:
         raise ModelError(f"{len(inputs)} inputs are not triples of tensor, scale and zero point")
     b = Body()
-    parts = [_numbers(b, _needed(x), _needed(scale), zero)
-             for x, scale, zero in zip(*(inputs[i::3] for i in range(3)), strict=True)]  # fmt: skip
+    parts = [
+        _numbers(b, _needed(x), _needed(scale), zero)
+        for x, scale, zero in zip(*(inputs[i::3] for i in range(3)), strict=True)
+    ]
     return _codes(b, b("Concat", *parts, axis=axis), Y_scale, Y_zero_point, Y_zero_point.dtype)
 
 
@@ -161,10 +163,17 @@ def qlinear_average_pool(
 ) -> Expansion:  # fmt: skip
     """Compute each window's mean of X [N,C,...]. Source: ONNX Runtime's QLinearAveragePool-1."""
     return _pooled(
-        "AveragePool", X, (x_scale, x_zero_point, y_scale, y_zero_point), channels_last,
-        auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
+        "AveragePool",
+        X,
+        (x_scale, x_zero_point, y_scale, y_zero_point),
+        channels_last,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
 
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
@@ -242,8 +251,18 @@ def fused_conv(
 ) -> Expansion:  # fmt: skip
     """Convolve, add Z and apply an activation. Source: ONNX Runtime's FusedConv-1."""
     b = Body()
-    y = b("Conv", X, W, B, auto_pad=auto_pad, dilations=dilations, group=group,
-          kernel_shape=kernel_shape, pads=pads, strides=strides)  # fmt: skip
+    y = b(
+        "Conv",
+        X,
+        W,
+        B,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
     y = y if Z is None else b("Add", y, Z)
     if activation == "Clip":
         y = b("Clip", y, *(np.array(limit).astype(X.dtype) for limit in activation_params))

@@ -42,12 +42,15 @@ def check_filters(
         kernel_shape: the spatial size of the filters as an attribute, or None.
     """
     if X.rank < 3 or W.rank != X.rank:
-        raise ModelError(f"X of rank {X.rank} and W of rank {W.rank}: both need batch, channel "
-                         "and spatial axes")  # fmt: skip
+        raise ModelError(
+            f"X of rank {X.rank} and W of rank {W.rank}: both need batch, channel and spatial axes"
+        )
     filters, depth, *kernel = W.dims
     if group < 1 or X.dims[1] != depth * group or filters % group:
-        raise ModelError(f"{X.dims[1]} channels, {filters} filters of depth {depth} and "
-                         f"group={group} do not fit together")  # fmt: skip
+        raise ModelError(
+            f"{X.dims[1]} channels, {filters} filters of depth {depth} and "
+            f"group={group} do not fit together"
+        )
     if kernel_shape is not None and tuple(kernel_shape) != tuple(kernel):
         raise ModelError(f"kernel_shape={tuple(kernel_shape)}, but W has {tuple(kernel)}")
     if B is not None and B.dims != (filters,):
@@ -93,16 +96,23 @@ def _planar(
         writes=(("y_buffer", result),),
         workgroups=workgroups,
         push=(
-            ("groups", group), ("in_channels", depth), ("out_channels", rows),
-            ("batches", batch * group), ("part", depth),
+            ("groups", group),
+            ("in_channels", depth),
+            ("out_channels", rows),
+            ("batches", batch * group),
+            ("part", depth),
             *view.plane(),
         ),
-        defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"),
-                 *type_defines("T", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
+        defines=(
+            ("BIAS", "0" if B is None else "1"),
+            ("SUBGROUP", "0"),
+            *type_defines("T", X.dtype)[:2],
+            *type_defines("Y", X.dtype)[::2],
+        ),
         constants=constants,
         flops=2 * batch * filters * pixels * length,
         stores=True,
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,))
 
 
@@ -119,22 +129,37 @@ def _direct(
     flags = [(name.upper(), "1") for name in ("x_zero", "w_zero") if name in given]
     per_filter = {name: int(info.count > 1) for name, info in given.items()}
     push: window.Push = (
-        *view.push(), ("filters", W.dims[0]), ("groups", group), ("depth", depth),
-        ("zero_step", per_filter.get("w_zero", 0)), ("scale_step", per_filter.get("w_scale", 0)),
-    )  # fmt: skip
+        *view.push(),
+        ("filters", W.dims[0]),
+        ("groups", group),
+        ("depth", depth),
+        ("zero_step", per_filter.get("w_zero", 0)),
+        ("scale_step", per_filter.get("w_scale", 0)),
+    )
     defines = (
-        ("KIND", kind), ("BIAS", str(int("bias" in given))), *flags,
-        *((("LOWEST", "-128" if dtype == "int8" else "0"), *type_defines("Z", dtype)[:2])
-          if kind == "QUANTIZED" else ()),
+        ("KIND", kind),
+        ("BIAS", str(int("bias" in given))),
+        *flags,
+        *(
+            (("LOWEST", "-128" if dtype == "int8" else "0"), *type_defines("Z", dtype)[:2])
+            if kind == "QUANTIZED"
+            else ()
+        ),
         ("R", ELEMENTS[dtype].value if kind == "REAL" else "int"),
-        *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2],
+        *type_defines("X", X.dtype)[:2],
+        *type_defines("W", W.dtype)[:2],
         *type_defines("Y", dtype)[::2],
-    )  # fmt: skip
+    )
     return per_element(
-        "conv_nd", output(dtype, (X.dims[0], W.dims[0], *view.output)),
-        [("x", X), ("w", W), *given.items()], push, defines, 2 * depth * cells,
-        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1), stores=True,
-    )  # fmt: skip
+        "conv_nd",
+        output(dtype, (X.dims[0], W.dims[0], *view.output)),
+        [("x", X), ("w", W), *given.items()],
+        push,
+        defines,
+        2 * depth * cells,
+        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1),
+        stores=True,
+    )
 
 
 @operator("ConvInteger")
@@ -170,14 +195,23 @@ def qlinear_conv(
     kernel = check_filters(x, w, B, group, kernel_shape)
     view = window.resolve(window.spatial_axes(x), kernel, strides, dilations, pads, auto_pad)
     _check_sizes(
-        w.dims[0], x_scale=x_scale, x_zero_point=x_zero_point, y_scale=y_scale,
-        y_zero_point=y_zero_point, w_scale_per_filter=w_scale,
+        w.dims[0],
+        x_scale=x_scale,
+        x_zero_point=x_zero_point,
+        y_scale=y_scale,
+        y_zero_point=y_zero_point,
+        w_scale_per_filter=w_scale,
         w_zero_point_per_filter=w_zero_point,
-    )  # fmt: skip
+    )
     operands = {
-        "bias": B, "x_zero": x_zero_point, "w_zero": w_zero_point, "y_zero": y_zero_point,
-        "x_scale": x_scale, "w_scale": w_scale, "y_scale": y_scale,
-    }  # fmt: skip
+        "bias": B,
+        "x_zero": x_zero_point,
+        "w_zero": w_zero_point,
+        "y_zero": y_zero_point,
+        "x_scale": x_scale,
+        "w_scale": w_scale,
+        "y_scale": y_scale,
+    }
     return _direct("QUANTIZED", x, w, view, group, y_zero_point.dtype, operands)
 
 

@@ -37,18 +37,26 @@ def conv_transpose(
         raise ModelError(f"kernel_shape={tuple(kernel_shape)}, but W has {kernel}")
     if B is not None and B.dims != (rows * group,):
         raise ModelError(f"B has shape {B.shape}; it must be ({rows * group},)")
-    view = window.resolve_transposed(space, kernel, strides, dilations, pads, auto_pad,
-                                     output_padding, output_shape)  # fmt: skip
+    view = window.resolve_transposed(
+        space, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape
+    )
     result = output(dtype, (X.dims[0], rows * group, *view.output))
     depth, taps = X.dims[1] // group, math.prod(kernel)
     return per_element(
-        "conv_transpose", result, [("x", X), ("w", W), ("bias", B)],
+        "conv_transpose",
+        result,
+        [("x", X), ("w", W), ("bias", B)],
         (*view.push(), ("filters", rows), ("groups", group), ("depth", depth)),
-        (("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
-         *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]),
+        (
+            ("BIAS", "0" if B is None else "1"),
+            ("R", ELEMENTS[dtype].value),
+            *type_defines("T", dtype)[:2],
+            *type_defines("Y", dtype)[::2],
+        ),
         2 * X.count * rows * taps // max(1, result.count),
-        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1, stores=True,
-    )  # fmt: skip
+        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
+        stores=True,
+    )
 
 
 @operator("Col2Im")
@@ -66,11 +74,13 @@ def col2im(
     if input.rank != 3 or input.dims[1] % taps or input.dims[2] != math.prod(view.output):
         raise ModelError(f"input {input.shape} does not hold {view.output} blocks of {block}")
     return per_element(
-        "col2im", output(input.dtype, (input.dims[0], input.dims[1] // taps, *space)),
-        [("x", input)], view.push(),
+        "col2im",
+        output(input.dtype, (input.dims[0], input.dims[1] // taps, *space)),
+        [("x", input)],
+        view.push(),
         (("R", ELEMENTS[input.dtype].value), *type_defines("T", input.dtype)),
         iterations=taps + 2 * math.prod(block[:-1]) + 1,
-    )  # fmt: skip
+    )
 
 
 @operator("DeformConv")
@@ -98,15 +108,28 @@ def deform_conv(
         if info is not None and info.dims != wanted:
             raise ModelError(f"{name} has shape {info.shape}; it must be {wanted}")
     push = (
-        ("filters", W.dims[0]), ("groups", group), ("depth", W.dims[1]),
-        ("offset_groups", offset_group), ("channels", X.dims[1]),
-        ("in_size", view.input), ("out_size", view.output), ("kernel", view.kernel),
-        ("stride", view.strides), ("dilation", view.dilations), ("pad", view.pads_begin),
-    )  # fmt: skip
+        ("filters", W.dims[0]),
+        ("groups", group),
+        ("depth", W.dims[1]),
+        ("offset_groups", offset_group),
+        ("channels", X.dims[1]),
+        ("in_size", view.input),
+        ("out_size", view.output),
+        ("kernel", view.kernel),
+        ("stride", view.strides),
+        ("dilation", view.dilations),
+        ("pad", view.pads_begin),
+    )
     return per_element(
-        "deform_conv", output(dtype, (X.dims[0], W.dims[0], *view.output)),
-        [("x", X), ("w", W), ("offset", offset), ("bias", B), ("mask", mask)], push,
-        (("BIAS", "0" if B is None else "1"), ("MASK", "0" if mask is None else "1"),
-         *type_defines("T", dtype)),
-        12 * W.dims[1] * math.prod(kernel), iterations=W.dims[1] * (math.prod(kernel) + 1),
-    )  # fmt: skip
+        "deform_conv",
+        output(dtype, (X.dims[0], W.dims[0], *view.output)),
+        [("x", X), ("w", W), ("offset", offset), ("bias", B), ("mask", mask)],
+        push,
+        (
+            ("BIAS", "0" if B is None else "1"),
+            ("MASK", "0" if mask is None else "1"),
+            *type_defines("T", dtype),
+        ),
+        12 * W.dims[1] * math.prod(kernel),
+        iterations=W.dims[1] * (math.prod(kernel) + 1),
+    )

@@ -81,27 +81,60 @@ OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 # ONNX's number of each dtype (TensorProto.DataType), as in Cast's attribute `to`.
 ELEMENT_TYPES = {
     name: number
-    for number, name in enumerate((
-        "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
-        "float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16",
-        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "uint4", "int4",
-        "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2", "float6_e2m3fn", "float6_e3m2fn",
-    ), 1)
-}  # fmt: skip
+    for number, name in enumerate(
+        (
+            "float32",
+            "uint8",
+            "int8",
+            "uint16",
+            "int16",
+            "int32",
+            "int64",
+            "string",
+            "bool",
+            "float16",
+            "float64",
+            "uint32",
+            "uint64",
+            "complex64",
+            "complex128",
+            "bfloat16",
+            "float8_e4m3fn",
+            "float8_e4m3fnuz",
+            "float8_e5m2",
+            "float8_e5m2fnuz",
+            "uint4",
+            "int4",
+            "float4_e2m1fn",
+            "float8_e8m0fnu",
+            "uint2",
+            "int2",
+            "float6_e2m3fn",
+            "float6_e3m2fn",
+        ),
+        1,
+    )
+}
 
 
 def type_defines(name: str, dtype: str) -> Defines:
     """Return the defines by which a kernel loads and stores a dtype, with a name as prefix."""
     element = ELEMENTS[dtype]
-    return ((name, element.storage), (f"{name}_LOAD", element.load),
-            (f"{name}_STORE", element.store))  # fmt: skip
+    return (
+        (name, element.storage),
+        (f"{name}_LOAD", element.load),
+        (f"{name}_STORE", element.store),
+    )
 
 
 def raw_defines(name: str, dtype: str) -> Defines:
     """Return defines for a kernel that copies elements bit by bit, with a name as prefix."""
     storage = _RAW[np.dtype(dtype).itemsize]
-    return ((name, storage), (f"{name}_LOAD", "onnx::identity"),
-            (f"{name}_STORE", "onnx::identity"))  # fmt: skip
+    return (
+        (name, storage),
+        (f"{name}_LOAD", "onnx::identity"),
+        (f"{name}_STORE", "onnx::identity"),
+    )
 
 
 def integer_array(values: Any, dtype: str = "int64") -> Any:
@@ -112,6 +145,9 @@ def integer_array(values: Any, dtype: str = "int64") -> Any:
 
 def table(values: object, dtype: str = "int32") -> TensorInfo:
     """Return a constant tensor of numbers that do not fit into push constants."""
-    array = integer_array(values, dtype) if isinstance(values, list) else (
-        np.ascontiguousarray(np.asarray(values).astype(dtype)))  # fmt: skip
+    array = (
+        integer_array(values, dtype)
+        if isinstance(values, list)
+        else (np.ascontiguousarray(np.asarray(values).astype(dtype)))
+    )
     return TensorInfo("", dtype, array.shape, array)

@@ -81,8 +81,9 @@ def parse_equation(
     known = {name for term in spelled for name in term}
     allowed = set(string.ascii_letters + ELLIPSIS_AXES)
     if len(set(result)) < len(result) or not set(result) <= known or not known <= allowed:
-        raise ModelError(f"equation {equation!r}: the result's axes must be distinct letters that "
-                         "an operand has")  # fmt: skip
+        raise ModelError(
+            f"equation {equation!r}: the result's axes must be distinct letters that an operand has"
+        )
     return spelled, result
 
 
@@ -97,8 +98,9 @@ def einsum(*Inputs: TensorInfo, equation: str) -> Result:
             if sizes.setdefault(name, dim) in (1, dim):
                 sizes[name] = dim
             elif dim != 1:
-                raise ModelError(f"axis {name!r} of {equation!r} has lengths {sizes[name]} and "
-                                 f"{dim}")  # fmt: skip
+                raise ModelError(
+                    f"axis {name!r} of {equation!r} has lengths {sizes[name]} and {dim}"
+                )
     work = _Work(same(*Inputs), sizes)
     operands = [_named(info, term) for info, term in zip(Inputs, terms, strict=True)]
     result = output(work.dtype, work.shape(names))
@@ -139,8 +141,10 @@ def _multiply(
     summed = [name for name in {**a.strides, **b.strides} if name not in names]
     alone = [(x, [n for n in summed if n not in y.strides]) for x, y in ((a, b), (b, a))]
     # An axis that only one operand sums gets stride 0 in the other operand.
-    a, b = (_Operand(x.info, {**x.strides, **dict.fromkeys(own, 0)})
-            for x, own in ((a, alone[1][1]), (b, alone[0][1])))  # fmt: skip
+    a, b = (
+        _Operand(x.info, {**x.strides, **dict.fromkeys(own, 0)})
+        for x, own in ((a, alone[1][1]), (b, alone[0][1]))
+    )
     a, b = _ordered(work, a, both, rows, summed), _ordered(work, b, both, columns, summed)
     order = (*both, *rows, *columns)
     target = result if list(order) == list(names) else work.make(order)
@@ -150,9 +154,16 @@ def _multiply(
     sizes = tuple(math.prod(work.shape(group)) for group in (rows, columns, summed))
     strides = [tuple(x.strides[name] for name in both) for x in (a, b)]
     work.dispatches += product(
-        a.info, b.info, None, target, (sizes[0], sizes[1], sizes[2]), (a_row or 0, a_sum or 0),
-        (b_sum or 0, b_column or 0), work.shape(both), strides,
-    )  # fmt: skip
+        a.info,
+        b.info,
+        None,
+        target,
+        (sizes[0], sizes[1], sizes[2]),
+        (a_row or 0, a_sum or 0),
+        (b_sum or 0, b_column or 0),
+        work.shape(both),
+        strides,
+    )
     if target is not result:
         strides_of = work.dense(target, order).strides
         work.dispatches += move(target, [strides_of[name] for name in names], result)

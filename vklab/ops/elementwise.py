@@ -42,8 +42,10 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     for dims in zip(*padded, strict=True):
         sizes = [dim for dim in dims if dim != 1]
         if any(size != sizes[0] for size in sizes):
-            raise ModelError(f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not "
-                             "broadcast: sizes of an axis must be equal, or 1")  # fmt: skip
+            raise ModelError(
+                f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not "
+                "broadcast: sizes of an axis must be equal, or 1"
+            )
         result.append(sizes[0] if sizes else 1)
     return tuple(result)
 
@@ -186,8 +188,12 @@ def strided(
         layout_words = [len(shape), *shape, *numbers, *dense_y]
         reads.append(("layout_buffer", table([x & WORD for x in layout_words], "uint32")))
     typing = raw_defines if expression in (MOVE, SELECT) else type_defines
-    defines = [("ARITY", str(len(inputs))), ("LAYOUT", str(layout)), ("EXPRESSION", expression),
-               ("PLACE", "1" if place and layout == 1 else "0")]  # fmt: skip
+    defines = [
+        ("ARITY", str(len(inputs))),
+        ("LAYOUT", str(layout)),
+        ("EXPRESSION", expression),
+        ("PLACE", "1" if place and layout == 1 else "0"),
+    ]
     if "onnx::int_" in expression:
         defines.append(("INTEGERS", "1"))  # imports lib/integers
     *read, written = dtypes or [info.dtype for info in (*inputs, result)]
@@ -202,8 +208,10 @@ def strided(
         (Formula(expression, tuple(range(len(inputs))), constants, written),),
         StridedView(tuple(place[1]), place[2]) if place else None,
     )
-    moved = [any(starts[n : n + 1]) or tuple(merged[n]) != dense_strides(shape)
-             for n in range(len(inputs))]  # fmt: skip
+    moved = [
+        any(starts[n : n + 1]) or tuple(merged[n]) != dense_strides(shape)
+        for n in range(len(inputs))
+    ]
     return (
         Dispatch(
             kernel="elementwise",
@@ -214,9 +222,9 @@ def strided(
             defines=(*defines, storage, store),
             flops=count,
             pointwise=meaning,
-            in_place=() if place else tuple(
-                name for (name, _), away in zip(reads, moved, strict=False) if not away
-            ),
+            in_place=()
+            if place
+            else tuple(name for (name, _), away in zip(reads, moved, strict=False) if not away),
         ),
     )
 

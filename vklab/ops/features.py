@@ -51,8 +51,10 @@ def scaler(
     """Compute (x - offset) * scale for each feature. Source: ONNX Scaler-1."""
     columns = _columns(X)
     if len(scale) != len(offset) or len(scale) not in (1, columns):
-        raise ModelError(f"{len(scale)} scales and {len(offset)} offsets for {columns} features; "
-                         "give one of both, or one for each feature")  # fmt: skip
+        raise ModelError(
+            f"{len(scale)} scales and {len(offset)} offsets for {columns} features; "
+            "give one of both, or one for each feature"
+        )
     body = Body()
     dtype = "float64" if X.dtype == "float64" else "float32"
     given = X if dtype == "float64" else _floats(body, X)
@@ -96,8 +98,10 @@ def imputer(
     if not is_float:
         values, other = other, values
     if not values or other:
-        raise ModelError(f"{len(values)} values to impute into {X.dtype}, {len(other)} of another "
-                         "type; give one, or one for each feature, of X's type")  # fmt: skip
+        raise ModelError(
+            f"{len(values)} values to impute into {X.dtype}, {len(other)} of another "
+            "type; give one, or one for each feature, of X's type"
+        )
     chosen = np.asarray(values if len(values) == columns else values[:1], X.dtype)
     body = Body()
     if is_float and math.isnan(replaced_value_float):
@@ -129,15 +133,18 @@ def array_feature_extractor(X: TensorInfo, Y: TensorInfo) -> Expansion:
 def feature_vectorizer(*X: TensorInfo, inputdimensions: Sequence[int] = ()) -> Expansion:
     """Join features as float32 columns, cut or padded. Source: ONNX FeatureVectorizer-1."""
     if len(X) != len(inputdimensions) or min(inputdimensions, default=-1) < 0:
-        raise ModelError(f"{len(X)} inputs and inputdimensions={tuple(inputdimensions)}; give each "
-                         "input a number of columns")  # fmt: skip
+        raise ModelError(
+            f"{len(X)} inputs and inputdimensions={tuple(inputdimensions)}; give each "
+            "input a number of columns"
+        )
     body, parts = Body(), []
     for info, wanted in zip(X, inputdimensions, strict=True):
         require(TYPES, info)
         rows = info.dims[0] if info.rank > 1 else 1
         columns = info.count // rows if rows else math.prod(info.dims[1:])
-        part = body("Reshape", _floats(body, info), np.asarray([rows, columns], np.int64),
-                    allowzero=1)  # fmt: skip
+        part = body(
+            "Reshape", _floats(body, info), np.asarray([rows, columns], np.int64), allowzero=1
+        )
         if columns > wanted:
             part = body("Slice", part, *(np.asarray([n], np.int64) for n in (0, wanted, 1)))
         elif columns < wanted:
@@ -155,8 +162,9 @@ def _sums(
     """Return X times the rows of coefficients, plus intercepts."""
     columns = _columns(X)
     if len(coefficients) != rows * columns or not rows:
-        raise ModelError(f"{len(coefficients)} coefficients for {rows} targets or classes and "
-                         f"{columns} features")  # fmt: skip
+        raise ModelError(
+            f"{len(coefficients)} coefficients for {rows} targets or classes and {columns} features"
+        )
     matrix = np.asarray(coefficients, np.float32).reshape(rows, columns)
     x = _floats(body, X)
     if X.rank == 1:
@@ -198,15 +206,26 @@ def linear_classifier(
         return labelled("LinearClassifier", X, locals(), "classlabels_ints")
     classes, labels = len(intercepts), tuple(classlabels_ints)
     if classes == 1 and (len(labels) != 2 or post_transform == "PROBIT"):
-        raise UnsupportedOperatorError(f"one column of scores, {len(labels)} labels and "
-                                       f"post_transform={post_transform}: not in kernels")
+        raise UnsupportedOperatorError(
+            f"one column of scores, {len(labels)} labels and "
+            f"post_transform={post_transform}: not in kernels"
+        )
     if classes > 1 and len(labels) != classes:
         raise ModelError(f"{len(labels)} labels for {classes} classes")
     body = Body()
     sums = _sums(body, X, coefficients, intercepts, classes)
     rule = COLUMN if classes == 1 else MULTICLASS
-    return body.result(*body.many("ClassScores", 2, sums, domain="vklab", rule=rule, labels=labels,
-                                  transform=post_transform))  # fmt: skip
+    return body.result(
+        *body.many(
+            "ClassScores",
+            2,
+            sums,
+            domain="vklab",
+            rule=rule,
+            labels=labels,
+            transform=post_transform,
+        )
+    )
 
 
 @operator("ClassScores", domain="vklab")

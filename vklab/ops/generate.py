@@ -56,8 +56,10 @@ def constant_of_shape(input: TensorInfo, *, value: ndarray | None = None) -> Res
     shape = known_integers(input, "the shape")
     one = np.zeros(1, np.float32) if value is None else np.asarray(value)
     if one.size != 1 or min(shape, default=0) < 0:
-        raise ModelError(f"cannot fill shape {shape} with {one.size} values; sizes must be 0 or "
-                         "more, and `value` one number")  # fmt: skip
+        raise ModelError(
+            f"cannot fill shape {shape} with {one.size} values; sizes must be 0 or "
+            "more, and `value` one number"
+        )
     affordable(*shape, item_bytes=one.itemsize)
     return constant_result(np.full(shape, one.reshape(()), one.dtype))
 
@@ -156,9 +158,16 @@ def reverse_sequence(
         reads=(("x_buffer", input), ("l_buffer", sequence_lens)),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("columns", input.dims[1]),
-              ("inner", math.prod(input.dims[2:])), ("times", input.dims[time_axis])),
-        defines=(("TIME", str(time_axis)), *raw_defines("X", input.dtype),
-                 *index_defines("K", sequence_lens.dtype)[:2]),
-    )  # fmt: skip
+        push=(
+            ("count", result.count),
+            ("columns", input.dims[1]),
+            ("inner", math.prod(input.dims[2:])),
+            ("times", input.dims[time_axis]),
+        ),
+        defines=(
+            ("TIME", str(time_axis)),
+            *raw_defines("X", input.dtype),
+            *index_defines("K", sequence_lens.dtype)[:2],
+        ),
+    )
     return Result((result,), (dispatch,))

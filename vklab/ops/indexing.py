@@ -63,10 +63,19 @@ def chosen(
         reads=(("x_buffer", X), ("i_buffer", indices), ("walk_buffer", walk)),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("rank", len(shape)), ("keys", len(sizes)), ("step", step),
-              ("first", 0), ("held", X.count)),
-        defines=(*raw_defines("X", X.dtype)[:2], *raw_defines("Y", X.dtype)[::2],
-                 *index_defines("K", indices.dtype)[:2]),
+        push=(
+            ("count", result.count),
+            ("rank", len(shape)),
+            ("keys", len(sizes)),
+            ("step", step),
+            ("first", 0),
+            ("held", X.count),
+        ),
+        defines=(
+            *raw_defines("X", X.dtype)[:2],
+            *raw_defines("Y", X.dtype)[::2],
+            *index_defines("K", indices.dtype)[:2],
+        ),
         stores=True,
         loads=True,
     )
@@ -81,8 +90,10 @@ def _inside(indices: TensorInfo, X: TensorInfo, sizes: Sequence[int], axis: int)
     for key, size in enumerate(sizes):
         low, high = known[:, key].min(), known[:, key].max()
         if low < -size or high >= size:
-            raise ModelError(f"{indices.name} holds the index {low if low < -size else high}, but "
-                             f"axis {axis + key} of {X.name} {X.dims} has {size} elements")
+            raise ModelError(
+                f"{indices.name} holds the index {low if low < -size else high}, but "
+                f"axis {axis + key} of {X.name} {X.dims} has {size} elements"
+            )
 
 
 @operator("Gather")
@@ -95,8 +106,18 @@ def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
     dense = dense_strides(data.dims)
     x_strides = (*dense[:axis], *[0] * indices.rank, *dense[axis + 1 :])
     i_strides = (*[0] * axis, *dense_strides(indices.dims), *[0] * len(after))
-    return Result((result,), chosen(data, indices, result, (x_strides, i_strides),
-                                    data.dims[axis : axis + 1], dense[axis], axis))  # fmt: skip
+    return Result(
+        (result,),
+        chosen(
+            data,
+            indices,
+            result,
+            (x_strides, i_strides),
+            data.dims[axis : axis + 1],
+            dense[axis],
+            axis,
+        ),
+    )
 
 
 @operator("GatherElements", since=11)
@@ -108,14 +129,19 @@ def gather_elements(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> 
     dense = dense_strides(data.dims)
     x_strides = (*dense[:axis], 0, *dense[axis + 1 :])
     strides = (x_strides, dense_strides(indices.dims))
-    return Result((result,), chosen(data, indices, result, strides, data.dims[axis : axis + 1],
-                                    dense[axis], axis))  # fmt: skip
+    return Result(
+        (result,),
+        chosen(data, indices, result, strides, data.dims[axis : axis + 1], dense[axis], axis),
+    )
 
 
 def _check_elements(data: TensorInfo, indices: TensorInfo, axis: int) -> int:
     axis = normal_axis(axis, data.rank)
-    larger = [i for i in range(min(data.rank, indices.rank))
-              if i != axis and indices.dims[i] > data.dims[i]]  # fmt: skip
+    larger = [
+        i
+        for i in range(min(data.rank, indices.rank))
+        if i != axis and indices.dims[i] > data.dims[i]
+    ]
     if indices.rank != data.rank or larger:
         raise ModelError(f"indices {indices.shape} do not fit {data.shape} outside axis {axis}")
     return axis
@@ -134,15 +160,18 @@ def gather_nd(data: TensorInfo, indices: TensorInfo, *, batch_dims: int = 0) -> 
     x_strides = (*dense[:batch_dims], *[0] * (tuples - batch_dims), *dense[batch_dims + keys :])
     i_strides = (*dense_strides(indices.dims)[:-1], *[0] * len(slices))
     sizes = data.dims[batch_dims : batch_dims + keys]
-    return Result((result,), chosen(data, indices, result, (x_strides, i_strides), sizes,
-                                    math.prod(slices), batch_dims))  # fmt: skip
+    return Result(
+        (result,),
+        chosen(data, indices, result, (x_strides, i_strides), sizes, math.prod(slices), batch_dims),
+    )
 
 
 def _check_tuples(data: TensorInfo, indices: TensorInfo, batch_dims: int) -> int:
     keys = indices.dims[-1] if indices.rank else 0
     if not (0 <= batch_dims < indices.rank and 1 <= keys <= data.rank - batch_dims):
-        raise ModelError(f"indices {indices.shape} do not fit {data.shape} with {batch_dims} batch "
-                         "axes")  # fmt: skip
+        raise ModelError(
+            f"indices {indices.shape} do not fit {data.shape} with {batch_dims} batch axes"
+        )
     return keys
 
 
@@ -164,8 +193,17 @@ def scatter_elements(
     own, dense = dense_strides(indices.dims), dense_strides(data.dims)
     lines = (*indices.dims[:axis], 1, *indices.dims[axis + 1 :])
     sizes, steps = data.dims[axis : axis + 1], (own[axis], own[axis], dense[axis])
-    return _scatter(data, indices, updates, reduction, lines, (own, own, dense), sizes, steps,
-                    indices.dims[axis])  # fmt: skip
+    return _scatter(
+        data,
+        indices,
+        updates,
+        reduction,
+        lines,
+        (own, own, dense),
+        sizes,
+        steps,
+        indices.dims[axis],
+    )
 
 
 @operator("ScatterND", since=11)
@@ -180,8 +218,17 @@ def scatter_nd(
     _inside(indices, data, data.dims[:keys], 0)
     inner, dense = math.prod(slices), dense_strides(slices)
     strides = ([0] * len(slices), dense, dense)
-    return _scatter(data, indices, updates, reduction, slices, strides, data.dims[:keys],
-                    (keys, inner, inner), math.prod(indices.dims[:-1]))  # fmt: skip
+    return _scatter(
+        data,
+        indices,
+        updates,
+        reduction,
+        slices,
+        strides,
+        data.dims[:keys],
+        (keys, inner, inner),
+        math.prod(indices.dims[:-1]),
+    )
 
 
 def _scatter(
@@ -213,8 +260,15 @@ def _scatter(
     typed = raw_defines if reduction == "none" else type_defines
     each = len(sizes) + 2  # iterations of both loops per update, the final test included
     chunk = SCATTER_STEPS // each
-    push = (("count", across * segments), ("segments", segments), ("rank", len(shape)),
-            ("keys", len(sizes)), ("i_step", steps[0]), ("u_step", steps[1]), ("y_step", steps[2]))
+    push = (
+        ("count", across * segments),
+        ("segments", segments),
+        ("rank", len(shape)),
+        ("keys", len(sizes)),
+        ("i_step", steps[0]),
+        ("u_step", steps[1]),
+        ("y_step", steps[2]),
+    )
     dispatches = [
         Dispatch(
             kernel="scatter",
@@ -222,12 +276,15 @@ def _scatter(
             writes=(("y_buffer", result),),
             workgroups=grid(-(-across * segments // WORKGROUP)),
             push=(*push, ("first", first), ("last", min(first + chunk, length))),
-            defines=(("COMBINE", COMBINES[reduction]), *typed("X", X.dtype),
-                     *index_defines("K", indices.dtype)[:2]),
+            defines=(
+                ("COMBINE", COMBINES[reduction]),
+                *typed("X", X.dtype),
+                *index_defines("K", indices.dtype)[:2],
+            ),
             iterations=min(chunk, length) * each + len(shape) + 2,
         )
         for first in range(0, length, chunk)
-    ]  # fmt: skip
+    ]
     return Result((result,), (*move(X, dense_strides(X.dims), result), *dispatches))
 
 
@@ -259,9 +316,17 @@ def tensor_scatter(
         reads=(("x_buffer", past_cache), ("u_buffer", update), ("start_buffer", starts)),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("size", dims[axis]), ("length", update.dims[axis]),
-              ("inner", math.prod(dims[axis + 1 :])), ("heads", math.prod(dims[1:axis]))),
-        defines=(("CIRCULAR", str(int(mode == "circular"))), *raw_defines("X", past_cache.dtype),
-                 *index_defines("K", starts.dtype)[:2]),
-    )  # fmt: skip
+        push=(
+            ("count", result.count),
+            ("size", dims[axis]),
+            ("length", update.dims[axis]),
+            ("inner", math.prod(dims[axis + 1 :])),
+            ("heads", math.prod(dims[1:axis])),
+        ),
+        defines=(
+            ("CIRCULAR", str(int(mode == "circular"))),
+            *raw_defines("X", past_cache.dtype),
+            *index_defines("K", starts.dtype)[:2],
+        ),
+    )
     return Result((result,), (dispatch,))

@@ -20,8 +20,10 @@ PLANNED_BYTES = 1 << 32
 def affordable(*sizes: int, item_bytes: int = 8) -> None:
     """Raise ModelError for a constant of negative or absurd size, before it is created."""
     if min(sizes, default=0) < 0 or math.prod(sizes) * item_bytes > PLANNED_BYTES:
-        raise ModelError(f"{'x'.join(map(str, sizes))} values of {item_bytes} bytes; a constant "
-                         f"has {PLANNED_BYTES} bytes at most")  # fmt: skip
+        raise ModelError(
+            f"{'x'.join(map(str, sizes))} values of {item_bytes} bytes; a constant "
+            f"has {PLANNED_BYTES} bytes at most"
+        )
 
 
 def require(allowed: frozenset[str], *infos: TensorInfo | None) -> None:

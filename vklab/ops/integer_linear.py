@@ -45,12 +45,14 @@ def qlinear_matmul(
         if zero.count != scale.count:
             raise ModelError(f"{zero} and {scale} differ in shape")
     if y_scale.count != 1 or y_zero_point.count != 1:
-        raise UnsupportedOperatorError(f"y_scale {y_scale}, y_zero_point {y_zero_point}; kernels "
-                                       "take one number for all of y")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"y_scale {y_scale}, y_zero_point {y_zero_point}; kernels take one number for all of y"
+        )
     require(FLOATS, a_scale, b_scale, y_scale)
     same(a_scale, b_scale, y_scale)
-    return integer_product(a, b, a_zero_point, b_zero_point,
-                           (a_scale, b_scale, y_scale, y_zero_point))  # fmt: skip
+    return integer_product(
+        a, b, a_zero_point, b_zero_point, (a_scale, b_scale, y_scale, y_zero_point)
+    )
 
 
 def integer_product(
@@ -79,8 +81,11 @@ def integer_product(
     b_column, b_unit = _steps(b_zero, n, B.count // max(n * k, 1))
     reads = [("a_buffer", A), ("b_buffer", B)]
     reads += [(f"{n}_zero_buffer", zero) for n, zero in (("a", a_zero), ("b", b_zero)) if zero]
-    defines = [("A_ZERO", str(int(a_zero is not None))), ("B_ZERO", str(int(b_zero is not None))),
-               ("QUANTIZE", str(int(quantize is not None)))]  # fmt: skip
+    defines = [
+        ("A_ZERO", str(int(a_zero is not None))),
+        ("B_ZERO", str(int(b_zero is not None))),
+        ("QUANTIZE", str(int(quantize is not None))),
+    ]
     for name, dtype in (("A", A.dtype), ("B", B.dtype)):
         defines += type_defines(name, dtype)[:2]
     defines += (axes, *type_defines("Y", result.dtype)[::2])
@@ -92,25 +97,37 @@ def integer_product(
         defines += type_defines("S", quantize[0].dtype)[:2]
         defines += type_defines("Z", result.dtype)[:2]
     count = result.count // (m * n)
-    return Result((result,), tuple(
-        Dispatch(
-            kernel="matmul_integer",
-            reads=tuple(reads),
-            writes=(("y_buffer", result),),
-            workgroups=(-(-n // COLUMN_WORKGROUP), -(-m // ROWS), min(count - start, MOST_GROUPS)),
-            push=(
-                ("m", m), ("n", n), ("k", k), ("start", start),
-                ("a_zero_row", a_row), ("b_zero_column", b_column),
-                ("a_zero_batch", a_unit), ("b_zero_batch", b_unit),
-                *batches,
-            ),
-            defines=tuple(defines),
-            flops=2 * m * n * k * min(count - start, MOST_GROUPS),
-            iterations=k,
-            stores=True,
-        )
-        for start in batch_starts(count)
-    ))  # fmt: skip
+    return Result(
+        (result,),
+        tuple(
+            Dispatch(
+                kernel="matmul_integer",
+                reads=tuple(reads),
+                writes=(("y_buffer", result),),
+                workgroups=(
+                    -(-n // COLUMN_WORKGROUP),
+                    -(-m // ROWS),
+                    min(count - start, MOST_GROUPS),
+                ),
+                push=(
+                    ("m", m),
+                    ("n", n),
+                    ("k", k),
+                    ("start", start),
+                    ("a_zero_row", a_row),
+                    ("b_zero_column", b_column),
+                    ("a_zero_batch", a_unit),
+                    ("b_zero_batch", b_unit),
+                    *batches,
+                ),
+                defines=tuple(defines),
+                flops=2 * m * n * k * min(count - start, MOST_GROUPS),
+                iterations=k,
+                stores=True,
+            )
+            for start in batch_starts(count)
+        ),
+    )
 
 
 def _steps(zero: TensorInfo | None, size: int, units: int) -> tuple[int, int]:

@@ -46,8 +46,10 @@ def label_encoder(
     if default_tensor is not None:
         default = default_tensor.ravel()
         if default.size != 1 or default.dtype != values.dtype:
-            raise ModelError(f"default_tensor has {default.size} values of {default.dtype}; it "
-                             f"must be one {values.dtype}")  # fmt: skip
+            raise ModelError(
+                f"default_tensor has {default.size} values of {default.dtype}; it "
+                f"must be one {values.dtype}"
+            )
     return _looked_up(X, keys, values, default)
 
 
@@ -86,19 +88,23 @@ def _looked_up(X: TensorInfo, keys: np.ndarray, values: np.ndarray, default: np.
         unique, values, first = np.zeros(1, keys.dtype), default, np.zeros(1, int)
     chosen = np.append(values[first], default)
     return per_element(
-        "label_encoder", output(str(values.dtype), X.dims),
+        "label_encoder",
+        output(str(values.dtype), X.dims),
         (("x", X), ("k", table(unique, X.dtype)), ("v", table(chosen, str(values.dtype)))),
         (("keys", len(unique)),),
         (*key_defines("X", X.dtype), *raw_defines("Y", str(chosen.dtype))[:1]),
         iterations=len(unique).bit_length() + 1,
-    )  # fmt: skip
+    )
 
 
 def _one(name: str, given: Given) -> np.ndarray:
     """Return the one list or tensor of an attribute that is given, as an array."""
     integers, floats, texts, tensor = given
-    made = [np.asarray(values, dtype) for values, dtype in
-            ((integers, np.int64), (floats, np.float32)) if len(values)]  # fmt: skip
+    made = [
+        np.asarray(values, dtype)
+        for values, dtype in ((integers, np.int64), (floats, np.float32))
+        if len(values)
+    ]
     made += [tensor.ravel()] if tensor is not None else []
     if texts or (tensor is not None and tensor.dtype.kind in "OSU"):
         raise UnsupportedOperatorError(f"{name} are text, not numbers")

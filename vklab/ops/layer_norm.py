@@ -41,8 +41,9 @@ def layer_normalization(
 ) -> Answer:
     """Normalise over all axes from `axis` on. Source: ONNX LayerNormalization-17."""
     _check_stash(stash_type)
-    return normalize(X, Scale, B, normal_axis(axis, X.rank), epsilon, X.dtype,
-                     statistics=output_count > 1)  # fmt: skip
+    return normalize(
+        X, Scale, B, normal_axis(axis, X.rank), epsilon, X.dtype, statistics=output_count > 1
+    )
 
 
 @operator("RMSNormalization")
@@ -57,8 +58,16 @@ def rms_normalization(
 ) -> Answer:
     """Divide by the root of the mean square, then scale. Source: ONNX RMSNormalization-23."""
     _check_stash(stash_type)
-    return normalize(X, scale, None, normal_axis(axis, X.rank), epsilon, scale.dtype, center=False,
-                     statistics=output_count > 1)  # fmt: skip
+    return normalize(
+        X,
+        scale,
+        None,
+        normal_axis(axis, X.rank),
+        epsilon,
+        scale.dtype,
+        center=False,
+        statistics=output_count > 1,
+    )
 
 
 def _check_stash(stash_type: int) -> None:
@@ -229,30 +238,39 @@ def _result(
     mean, shape = known[0] if center else None, (rows.count, rows.columns)
     if mean:
         reduce_work(KINDS["ReduceMean"], X, (1,), mean, None, work, shape)
-    kind = Kind(map="(a-shift)*(a-shift)" if center else "a*a",
-                finish=f"1.0/sqrt(mean(total)+{epsilon!r})")  # fmt: skip
+    kind = Kind(
+        map="(a-shift)*(a-shift)" if center else "a*a", finish=f"1.0/sqrt(mean(total)+{epsilon!r})"
+    )
     reduce_work(kind, X, (1,), known[-1], mean, work, shape)
     storage, _, store = type_defines("Y", outputs[0].dtype)
     apply = Dispatch(
         kernel="normalize_known",
         reads=(
-            ("x_buffer", X), ("w_buffer", scale), *((("b_buffer", bias),) if bias else ()),
-            *((("mean_buffer", mean),) if mean else ()), ("deviation_buffer", known[-1]),
+            ("x_buffer", X),
+            ("w_buffer", scale),
+            *((("b_buffer", bias),) if bias else ()),
+            *((("mean_buffer", mean),) if mean else ()),
+            ("deviation_buffer", known[-1]),
         ),
         writes=(("y_buffer", outputs[0]),),
         workgroups=grid(-(-X.count // WORKGROUP)),
         push=(
-            ("count", X.count), ("columns", rows.columns),
+            ("count", X.count),
+            ("columns", rows.columns),
             *zip(("period", "step", "run"), layout, strict=True),
         ),
         defines=(
-            *type_defines("X", X.dtype)[:2], *type_defines("W", scale.dtype)[:2], storage, store,
-            ("CENTER", str(int(center))), ("BIAS", str(int(bias is not None))),
+            *type_defines("X", X.dtype)[:2],
+            *type_defines("W", scale.dtype)[:2],
+            storage,
+            store,
+            ("CENTER", str(int(center))),
+            ("BIAS", str(int(bias is not None))),
         ),
         flops=4 * X.count,
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
     return Result(outputs, (*work.dispatches, apply), work.scratch)
 
 
@@ -270,11 +288,18 @@ def _dispatch(
         writes=tuple(zip(names, outputs, strict=False)),
         workgroups=rows.workgroups,
         push=(
-            ("rows", rows.count), ("columns", rows.columns),
-            ("period", period), ("step", step), ("run", run), ("epsilon", epsilon),
+            ("rows", rows.count),
+            ("columns", rows.columns),
+            ("period", period),
+            ("step", step),
+            ("run", run),
+            ("epsilon", epsilon),
         ),
         defines=(
-            *type_defines("X", X.dtype)[:2], *type_defines("W", scale.dtype)[:2], storage, store,
+            *type_defines("X", X.dtype)[:2],
+            *type_defines("W", scale.dtype)[:2],
+            storage,
+            store,
             *((name, str(int(flag))) for name, flag in flags.items()),
         ),
         constants=(("WORKGROUP", rows.lanes),),
@@ -282,4 +307,4 @@ def _dispatch(
         iterations=3 * rows.iterations + 32,
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )

@@ -52,8 +52,9 @@ def batch_starts(count: int) -> Sequence[int]:
     Raises UnsupportedOperatorError for more products than a few thousand dispatches compute.
     """
     if count > MOST_PRODUCTS:
-        raise UnsupportedOperatorError(f"{count} products of matrices; kernels compute at most "
-                                       f"{MOST_PRODUCTS}")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{count} products of matrices; kernels compute at most {MOST_PRODUCTS}"
+        )
     return range(0, count, MOST_GROUPS) if count > MOST_GROUPS else [0][: count > 0]
 
 
@@ -118,14 +119,16 @@ def gemm(
         raise ModelError(f"C of shape {C.shape} does not broadcast to ({m}, {n})")
     require(PRODUCTS, A, B, C)
     if A.dtype in INTEGERS and not (alpha.is_integer() and beta.is_integer()):
-        raise UnsupportedOperatorError(f"alpha={alpha} and beta={beta} must be integers for "
-                                       f"{A.dtype}")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"alpha={alpha} and beta={beta} must be integers for {A.dtype}"
+        )
     C = None if beta == 0 else C  # 0 * NaN must not become NaN
     result = output(same(A, B, C), (m, n))
     a_steps = (1, m) if transA else (k, 1)
     b_steps = (1, k) if transB else (n, 1)
-    return Result((result,), product(A, B, C, result, (m, n, k), a_steps, b_steps,
-                                     alpha=alpha, beta=beta))  # fmt: skip
+    return Result(
+        (result,), product(A, B, C, result, (m, n, k), a_steps, b_steps, alpha=alpha, beta=beta)
+    )
 
 
 def product(
@@ -167,25 +170,47 @@ def product(
     count = result.count // (m * n)
     operands = (("a_buffer", A), ("b_buffer", B), *((("c_buffer", C),) if C else ()))
     defines = (
-        ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), axes,
-        *value_defines(result.dtype), *type_defines("T", A.dtype)[:2],
+        ("BIAS", "0" if C is None else "1"),
+        ("SUBGROUP", "0"),
+        axes,
+        *value_defines(result.dtype),
+        *type_defines("T", A.dtype)[:2],
         *type_defines("Y", result.dtype)[::2],
-    )  # fmt: skip
+    )
     dispatches = []
     for start in batch_starts(count):
         batches = min(count - start, MOST_GROUPS)
         workgroups, constants = row_blocks(m, n, batches, default_lanes(m), 1)
         push: tuple[tuple[str, float | tuple[int, ...]], ...] = (
-            ("m", m), ("n", n), ("k", k), ("batches", batches), ("part", k), ("start", start),
-            ("a_row", a_steps[0]), ("a_column", a_steps[1]),
-            ("b_row", b_steps[0]), ("b_column", b_steps[1]),
-            ("c_row", c_steps[0]), ("c_column", c_steps[1]), ("alpha", alpha), ("beta", beta),
+            ("m", m),
+            ("n", n),
+            ("k", k),
+            ("batches", batches),
+            ("part", k),
+            ("start", start),
+            ("a_row", a_steps[0]),
+            ("a_column", a_steps[1]),
+            ("b_row", b_steps[0]),
+            ("b_column", b_steps[1]),
+            ("c_row", c_steps[0]),
+            ("c_column", c_steps[1]),
+            ("alpha", alpha),
+            ("beta", beta),
             *batches_push,
-        )  # fmt: skip
+        )
         dispatches.append(
-            Dispatch("matmul", operands, (("y_buffer", result),), workgroups, push, defines,
-                     constants, flops=2 * m * n * k * batches, stores=True)
-        )  # fmt: skip
+            Dispatch(
+                "matmul",
+                operands,
+                (("y_buffer", result),),
+                workgroups,
+                push,
+                defines,
+                constants,
+                flops=2 * m * n * k * batches,
+                stores=True,
+            )
+        )
     return tuple(dispatches)
 
 
@@ -203,8 +228,11 @@ def batch_axes(
             f"{len(shape)} independent batch axes {tuple(batch)}; kernels take {BATCH_AXES[-1]}"
         )
     rest = axes - len(shape)
-    push = (("batch_shape", (1,) * rest + shape), ("a_batch", (0,) * rest + a),
-            ("b_batch", (0,) * rest + b))  # fmt: skip
+    push = (
+        ("batch_shape", (1,) * rest + shape),
+        ("a_batch", (0,) * rest + a),
+        ("b_batch", (0,) * rest + b),
+    )
     return push, ("BATCH_AXES", str(axes))
 
 

@@ -35,15 +35,19 @@ def linear_attention(
     """Query a state that keys and values update step by step. Source: ONNX LinearAttention-27."""
     require(FLOATS, query, key, value, past_state, decay, beta)
     dtype = same(query, key, value, decay, beta)
-    if update_rule not in RULES or (int(decay is not None), int(beta is not None)) != RULES[
-        update_rule
-    ]:
-        raise ModelError(f"update_rule={update_rule!r} with decay {decay} and beta {beta}; choose "
-                         f"one of {', '.join(RULES)}, with the inputs of that rule")  # fmt: skip
+    if (
+        update_rule not in RULES
+        or (int(decay is not None), int(beta is not None)) != RULES[update_rule]
+    ):
+        raise ModelError(
+            f"update_rule={update_rule!r} with decay {decay} and beta {beta}; choose "
+            f"one of {', '.join(RULES)}, with the inputs of that rule"
+        )
     heads, group = kv_num_heads, q_num_heads // max(kv_num_heads, 1)
     if heads < 1 or group < 1 or group * heads != q_num_heads or query.rank != 3:
-        raise ModelError(f"q_num_heads={q_num_heads}, kv_num_heads={heads} do not fit query "
-                         f"{query}")  # fmt: skip
+        raise ModelError(
+            f"q_num_heads={q_num_heads}, kv_num_heads={heads} do not fit query {query}"
+        )
     batch, steps, width = query.dims
     keys, columns = width // q_num_heads, value.dims[-1] // heads
     moments = (batch, steps)
@@ -66,23 +70,37 @@ def linear_attention(
     defines = tuple((name, str(int(info is not None))) for name, (_, info) in given)
     each = keys * (2 + group)
     chunk = max(1, MOST_ITERATIONS // max(each, 1))
-    return Result((result, present), tuple(
-        Dispatch(
-            kernel="linear_attention",
-            reads=tuple(reads),
-            writes=(("state_buffer", lasting), ("y_buffer", result), ("present_buffer", present)),
-            workgroups=grid(-(-count // COLUMN_WORKGROUP)),
-            push=(
-                ("count", count), ("steps", steps), ("first", first),
-                ("last", min(first + chunk, steps)), ("heads", heads), ("group", group),
-                ("keys", keys), ("columns", columns),
-                ("decay_width", decay.dims[-1] if decay else 0),
-                ("beta_width", beta.dims[-1] if beta else 0), ("scale", scale or keys**-0.5),
-            ),
-            defines=(*defines, *type_defines("T", dtype), *type_defines("S", present.dtype)),
-            constants=(("WORKGROUP", COLUMN_WORKGROUP),),
-            flops=2 * count * (min(first + chunk, steps) - first) * each,
-            iterations=min(chunk, steps - first) * (each + group + 1) + 2 * keys,
-        )
-        for first in range(0, max(steps, 1), chunk)
-    ), (lasting,))  # fmt: skip
+    return Result(
+        (result, present),
+        tuple(
+            Dispatch(
+                kernel="linear_attention",
+                reads=tuple(reads),
+                writes=(
+                    ("state_buffer", lasting),
+                    ("y_buffer", result),
+                    ("present_buffer", present),
+                ),
+                workgroups=grid(-(-count // COLUMN_WORKGROUP)),
+                push=(
+                    ("count", count),
+                    ("steps", steps),
+                    ("first", first),
+                    ("last", min(first + chunk, steps)),
+                    ("heads", heads),
+                    ("group", group),
+                    ("keys", keys),
+                    ("columns", columns),
+                    ("decay_width", decay.dims[-1] if decay else 0),
+                    ("beta_width", beta.dims[-1] if beta else 0),
+                    ("scale", scale or keys**-0.5),
+                ),
+                defines=(*defines, *type_defines("T", dtype), *type_defines("S", present.dtype)),
+                constants=(("WORKGROUP", COLUMN_WORKGROUP),),
+                flops=2 * count * (min(first + chunk, steps) - first) * each,
+                iterations=min(chunk, steps - first) * (each + group + 1) + 2 * keys,
+            )
+            for first in range(0, max(steps, 1), chunk)
+        ),
+        (lasting,),
+    )

@@ -79,8 +79,14 @@ def is_nan(X: TensorInfo) -> Result:
 @operator("IsInf", since=10)
 def is_inf(X: TensorInfo, *, detect_negative: int = 1, detect_positive: int = 1) -> Result:
     """Tell whether x is infinite, of a sign that is detected. Source: ONNX IsInf-20."""
-    return elementwise("infinite", X, of=REALS | CODED, to="bool", negative=detect_negative,
-                       positive=detect_positive)  # fmt: skip
+    return elementwise(
+        "infinite",
+        X,
+        of=REALS | CODED,
+        to="bool",
+        negative=detect_negative,
+        positive=detect_positive,
+    )
 
 
 @operator("Where", since=9)

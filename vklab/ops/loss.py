@@ -39,11 +39,14 @@ def negative_log_likelihood_loss(
     require(INDICES, target)
     dtype = same(input, weight)
     if input.rank < 2 or target.dims != (input.dims[0], *input.dims[2:]):
-        raise ModelError(f"target {target.shape} must have the shape of {input.shape} without the "
-                         "axis of classes")  # fmt: skip
+        raise ModelError(
+            f"target {target.shape} must have the shape of {input.shape} without the "
+            "axis of classes"
+        )
     if weight is not None and weight.dims != (input.dims[1],):
-        raise ModelError(f"weight {weight.shape} must have one number for each of "
-                         f"{input.dims[1]} classes")  # fmt: skip
+        raise ModelError(
+            f"weight {weight.shape} must have one number for each of {input.dims[1]} classes"
+        )
     if reduction not in REDUCTIONS:
         raise ModelError(f"unknown reduction={reduction!r}; choose one of {', '.join(REDUCTIONS)}")
     result = output(dtype, target.dims if reduction == "none" else ())
@@ -75,23 +78,29 @@ def _losses(
     return Dispatch(
         kernel="nll_loss",
         reads=(
-            ("x_buffer", X), ("target_buffer", target),
+            ("x_buffer", X),
+            ("target_buffer", target),
             *((("w_buffer", weight),) if weight else ()),
         ),
         writes=tuple(zip(("y_buffer", "total_buffer"), outputs, strict=False)),
         workgroups=grid(-(-target.count // WORKGROUP)),
         push=(
-            ("count", target.count), ("inner", math.prod(X.dims[2:])),
-            ("classes", X.dims[1]), ("ignored", ignored),
+            ("count", target.count),
+            ("inner", math.prod(X.dims[2:])),
+            ("classes", X.dims[1]),
+            ("ignored", ignored),
         ),
         defines=(
-            *type_defines("X", X.dtype)[:2], storage, store,
+            *type_defines("X", X.dtype)[:2],
+            storage,
+            store,
             ("I", "uint2" if target.dtype == "int64" else "int"),
             ("V", ELEMENTS[value_dtype(X.dtype)].value),
-            ("WEIGHTED", str(int(weight is not None))), ("TOTAL", str(len(outputs) - 1)),
+            ("WEIGHTED", str(int(weight is not None))),
+            ("TOTAL", str(len(outputs) - 1)),
         ),
         flops=2 * target.count,
-    )  # fmt: skip
+    )
 
 
 @operator("SoftmaxCrossEntropyLoss", since=12)
@@ -106,6 +115,12 @@ def softmax_cross_entropy_loss(
     """Compute LogSoftmax and its loss. Source: ONNX SoftmaxCrossEntropyLoss-13."""
     body = Body()
     log_prob = body("LogSoftmax", scores, axis=1)
-    loss = body("NegativeLogLikelihoodLoss", log_prob, labels, weights,
-                ignore_index=ignore_index, reduction=reduction)  # fmt: skip
+    loss = body(
+        "NegativeLogLikelihoodLoss",
+        log_prob,
+        labels,
+        weights,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
     return body.result(loss, log_prob)

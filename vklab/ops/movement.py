@@ -80,8 +80,10 @@ def space_to_depth(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> R
 
 def _blocks(X: TensorInfo, blocksize: int, mode: str) -> tuple[int, ...]:
     if X.rank != 4 or blocksize < 1 or mode not in ("DCR", "CRD"):
-        raise ModelError(f"blocksize={blocksize}, mode={mode!r} on {X.shape}: the input must have "
-                         "4 axes, blocksize be 1 or more, mode DCR or CRD")  # fmt: skip
+        raise ModelError(
+            f"blocksize={blocksize}, mode={mode!r} on {X.shape}: the input must have "
+            "4 axes, blocksize be 1 or more, mode DCR or CRD"
+        )
     return X.dims
 
 
@@ -125,8 +127,10 @@ def _slice(
     axes = range(len(starts)) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise ModelError(f"starts={tuple(starts)}, ends={tuple(ends)}, axes={tuple(axes)} and "
-                         f"steps={tuple(steps)}: lengths must be equal, steps not 0")  # fmt: skip
+        raise ModelError(
+            f"starts={tuple(starts)}, ends={tuple(ends)}, axes={tuple(axes)} and "
+            f"steps={tuple(steps)}: lengths must be equal, steps not 0"
+        )
     parts = [(0, 1, dim) for dim in data.dims]  # (first, step, size) of each axis
     places = zip(normal_axes(tuple(axes), data.rank), starts, ends, steps, strict=True)
     for axis, start, end, step in places:

@@ -64,14 +64,18 @@ def _softmax(X: TensorInfo, axis: int, flattened: bool, log: int) -> Answer:
         writes=(("y_buffer", result),),
         workgroups=rows.workgroups,
         push=rows.push,
-        defines=(*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2],
-                 ("WIDE", str(int(rows.wide))), ("LOG", str(log))),
+        defines=(
+            *type_defines("X", X.dtype)[:2],
+            *type_defines("Y", X.dtype)[::2],
+            ("WIDE", str(int(rows.wide))),
+            ("LOG", str(log)),
+        ),
         constants=(("WORKGROUP", rows.lanes),),
         flops=5 * X.count,
         iterations=3 * rows.iterations + 32,
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,))
 
 

@@ -59,24 +59,53 @@ def sample_token(
     require(frozenset({"uint32"}), options)
     batch, columns, ring = logits.dims[0], logits.dims[-1], recent.dims[-1]
     runs, shapes = -(-columns // RUN), (recent.dims, step.dims, options.dims[1:])
-    if (shapes != ((batch, ring), (batch,), (OPTIONS,)) or logits.dims[1:-1] not in ((), (1,))
-            or options.dims[0] not in (1, batch) or not 0 < runs <= RUNS or not 0 < ring <= RUN):
-        raise ModelError(f"{logits}, {recent}, {step}, {options} must be [batch, 1 to {RUN * RUNS}]"
-                         f", [batch, 1 to {RUN}], [batch] and [1 or batch, {OPTIONS}]")
-    made = (output(recent.dtype, (batch, 1)), output(recent.dtype, recent.dims),
-            output(step.dtype, step.dims), output("float32", (batch, 1)))  # fmt: skip
-    keys = (("keys_buffer", output("uint32", (batch, runs * RUN))),
-            ("maxima_buffer", output("uint32", (batch, runs * RUN // BLOCK))))  # fmt: skip
+    if (
+        shapes != ((batch, ring), (batch,), (OPTIONS,))
+        or logits.dims[1:-1] not in ((), (1,))
+        or options.dims[0] not in (1, batch)
+        or not 0 < runs <= RUNS
+        or not 0 < ring <= RUN
+    ):
+        raise ModelError(
+            f"{logits}, {recent}, {step}, {options} must be [batch, 1 to {RUN * RUNS}]"
+            f", [batch, 1 to {RUN}], [batch] and [1 or batch, {OPTIONS}]"
+        )
+    made = (
+        output(recent.dtype, (batch, 1)),
+        output(recent.dtype, recent.dims),
+        output(step.dtype, step.dims),
+        output("float32", (batch, 1)),
+    )
+    keys = (
+        ("keys_buffer", output("uint32", (batch, runs * RUN))),
+        ("maxima_buffer", output("uint32", (batch, runs * RUN // BLOCK))),
+    )
     given = (("recent_buffer", recent), ("step_buffer", step), ("options_buffer", options))
     sizes = (("sequences", batch), ("runs", runs), ("ring", ring), ("sets", options.dims[0]))
     tokens, steps = index_defines("I", recent.dtype), index_defines("S", step.dtype)
     names = ("token_buffer", "next_buffer", "count_buffer", "p_buffer")
     sums = ("sums_buffer", output("uint32", (batch, HISTOGRAM)))
-    return Result(made, (
-        Dispatch("sample_keys", (("x_buffer", logits), *given), (*keys, sums), grid(batch * runs),
-                 (("columns", columns), *sizes, ("sums", HISTOGRAM)),
-                 (*type_defines("X", logits.dtype)[:2], *tokens[:2], *steps[:2])),
-        Dispatch("sample_draw", (*keys, *given), (*zip(names, made, strict=True), sums),
-                 grid(batch), (*sizes, ("slices", 1)), (*tokens, *steps),
-                 iterations=columns // 5 + 8 * RUN, in_place=("recent_buffer", "step_buffer")),
-    ), tuple(info for _, info in (*keys, sums)))  # fmt: skip
+    return Result(
+        made,
+        (
+            Dispatch(
+                "sample_keys",
+                (("x_buffer", logits), *given),
+                (*keys, sums),
+                grid(batch * runs),
+                (("columns", columns), *sizes, ("sums", HISTOGRAM)),
+                (*type_defines("X", logits.dtype)[:2], *tokens[:2], *steps[:2]),
+            ),
+            Dispatch(
+                "sample_draw",
+                (*keys, *given),
+                (*zip(names, made, strict=True), sums),
+                grid(batch),
+                (*sizes, ("slices", 1)),
+                (*tokens, *steps),
+                iterations=columns // 5 + 8 * RUN,
+                in_place=("recent_buffer", "step_buffer"),
+            ),
+        ),
+        tuple(info for _, info in (*keys, sums)),
+    )

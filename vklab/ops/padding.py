@@ -49,8 +49,10 @@ def _pad(
     require(MOVABLE, X)
     axes = normal_axes(tuple(axes), X.rank)
     if len(pads) != 2 * len(axes) or mode not in MODES:
-        raise ModelError(f"pads={tuple(pads)}, mode={mode!r}: give two pads for each of "
-                         f"{len(axes)} axes and one of the modes {', '.join(MODES)}")  # fmt: skip
+        raise ModelError(
+            f"pads={tuple(pads)}, mode={mode!r}: give two pads for each of "
+            f"{len(axes)} axes and one of the modes {', '.join(MODES)}"
+        )
     ends = dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
     rows, start = [], 0
     for axis, (dim, stride) in enumerate(zip(X.dims, dense_strides(X.dims), strict=True)):
@@ -80,11 +82,14 @@ def _pad(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
         push=(("count", result.count), ("rank", len(merged)), ("start", start)),
-        defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)[:2],
-                 *raw_defines("Y", X.dtype)[::2]),
+        defines=(
+            ("MODE", MODES[mode]),
+            *raw_defines("X", X.dtype)[:2],
+            *raw_defines("Y", X.dtype)[::2],
+        ),
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,))
 
 

@@ -30,8 +30,9 @@ def max_pool(
     Source: ONNX MaxPool-22.
     """
     require(REALS | {"int8", "uint8"}, X)
-    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
-                          ceil_mode)  # fmt: skip
+    view = window.resolve(
+        window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    )
     values = _pool("MAXIMUM", X, view)
     indices = _pool("INDEX", X, view, column_major=storage_order)
     return Result(values.outputs + indices.outputs, values.dispatches + indices.dispatches)
@@ -45,8 +46,9 @@ def average_pool(
 ) -> Result:  # fmt: skip
     """Compute the mean of each window of X [N,C,...]. Source: ONNX AveragePool-22."""
     require(REALS, X)
-    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
-                          ceil_mode)  # fmt: skip
+    view = window.resolve(
+        window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    )
     return _pool("AVERAGE", X, view, count_padding=count_include_pad)
 
 
@@ -58,8 +60,9 @@ def lp_pool(
 ) -> Result:  # fmt: skip
     """Compute the p-norm of each window of X [N,C,...]. Source: ONNX LpPool-22."""
     require(FLOATS, X)
-    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
-                          ceil_mode)  # fmt: skip
+    view = window.resolve(
+        window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    )
     return _pool("NORM", X, view, p=_order(p))
 
 
@@ -111,14 +114,28 @@ def _pool(
     result = output("int64" if index else X.dtype, (*X.dims[:2], *view.output))
     cells = math.prod(view.kernel)
     return per_element(
-        "pool", result, [("x", X)],
-        (*view.push(), ("pad_end", view.lifted(3).pads_end), ("count_padding", count_padding),
-         ("column_major", column_major), ("p", p)),
-        (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("X", X.dtype)[:2],
-         *(() if index else type_defines("Y", X.dtype)[::2])),
-        cells, iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
-        name="indices" if index else "y", stores=not index, loads=True,
-    )  # fmt: skip
+        "pool",
+        result,
+        [("x", X)],
+        (
+            *view.push(),
+            ("pad_end", view.lifted(3).pads_end),
+            ("count_padding", count_padding),
+            ("column_major", column_major),
+            ("p", p),
+        ),
+        (
+            ("MODE", mode),
+            ("R", ELEMENTS[X.dtype].value),
+            *type_defines("X", X.dtype)[:2],
+            *(() if index else type_defines("Y", X.dtype)[::2]),
+        ),
+        cells,
+        iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
+        name="indices" if index else "y",
+        stores=not index,
+        loads=True,
+    )
 
 
 @operator("MaxUnpool")
@@ -141,8 +158,11 @@ def max_unpool(
     shape = (*X.dims[:2], *view.output)
     if output_shape is not None:
         shape = known_integers(output_shape, "output_shape")
-        if (len(shape) != X.rank or shape[:2] != X.dims[:2]
-                or any(a < b for a, b in zip(shape[2:], view.output, strict=True))):  # fmt: skip
+        if (
+            len(shape) != X.rank
+            or shape[:2] != X.dims[:2]
+            or any(a < b for a, b in zip(shape[2:], view.output, strict=True))
+        ):
             raise ModelError(f"output_shape={shape} is smaller than {X.dims[:2] + view.output}")
     result = output(X.dtype, shape)
     lifts = (1,) * (3 - len(space))
@@ -175,9 +195,21 @@ def lrn(
     if X.rank < 3 or size < 1:
         raise ModelError(f"X of rank {X.rank} and size={size}; rank 3 and size 1 are the least")
     return per_element(
-        "lrn", output(X.dtype, X.dims), [("x", X)],
-        (("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])), ("before", (size - 1) // 2),
-         ("behind", size // 2), ("scale", alpha / size), ("beta", beta), ("bias", bias)),
-        (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), 2 * size,
-        iterations=min(size, X.dims[1]), stores=True, loads=True,
-    )  # fmt: skip
+        "lrn",
+        output(X.dtype, X.dims),
+        [("x", X)],
+        (
+            ("channels", X.dims[1]),
+            ("plane", math.prod(X.dims[2:])),
+            ("before", (size - 1) // 2),
+            ("behind", size // 2),
+            ("scale", alpha / size),
+            ("beta", beta),
+            ("bias", bias),
+        ),
+        (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
+        2 * size,
+        iterations=min(size, X.dims[1]),
+        stores=True,
+        loads=True,
+    )

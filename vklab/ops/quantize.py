@@ -133,9 +133,14 @@ def _scaled(
     for extent, strides, start, steps, first in _parts(x, scale, axis, block_size):
         whole = extent == x.dims
         dispatches += strided(
-            call, (x, *scales), (strides, *(steps for _ in scales)), result, push,
-            (start, *(first for _ in scales)), None if whole else (extent, strides, start),
-        )  # fmt: skip
+            call,
+            (x, *scales),
+            (strides, *(steps for _ in scales)),
+            result,
+            push,
+            (start, *(first for _ in scales)),
+            None if whole else (extent, strides, start),
+        )
     return Result((result,), dispatches)
 
 
@@ -154,13 +159,16 @@ def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part
     size, before, after = x.dims[axis], x.dims[:axis], x.dims[axis + 1 :]
     if not block:
         if scale.dims != (size,):
-            raise ModelError(f"scale has shape {scale.shape}; axis {axis} of {x.shape} needs "
-                             f"({size},)")  # fmt: skip
+            raise ModelError(
+                f"scale has shape {scale.shape}; axis {axis} of {x.shape} needs ({size},)"
+            )
         return [(x.dims, dense, 0, tuple(int(i == axis) for i in range(x.rank)), 0)]
     blocks = -(-size // block) if block > 0 else 0
     if scale.dims != (*before, blocks, *after):
-        raise ModelError(f"scale has shape {scale.shape}; blocks of {block} along axis {axis} of "
-                         f"{x.shape} need {(*before, blocks, *after)}")  # fmt: skip
+        raise ModelError(
+            f"scale has shape {scale.shape}; blocks of {block} along axis {axis} of "
+            f"{x.shape} need {(*before, blocks, *after)}"
+        )
     full, rest = divmod(size, block)
     own = dense_strides(scale.dims)
     step = dense[axis]
@@ -168,16 +176,23 @@ def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part
     steps = (*own[:axis], own[axis], 0, *own[axis + 1 :])
     parts = [((*before, full, block, *after), strides, 0, steps, 0)]
     if rest:
-        parts.append(((*before, 1, rest, *after), strides, full * block * step, steps,
-                      full * own[axis]))  # fmt: skip
+        parts.append(
+            ((*before, 1, rest, *after), strides, full * block * step, steps, full * own[axis])
+        )
     return parts
 
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: TensorInfo) -> Result:
     """Quantize x to uint8 by its range of values. Source: ONNX DynamicQuantizeLinear-11."""
-    return _by_range(x, {"y_buffer": output("uint8", x.dims), "scale_buffer": output("float32", ()),
-                         "zero_buffer": output("uint8", ())})  # fmt: skip
+    return _by_range(
+        x,
+        {
+            "y_buffer": output("uint8", x.dims),
+            "scale_buffer": output("float32", ()),
+            "zero_buffer": output("uint8", ()),
+        },
+    )
 
 
 @operator("DynamicWords", domain="vklab")
@@ -194,18 +209,35 @@ def _by_range(x: TensorInfo, made: dict[str, TensorInfo], size: int = 1, inner: 
     ranges = min(-(-x.count // RANGE_NUMBERS), MOST_RANGES)
     direct = x.count <= MOST_DIRECT
     pairs = output("float32", (ranges, 2))
-    first = Dispatch("value_range", (("x_buffer", x),), (("pairs_buffer", pairs),), (ranges, 1, 1),
-                     (("count", x.count), ("workgroups", ranges)), flops=2 * x.count,
-                     iterations=x.count // (WORKGROUP * max(ranges, 1)) + 1)  # fmt: skip
+    first = Dispatch(
+        "value_range",
+        (("x_buffer", x),),
+        (("pairs_buffer", pairs),),
+        (ranges, 1, 1),
+        (("count", x.count), ("workgroups", ranges)),
+        flops=2 * x.count,
+        iterations=x.count // (WORKGROUP * max(ranges, 1)) + 1,
+    )
     groups = min(-(-count // (RESULTS * WORKGROUP)), MOST_WORKGROUPS) or 1
     terms = x.count if direct else ranges
     second = Dispatch(
-        "dynamic_codes", (("x_buffer", x), *(() if direct else (("pairs_buffer", pairs),))),
-        tuple(made.items()), (groups, 1, 1),
-        tuple(zip(("count", "workgroups", "size", "inner", "terms"),
-                  (count, groups, size, inner, terms), strict=True)),
-        (("DIRECT", str(int(direct))), ("WORDS", str(int("words_buffer" in made))),
-         *type_defines("Y", "uint8")[::2]),
-        flops=3 * x.count, iterations=terms // WORKGROUP + count // (WORKGROUP * groups) + 2,
-    )  # fmt: skip
+        "dynamic_codes",
+        (("x_buffer", x), *(() if direct else (("pairs_buffer", pairs),))),
+        tuple(made.items()),
+        (groups, 1, 1),
+        tuple(
+            zip(
+                ("count", "workgroups", "size", "inner", "terms"),
+                (count, groups, size, inner, terms),
+                strict=True,
+            )
+        ),
+        (
+            ("DIRECT", str(int(direct))),
+            ("WORDS", str(int("words_buffer" in made))),
+            *type_defines("Y", "uint8")[::2],
+        ),
+        flops=3 * x.count,
+        iterations=terms // WORKGROUP + count // (WORKGROUP * groups) + 2,
+    )
     return Result(tuple(made.values()), *(((second,),) if direct else ((first, second), (pairs,))))

@@ -58,17 +58,25 @@ class _Cell:
         self.dtype = same(self.X, self.W, self.R, self.B, self.initial_h, self.initial_c, self.P)
         self.number, self.gates, self.default = CELLS[self.name]
         if self.direction not in DIRECTIONS or self.layout not in (0, 1) or self.X.rank != 3:
-            raise ModelError(f"direction={self.direction!r}, layout={self.layout}, X {self.X}: "
-                             f"choose one of {', '.join(DIRECTIONS)}, layout 0 or 1, X of rank 3")
+            raise ModelError(
+                f"direction={self.direction!r}, layout={self.layout}, X {self.X}: "
+                f"choose one of {', '.join(DIRECTIONS)}, layout 0 or 1, X of rank 3"
+            )
         self.directions, self.backward = DIRECTIONS[self.direction]
         first, second, self.size = self.X.dims
         self.steps, self.batch = (second, first) if self.layout else (first, second)
         self.units = self.hidden_size or self.R.dims[-1]
         d, h, rows = self.directions, self.units, self.gates * self.units
         state = (self.batch, d, h) if self.layout else (d, self.batch, h)
-        wanted = ((self.W, (d, rows, self.size)), (self.R, (d, rows, h)), (self.B, (d, 2 * rows)),
-                  (self.sequence_lens, (self.batch,)), (self.initial_h, state),
-                  (self.initial_c, state), (self.P, (d, 3 * h)))  # fmt: skip
+        wanted = (
+            (self.W, (d, rows, self.size)),
+            (self.R, (d, rows, h)),
+            (self.B, (d, 2 * rows)),
+            (self.sequence_lens, (self.batch,)),
+            (self.initial_h, state),
+            (self.initial_c, state),
+            (self.P, (d, 3 * h)),
+        )
         for info, shape in wanted:
             if info is not None and info.dims != shape:
                 raise ModelError(f"{info} must have shape {shape}")
@@ -101,9 +109,16 @@ class _Cell:
         rows, columns = self.steps * self.batch, self.gates * self.units
         result = self.make((self.directions, rows, columns))
         self.dispatches += product(
-            self.X, self.W, None, result, (rows, columns, self.size), (self.size, 1),
-            (1, self.size), (self.directions,), ((0,), (columns * self.size,)),
-        )  # fmt: skip
+            self.X,
+            self.W,
+            None,
+            result,
+            (rows, columns, self.size),
+            (self.size, 1),
+            (1, self.size),
+            (self.directions,),
+            ((0,), (columns * self.size,)),
+        )
         return result
 
     def run(self, activations: tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]],
@@ -145,35 +160,63 @@ class _Cell:
         given = tuple((name, str(int(info is not None))) for name, (_, info) in names)
         lengths = self.sequence_lens
         defines = (
-            ("CELL", str(self.number)), *given, *self.defines, *type_defines("T", self.dtype),
+            ("CELL", str(self.number)),
+            *given,
+            *self.defines,
+            *type_defines("T", self.dtype),
             *(type_defines("I", lengths.dtype)[:2] if lengths is not None else ()),
             *((f"F{i}", f"cell::{name}") for i, name in enumerate(functions)),
-        )  # fmt: skip
+        )
         x_steps = (1, self.steps) if self.layout else (self.batch, 1)
         y = dense_strides(self.y.dims)
         y_steps = (y[1], y[0], y[2]) if self.layout else (y[0], y[2], y[1])
         push = (
-            ("directions", self.directions), ("batches", self.batch), ("units", self.units),
-            ("steps", self.steps), ("step", step), ("backward", self.backward),
-            ("x_step", x_steps[0]), ("x_batch", x_steps[1]), ("y_step", y_steps[0]),
-            ("y_batch", y_steps[1]), ("y_direction", y_steps[2]), ("limit", self.clip),
-            ("alpha", alpha), ("beta", beta),
-        )  # fmt: skip
+            ("directions", self.directions),
+            ("batches", self.batch),
+            ("units", self.units),
+            ("steps", self.steps),
+            ("step", step),
+            ("backward", self.backward),
+            ("x_step", x_steps[0]),
+            ("x_batch", x_steps[1]),
+            ("y_step", y_steps[0]),
+            ("y_batch", y_steps[1]),
+            ("y_direction", y_steps[2]),
+            ("limit", self.clip),
+            ("alpha", alpha),
+            ("beta", beta),
+        )
         count = self.directions * self.batch * self.units
         groups = grid(-(-count // UNIT_WORKGROUP))
         constants = (("WORKGROUP", UNIT_WORKGROUP),)
         if reset is not None:
-            yield Dispatch("recurrent", tuple(reads), (("reset_buffer", reset),), groups, push,
-                           (*defines, ("PHASE", "0")), constants,
-                           2 * count * self.units, self.units)  # fmt: skip
+            yield Dispatch(
+                "recurrent",
+                tuple(reads),
+                (("reset_buffer", reset),),
+                groups,
+                push,
+                (*defines, ("PHASE", "0")),
+                constants,
+                2 * count * self.units,
+                self.units,
+            )
             reads.append(("reset_buffer", reset))
         writes = [("next_h_buffer", after[0]), ("y_buffer", self.y)]
         if len(now) > 1:
             reads.append(("c_buffer", now[1]))
             writes.append(("next_c_buffer", after[1]))
-        yield Dispatch("recurrent", tuple(reads), tuple(writes), groups, push,
-                       (*defines, ("PHASE", "1")), constants,
-                       2 * count * self.units * self.gates, self.units * self.gates)  # fmt: skip
+        yield Dispatch(
+            "recurrent",
+            tuple(reads),
+            tuple(writes),
+            groups,
+            push,
+            (*defines, ("PHASE", "1")),
+            constants,
+            2 * count * self.units * self.gates,
+            self.units * self.gates,
+        )
 
 
 def _activations(
@@ -185,14 +228,17 @@ def _activations(
     """Return three activations for each of two directions, with their alpha and beta."""
     given = tuple(names) if names else cell.default * cell.directions
     if len(given) != len(cell.default) * cell.directions:
-        raise ModelError(f"{len(given)} activations for {cell.directions} directions; give "
-                         f"{len(cell.default)} for each direction")  # fmt: skip
+        raise ModelError(
+            f"{len(given)} activations for {cell.directions} directions; give "
+            f"{len(cell.default)} for each direction"
+        )
     lists = [list(alphas or ()), list(betas or ())]
     chosen: list[tuple[str, float, float]] = []
     for name in map(str.lower, given):
         if name not in ACTIVATIONS:
-            raise UnsupportedOperatorError(f"activation {name!r} is not known; choose one of "
-                                           f"{', '.join(ACTIVATIONS)}")  # fmt: skip
+            raise UnsupportedOperatorError(
+                f"activation {name!r} is not known; choose one of {', '.join(ACTIVATIONS)}"
+            )
         # Each activation that has a parameter consumes the next value of its list.
         numbers = [
             0.0 if default is None else values.pop(0) if values else default
@@ -247,8 +293,20 @@ def gru(
     linear_before_reset: int = 0,
 ) -> Result:
     """Compute gated recurrent units. Source: ONNX GRU-22."""
-    cell = _Cell("GRU", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, hidden_size,
-                 defines=(("AFTER", str(int(bool(linear_before_reset)))),))  # fmt: skip
+    cell = _Cell(
+        "GRU",
+        X,
+        W,
+        R,
+        B,
+        sequence_lens,
+        initial_h,
+        layout,
+        direction,
+        clip,
+        hidden_size,
+        defines=(("AFTER", str(int(bool(linear_before_reset)))),),
+    )
     return cell.run(
         _activations(cell, activations, activation_alpha, activation_beta), not linear_before_reset
     )
@@ -275,6 +333,20 @@ def lstm(
     layout: int = 0,
 ) -> Result:
     """Compute long short-term memory. Source: ONNX LSTM-22."""
-    cell = _Cell("LSTM", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, hidden_size,
-                 initial_c, P, (("COUPLED", str(int(bool(input_forget)))),))  # fmt: skip
+    cell = _Cell(
+        "LSTM",
+        X,
+        W,
+        R,
+        B,
+        sequence_lens,
+        initial_h,
+        layout,
+        direction,
+        clip,
+        hidden_size,
+        initial_c,
+        P,
+        (("COUPLED", str(int(bool(input_forget)))),),
+    )
     return cell.run(_activations(cell, activations, activation_alpha, activation_beta))

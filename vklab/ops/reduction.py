@@ -96,8 +96,9 @@ def reduce_work(
         last = not any(reduced for _, reduced in shape)
         wide = value_dtype(X.dtype)
         target = result if last else work.temporary(wide, (rows.count,))
-        step = Kind(kind.combine, kind.map if first else "a", kind.finish if last else "total",
-                    kind.empty)  # fmt: skip
+        step = Kind(
+            kind.combine, kind.map if first else "a", kind.finish if last else "total", kind.empty
+        )
         used = shift if "shift" in step.map + step.finish else None
         work.dispatches += (_reduce(step, current, rows, target, used, terms),)
         current, first = target, False
@@ -120,17 +121,23 @@ def _reduce(
         workgroups=rows.workgroups,
         push=(*rows.push, ("part", rows.part), ("parts", rows.parts), ("terms", terms)),
         defines=(
-            *type_defines("X", X.dtype)[:2], storage, store, ("V", value),
-            ("SHIFT", str(int(shift is not None))), ("WIDE", str(int(rows.wide))),
-            ("COMBINE", combine), ("IDENTITY", identity[kind.combine]),
-            ("MAP", kind.map), ("FINISH", finish),
+            *type_defines("X", X.dtype)[:2],
+            storage,
+            store,
+            ("V", value),
+            ("SHIFT", str(int(shift is not None))),
+            ("WIDE", str(int(rows.wide))),
+            ("COMBINE", combine),
+            ("IDENTITY", identity[kind.combine]),
+            ("MAP", kind.map),
+            ("FINISH", finish),
         ),
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=rows.iterations + 16,
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
 
 
 def reduce_axes(

@@ -91,7 +91,8 @@ def operator(
             attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
             types={
                 p.name: str(p.annotation).removesuffix(" | None")  # int, Sequence[int] ...
-                for p in parameters if p.kind is p.KEYWORD_ONLY and p.annotation is not p.empty
+                for p in parameters
+                if p.kind is p.KEYWORD_ONLY and p.annotation is not p.empty
             },
             domain=domain,
         )

@@ -180,8 +180,10 @@ def _dispatch(
         require(WEIGHED, X)
     if sum(row[2] > 0 for row in rows) > MOST_AXES:
         raise ModelError(f"more than {MOST_AXES} axes change size; kernels take {MOST_AXES}")
-    tables = [("axes_buffer", table(np.array(rows).ravel(), "uint32")),
-              ("index_buffer", table(indices))]  # fmt: skip
+    tables = [
+        ("axes_buffer", table(np.array(rows).ravel(), "uint32")),
+        ("index_buffer", table(indices)),
+    ]
     if not nearest:
         tables.append(("weight_buffer", table(weights, wide)))
     bounds = np.iinfo(X.dtype) if whole and not nearest else None
@@ -196,18 +198,26 @@ def _dispatch(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
         push=(
-            ("count", result.count), ("axes", len(rows)), ("taps", product),
-            ("outside", outside), ("lowest", float(bounds.min if bounds else 0)),
+            ("count", result.count),
+            ("axes", len(rows)),
+            ("taps", product),
+            ("outside", outside),
+            ("lowest", float(bounds.min if bounds else 0)),
             ("highest", float(highest)),
         ),
-        defines=(("MODE", "NEAREST" if nearest else "WEIGHTED"), ("OUTSIDE", str(int(crossed))),
-                 ("ROUND", str(int(whole and not nearest))), *value.items(),
-                 *typing("X", X.dtype)[:2], *typing("Y", X.dtype)[::2]),
+        defines=(
+            ("MODE", "NEAREST" if nearest else "WEIGHTED"),
+            ("OUTSIDE", str(int(crossed))),
+            ("ROUND", str(int(whole and not nearest))),
+            *value.items(),
+            *typing("X", X.dtype)[:2],
+            *typing("Y", X.dtype)[::2],
+        ),
         flops=0 if nearest else 2 * result.count * product,
         iterations=len(rows) + product * (1 + len(rows)),
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,), scratch=tuple(info for _, info in tables))
 
 
@@ -221,14 +231,22 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Result:  # fmt: skip
     """Resize X to sizes, or by scales. Source: ONNX Resize-19."""
-    sampling = Sampling(mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
-                        bool(exclude_outside), cubic_coeff_a)  # fmt: skip
+    sampling = Sampling(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        bool(antialias),
+        bool(exclude_outside),
+        cubic_coeff_a,
+    )
     chosen = normal_axes(tuple(axes) if axes is not None else tuple(range(X.rank)), X.rank)
     # Up to opset 12 an unused input is an empty tensor.
     given = [info for info in (scales, sizes) if info is not None and info.count]
     if len(given) != 1 or given[0].count != len(chosen):
-        raise ModelError(f"{len(given)} of scales and sizes are given for {len(chosen)} axes; give "
-                         "one of them, with a number for each axis")  # fmt: skip
+        raise ModelError(
+            f"{len(given)} of scales and sizes are given for {len(chosen)} axes; give "
+            "one of them, with a number for each axis"
+        )
     dims = [X.dims[axis] for axis in chosen]
     if given[0] is sizes:
         changed = _to_sizes(dims, known_integers(sizes, "sizes"), keep_aspect_ratio_policy)
@@ -250,8 +268,10 @@ def _by_scales(dims: Sequence[int], scales: np.ndarray | Sequence[float]) -> lis
     factors = [float(value) for value in np.ravel(scales)]
     if len(factors) != len(dims) or not all(0 < factor < math.inf for factor in factors):
         raise ModelError(f"scales {factors} must be {len(dims)} finite numbers above zero")
-    news = [dim if factor == 1 else int(np.float32(min(dim * factor, 2**62)))
-            for dim, factor in zip(dims, factors, strict=True)]  # fmt: skip
+    news = [
+        dim if factor == 1 else int(np.float32(min(dim * factor, 2**62)))
+        for dim, factor in zip(dims, factors, strict=True)
+    ]
     return [_Axis(d, new, f, d * f) for d, new, f in zip(dims, news, factors, strict=True)]
 
 
@@ -263,8 +283,10 @@ def _to_sizes(dims: Sequence[int], sizes: Sequence[int], policy: str) -> list[_A
     if policy == "stretch":
         return [_Axis(*axis) for axis in zip(dims, sizes, factors, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
-        raise ModelError(f"unknown keep_aspect_ratio_policy={policy!r}; choose one of stretch, "
-                         "not_larger, not_smaller")  # fmt: skip
+        raise ModelError(
+            f"unknown keep_aspect_ratio_policy={policy!r}; choose one of stretch, "
+            "not_larger, not_smaller"
+        )
     ratio = min(factors) if policy == "not_larger" else max(factors)
     return [_Axis(dim, int(np.float32(ratio * dim) + 0.5), ratio, ratio * dim) for dim in dims]
 

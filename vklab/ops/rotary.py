@@ -30,8 +30,9 @@ def rotary_embedding(
 ) -> Result:
     """Rotate pairs of elements by their positions' angles. Source: ONNX RotaryEmbedding-23."""
     heads = Heads.of(X, num_heads)
-    return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
-                          rotary_embedding_dim))  # fmt: skip
+    return Result(
+        *rotary(heads, cos_cache, sin_cache, position_ids, interleaved, rotary_embedding_dim)
+    )
 
 
 @operator("RotaryEmbedding", domain="com.microsoft")
@@ -49,14 +50,16 @@ def contrib_rotary_embedding(
 ) -> Result:
     """Rotate pairs of elements by the angles of their positions. Source: ONNX Runtime."""
     if is_packed_batching or scale != 1.0:
-        raise UnsupportedOperatorError(f"is_packed_batching={is_packed_batching}, scale={scale}; "
-                                       "kernels take 0 and 1.0")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"is_packed_batching={is_packed_batching}, scale={scale}; kernels take 0 and 1.0"
+        )
     if input.rank == 3 and not num_heads:
         size = rotary_embedding_dim or 2 * cos_cache.dims[-1]
         num_heads = input.dims[2] // max(size, 1)
     heads = Heads.of(input, num_heads)
-    return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
-                          rotary_embedding_dim))  # fmt: skip
+    return Result(
+        *rotary(heads, cos_cache, sin_cache, position_ids, interleaved, rotary_embedding_dim)
+    )
 
 
 @operator("RotaryEmbedding", domain="vklab")
@@ -89,8 +92,18 @@ def rotary_heads(
         raise ModelError(f"{X} does not hold {queries} + {keys} heads of {size}")
     _, length, width = X.dims
     heads = Heads(X, queries + keys, length, size, (length * width, size, width))
-    return Result(*rotary(heads, cos, sin, position_ids, interleaved, rotary_embedding_dim,
-                          bool(whole), (queries, keys)))  # fmt: skip
+    return Result(
+        *rotary(
+            heads,
+            cos,
+            sin,
+            position_ids,
+            interleaved,
+            rotary_embedding_dim,
+            bool(whole),
+            (queries, keys),
+        )
+    )
 
 
 def rotary(
@@ -135,20 +148,38 @@ def rotary(
     alone = positions is not None and positions.dims != moments
     mode = 0 if positions is None else 2 if alone else 1
     reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
-    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))),
-               ("PAIR", str(len(results) - 1)),
-               *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]]  # fmt: skip
+    defines = [
+        ("POSITIONS", str(mode)),
+        ("WHOLE", str(int(whole))),
+        ("PAIR", str(len(results) - 1)),
+        *type_defines("T", dtype)[:2],
+        *type_defines("Y", dtype)[::2],
+    ]
     if positions is not None:
         reads.append(("positions_buffer", positions))
         defines += index_defines("I", positions.dtype)[:2]
     push = (
-        ("count", count), ("steps", heads.length), ("heads", heads.count),
-        ("places", heads.size), ("turned", turned), ("interleaved", int(bool(interleaved))),
-        ("rows", cos.count // max(width, 1)), ("x_batch", heads.strides[0]),
-        ("x_step", heads.strides[2]), ("x_head", heads.strides[1]),
+        ("count", count),
+        ("steps", heads.length),
+        ("heads", heads.count),
+        ("places", heads.size),
+        ("turned", turned),
+        ("interleaved", int(bool(interleaved))),
+        ("rows", cos.count // max(width, 1)),
+        ("x_batch", heads.strides[0]),
+        ("x_step", heads.strides[2]),
+        ("x_head", heads.strides[1]),
         ("first", pair[0] if pair else heads.count),
-    )  # fmt: skip
+    )
     writes = tuple(zip(("y_buffer", "z_buffer"), results, strict=False))
-    dispatch = Dispatch("rotary", tuple(reads), writes, grid(-(-count // WORKGROUP)), push,
-                        tuple(defines), flops=3 * count, stores=True)  # fmt: skip
+    dispatch = Dispatch(
+        "rotary",
+        tuple(reads),
+        writes,
+        grid(-(-count // WORKGROUP)),
+        push,
+        tuple(defines),
+        flops=3 * count,
+        stores=True,
+    )
     return results, (dispatch,)

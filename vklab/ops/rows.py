@@ -89,8 +89,14 @@ def divide_rows(rows: Rows) -> Rows:
 
 def value_dtype(dtype: str) -> str:
     """Return the dtype that kernels compute in, wide enough for sums of parts."""
-    names = {"int": "int32", "uint": "uint32", "bool": "uint32", "int64_t": "int64",
-             "uint64_t": "uint64", "double": "float64"}  # fmt: skip
+    names = {
+        "int": "int32",
+        "uint": "uint32",
+        "bool": "uint32",
+        "int64_t": "int64",
+        "uint64_t": "uint64",
+        "double": "float64",
+    }
     return names.get(ELEMENTS[dtype].value, "float32")
 
 

@@ -52,13 +52,25 @@ def grid_sample(
         raise ModelError(f"X of shape {X.shape} is empty: there are no pixels to read")
     flat = (1,) * (3 - axes)
     return per_element(
-        "grid_sample", result, [("x", X), ("grid", grid)],
-        (("channels", X.dims[1]), ("axes", axes), ("align", align_corners),
-         ("in_size", flat + X.dims[2:]), ("out_size", flat + result.dims[2:])),
-        (("TAPS", str(taps)), ("PADDING", padding.upper()), _value(X.dtype, grid.dtype),
-         *type_defines("T", X.dtype), *type_defines("G", grid.dtype)[:2]),
+        "grid_sample",
+        result,
+        [("x", X), ("grid", grid)],
+        (
+            ("channels", X.dims[1]),
+            ("axes", axes),
+            ("align", align_corners),
+            ("in_size", flat + X.dims[2:]),
+            ("out_size", flat + result.dims[2:]),
+        ),
+        (
+            ("TAPS", str(taps)),
+            ("PADDING", padding.upper()),
+            _value(X.dtype, grid.dtype),
+            *type_defines("T", X.dtype),
+            *type_defines("G", grid.dtype)[:2],
+        ),
         2 * taps**axes,
-    )  # fmt: skip
+    )
 
 
 @operator("AffineGrid", since=20)
@@ -68,14 +80,18 @@ def affine_grid(theta: TensorInfo, size: TensorInfo, *, align_corners: int = 0) 
     batch, _, *space = known_integers(size, "size")
     axes = len(space)
     if axes not in (2, 3) or theta.dims != (batch, axes, axes + 1) or min(space) < 0:
-        raise ModelError(f"theta of shape {theta.shape} does not fit size ({batch}, C, "
-                         f"{', '.join(map(str, space))})")  # fmt: skip
+        raise ModelError(
+            f"theta of shape {theta.shape} does not fit size ({batch}, C, "
+            f"{', '.join(map(str, space))})"
+        )
     return per_element(
-        "affine_grid", output(theta.dtype, (batch, *space, axes)), [("theta", theta)],
-        (("axes", axes), ("align", align_corners),
-         ("out_size", (1,) * (3 - axes) + tuple(space))),
-        (_value(theta.dtype), *type_defines("T", theta.dtype)), 2 * axes,
-    )  # fmt: skip
+        "affine_grid",
+        output(theta.dtype, (batch, *space, axes)),
+        [("theta", theta)],
+        (("axes", axes), ("align", align_corners), ("out_size", (1,) * (3 - axes) + tuple(space))),
+        (_value(theta.dtype), *type_defines("T", theta.dtype)),
+        2 * axes,
+    )
 
 
 @operator("RoiAlign", since=16)
@@ -87,8 +103,16 @@ def roi_align(
     """Pool interpolated samples of regions of X [N,C,H,W]. Source: ONNX RoiAlign-22."""
     known = ("half_pixel", "output_half_pixel")
     half = _choice("coordinate_transformation_mode", coordinate_transformation_mode, known)
-    return _align(X, rois, batch_indices, 0.5 if half == "half_pixel" else 0.0, mode,
-                  (output_height, output_width), sampling_ratio, spatial_scale)  # fmt: skip
+    return _align(
+        X,
+        rois,
+        batch_indices,
+        0.5 if half == "half_pixel" else 0.0,
+        mode,
+        (output_height, output_width),
+        sampling_ratio,
+        spatial_scale,
+    )
 
 
 @operator("RoiAlign", since=10)
@@ -98,8 +122,16 @@ def roi_align_by_corners(
     spatial_scale: float = 1.0,
 ) -> Result:  # fmt: skip
     """Pool samples of regions without a shift of half a pixel. Source: ONNX RoiAlign-10."""
-    return _align(X, rois, batch_indices, 0.0, mode, (output_height, output_width),
-                  sampling_ratio, spatial_scale)  # fmt: skip
+    return _align(
+        X,
+        rois,
+        batch_indices,
+        0.0,
+        mode,
+        (output_height, output_width),
+        sampling_ratio,
+        spatial_scale,
+    )
 
 
 def _align(
@@ -111,11 +143,15 @@ def _align(
     same(X, rois)
     modes = {"avg": "AVERAGE", "max": "MAXIMUM"}
     if rois.dims != (batch_indices.count, 4) or samples < 0:
-        raise ModelError(f"rois of shape {rois.shape}, batch_indices of {batch_indices.shape} and "
-                         f"sampling_ratio={samples} do not fit together")  # fmt: skip
+        raise ModelError(
+            f"rois of shape {rois.shape}, batch_indices of {batch_indices.shape} and "
+            f"sampling_ratio={samples} do not fit together"
+        )
     if samples > MOST_SAMPLES:
-        raise ModelError(f"sampling_ratio={samples}, squared, is the number of samples of each "
-                         f"bin; kernels take {MOST_SAMPLES} at most")  # fmt: skip
+        raise ModelError(
+            f"sampling_ratio={samples}, squared, is the number of samples of each "
+            f"bin; kernels take {MOST_SAMPLES} at most"
+        )
     push = (("samples", samples), ("scale", scale), ("shift", shift))
     defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),)
     return _regions("roi_align", X, rois, size, push, defines, (("batch", batch_indices),))
@@ -133,8 +169,10 @@ def max_roi_pool(
     require(REALS, X, rois)
     same(X, rois)
     if rois.rank != 2 or rois.dims[1] != 5 or len(pooled_shape) != 2:
-        raise ModelError(f"rois of shape {rois.shape} and pooled_shape={tuple(pooled_shape)}: a "
-                         "region has five numbers, pooled_shape two")  # fmt: skip
+        raise ModelError(
+            f"rois of shape {rois.shape} and pooled_shape={tuple(pooled_shape)}: a "
+            "region has five numbers, pooled_shape two"
+        )
     size = (pooled_shape[0], pooled_shape[1])
     return _regions("max_roi_pool", X, rois, size, (("scale", spatial_scale),), (), ())
 
@@ -146,18 +184,29 @@ def _regions(
 ) -> Result:  # fmt: skip
     """Return the dispatch of a kernel that pools `size` bins of each region."""
     if X.rank != 4 or min(size) < 1:
-        raise ModelError(f"X of shape {X.shape} with {size} bins: X must have rank 4, bins be 1 "
-                         "or more")  # fmt: skip
+        raise ModelError(
+            f"X of shape {X.shape} with {size} bins: X must have rank 4, bins be 1 or more"
+        )
     result = output(X.dtype, (rois.dims[0], X.dims[1], *size))
     if result.count and not X.count:
         raise ModelError(f"X of shape {X.shape} is empty: there are no pixels to pool")
     # Without sampling_ratio, a region is assumed to be as large as the image at most.
-    samples = [int(dict(push).get("samples", 0)) or dim // bins + 2
-               for dim, bins in zip(X.dims[2:], size, strict=True)]  # fmt: skip
+    samples = [
+        int(dict(push).get("samples", 0)) or dim // bins + 2
+        for dim, bins in zip(X.dims[2:], size, strict=True)
+    ]
     return per_element(
-        kernel, result, [("x", X), ("rois", rois), *reads],
-        (("images", X.dims[0]), ("channels", X.dims[1]), ("in_size", X.dims[2:]),
-         ("out_size", size), *push),
+        kernel,
+        result,
+        [("x", X), ("rois", rois), *reads],
+        (
+            ("images", X.dims[0]),
+            ("channels", X.dims[1]),
+            ("in_size", X.dims[2:]),
+            ("out_size", size),
+            *push,
+        ),
         (_value(X.dtype), *defines, *type_defines("T", X.dtype)),
-        8 * math.prod(samples), iterations=math.prod(samples) + samples[0],
-    )  # fmt: skip
+        8 * math.prod(samples),
+        iterations=math.prod(samples) + samples[0],
+    )

@@ -59,10 +59,13 @@ def _cumulative(
         workgroups=rows.workgroups,
         push=rows.push,
         defines=(
-            *type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2],
+            *type_defines("X", X.dtype)[:2],
+            *type_defines("Y", X.dtype)[::2],
             ("V", ELEMENTS[value_dtype(X.dtype)].value),
-            ("COMBINE", combine), ("IDENTITY", "0" if combine == "plus" else "1"),
-            ("WIDE", str(int(rows.wide))), ("REVERSE", str(int(reverse != 0))),
+            ("COMBINE", combine),
+            ("IDENTITY", "0" if combine == "plus" else "1"),
+            ("WIDE", str(int(rows.wide))),
+            ("REVERSE", str(int(reverse != 0))),
             ("EXCLUSIVE", str(int(exclusive != 0))),
         ),
         constants=(("WORKGROUP", rows.lanes),),
@@ -70,7 +73,7 @@ def _cumulative(
         iterations=blocks * steps if rows.wide else columns,
         stores=True,
         loads=True,
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,))
 
 

@@ -42,8 +42,9 @@ def _top_k(X: TensorInfo, count: tuple[int, ...], axis: int, largest: bool) -> R
     require(frozenset(ELEMENTS), X)
     axis = normal_axis(axis, X.rank)
     if len(count) != 1 or not 0 <= count[0] <= X.dims[axis]:
-        raise ModelError(f"k={count} must be one number from 0 to {X.dims[axis]}, the size of axis "
-                         f"{axis}")  # fmt: skip
+        raise ModelError(
+            f"k={count} must be one number from 0 to {X.dims[axis]}, the size of axis {axis}"
+        )
     shape = (*X.dims[:axis], *count, *X.dims[axis + 1 :])
     values, indices = output(X.dtype, shape), output("int64", shape)
     return _sort(X, axis, largest, values, indices)
@@ -74,15 +75,21 @@ def _sort(
             count = rows * padded // block
         before, after = orders[(len(dispatches) + 1) % 2], orders[len(dispatches) % 2]
         results = (("y_buffer", values), ("j_buffer", indices))
-        dispatches.append(Dispatch(
-            kernel="top_k",
-            reads=(("x_buffer", X), *((("s_buffer", before),) if dispatches else ())),
-            writes=results if finish else (("t_buffer", after),),
-            workgroups=grid(count if name == "BLOCK" else -(-count // WORKGROUP)),
-            push=(("count", count), *sizes, ("first", first), ("last", last)),
-            defines=(("STAGE", name), ("START", str(int(not dispatches))),
-                     ("FINISH", str(int(finish))), *typed),
-        ))  # fmt: skip
+        dispatches.append(
+            Dispatch(
+                kernel="top_k",
+                reads=(("x_buffer", X), *((("s_buffer", before),) if dispatches else ())),
+                writes=results if finish else (("t_buffer", after),),
+                workgroups=grid(count if name == "BLOCK" else -(-count // WORKGROUP)),
+                push=(("count", count), *sizes, ("first", first), ("last", last)),
+                defines=(
+                    ("STAGE", name),
+                    ("START", str(int(not dispatches))),
+                    ("FINISH", str(int(finish))),
+                    *typed,
+                ),
+            )
+        )
 
     stage("BLOCK", 2, block)
     reach = 2 * block
@@ -136,13 +143,16 @@ def compact(
             reads=reads,
             writes=writes,
             workgroups=grid(1 if name == "OFFSET" else blocks),
-            push=(("count", blocks if name == "OFFSET" else count),
-                  ("blocks", 1 if name == "OFFSET" else blocks), ("rank", len(shape))),
+            push=(
+                ("count", blocks if name == "OFFSET" else count),
+                ("blocks", 1 if name == "OFFSET" else blocks),
+                ("rank", len(shape)),
+            ),
             defines=(("STAGE", name), *typed, *index_defines("Y", result.dtype)[::2]),
             iterations=(blocks // WORKGROUP + 1) * 9 if name == "OFFSET" else 64,
         )
         for name, (reads, writes) in operands.items()
-    ]  # fmt: skip
+    ]
     return tuple(dispatches), (sums, offsets, total)
 
 
@@ -174,8 +184,10 @@ def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = Non
         raise UnsupportedOperatorError(f"input {input.shape} or the condition is empty")
     order, dense = output("int32", (size,)), dense_strides(whole.dims)
     dispatches, scratch = compact(condition, order, (size,))
-    strides = ((*dense[:axis], 0, *dense[axis + 1 :]),
-               (*[0] * axis, 1, *[0] * (whole.rank - axis - 1)))  # fmt: skip
+    strides = (
+        (*dense[:axis], 0, *dense[axis + 1 :]),
+        (*[0] * axis, 1, *[0] * (whole.rank - axis - 1)),
+    )
     kept = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
     trims = ((0, axis, scratch[-1]),)
     return Result((result,), (*dispatches, *kept), (order, *scratch), trims=trims)
@@ -195,8 +207,12 @@ def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result
     compacted, scratch = compact(marks, starts, size)
     outputs = (output(X.dtype, size), *(output("int64", size) for _ in range(3)))
     names = ("y_buffer", "indices_buffer", "inverse_buffer", "counts_buffer")
-    read = (("v_buffer", values), ("order_buffer", order), ("starts_buffer", starts),
-            ("total_buffer", scratch[-1]))  # fmt: skip
+    read = (
+        ("v_buffer", values),
+        ("order_buffer", order),
+        ("starts_buffer", starts),
+        ("total_buffer", scratch[-1]),
+    )
     mark, group = (
         Dispatch(
             kernel="unique",

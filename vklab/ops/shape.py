@@ -66,8 +66,10 @@ def reshape(data: TensorInfo, shape: TensorInfo, *, allowzero: int = 0) -> Resul
     for axis, dim in enumerate(wanted):
         if dim == 0 and not allowzero:
             if axis >= data.rank:
-                raise ModelError(f"shape {tuple(wanted)} keeps axis {axis} of {data.shape}, which "
-                                 f"has {data.rank} axes")  # fmt: skip
+                raise ModelError(
+                    f"shape {tuple(wanted)} keeps axis {axis} of {data.shape}, which "
+                    f"has {data.rank} axes"
+                )
             wanted[axis] = data.dims[axis]
     if -1 in wanted:
         known = math.prod(dim for dim in wanted if dim != -1)

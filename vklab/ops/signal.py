@@ -53,19 +53,34 @@ def transform(
         return Result((result,))
     reads = (("x_buffer", x), ("turns_buffer", circle))
     push = (
-        ("count", count), ("length", length), ("taken", min(taken, length)), ("bins", bins),
-        ("inner", inner), ("frames", frames[0]), ("batch_step", frames[1]),
-        ("frame_step", frames[2]), ("sign", 1.0 if inverse else -1.0),
+        ("count", count),
+        ("length", length),
+        ("taken", min(taken, length)),
+        ("bins", bins),
+        ("inner", inner),
+        ("frames", frames[0]),
+        ("batch_step", frames[1]),
+        ("frame_step", frames[2]),
+        ("sign", 1.0 if inverse else -1.0),
         ("scale", 1.0 if inverse else 0.0),
-    )  # fmt: skip
-    defines = (("PARTS", str(x.dims[-1])), ("WINDOW", str(int(window is not None))),
-               ("HALF", str(int(half))), *value_defines(x.dtype),
-               *type_defines("T", x.dtype))  # fmt: skip
+    )
+    defines = (
+        ("PARTS", str(x.dims[-1])),
+        ("WINDOW", str(int(window is not None))),
+        ("HALF", str(int(half))),
+        *value_defines(x.dtype),
+        *type_defines("T", x.dtype),
+    )
     dispatch = Dispatch(
-        "dft", reads + ((("window_buffer", window),) if window else ()), (("y_buffer", result),),
-        grid(-(-count // WORKGROUP)), push, defines, flops=8 * count * taken,
+        "dft",
+        reads + ((("window_buffer", window),) if window else ()),
+        (("y_buffer", result),),
+        grid(-(-count // WORKGROUP)),
+        push,
+        defines,
+        flops=8 * count * taken,
         iterations=min(taken, length),
-    )  # fmt: skip
+    )
     return Result((result,), (dispatch,), (circle,))
 
 
@@ -111,8 +126,9 @@ def _dft(
     taken = min(dim, length // 2 + 1) if half else dim
     shape = (*x.dims[:axis], bins, *x.dims[axis + 1 : -1], 1 if half else 2)
     inner = math.prod(x.dims[axis + 1 : -1])
-    return transform(x, shape, (length, taken, bins, inner), (1, dim * inner, 0), None, inverse,
-                     half)  # fmt: skip
+    return transform(
+        x, shape, (length, taken, bins, inner), (1, dim * inner, 0), None, inverse, half
+    )
 
 
 @operator("STFT", since=17)
@@ -134,14 +150,16 @@ def stft(
     else:
         length = window.dims[0] if window is not None else samples
     if step < 1 or not 0 < length <= samples or (window and window.dims != (length,)):
-        raise ModelError(f"frames of {length} every {step} elements do not fit {signal}, window "
-                         f"{window}")  # fmt: skip
+        raise ModelError(
+            f"frames of {length} every {step} elements do not fit {signal}, window {window}"
+        )
     if window is not None:
         same(signal, window)
     frames = (samples - length) // step + 1
     bins = length // 2 + 1 if onesided else length
-    return transform(signal, (batch, frames, bins, 2), (length, length, bins, 1),
-                     (frames, samples, step), window)  # fmt: skip
+    return transform(
+        signal, (batch, frames, bins, 2), (length, length, bins, 1), (frames, samples, step), window
+    )
 
 
 def _window(

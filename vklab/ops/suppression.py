@@ -37,8 +37,9 @@ def non_max_suppression(
         raise ModelError(f"boxes {boxes.shape}, scores {scores.shape} must be [N,B,4], [N,C,B]")
     images, classes, size = scores.dims
     if boxes.dims[:2] != (images, size) or center_point_box not in (0, 1):
-        raise ModelError(f"{boxes.shape=} and {scores.shape=} must agree, {center_point_box=} be "
-                         "0 or 1")  # fmt: skip
+        raise ModelError(
+            f"{boxes.shape=} and {scores.shape=} must agree, {center_point_box=} be 0 or 1"
+        )
     for info in (iou_threshold, score_threshold):
         if info is not None and info.count != 1:
             raise ModelError(f"threshold {info} must be one number")
@@ -68,12 +69,16 @@ def non_max_suppression(
             writes=(("k_buffer", keys), ("c_buffer", chosen)),
             workgroups=grid(rows),
             push=(("count", rows), *sizes, ("first", first), ("last", min(first + chunk, most))),
-            defines=(("STAGE", "SELECT"), ("START", str(int(not first))),
-                     ("LEAST", str(len(read) - 1 if not first else 0)), *defines),
+            defines=(
+                ("STAGE", "SELECT"),
+                ("START", str(int(not first))),
+                ("LEAST", str(len(read) - 1 if not first else 0)),
+                *defines,
+            ),
             iterations=min(chunk, most) * each,
         )
         for first in range(0, most, chunk)
-    ]  # fmt: skip
+    ]
     compacted, scratch = compact(chosen, order, (rows * most,))
     write = Dispatch(
         kernel="non_max_suppression",
@@ -84,5 +89,6 @@ def non_max_suppression(
         defines=(("STAGE", "ROWS"), ("START", "0"), ("LEAST", "0"), *defines),
     )
     trims = ((0, 0, scratch[-1]),)
-    return Result((result,), (*dispatches, *compacted, write), (keys, chosen, order, *scratch),
-                  trims=trims)  # fmt: skip
+    return Result(
+        (result,), (*dispatches, *compacted, write), (keys, chosen, order, *scratch), trims=trims
+    )

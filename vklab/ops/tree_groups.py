@@ -54,8 +54,10 @@ def flatten_shared(
     count = len(features)
     kinds = checked("nodes_modes", modes, count, MEMBER + 1)
     if not 0 < count <= MOST_NODES or len(splits) != count or not roots:
-        raise ModelError(f"{count} nodes, {len(splits)} splits, {len(roots)} roots; each node "
-                         "needs a split, each tree a root")  # fmt: skip
+        raise ModelError(
+            f"{count} nodes, {len(splits)} splits, {len(roots)} roots; each node "
+            "needs a split, each tree a root"
+        )
     groups = _groups(values, np.flatnonzero(kinds == MEMBER))
     base = count + sum(len(group) - 1 for group in groups.values())
     sides = []
@@ -64,14 +66,17 @@ def flatten_shared(
         found = checked(f"nodes_{name}nodeids", ids, count, max(count, len(leaves)))
         wrong = np.flatnonzero(found >= np.where(is_leaf, len(leaves), count))
         if len(wrong):
-            raise ModelError(f"nodes_{name}nodeids[{wrong[0]}]={found[wrong[0]]}; there are "
-                             f"{count} nodes and {len(leaves)} leaves")  # fmt: skip
+            raise ModelError(
+                f"nodes_{name}nodeids[{wrong[0]}]={found[wrong[0]]}; there are "
+                f"{count} nodes and {len(leaves)} leaves"
+            )
         sides.append(np.where(is_leaf, base + found, found))
     tracked = checked("nodes_missing_value_tracks_true", missing or (0,) * count, count, 2)
     columns = checked("nodes_featureids", features, count, MOST_NODES)
     nodes = np.zeros((base + len(leaves), 4), np.uint32)
-    nodes[:count] = np.stack([kinds << KIND_BIT | tracked << MISSING_BIT | columns, bits(splits),
-                              *sides], 1)  # fmt: skip
+    nodes[:count] = np.stack(
+        [kinds << KIND_BIT | tracked << MISSING_BIT | columns, bits(splits), *sides], 1
+    )
     end = count
     for node, group in groups.items():
         chain = [node, *range(end, end + len(group) - 1)]
@@ -80,8 +85,12 @@ def flatten_shared(
         nodes[chain, 1], nodes[chain[:-1], 3] = bits(group), chain[1:]
         end += len(group) - 1
     owner = base + np.arange(len(leaves))
-    return arranged(nodes, np.arange(len(nodes)) < base, checked("tree_roots", roots, len(roots),
-                     count), weighted(owner, leaves, weights, targets))  # fmt: skip
+    return arranged(
+        nodes,
+        np.arange(len(nodes)) < base,
+        checked("tree_roots", roots, len(roots), count),
+        weighted(owner, leaves, weights, targets),
+    )
 
 
 def _groups(given: tuple[float, ...], nodes: np.ndarray) -> dict[int, np.ndarray]:
@@ -90,6 +99,7 @@ def _groups(given: tuple[float, ...], nodes: np.ndarray) -> dict[int, np.ndarray
     parts = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
     found = [part[~np.isnan(part)] for part in parts if len(part)]
     if len(found) != len(nodes) or not all(map(len, found)):
-        raise ModelError(f"membership_values has {len(found)} lists for {len(nodes)} nodes, or an "
-                         "empty one")  # fmt: skip
+        raise ModelError(
+            f"membership_values has {len(found)} lists for {len(nodes)} nodes, or an empty one"
+        )
     return dict(zip(nodes.tolist(), found, strict=True))

@@ -100,8 +100,10 @@ def flatten(
         raise ModelError(f"an ensemble of {count} nodes; there must be 1 to {MOST_NODES}")
     unknown = sorted(set(modes) - {*MODES, "LEAF"})
     if unknown or len(modes) != count:
-        raise ModelError(f"nodes_modes has {len(modes)} values for {count} nodes, unknown ones are "
-                         f"{unknown}; choose LEAF, {', '.join(MODES)}")  # fmt: skip
+        raise ModelError(
+            f"nodes_modes has {len(modes)} values for {count} nodes, unknown ones are "
+            f"{unknown}; choose LEAF, {', '.join(MODES)}"
+        )
     if len(values) != count:
         raise ModelError(f"nodes_values has {len(values)} values; the ensemble needs {count}")
     numbers = {name: number for number, name in enumerate((*MODES, "LEAF"))}
@@ -111,19 +113,25 @@ def flatten(
     children = np.zeros((count, 2), np.int64)
     for column, (name, given) in enumerate((("true", yes), ("false", no))):
         found = checked(f"nodes_{name}nodeids", given, count, 1 << 31)
-        children[is_branch, column] = place.of(f"nodes_{name}nodeids", place.trees[is_branch],
-                                               found[is_branch])  # fmt: skip
+        children[is_branch, column] = place.of(
+            f"nodes_{name}nodeids", place.trees[is_branch], found[is_branch]
+        )
     tracked = np.asarray(missing, np.int64) == 1 if missing else np.zeros(count, bool)
     if len(tracked) != count:
-        raise ModelError(f"nodes_missing_value_tracks_true has {len(tracked)} values for {count} "
-                         "nodes")  # fmt: skip
+        raise ModelError(
+            f"nodes_missing_value_tracks_true has {len(tracked)} values for {count} nodes"
+        )
     columns = checked("nodes_featureids", features, count, MOST_NODES) * is_branch
-    branches = np.stack([kinds << KIND_BIT | tracked << MISSING_BIT | columns, bits(values),
-                         *children.T], 1).astype(np.uint32)  # fmt: skip
-    owner = place.of("the tree and node of a weight", *(
-        checked(f"the {what} of the weights", part, len(leaves[2]), 1 << 31)
-        for what, part in (("trees", leaves[0]), ("nodes", leaves[1]))
-    ))  # fmt: skip
+    branches = np.stack(
+        [kinds << KIND_BIT | tracked << MISSING_BIT | columns, bits(values), *children.T], 1
+    ).astype(np.uint32)
+    owner = place.of(
+        "the tree and node of a weight",
+        *(
+            checked(f"the {what} of the weights", part, len(leaves[2]), 1 << 31)
+            for what, part in (("trees", leaves[0]), ("nodes", leaves[1]))
+        ),
+    )
     roots = np.flatnonzero(np.diff(place.trees, prepend=-1))
     return arranged(branches, is_branch, roots, weighted(owner, leaves[2], leaves[3], targets))
 
@@ -142,8 +150,9 @@ class _Places:
             tree, node = divmod(int(self._keys[twice[0]]), 1 << 32)
             raise ModelError(f"node {node} of tree {tree} is given twice")
         if len(np.unique(self.trees)) != np.count_nonzero(np.diff(self.trees, prepend=-1)):
-            raise UnsupportedOperatorError("the nodes of a tree do not follow each other in "
-                                           "nodes_treeids")  # fmt: skip
+            raise UnsupportedOperatorError(
+                "the nodes of a tree do not follow each other in nodes_treeids"
+            )
 
     def of(self, name: str, trees: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Return the positions of nodes; ModelError for one that does not exist."""
@@ -151,8 +160,9 @@ class _Places:
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
         gone = np.flatnonzero(self._keys[at] != wanted)
         if len(gone):
-            raise ModelError(f"{name} names node {nodes[gone[0]]} of tree {trees[gone[0]]}, which "
-                             "does not exist")  # fmt: skip
+            raise ModelError(
+                f"{name} names node {nodes[gone[0]]} of tree {trees[gone[0]]}, which does not exist"
+            )
         return self._order[at]
 
 
@@ -210,11 +220,14 @@ def arranged(
     columns = (nodes[is_branch, 0] & (MOST_NODES - 1)).astype(np.int64)
     pairs = np.unique(owner * count + targets) if count <= 1 << 20 else owner
     return Trees(
-        nodes, np.stack([targets, values], 1).astype(np.uint32), roots.astype(np.uint32),
+        nodes,
+        np.stack([targets, values], 1).astype(np.uint32),
+        roots.astype(np.uint32),
         _depth(nodes, is_branch) + int(lengths.max()) + 2,
         (signs[used[0]] if len(used) else "<=") if len(used) < 2 else "",
-        int(columns.max(initial=-1)) + 1, len(pairs) == np.count_nonzero(~is_branch) * count,
-    )  # fmt: skip
+        int(columns.max(initial=-1)) + 1,
+        len(pairs) == np.count_nonzero(~is_branch) * count,
+    )
 
 
 def _depth(nodes: np.ndarray, is_branch: np.ndarray) -> int:
@@ -233,6 +246,8 @@ def _depth(nodes: np.ndarray, is_branch: np.ndarray) -> int:
         tops = np.unique(below[parents[below] == 0])
         depth += 1
     if taken < len(nodes):
-        raise ModelError(f"{len(nodes) - taken} nodes, one is number "
-                         f"{np.flatnonzero(parents > 0)[0]}, form a circle: no path from them ends")
+        raise ModelError(
+            f"{len(nodes) - taken} nodes, one is number "
+            f"{np.flatnonzero(parents > 0)[0]}, form a circle: no path from them ends"
+        )
     return depth

@@ -61,16 +61,21 @@ def ensemble_scores(
     """
     shape = _Shape.of(X)
     if trees.features > shape.columns:
-        raise ModelError(f"the ensemble reads feature {trees.features - 1}; X of shape {X.shape} "
-                         f"has {shape.columns} columns")  # fmt: skip
+        raise ModelError(
+            f"the ensemble reads feature {trees.features - 1}; X of shape {X.shape} "
+            f"has {shape.columns} columns"
+        )
     count, rows = len(trees.roots), shape.rows
     least = -(-count * trees.steps // STEPS)
     wanted = min(INVOCATIONS // max(rows, 1), count, max(1, STEPS // (8 * targets)))
     each = -(-count // max(least, wanted, 1))
     blocks = -(-count // each)
     sums = output("float32", (blocks, rows, targets))
-    reads = [("x_buffer", X), ("n_buffer", table(trees.nodes, "uint32")),
-             ("r_buffer", table(trees.roots, "uint32"))]  # fmt: skip
+    reads = [
+        ("x_buffer", X),
+        ("n_buffer", table(trees.nodes, "uint32")),
+        ("r_buffer", table(trees.roots, "uint32")),
+    ]
     if len(trees.weights):
         reads.append(("w_buffer", table(trees.weights, "uint32")))
     dispatch = Dispatch(
@@ -78,17 +83,25 @@ def ensemble_scores(
         reads=tuple(reads),
         writes=(("s_buffer", sums),),
         workgroups=grid(-(-blocks * rows // WORKGROUP)),
-        push=(("count", blocks * rows), ("rows", rows), ("columns", shape.columns),
-              ("trees", count), ("each", each), ("targets", targets)),
+        push=(
+            ("count", blocks * rows),
+            ("rows", rows),
+            ("columns", shape.columns),
+            ("trees", count),
+            ("each", each),
+            ("targets", targets),
+        ),
         defines=(
-            *type_defines("X", X.dtype)[:2], ("COMBINE", COMBINES[aggregate]),
-            ("COMPARE", trees.comparison or "<="), ("MIXED", str(int(not trees.comparison))),
+            *type_defines("X", X.dtype)[:2],
+            ("COMBINE", COMBINES[aggregate]),
+            ("COMPARE", trees.comparison or "<="),
+            ("MIXED", str(int(not trees.comparison))),
             ("LISTS", str(int(len(trees.weights) > 0))),
             ("TARGETS", str(targets if targets <= IN_REGISTERS else 0)),
         ),
         flops=rows * count * trees.steps,
         iterations=each * trees.steps + targets,
-    )  # fmt: skip
+    )
     return ((dispatch,) if rows else ()), sums
 
 
@@ -99,22 +112,24 @@ def _numbers(floats: Sequence[float], tensor: np.ndarray | None, name: str) -> t
     if floats:
         raise ModelError(f"{name} and {name}_as_tensor are both given; give one of them")
     if tensor.dtype != np.float32:
-        raise UnsupportedOperatorError(f"{name}_as_tensor is {tensor.dtype}; kernels compare in "
-                                       "float32")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{name}_as_tensor is {tensor.dtype}; kernels compare in float32"
+        )
     return tuple(tensor.ravel().tolist())
 
 
-def _trees(
-    nodes: Mapping[str, Any], leaves: tuple[Any, Any, Any, Any], targets: int
-) -> Trees:
+def _trees(nodes: Mapping[str, Any], leaves: tuple[Any, Any, Any, Any], targets: int) -> Trees:
     """Return the ensemble of node attributes by name, without the prefix `nodes_`."""
     return flatten(
         *(tuple(nodes[name] or ()) for name in ("treeids", "nodeids", "featureids", "modes")),
         _numbers(nodes["values"] or (), nodes["values_as_tensor"], "nodes_values"),
-        *(tuple(nodes[name] or ()) for name in (
-            "truenodeids", "falsenodeids", "missing_value_tracks_true")),
-        leaves, targets,
-    )  # fmt: skip
+        *(
+            tuple(nodes[name] or ())
+            for name in ("truenodeids", "falsenodeids", "missing_value_tracks_true")
+        ),
+        leaves,
+        targets,
+    )
 
 
 @operator("TreeEnsembleRegressor", domain=ML)
@@ -146,11 +161,16 @@ def tree_ensemble_regressor(
     """Combine the weights of the leaves that each row reaches. Source: TreeEnsembleRegressor-5."""
     given = locals()
     if aggregate_function not in COMBINES or n_targets < 1:
-        raise ModelError(f"aggregate_function={aggregate_function!r} and n_targets={n_targets}; "
-                         f"choose one of {', '.join(COMBINES)} and at least 1 target")  # fmt: skip
+        raise ModelError(
+            f"aggregate_function={aggregate_function!r} and n_targets={n_targets}; "
+            f"choose one of {', '.join(COMBINES)} and at least 1 target"
+        )
     weights = _numbers(target_weights, target_weights_as_tensor, "target_weights")
-    trees = _trees(_nodes(given), (tuple(target_treeids), tuple(target_nodeids),
-                                   tuple(target_ids), weights), n_targets)  # fmt: skip
+    trees = _trees(
+        _nodes(given),
+        (tuple(target_treeids), tuple(target_nodeids), tuple(target_ids), weights),
+        n_targets,
+    )
     base = _numbers(base_values, base_values_as_tensor, "base_values")
     return _regressed(X, trees, n_targets, aggregate_function, post_transform, base)
 
@@ -191,22 +211,31 @@ def tree_ensemble(
     _Shape.of(X)  # the dtype of X first: it is the reason that a reader understands
     ends = len(AGGREGATES), len(POST_TRANSFORMS)
     if not (0 <= aggregate_function < ends[0] and 0 <= post_transform < ends[1] and n_targets > 0):
-        raise ModelError(f"{aggregate_function=}, {post_transform=}, {n_targets=}: they must be "
-                         f"below {ends[0]}, below {ends[1]}, and at least 1")  # fmt: skip
+        raise ModelError(
+            f"{aggregate_function=}, {post_transform=}, {n_targets=}: they must be "
+            f"below {ends[0]}, below {ends[1]}, and at least 1"
+        )
     if POST_TRANSFORMS[post_transform] in ("SOFTMAX", "LOGISTIC"):
-        raise UnsupportedOperatorError(f"post_transform={post_transform}: in ONNX 1 is SOFTMAX and "
-                                       "2 LOGISTIC, in ONNX Runtime the other way round")
+        raise UnsupportedOperatorError(
+            f"post_transform={post_transform}: in ONNX 1 is SOFTMAX and "
+            "2 LOGISTIC, in ONNX Runtime the other way round"
+        )
     trees = flatten_shared(
-        tuple(tree_roots), tuple(nodes_featureids), tuple(nodes_modes.ravel().tolist()),
+        tuple(tree_roots),
+        tuple(nodes_featureids),
+        tuple(nodes_modes.ravel().tolist()),
         _numbers((), nodes_splits, "nodes_splits"),
         _numbers((), membership_values, "membership_values"),
         (tuple(nodes_truenodeids), tuple(nodes_trueleafs)),
         (tuple(nodes_falsenodeids), tuple(nodes_falseleafs)),
-        tuple(nodes_missing_value_tracks_true), tuple(leaf_targetids),
-        _numbers((), leaf_weights, "leaf_weights"), n_targets,
-    )  # fmt: skip
-    return _regressed(X, trees, n_targets, AGGREGATES[aggregate_function],
-                      POST_TRANSFORMS[post_transform])
+        tuple(nodes_missing_value_tracks_true),
+        tuple(leaf_targetids),
+        _numbers((), leaf_weights, "leaf_weights"),
+        n_targets,
+    )
+    return _regressed(
+        X, trees, n_targets, AGGREGATES[aggregate_function], POST_TRANSFORMS[post_transform]
+    )
 
 
 @operator("TreeEnsembleClassifier", domain=ML)
@@ -243,15 +272,21 @@ def tree_ensemble_classifier(
     weights = _numbers(class_weights, class_weights_as_tensor, "class_weights")
     if classes < 2:
         raise UnsupportedOperatorError(f"{classes} class labels; kernels take two or more")
-    trees = _trees(_nodes(given), (tuple(class_treeids), tuple(class_nodeids), tuple(class_ids),
-                                   weights), classes)  # fmt: skip
+    trees = _trees(
+        _nodes(given),
+        (tuple(class_treeids), tuple(class_nodeids), tuple(class_ids), weights),
+        classes,
+    )
     dispatches, sums = ensemble_scores(X, trees, classes, "SUM")
     # With weights for one class only, the other class has the rest of the score.
     one_column = classes == 2 and len(set(class_ids)) == 1
     labels = tuple(classlabels_int64s) if classes > 2 or one_column else (0, 1)
     scoring = Scoring(
-        MULTICLASS if classes > 2 else BINARY, post_transform, COMBINES["SUM"],
-        _numbers(base_values, base_values_as_tensor, "base_values"), labels=labels,
+        MULTICLASS if classes > 2 else BINARY,
+        post_transform,
+        COMBINES["SUM"],
+        _numbers(base_values, base_values_as_tensor, "base_values"),
+        labels=labels,
         column=(1 if min(weights) >= 0 else 2) if one_column else 0,
     )
     outputs, last = scored(sums, scoring)

@@ -40,19 +40,32 @@ class Window:
         """Return the push constants of a kernel over three spatial axes."""
         whole = self.lifted(MAX_AXES)
         return (
-            ("in_size", whole.input), ("out_size", whole.output), ("kernel", whole.kernel),
-            ("stride", whole.strides), ("dilation", whole.dilations), ("pad", whole.pads_begin),
-        )  # fmt: skip
+            ("in_size", whole.input),
+            ("out_size", whole.output),
+            ("kernel", whole.kernel),
+            ("stride", whole.strides),
+            ("dilation", whole.dilations),
+            ("pad", whole.pads_begin),
+        )
 
     def plane(self) -> tuple[tuple[str, int], ...]:
         """Return the push constants of a kernel over height and width."""
-        pairs = {"in": self.input, "out": self.output, "kernel": self.kernel,
-                 "stride": self.strides, "dilation": self.dilations}  # fmt: skip
+        pairs = {
+            "in": self.input,
+            "out": self.output,
+            "kernel": self.kernel,
+            "stride": self.strides,
+            "dilation": self.dilations,
+        }
         return (
-            *((f"{name}_{side}", sizes[axis])
-              for name, sizes in pairs.items() for axis, side in enumerate("hw")),
-            ("pad_top", self.pads_begin[0]), ("pad_left", self.pads_begin[1]),
-        )  # fmt: skip
+            *(
+                (f"{name}_{side}", sizes[axis])
+                for name, sizes in pairs.items()
+                for axis, side in enumerate("hw")
+            ),
+            ("pad_top", self.pads_begin[0]),
+            ("pad_left", self.pads_begin[1]),
+        )
 
 
 def spatial_axes(X: TensorInfo) -> tuple[int, ...]:
@@ -125,14 +138,21 @@ def resolve_transposed(
     wanted = output_shape
     if auto_pad in SAME and wanted is None:
         wanted = [size * stride for size, stride in zip(spatial, strides, strict=True)]
-    full = tuple(stride * (size - 1) + more + (k - 1) * dilation + 1
-                 for size, k, stride, dilation, more
-                 in zip(spatial, kernel, strides, dilations, extra, strict=True))  # fmt: skip
-    if auto_pad in SAME and output_shape is None and any(
-        size < want for size, want in zip(full, wanted or (), strict=False)
+    full = tuple(
+        stride * (size - 1) + more + (k - 1) * dilation + 1
+        for size, k, stride, dilation, more in zip(
+            spatial, kernel, strides, dilations, extra, strict=True
+        )
+    )
+    if (
+        auto_pad in SAME
+        and output_shape is None
+        and any(size < want for size, want in zip(full, wanted or (), strict=False))
     ):  # ONNX Runtime and onnx.reference disagree about the elements between windows
-        raise UnsupportedOperatorError(f"auto_pad={auto_pad} with strides {strides} longer than "
-                                       f"the kernel {kernel} is not supported")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"auto_pad={auto_pad} with strides {strides} longer than "
+            f"the kernel {kernel} is not supported"
+        )
     if wanted is not None:
         totals = [max(0, size - want) for size, want in zip(full, wanted, strict=True)]
         halves = tuple(total // 2 for total in totals)
@@ -172,8 +192,9 @@ def _explicit(rank: int, pads: Sequence[int] | None) -> tuple[tuple[int, ...], t
 
 def _check_auto_pad(auto_pad: str) -> None:
     if auto_pad not in ("NOTSET", "VALID", *SAME):
-        raise ModelError(f"unknown auto_pad={auto_pad!r}; choose one of NOTSET, SAME_UPPER, "
-                         "SAME_LOWER, VALID")  # fmt: skip
+        raise ModelError(
+            f"unknown auto_pad={auto_pad!r}; choose one of NOTSET, SAME_UPPER, SAME_LOWER, VALID"
+        )
 
 
 def _axis(

@@ -46,11 +46,20 @@ def quantize_words(X: TensorInfo, *, axis: int, scale: float, zero: int) -> Resu
 
 def _pack(X: TensorInfo, axis: int, numbers: tuple[float, int, int, int], scaled: int) -> Result:
     shape = (*X.dims[:axis], word_count(X.dims[axis]), *X.dims[axis + 1 :])
-    push = (("size", X.dims[axis]), ("inner", math.prod(X.dims[axis + 1 :])),
-            *zip(("scale", "zero", "low", "high"), numbers, strict=True))  # fmt: skip
-    return per_element("pack_words", output("uint32", shape), [("x", X)], push,
-                       (("SCALED", str(scaled)), *type_defines("X", X.dtype)[:2]),
-                       BYTES, loads=True)  # fmt: skip
+    push = (
+        ("size", X.dims[axis]),
+        ("inner", math.prod(X.dims[axis + 1 :])),
+        *zip(("scale", "zero", "low", "high"), numbers, strict=True),
+    )
+    return per_element(
+        "pack_words",
+        output("uint32", shape),
+        [("x", X)],
+        push,
+        (("SCALED", str(scaled)), *type_defines("X", X.dtype)[:2]),
+        BYTES,
+        loads=True,
+    )
 
 
 @operator("UnpackWords", domain="vklab")
@@ -83,11 +92,22 @@ def dequantize_words(X: TensorInfo, *, axis: int, size: int, scale: float, zero:
 
 
 def _unpacked(X: TensorInfo, result: TensorInfo, axis: int, scale: float, zero: int) -> Result:
-    push = (("size", result.dims[axis]), ("inner", math.prod(X.dims[axis + 1 :])),
-            ("scale", scale), ("zero", zero))  # fmt: skip
+    push = (
+        ("size", result.dims[axis]),
+        ("inner", math.prod(X.dims[axis + 1 :])),
+        ("scale", scale),
+        ("zero", zero),
+    )
     value = ("VALUE", ELEMENTS[result.dtype].value)
-    return per_element("unpack_words", result, [("x", X)], push,
-                       (value, *type_defines("Y", result.dtype)[::2]), 2, stores=True)  # fmt: skip
+    return per_element(
+        "unpack_words",
+        result,
+        [("x", X)],
+        push,
+        (value, *type_defines("Y", result.dtype)[::2]),
+        2,
+        stores=True,
+    )
 
 
 @operator("AddWords", domain="vklab")
@@ -99,8 +119,14 @@ def add_words(
     require(WORD, A, B)
     if A.dims != B.dims:
         raise ModelError(f"{A} and {B} differ in shape")
-    return per_element("add_words", output("uint32", A.dims), [("a", A), ("b", B)],
-                       sum_push((*scales, *zeros, *limits)), (), 3 * BYTES)  # fmt: skip
+    return per_element(
+        "add_words",
+        output("uint32", A.dims),
+        [("a", A), ("b", B)],
+        sum_push((*scales, *zeros, *limits)),
+        (),
+        3 * BYTES,
+    )
 
 
 def sum_push(sums: Sequence[float]) -> tuple[tuple[str, float], ...]:
@@ -120,9 +146,16 @@ def max_pool_words(
 ) -> Result:  # fmt: skip
     """Compute the maximum of each window, byte by byte. Source: own; ONNX MaxPool-22."""
     require(WORD, X)
-    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
-                          ceil_mode)  # fmt: skip
+    view = window.resolve(
+        window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
+    )
     flat = view.lifted(2)
-    return per_element("pool_words", output("uint32", (*X.dims[:2], *view.output)), [("x", X)],
-                       flat.plane(), (("BYTES", str(BYTES)),), BYTES * math.prod(view.kernel),
-                       iterations=math.prod(view.kernel) + flat.kernel[0])  # fmt: skip
+    return per_element(
+        "pool_words",
+        output("uint32", (*X.dims[:2], *view.output)),
+        [("x", X)],
+        flat.plane(),
+        (("BYTES", str(BYTES)),),
+        BYTES * math.prod(view.kernel),
+        iterations=math.prod(view.kernel) + flat.kernel[0],
+    )

@@ -140,28 +140,49 @@ def _product(
     if result.count == 0:
         return Result((result,))
     span, pixels = 1 if each else W.dims[-2], view.output[0] * view.output[1]
-    more = (("x_words", words.word_count(depth * group)), ("group_filters", filters // group),
-            ("depth", depth), ("span", span))  # fmt: skip
+    more = (
+        ("x_words", words.word_count(depth * group)),
+        ("group_filters", filters // group),
+        ("depth", depth),
+        ("span", span),
+    )
     bits = [number & 0xFF for number in (y_zero, *limits)]
     push = (
-        ("filters", filters), *(() if each else more), *view.plane(), ("taps", W.dims[1]),
-        ("fill", (x_zero & 0xFF) * 0x01010101), ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
+        ("filters", filters),
+        *(() if each else more),
+        *view.plane(),
+        ("taps", W.dims[1]),
+        ("fill", (x_zero & 0xFF) * 0x01010101),
+        ("limits", bits[0] | bits[1] << 8 | bits[2] << 16),
         *(words.sum_push(sums) if other else ()),
-    )  # fmt: skip
-    chosen = zip(("ADDED", "LAST", "LONG", "BYTES", "ALONG", "DOT", "SUBGROUP"), map(str, (
-        int(bool(other)), last, long, min(words.BYTES, depth * group), 0, 0, 0)), strict=True)
+    )
+    chosen = zip(
+        ("ADDED", "LAST", "LONG", "BYTES", "ALONG", "DOT", "SUBGROUP"),
+        map(str, (int(bool(other)), last, long, min(words.BYTES, depth * group), 0, 0, 0)),
+        strict=True,
+    )
     forms = str(int(result.dtype == "uint32")), str(int(bool(scaling)))
-    defines = (*zip(("QUANTIZE", "DYNAMIC"), forms, strict=True), *(() if each else chosen),
-               *type_defines("Y", "float32")[::2])  # fmt: skip
+    defines = (
+        *zip(("QUANTIZE", "DYNAMIC"), forms, strict=True),
+        *(() if each else chosen),
+        *type_defines("Y", "float32")[::2],
+    )
     dispatch = Dispatch(
         kernel="depthwise_words" if each else "conv_words",
-        reads=tuple((f"{name}_buffer", info) for name, info in zip(
-            ("x", "w", "c", "scaling", "other"), operands, strict=True) if info is not None),
+        reads=tuple(
+            (f"{name}_buffer", info)
+            for name, info in zip(("x", "w", "c", "scaling", "other"), operands, strict=True)
+            if info is not None
+        ),
         writes=(("words_buffer" if result.dtype == "uint32" else "y_buffer", result),),
         workgroups=(-(-pixels // WORKGROUP), words.word_count(filters), images),
-        push=push, defines=defines,
-        constants=(("WORKGROUP", WORKGROUP), ("COLUMNS", 1),
-                   *(() if each else (("LANES", 4), ("BLOCKS", 1)))),
+        push=push,
+        defines=defines,
+        constants=(
+            ("WORKGROUP", WORKGROUP),
+            ("COLUMNS", 1),
+            *(() if each else (("LANES", 4), ("BLOCKS", 1))),
+        ),
         flops=2 * images * filters * pixels * depth * W.dims[1],
         iterations=W.dims[1] * (span + 1),
         stores=result.dtype != "uint32",

@@ -74,8 +74,11 @@ def arrange(
     outputs |= {roots[name]: COUNT_BYTES for cut in lowered.trims.values() for _, name in cut}
     seen = {roots[name] for name in graph.outputs if name not in unseen}
     arriving = {name: inputs.pop(name) for name in [*inputs] if name in unseen}
-    leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
-               if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
+    leaving = {
+        roots[n]: outputs.pop(roots[n])
+        for n in graph.outputs
+        if n in unseen and roots[n] in outputs and roots[n] not in seen
+    }
     staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)
     # A kernel writes these in place: the output is the input's memory.
     taken = {n: leaving.pop(n) for n in arriving if n in leaving.keys() - staged_out.keys()}
@@ -83,8 +86,12 @@ def arrange(
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
-    kinds = ((inputs, memory.INPUTS), (arriving, memory.ARRIVING), (outputs, memory.OUTPUTS),
-             (leaving, memory.LEAVING))  # fmt: skip
+    kinds = (
+        (inputs, memory.INPUTS),
+        (arriving, memory.ARRIVING),
+        (outputs, memory.OUTPUTS),
+        (leaving, memory.LEAVING),
+    )
     packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
     input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
     output_slots |= {name: input_slots[name] for name in taken}
@@ -138,8 +145,10 @@ def _activations(
         fitting = [life for life in left if offsets[life.name] + life.size_bytes <= limit]
         if not fitting:
             largest = max(left, key=lambda life: life.size_bytes)
-            raise PlanError(f"{largest.name} takes {largest.size_bytes} bytes, a buffer of "
-                            f"{info.name} at most {limit}")  # fmt: skip
+            raise PlanError(
+                f"{largest.name} takes {largest.size_bytes} bytes, a buffer of "
+                f"{info.name} at most {limit}"
+            )
         arena = f"{ACTIVATIONS}{len(arenas) or ''}"
         slots |= {life.name: Slot(arena, offsets[life.name], life.size_bytes) for life in fitting}
         ends = (offsets[life.name] + life.size_bytes for life in fitting)
@@ -161,8 +170,11 @@ def _staged(
     made = written - inputs.keys()  # an input that a kernel changes is copied to its output
     direct = _reads_in_place(info, sum(inputs.values()))
     before = {n: size for n, size in inputs.items() if size and n in read and not direct}
-    after = {n: size for n, size in outputs.items() if size and not (
-        n in made and writes_in_place(info, size, n in read))}  # fmt: skip
+    after = {
+        n: size
+        for n, size in outputs.items()
+        if size and not (n in made and writes_in_place(info, size, n in read))
+    }
     return before, after | {n: size for n, size in leaving.items() if n not in made}
 
 

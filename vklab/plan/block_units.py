@@ -84,11 +84,13 @@ def of(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     if nbits:
         sizes["BLOCK"] = push["block"]
     made = replace(
-        dispatch, kernel="matvec_floats" if name in FLOATS else "matvec_units",
+        dispatch,
+        kernel="matvec_floats" if name in FLOATS else "matvec_units",
         push=(("m", push["m"]), ("n", push["n"]), ("epsilon", 0.0)),
         defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name), *fixed, *nbits.items()),
-        constants=tuple(sizes.items()), iterations=k // lanes + k // 8,
-    )  # fmt: skip
+        constants=tuple(sizes.items()),
+        iterations=k // lanes + k // 8,
+    )
     return sized(made, MODEST)
 
 
@@ -132,9 +134,12 @@ def has_matrices(info: DeviceInfo) -> bool:
 
 
 def _matrices(info: DeviceInfo) -> list[CooperativeMatrix]:
-    return [each for each in info.cooperative_matrices
-            if (each.a, each.b, each.c, each.result) == HALVES
-            and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
+    return [
+        each
+        for each in info.cooperative_matrices
+        if (each.a, each.b, each.c, each.result) == HALVES
+        and not any(side % 8 for side in (each.m, each.n, each.k))
+    ]
 
 
 def _is_nbits(dispatch: Dispatch, info: DeviceInfo) -> bool:
@@ -194,14 +199,21 @@ def sized(dispatch: Dispatch, sizes: Sizes) -> Dispatch:
         sizes: how its work is shared.
     """
     push, constants = dispatch.push_values, dispatch.constant_values
-    constants |= {"WORKGROUP": sizes.workgroup, "AT_ONCE": sizes.at_once, "DEPTH": sizes.depth,
-                  "TILES": sizes.tiles}  # fmt: skip
+    constants |= {
+        "WORKGROUP": sizes.workgroup,
+        "AT_ONCE": sizes.at_once,
+        "DEPTH": sizes.depth,
+        "TILES": sizes.tiles,
+    }
     if dispatch.kernel == "matvec_units":
         constants["AHEAD"] = min(-(-constants["K"] // (8 * sizes.workgroup)), MOST_AHEAD)
     each = sizes.workgroup // constants["SUBGROUP"] * sizes.at_once * sizes.tiles
     x, y, _ = registry.grid(-(-push["n"] // each))
-    return replace(dispatch, constants=tuple(constants.items()),
-                   workgroups=(x, y, -(-push["m"] // constants["ROWS"])))  # fmt: skip
+    return replace(
+        dispatch,
+        constants=tuple(constants.items()),
+        workgroups=(x, y, -(-push["m"] // constants["ROWS"])),
+    )
 
 
 def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
@@ -219,15 +231,15 @@ def gated(up: Dispatch, gate: Dispatch, result: TensorInfo) -> Dispatch | None:
     if up.epilogue or gate.epilogue or up.define_values["NORM"] == "1":
         return None
     return replace(
-        up, reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
-        writes=(("y_buffer", result),), flops=up.flops + gate.flops,
+        up,
+        reads=(*up.reads, ("g_buffer", dict(gate.reads)["b_buffer"])),
+        writes=(("y_buffer", result),),
+        flops=up.flops + gate.flops,
         defines=_with(up.defines, "GATED", "1"),
-    )  # fmt: skip
+    )
 
 
-def normed(
-    dispatch: Dispatch, x: TensorInfo, scale: TensorInfo, epsilon: float
-) -> Dispatch | None:
+def normed(dispatch: Dispatch, x: TensorInfo, scale: TensorInfo, epsilon: float) -> Dispatch | None:
     """Return a product whose rows of A are x, normalised; None if they are normalised already.
 
     Args:
@@ -240,8 +252,12 @@ def normed(
         return None
     reads = ((name, x if name == "a_buffer" else info) for name, info in dispatch.reads)
     push = ((name, epsilon if name == "epsilon" else value) for name, value in dispatch.push)
-    return replace(dispatch, reads=(*reads, ("w_buffer", scale)), push=tuple(push),
-                   defines=_with(dispatch.defines, "NORM", "1"))  # fmt: skip
+    return replace(
+        dispatch,
+        reads=(*reads, ("w_buffer", scale)),
+        push=tuple(push),
+        defines=_with(dispatch.defines, "NORM", "1"),
+    )
 
 
 def _with(

@@ -46,20 +46,34 @@ def require(
     """
     key = operator_cache.key(graph, node, inputs, False)  # equal layers differ in their weights
     # Switches and tools are not in the key: the cache ends with this planning.
-    fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)), tuple(
-        (each.variant, each.workgroups, each.push, each.constants) for each in result.dispatches))
+    fits = (
+        "fits",
+        info.index,
+        info.name,
+        key,
+        tuple(map(bool, node.outputs)),
+        tuple(
+            (each.variant, each.workgroups, each.push, each.constants) for each in result.dispatches
+        ),
+    )
     if key and operator_cache.get(fits):
         return
     used = {id(o): name for o, name in zip(result.outputs, node.outputs, strict=False) if name}
     dispatches = lowering.needed(result, used)
     # As in a plan, every tensor has a name: tuning tells values apart by their names.
     tensors = [old for each in dispatches for _, old in (*each.reads, *each.writes)]
-    named = {id(old): replace(old, name=old.name or used.get(id(old)) or
-                              internal(node.name, f"tensor{number}"))
-             for number, old in enumerate(tensors)}  # fmt: skip
-    lowered = Lowered(tuple(lowering.rename(dispatch, named) for dispatch in dispatches),
-                      (node.name,) * len(dispatches),
-                      {info.name: info.name for info in named.values()}, {})  # fmt: skip
+    named = {
+        id(old): replace(
+            old, name=old.name or used.get(id(old)) or internal(node.name, f"tensor{number}")
+        )
+        for number, old in enumerate(tensors)
+    }
+    lowered = Lowered(
+        tuple(lowering.rename(dispatch, named) for dispatch in dispatches),
+        (node.name,) * len(dispatches),
+        {info.name: info.name for info in named.values()},
+        {},
+    )
     try:
         adapted = storage.adapt(tune(lowered, info) if tune else lowered, info)
         limits.check(adapted.dispatches, info)

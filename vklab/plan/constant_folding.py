@@ -51,9 +51,7 @@ class ConstantFolder:
     Source: Muchnick, Advanced Compiler Design and Implementation (1997), section 12.1
     """
 
-    def __init__(
-        self, graph: Graph, inputs: Mapping[str, TensorInfo], evaluate: Evaluate
-    ) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[str, TensorInfo], evaluate: Evaluate) -> None:
         """Start from the initializers and inputs of a graph.
 
         Args:
@@ -111,8 +109,9 @@ class ConstantFolder:
             values = self._viewed(node, views, outputs) or self._folded(node)
         except Exception:  # reported when the node has to run
             return False
-        if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
-                   for value in values):  # fmt: skip
+        if not all(
+            isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE for value in values
+        ):
             return False
         for name, value in zip(node.outputs, values, strict=False):
             if name:
@@ -130,8 +129,9 @@ class ConstantFolder:
             return []
         return [
             constant_cache.derive(("view", info.dims), lambda a, to=info.dims: a.reshape(to), array)
-            for array, info in pairs if array is not None
-        ]  # fmt: skip
+            for array, info in pairs
+            if array is not None
+        ]
 
     def _folded(self, node: Node) -> Sequence[Any]:
         """Return the outputs of a node.

@@ -38,17 +38,22 @@ def lower(chunk: Chunk, info: DeviceInfo, facts: Facts, unseen: Collection[str] 
     return replace(
         chunk,
         steps=steps,
-        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
-               *(c.name for c in arranged.copies_out)),
+        nodes=(
+            *(c.name for c in arranged.copies_in),
+            *lowered.nodes,
+            *(c.name for c in arranged.copies_out),
+        ),
         barriers=found,
         memory=arranged.memory,
         input_slots=arranged.input_slots,
         output_slots=arranged.output_slots,
         constants=lowered.constants,
-        stored={name: storage.stored_dtype(graph.infos[name].dtype, info)
-                for name in (*(i.name for i in graph.inputs), *graph.outputs)},
+        stored={
+            name: storage.stored_dtype(graph.infos[name].dtype, info)
+            for name in (*(i.name for i in graph.inputs), *graph.outputs)
+        },
         trims=lowered.trims,
-    )  # fmt: skip
+    )
 
 
 def _dispatches(chunk: Chunk, info: DeviceInfo, facts: Facts) -> Lowered:
@@ -101,6 +106,7 @@ def access(step: Step, slots: Mapping[str, Slot]) -> Access:
     for _, info in step.writes:
         first, size = lowering.written_bytes(step, info)
         slot = slots[info.name]
-        writes.append(slot if size == info.size_bytes else
-                      Slot(slot.arena, slot.offset_bytes + first, size))  # fmt: skip
+        writes.append(
+            slot if size == info.size_bytes else Slot(slot.arena, slot.offset_bytes + first, size)
+        )
     return Access("compute_shader", reads, tuple(writes))

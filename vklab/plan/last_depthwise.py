@@ -57,20 +57,36 @@ def normed(dispatch: Dispatch, norm: Dispatch, info: DeviceInfo) -> Dispatch | N
         strips = _strips(dispatch, pixels)
         if strips >= FEWEST_GROUPS or pixels == 1:
             break
-    made = _made(dispatch, strips, pixels, registry.grid(strips),
-                 {"WORKGROUP": workgroup, "SUBGROUP": lanes}, {"NORM": "1"})  # fmt: skip
+    made = _made(
+        dispatch,
+        strips,
+        pixels,
+        registry.grid(strips),
+        {"WORKGROUP": workgroup, "SUBGROUP": lanes},
+        {"NORM": "1"},
+    )
     return replace(
-        made, reads=(*made.reads, ("scale_buffer", given["w_buffer"]),
-                     ("shift_buffer", given["b_buffer"])),
-        writes=norm.writes, push=(*made.push, ("epsilon", push["epsilon"])),
-        flops=made.flops + norm.flops, epilogue=norm.epilogue,
-    )  # fmt: skip
+        made,
+        reads=(
+            *made.reads,
+            ("scale_buffer", given["w_buffer"]),
+            ("shift_buffer", given["b_buffer"]),
+        ),
+        writes=norm.writes,
+        push=(*made.push, ("epsilon", push["epsilon"])),
+        flops=made.flops + norm.flops,
+        epilogue=norm.epilogue,
+    )
 
 
 def _is_depthwise(dispatch: Dispatch) -> bool:
     push = dispatch.push_values
-    return (dispatch.kernel == "conv_last" and push["filters"] == 1
-            and dispatch.constant_values["DEPTH"] == 1 and push["n"] % WIDTH == 0)  # fmt: skip
+    return (
+        dispatch.kernel == "conv_last"
+        and push["filters"] == 1
+        and dispatch.constant_values["DEPTH"] == 1
+        and push["n"] % WIDTH == 0
+    )
 
 
 def _choices(dispatch: Dispatch) -> tuple[int, ...]:
@@ -93,8 +109,15 @@ def _made(
     result = dispatch.epilogue.operands[0] if dispatch.epilogue else None
     dtype = result.dtype if result else dispatch.writes[0][1].dtype
     return replace(
-        dispatch, kernel="conv_last_depthwise", workgroups=groups, push=(("strips", strips), *left),
+        dispatch,
+        kernel="conv_last_depthwise",
+        workgroups=groups,
+        push=(("strips", strips), *left),
         constants=(*constants.items(), ("PIXELS", pixels), ("STRIDE_W", stride)),
-        defines=(*dispatch.defines, dtypes.type_defines("T", dtype)[2], ("WIDTH", str(WIDTH)),
-                 *defines.items()),
-    )  # fmt: skip
+        defines=(
+            *dispatch.defines,
+            dtypes.type_defines("T", dtype)[2],
+            ("WIDTH", str(WIDTH)),
+            *defines.items(),
+        ),
+    )

@@ -43,8 +43,10 @@ def _broken(dispatch: Dispatch, info: DeviceInfo) -> Iterator[str]:
     if invocations > most:
         yield f"{invocations} invocations a workgroup, {info.name} has {most}"
     if "llvmpipe" in info.driver and dispatch.iterations > LLVMPIPE_ITERATIONS:
-        yield (f"an invocation loops {dispatch.iterations} times, {info.name} stops at "
-               f"{LLVMPIPE_ITERATIONS}")  # fmt: skip
+        yield (
+            f"an invocation loops {dispatch.iterations} times, {info.name} stops at "
+            f"{LLVMPIPE_ITERATIONS}"
+        )
     for name, value in dispatch.push:
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int) and not WORDS.start <= number < WORDS.stop:
@@ -52,5 +54,7 @@ def _broken(dispatch: Dispatch, info: DeviceInfo) -> Iterator[str]:
     most = info.limit("maxStorageBufferRange")
     for name, tensor in dispatch.reads + dispatch.writes:
         if tensor.size_bytes > most:
-            yield (f"{tensor} at {name} is {tensor.size_bytes} bytes, {info.name} binds at most "
-                   f"{most} (maxStorageBufferRange)")  # fmt: skip
+            yield (
+                f"{tensor} at {name} is {tensor.size_bytes} bytes, {info.name} binds at most "
+                f"{most} (maxStorageBufferRange)"
+            )

@@ -69,7 +69,8 @@ class Slot:
     def overlaps(self, other: Slot) -> bool:
         """Tell whether two slots share a byte."""
         return self.arena == other.arena and max(self.offset_bytes, other.offset_bytes) < min(
-            self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes)  # fmt: skip
+            self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes
+        )
 
     def __str__(self) -> str:
         return f"{self.arena}[{self.offset_bytes}:{self.offset_bytes + self.size_bytes}]"
@@ -164,9 +165,10 @@ def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
             _free(gaps, start, stop)
         length, alignment = life.length_bytes, life.alignment_bytes
         number, offset = next(
-            (i, round_up(start, alignment)) for i, (start, stop) in enumerate(gaps)
+            (i, round_up(start, alignment))
+            for i, (start, stop) in enumerate(gaps)
             if stop - round_up(start, alignment) >= length
-        )  # fmt: skip
+        )
         start, end = gaps[number]
         left = [(start, offset), (offset + length, end)]
         gaps[number : number + 1] = [gap for gap in left if gap[0] < gap[1]]
@@ -208,8 +210,11 @@ def _search(lifetimes: Sequence[Lifetime], bound: int) -> tuple[dict[str, int], 
     for _ in range(MOST_COMPARED // (len(order) + sum(map(len, neighbours.values())))):
         if size <= bound:
             break
-        tops = [i for i, life in enumerate(order)
-                if i and offsets[life.name] + life.length_bytes == size]  # fmt: skip
+        tops = [
+            i
+            for i, life in enumerate(order)
+            if i and offsets[life.name] + life.length_bytes == size
+        ]
         if not tops:
             break
         top = chance.choice(tops)
@@ -242,8 +247,9 @@ def _place(
     size = 0
     for life in lifetimes:
         length, offset = life.length_bytes, 0
-        placed = [(offsets[other.name], other) for other in neighbours[life.name]
-                  if other.name in offsets]  # fmt: skip
+        placed = [
+            (offsets[other.name], other) for other in neighbours[life.name] if other.name in offsets
+        ]
         for start, other in sorted(placed, key=lambda pair: pair[0]):
             if start - offset >= length:
                 break
@@ -266,11 +272,14 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
     for life in lifetimes:
         offset = offsets.get(life.name)
         if not isinstance(offset, int) or offset < 0 or offset % life.alignment_bytes:
-            raise PlanError(f"{life.name} is placed at {offset!r}; offsets are multiples of "
-                            f"{life.alignment_bytes} from 0 on")  # fmt: skip
+            raise PlanError(
+                f"{life.name} is placed at {offset!r}; offsets are multiples of "
+                f"{life.alignment_bytes} from 0 on"
+            )
         if offset + life.size_bytes > size:
-            raise PlanError(f"{life.name} ends at byte {offset + life.size_bytes} of an arena of "
-                            f"{size}")  # fmt: skip
+            raise PlanError(
+                f"{life.name} ends at byte {offset + life.size_bytes} of an arena of {size}"
+            )
     alive: list[tuple[int, int, str]] = []  # (start, stop, name) by start, all apart
     ends: list[tuple[int, tuple[int, int, str]]] = []  # heap of (last step, box)
     for life in sorted(lifetimes, key=lambda life: life.first):
@@ -279,11 +288,13 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
         offset = offsets[life.name]
         box = (offset, offset + life.size_bytes, life.name)
         number = bisect.bisect(alive, box)
-        for below, above in itertools.pairwise([*alive[max(number - 1, 0) : number], box,
-                                                *alive[number : number + 1]]):  # fmt: skip
+        for below, above in itertools.pairwise(
+            [*alive[max(number - 1, 0) : number], box, *alive[number : number + 1]]
+        ):
             if below[1] > above[0]:
-                raise PlanError(f"{below[2]} and {above[2]} are both alive at step {life.first} "
-                                "and share bytes")  # fmt: skip
+                raise PlanError(
+                    f"{below[2]} and {above[2]} are both alive at step {life.first} and share bytes"
+                )
         alive.insert(number, box)
         heapq.heappush(ends, (life.last, box))
 

@@ -63,8 +63,10 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.dtype not in ("", *DTYPES):
-            raise ModelError(f"dtype={self.dtype!r} is not one to compute a model in; leave it out "
-                             f"for the model's own, or use {', '.join(DTYPES)}")  # fmt: skip
+            raise ModelError(
+                f"dtype={self.dtype!r} is not one to compute a model in; leave it out "
+                f"for the model's own, or use {', '.join(DTYPES)}"
+            )
 
 
 def _no_host(node: Node, graph: Graph, values: Sequence[np.ndarray | None]) -> Sequence[Any]:

@@ -194,8 +194,9 @@ class _Traversal:
         self.device.append(node)
         self.placed.add(node.name)
         self.flops += sum(dispatch.flops for dispatch in result.dispatches)
-        self.later.update(outputs[number].name for number, _, _ in result.trims
-                          if number < len(outputs))  # fmt: skip
+        self.later.update(
+            outputs[number].name for number, _, _ in result.trims if number < len(outputs)
+        )
         return ()
 
     def _fold(
@@ -275,8 +276,9 @@ class _Traversal:
         constants = self._constants(read)
         inputs = tuple(
             self.infos.get(name, TensorInfo(name, "", ANY_SHAPE))
-            for name in read if name not in made and name not in constants
-        )  # fmt: skip
+            for name in read
+            if name not in made and name not in constants
+        )
         chosen, strict = {node.name for node in nodes}, not settings.get("FALLBACK")
         return Chunk(
             place=place,
@@ -291,10 +293,16 @@ class _Traversal:
             ),
             # Reasons of this chunk's host nodes, and of folded nodes, in no chunk. Without FALLBACK
             # those of later host nodes too: the first chunk refuses the model.
-            reasons={n: r for n, r in self.reasons.items()
-                     if n in chosen or n not in self.host or (strict and not self._steers(n))},
-            known={n: v.constant for n, v in self.folder.folded.items()
-                   if n in self.graph.outputs and v.constant is not None},
+            reasons={
+                n: r
+                for n, r in self.reasons.items()
+                if n in chosen or n not in self.host or (strict and not self._steers(n))
+            },
+            known={
+                n: v.constant
+                for n, v in self.folder.folded.items()
+                if n in self.graph.outputs and v.constant is not None
+            },
         )
 
     def _steers(self, name: str) -> bool:
@@ -311,10 +319,12 @@ class _Traversal:
         constants = self._constants(n for n in read if n not in self.folder.inputs)
         inputs = tuple(
             TensorInfo(name, "", ANY_SHAPE)
-            for name in read if name not in made and name not in constants
-        )  # fmt: skip
-        return replace(self.graph, nodes=tuple(left), inputs=inputs, initializers=constants,
-                       captures=())  # fmt: skip
+            for name in read
+            if name not in made and name not in constants
+        )
+        return replace(
+            self.graph, nodes=tuple(left), inputs=inputs, initializers=constants, captures=()
+        )
 
 
 def _patterns(name: str) -> list[str]:

@@ -89,9 +89,13 @@ class Plan(Content):
         names = [self.devices[number].name for number in used or (0,)]
         names += ["the host"] if not all(chunk.is_on_device for chunk in self.chunks) else []
         nodes = sum(len(chunk.graph.nodes) for chunk in self.chunks)
-        counts = (f"{nodes} nodes", f"{len(self.dispatches)} dispatches",
-                  f"{sum(len(chunk.barriers) for chunk in self.chunks)} barriers",
-                  f"{len(self.copies)} copies", f"{len(self.transfers)} transfers")  # fmt: skip
+        counts = (
+            f"{nodes} nodes",
+            f"{len(self.dispatches)} dispatches",
+            f"{sum(len(chunk.barriers) for chunk in self.chunks)} barriers",
+            f"{len(self.copies)} copies",
+            f"{len(self.transfers)} transfers",
+        )
         size = f"in {len(self.chunks)} chunks" if len(self.chunks) != 1 else str(self.memory)
         more = "" if self.rest is None else "; the rest is decided by the first run"
         return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
@@ -145,8 +149,9 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts, memo: Any 
     with settings.settings(**plan.options.switches), operator_cache.active():
         require = functools.partial(capability.require, **_checks(facts))
         after_host = bool(plan.chunks) and not plan.chunks[-1].is_on_device
-        answer = partition.next_chunk(plan.rest, infos, plan.devices, facts.evaluate, require,
-                                      after_host)  # fmt: skip
+        answer = partition.next_chunk(
+            plan.rest, infos, plan.devices, facts.evaluate, require, after_host
+        )
         if isinstance(answer, partition.Needed):
             return replace(plan, needs=(*plan.needs, *answer.names))
         chunk, rest = answer
@@ -165,13 +170,22 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
     if chunk.is_on_device and (len(plan.devices) > 1 or plan.options.placement):
         pieces, transfers, placement = _placed(plan, chunk, facts)
         shifted = tuple(
-            replace(piece, number=number + piece.number, predecessors=(
-                *before, *(number + other for other in piece.predecessors)))
+            replace(
+                piece,
+                number=number + piece.number,
+                predecessors=(*before, *(number + other for other in piece.predecessors)),
+            )
             for piece in pieces
-        )  # fmt: skip
+        )
         moved = tuple(_shifted(transfer, number) for transfer in transfers)
-        return replace(plan, chunks=plan.chunks + shifted, transfers=plan.transfers + moved,
-                       rest=left, needs=(), placement=plan.placement or placement)  # fmt: skip
+        return replace(
+            plan,
+            chunks=plan.chunks + shifted,
+            transfers=plan.transfers + moved,
+            rest=left,
+            needs=(),
+            placement=plan.placement or placement,
+        )
     new = replace(chunk, number=number, predecessors=before)
     if chunk.is_on_device:
         new = lower_chunk(new, plan.devices[0], plan.options.dtype, facts)
@@ -202,11 +216,15 @@ def _placed(
 ) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any]:
     """Return the pieces of a device chunk, the transfers between them, and the placement."""
     made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = catalogue.step("place nodes")(
-        chunk.graph, plan.devices, plan.options, facts,
-        lambda piece, unseen: lower_chunk(piece, plan.devices[piece.device], plan.options.dtype,
-                                          facts, unseen),
+        chunk.graph,
+        plan.devices,
+        plan.options,
+        facts,
+        lambda piece, unseen: lower_chunk(
+            piece, plan.devices[piece.device], plan.options.dtype, facts, unseen
+        ),
         functools.partial(capability.refusal, **_checks(facts)),
-    )  # fmt: skip
+    )
     first, *others = made[0]
     return (replace(first, known=chunk.known, reasons=chunk.reasons), *others), made[1], made[2]
 

@@ -81,8 +81,9 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
     for dispatch in lowered.dispatches:
         for name, value in dispatch.defines:
             if value in _WORDS and _WORDS[value] not in info.features:
-                raise PlanError(f"{dispatch} computes in {value} ({name}), {info.name} lacks "
-                                f"{_WORDS[value]}")  # fmt: skip
+                raise PlanError(
+                    f"{dispatch} computes in {value} ({name}), {info.name} lacks {_WORDS[value]}"
+                )
     wide = _wide(info)
     if not wide:
         return lowered
@@ -92,10 +93,14 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
         return tuple((n, made.setdefault(id(t), widen(t, info))) for n, t in given)
 
     dispatches = tuple(
-        replace(d, reads=operands(d.reads), writes=operands(d.writes),
-                defines=tuple(_define(name, value, wide) for name, value in d.defines))
+        replace(
+            d,
+            reads=operands(d.reads),
+            writes=operands(d.writes),
+            defines=tuple(_define(name, value, wide) for name, value in d.defines),
+        )
         for d in lowered.dispatches
-    )  # fmt: skip
+    )
     constants = {name: widen(value, info) for name, value in lowered.constants.items()}
     return replace(lowered, dispatches=dispatches, constants=constants)
 

@@ -55,8 +55,9 @@ class Control:
             if hasattr(error, "__notes__"):  # a body's own error, which no input explains
                 raise
             given = ", ".join(map(_described, inputs)) or "no inputs"
-            raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) cannot run with "
-                             f"{given}: {error}") from error  # fmt: skip
+            raise ModelError(
+                f"node {self.node.name!r} ({self.node.op_type}) cannot run with {given}: {error}"
+            ) from error
         named = zip(self.node.outputs, outputs, strict=False)
         return declared.require(self.graph, {name: value for name, value in named if name})
 
@@ -112,8 +113,10 @@ class Control:
             made = [infos[name] for name in graph.outputs[first:]]
             return [np.zeros((0, *info.shape), info.dtype) for info in made]
         except (ModelError, AttributeError, KeyError, TypeError):  # a size is not known
-            return [np.zeros((0, *value.shape), value.dtype)
-                    for value in self._body("body", inputs, values)[first:]]  # fmt: skip
+            return [
+                np.zeros((0, *value.shape), value.dtype)
+                for value in self._body("body", inputs, values)[first:]
+            ]
 
     def _if(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         branch = "then_branch" if self._flag(inputs[0]) else "else_branch"
@@ -127,9 +130,11 @@ class Control:
         number = 0
         while going and (limit is None or number < limit):
             if number >= int(settings.get("LOOP_LIMIT")):
-                raise ModelError(f"node {self.node.name!r} (Loop) has run {number} times, and its "
-                                 f"condition still holds (trip count: {limit}); VKLAB_LOOP_LIMIT "
-                                 "allows more turns")  # fmt: skip
+                raise ModelError(
+                    f"node {self.node.name!r} (Loop) has run {number} times, and its "
+                    f"condition still holds (trip count: {limit}); VKLAB_LOOP_LIMIT "
+                    "allows more turns"
+                )
             condition = np.asarray(going)
             made = self._body("body", [np.asarray(number, np.int64), condition, *carried], values)
             going = self._flag(made[0])
@@ -138,8 +143,9 @@ class Control:
                 rows.append(value)
             number += 1
         if collected and not number:
-            collected = self._none([np.asarray(0, np.int64), np.asarray(going), *carried], values,
-                                   1 + len(carried))  # fmt: skip
+            collected = self._none(
+                [np.asarray(0, np.int64), np.asarray(going), *carried], values, 1 + len(carried)
+            )
         return [*carried, *map(_stack, collected)]
 
     def _scan(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
@@ -199,8 +205,10 @@ class Control:
         items = [np.zeros(value.shape[1:], value.dtype) for value in inputs]
         states, rows = items[: len(items) - count], items[len(items) - count :]
         states, collected = self._steps(states, [row[:0] for row in rows], values)
-        shapes_of = [*(value.shape for value in states),
-                     *((len(rows[0]), *value.shape[1:]) for value in collected)]  # fmt: skip
+        shapes_of = [
+            *(value.shape for value in states),
+            *((len(rows[0]), *value.shape[1:]) for value in collected),
+        ]
         made = zip(shapes_of, [*states, *collected], strict=True)
         return [np.zeros((0, *shape), value.dtype) for shape, value in made]
 
@@ -209,8 +217,10 @@ class Control:
     ) -> tuple[list[Any], list[Any]]:
         lengths = {len(row) for row in rows}
         if len(lengths) != 1:
-            raise ModelError(f"node {self.node.name!r} (Scan): the scanned inputs have lengths "
-                             f"{sorted(lengths)}; they must agree")  # fmt: skip
+            raise ModelError(
+                f"node {self.node.name!r} (Scan): the scanned inputs have lengths "
+                f"{sorted(lengths)}; they must agree"
+            )
         count = lengths.pop()
         collected: list[Any] = [[] for _ in self.node.outputs[len(states) :]]
         if collected and not count:

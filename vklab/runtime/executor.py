@@ -150,8 +150,12 @@ class Executor:
         if self.splitter:
             return self.splitter.runner(self, plan, first)
         outputs = tuple(dict.fromkeys(plan.graph.outputs)) if _makes_all(plan) else None
-        return self.program(self.devices[0], chunk, self.devices[0].pool if self.has_bounds else
-                            None, copied_out=outputs)  # fmt: skip
+        return self.program(
+            self.devices[0],
+            chunk,
+            self.devices[0].pool if self.has_bounds else None,
+            copied_out=outputs,
+        )
 
     def program(
         self, state: DeviceState, chunk: Chunk, pool: BufferPool | None, **more: Any
@@ -173,10 +177,11 @@ class Executor:
     def _control(self, plan: Plan, chunk: Chunk, like: Entry | None) -> Runner:
         known = like.runner.bodies if like and like.runner else {}
         bodies = {
-            name: known[name].clone(self) if name in known else PlanCache(
-                Plan(body, plan.devices, plan.options, rest=body), self)
+            name: known[name].clone(self)
+            if name in known
+            else PlanCache(Plan(body, plan.devices, plan.options, rest=body), self)
             for name, body in chunk.graph.nodes[0].bodies.items()
-        }  # fmt: skip
+        }
         run = functools.partial(self.run, is_body=True)
         runner: Runner = catalogue.step("control nodes")(chunk.graph, bodies, run)
         return runner
@@ -278,9 +283,11 @@ def _host(reason: str) -> Any:
     try:
         return catalogue.step("host chunks").load()
     except SetupError as error:
-        raise SetupError(f"nodes of this model run on the host, in ONNX Runtime ({error}); "
-                         f"reason: {reason or 'they depend on sizes'}",
-                         "pip install onnx onnxruntime") from error  # fmt: skip
+        raise SetupError(
+            f"nodes of this model run on the host, in ONNX Runtime ({error}); "
+            f"reason: {reason or 'they depend on sizes'}",
+            "pip install onnx onnxruntime",
+        ) from error
 
 
 def evaluate(*given: Any) -> Any:

@@ -31,8 +31,11 @@ def arrays(
     """
     given: Any = inputs[0] if len(inputs) == 1 else inputs
     infos, fed = graph.inputs, given
-    seen = [(n, a.shape, a.dtype) if type(a) is np.ndarray else 0 for n, a in given.items()
-            ] if last is not None and type(given) is dict else [0]  # fmt: skip
+    seen = (
+        [(n, a.shape, a.dtype) if type(a) is np.ndarray else 0 for n, a in given.items()]
+        if last is not None and type(given) is dict
+        else [0]
+    )
     if seen and seen == last:
         return dict(given)
     if type(given) is dict or isinstance(given, Mapping):
@@ -44,8 +47,11 @@ def arrays(
     if len(given) != len(infos):
         is_order = len(inputs) == 2 and isinstance(inputs[1], Mapping)  # that of ONNX Runtime
         hint = "; outputs are chosen by name: run(feeds, outputs=[...])" if is_order else ""
-        raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
-                         + ", ".join(str(info) for info in infos) + hint)  # fmt: skip
+        raise ModelError(
+            f"{len(given)} inputs are given, the model has {len(infos)}: "
+            + ", ".join(str(info) for info in infos)
+            + hint
+        )
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
     _check_sizes(infos, checked, bounds or {})
     if 0 not in seen and [*map(id, checked)] == [*map(id, fed.values())]:
@@ -60,12 +66,16 @@ def _named(graph: Graph, given: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
     if names == given.keys():
         return infos
     unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
-    problems = [f"{found} are {words}" for found, words in ((unknown, "not known"),
-                                                            (missing, "missing")) if found]
+    problems = [
+        f"{found} are {words}"
+        for found, words in ((unknown, "not known"), (missing, "missing"))
+        if found
+    ]
     fixed = [name for name in unknown if name in graph.initializers]
     hint = f"; to override {fixed}, load an ONNX file that lists them as inputs" if fixed else ""
-    raise ModelError(f"inputs {', '.join(problems)}; the model has "
-                     + ", ".join(map(str, graph.inputs)) + hint)  # fmt: skip
+    raise ModelError(
+        f"inputs {', '.join(problems)}; the model has " + ", ".join(map(str, graph.inputs)) + hint
+    )
 
 
 def _check_sizes(
@@ -78,12 +88,15 @@ def _check_sizes(
             continue
         for name, size in zip(info.shape, value.shape, strict=False):
             if isinstance(name, str) and sizes.setdefault(name, size) != size:
-                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
-                                 f"{info}")  # fmt: skip
+                raise ModelError(
+                    f"dimension {name!r} is {sizes[name]} in one input and {size} in {info}"
+                )
             if isinstance(name, str) and size > bounds.get(name, size):
-                raise ModelError(f"input {info} is given with {name!r} = {size}, above its upper "
-                                 f"bound {bounds[name]}; load the model with upper_bounds="
-                                 f"{ {**bounds, name: size} }, or pass less")  # fmt: skip
+                raise ModelError(
+                    f"input {info} is given with {name!r} = {size}, above its upper "
+                    f"bound {bounds[name]}; load the model with upper_bounds="
+                    f"{ {**bounds, name: size} }, or pass less"
+                )
 
 
 def _check_array(info: TensorInfo, value: Any) -> Any:
@@ -94,8 +107,9 @@ def _check_array(info: TensorInfo, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         value = _as_array(info, value)
     if value.dtype != info.dtype:
-        raise ModelError(f"input {info} is given as {value.dtype}; convert it with "
-                         f".astype(np.{info.dtype})")  # fmt: skip
+        raise ModelError(
+            f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
+        )
     if info.shape == ANY_SHAPE:
         return value
     sizes = zip(value.shape, info.shape, strict=False)

@@ -31,6 +31,7 @@ from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "serialized", "to_proto"]
 
+
 class Reference(cpu_session.CpuReference):
     """A model in ONNX Runtime on the CPU, in this process: for models that are trusted."""
 
@@ -154,32 +155,54 @@ class _Part:
         except Failure as failure:
             nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
             if failure.install:
-                raise SetupError(f"the host cannot run {nodes}: {failure.reason}",
-                                 failure.install) from failure  # fmt: skip
-            raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
-                             f"onnx.reference: {failure.reason}") from failure  # fmt: skip
+                raise SetupError(
+                    f"the host cannot run {nodes}: {failure.reason}", failure.install
+                ) from failure
+            raise ModelError(
+                f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
+                f"onnx.reference: {failure.reason}"
+            ) from failure
 
     def _as_inferred(self, fed: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs of onnx.reference as what ONNX infers for these inputs."""
-        sizes = tuple((array.dtype, array.shape) if isinstance(array, np.ndarray) else None
-                      for array in fed.values())  # fmt: skip
+        sizes = tuple(
+            (array.dtype, array.shape) if isinstance(array, np.ndarray) else None
+            for array in fed.values()
+        )
         if self._types is None or self._types[0] != sizes:
-            self._types = sizes, host_values.inferred(_to_model(self.graph, [
-                _describe(name, value, value.shape) if isinstance(value, np.ndarray)
-                else onnx.ValueInfoProto(name=name) for name, value in fed.items()
-            ]))  # fmt: skip
+            self._types = (
+                sizes,
+                host_values.inferred(
+                    _to_model(
+                        self.graph,
+                        [
+                            _describe(name, value, value.shape)
+                            if isinstance(value, np.ndarray)
+                            else onnx.ValueInfoProto(name=name)
+                            for name, value in fed.items()
+                        ],
+                    )
+                ),
+            )
         makers = {name: node for node in self.graph.nodes for name in node.outputs}
-        return {name: host_values.as_declared(f"{name!r} of node {makers.get(name)}", value,
-                                              self._types[1].get(name))
-                for name, value in outputs.items()}  # fmt: skip
+        return {
+            name: host_values.as_declared(
+                f"{name!r} of node {makers.get(name)}", value, self._types[1].get(name)
+            )
+            for name, value in outputs.items()
+        }
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build an ONNX model of the chunk; `typed` declares the inputs' dtypes and ranks."""
-        return _to_model(self.graph, [
-            _describe(name, value, [None] * np.ndim(value)) if typed
-            else onnx.ValueInfoProto(name=name)
-            for name, value in fed.items()
-        ])  # fmt: skip
+        return _to_model(
+            self.graph,
+            [
+                _describe(name, value, [None] * np.ndim(value))
+                if typed
+                else onnx.ValueInfoProto(name=name)
+                for name, value in fed.items()
+            ],
+        )
 
 
 def to_proto(graph: Graph) -> onnx.ModelProto:
@@ -201,12 +224,16 @@ def to_proto(graph: Graph) -> onnx.ModelProto:
 def _to_model(graph: Graph, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
     constants = [
         numpy_helper.from_array(np.asarray(info.constant), name)
-        for name, info in graph.initializers.items() if info.constant is not None
-    ]  # fmt: skip
+        for name, info in graph.initializers.items()
+        if info.constant is not None
+    ]
     proto = helper.make_graph(
-        [onnx_functions.to_proto(node) for node in graph.nodes], "host part", inputs,
-        [onnx.ValueInfoProto(name=name) for name in graph.outputs], constants,
-    )  # fmt: skip
+        [onnx_functions.to_proto(node) for node in graph.nodes],
+        "host part",
+        inputs,
+        [onnx.ValueInfoProto(name=name) for name in graph.outputs],
+        constants,
+    )
     opsets = dict(graph.opsets) or {"": graph.opset}
     for node in graph.nodes:
         opsets[node.domain] = graph.opset_of(node)
@@ -233,9 +260,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def evaluate(
-    node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]
-) -> Sequence[Any]:
+def evaluate(node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]) -> Sequence[Any]:
     """Compute one node with known inputs, for `plan.constant_folding`.
 
     Args:
@@ -250,8 +275,9 @@ def evaluate(
                 return [np.asarray(plain(*arrays, **node.attributes))]
         except (TypeError, ValueError, IndexError):
             pass  # ONNX Runtime computes the node, or raises the clearer error
-    fed = {name: array for name, array in zip(node.inputs, arrays, strict=True)
-           if array is not None}  # fmt: skip
+    fed = {
+        name: array for name, array in zip(node.inputs, arrays, strict=True) if array is not None
+    }
     chunk = _short_chunk(node, graph, fed)
     found = chunk.run(fed)
     return [found.get(name) for name in node.outputs]
@@ -273,9 +299,13 @@ def _short_chunk(node: Node, graph: Graph, fed: Mapping[str, np.ndarray]) -> Hos
     if meaning and key in _short_chunks and _short_chunks[key].runner == "onnxruntime":
         return _short_chunks[key]
     alone = replace(
-        graph, nodes=(node,), inputs=tuple(infos.values()),
-        outputs=tuple(filter(None, node.outputs)), initializers={}, infos=infos,
-    )  # fmt: skip
+        graph,
+        nodes=(node,),
+        inputs=tuple(infos.values()),
+        outputs=tuple(filter(None, node.outputs)),
+        initializers={},
+        infos=infos,
+    )
     chunk = HostChunk(alone, is_short=True)
     if meaning:
         if len(_short_chunks) >= MOST_SHORT_CHUNKS:

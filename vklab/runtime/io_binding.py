@@ -89,8 +89,9 @@ class IOBinding:
         stored = self.chunk.stored
         return {
             i.name: self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name))
-            for i in infos if slots[i.name].arena.startswith(MAPPED)
-        }  # fmt: skip
+            for i in infos
+            if slots[i.name].arena.startswith(MAPPED)
+        }
 
     def _view(
         self, slot: Slot, dtype: str, shape: tuple[int, ...], given: Given | None = None

@@ -42,13 +42,17 @@ def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
     given = dispatch.push_values
     kernel = f"kernel {dispatch.kernel}"
     if given.keys() != reflection.push.keys():
-        raise ShaderError(f"{kernel} takes push constants {sorted(reflection.push)}, the dispatch "
-                          f"supplies {sorted(given)}")  # fmt: skip
+        raise ShaderError(
+            f"{kernel} takes push constants {sorted(reflection.push)}, the dispatch "
+            f"supplies {sorted(given)}"
+        )
     values = [v if isinstance(v, tuple) else (v,) for v in map(given.__getitem__, reflection.push)]
     for (name, member), value in zip(reflection.push.items(), values, strict=True):
         if len(value) != member.count:
-            raise ShaderError(f"{kernel}: push constant {name} has {member.count} elements, the "
-                              f"dispatch supplies {len(value)}")  # fmt: skip
+            raise ShaderError(
+                f"{kernel}: push constant {name} has {member.count} elements, the "
+                f"dispatch supplies {len(value)}"
+            )
     try:
         return reflection.packing.pack(*itertools.chain(*values))
     except struct.error as error:
@@ -120,8 +124,10 @@ class Kernels:
         constants = specialize(shader.reflection, dispatch)
         lacking = shader.reflection.features - self.device.features
         if lacking:  # drivers may crash on such a kernel
-            raise ShaderError(f"kernel {dispatch.kernel} {dispatch.defines} needs "
-                              f"{', '.join(sorted(lacking))}, which {self.device.info.name} lacks")
+            raise ShaderError(
+                f"kernel {dispatch.kernel} {dispatch.defines} needs "
+                f"{', '.join(sorted(lacking))}, which {self.device.info.name} lacks"
+            )
         self._check_workgroup(dispatch, shader.reflection, constants)
         push = descriptors.uses_push_descriptors(self.device)
         made_key = (hashlib.sha256(shader.spirv).digest(), tuple(sorted(constants)), push)
@@ -136,10 +142,16 @@ class Kernels:
             )
         bindings = [binding.number for binding in shader.reflection.bindings.values()]
         pipeline = ComputePipeline(
-            self.device, shader.spirv, bindings, shader.reflection.push_bytes, constants, push,
-            None if settings.get("DISABLE_CACHE") else self.cache, shader.reflection.entry,
+            self.device,
+            shader.spirv,
+            bindings,
+            shader.reflection.push_bytes,
+            constants,
+            push,
+            None if settings.get("DISABLE_CACHE") else self.cache,
+            shader.reflection.entry,
             dispatch.kernel,
-        )  # fmt: skip
+        )
         with self._lock:
             kernel = self._made.setdefault(made_key, Kernel(pipeline, shader.reflection))
         if kernel.pipeline is not pipeline:
@@ -161,11 +173,15 @@ class Kernels:
         ]
         for text, value, limit in limits:
             if value > info.limit(limit):
-                raise ShaderError(f"kernel {dispatch.kernel} {dispatch.constant_values} has {text} "
-                                  f"a workgroup, {info.name} has {info.limit(limit)} ({limit})")
+                raise ShaderError(
+                    f"kernel {dispatch.kernel} {dispatch.constant_values} has {text} "
+                    f"a workgroup, {info.name} has {info.limit(limit)} ({limit})"
+                )
         if any(value > most for value, most in zip(shape, sizes, strict=True)):
-            raise ShaderError(f"kernel {dispatch.kernel} has workgroups of {shape} invocations, "
-                              f"{info.name} takes {sizes} (maxComputeWorkGroupSize)")
+            raise ShaderError(
+                f"kernel {dispatch.kernel} has workgroups of {shape} invocations, "
+                f"{info.name} takes {sizes} (maxComputeWorkGroupSize)"
+            )
 
     def close(self) -> None:
         """Destroy every pipeline."""

@@ -18,6 +18,7 @@ from vklab.runtime.session import Session
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
 
+
 def load(
     model: onnx_import.Model | bytearray | memoryview | IO[bytes],
     device: int | str | None = None,
@@ -69,10 +70,23 @@ def load(
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = catalogue.step("device options")(
-            place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-            fastest_first=isinstance(devices, str))  # fmt: skip
+            place or {},
+            memory_caps or {},
+            policy,
+            profiles or {},
+            replicate,
+            fastest_first=isinstance(devices, str),
+        )
     opened = open_devices.open_all(device, devices)
     switches = catalogue.step("check precision")(precision, opened) if precision else {}
     with settings.settings(**switches):
-        return Session(graph, opened, source, progress, saved, dtype=dtype,
-                       upper_bounds=upper_bounds, options=options)  # fmt: skip
+        return Session(
+            graph,
+            opened,
+            source,
+            progress,
+            saved,
+            dtype=dtype,
+            upper_bounds=upper_bounds,
+            options=options,
+        )

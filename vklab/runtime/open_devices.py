@@ -45,10 +45,17 @@ class Devices(tuple[DeviceInfo, ...]):
 
     def _repr_html_(self) -> str:
         rows = [
-            (info.index, info.name, info.type, info.driver, ".".join(map(str, info.api_version)),
-             draw.bytes_text(info.memory_bytes), info.refusal or "yes")
+            (
+                info.index,
+                info.name,
+                info.type,
+                info.driver,
+                ".".join(map(str, info.api_version)),
+                draw.bytes_text(info.memory_bytes),
+                info.refusal or "yes",
+            )
             for info in self
-        ]  # fmt: skip
+        ]
         headers = ("index", "name", "type", "driver", "Vulkan", "device-local memory", "usable")
         return draw.table_html("Vulkan devices", headers, rows)
 
@@ -226,8 +233,9 @@ def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
         raise SetupError('devices=[] names no device; use "all" for every usable one')
     for place, info in enumerate(chosen):
         if info.index in {other.index for other in chosen[:place]}:  # budgets differ between calls
-            raise SetupError(f"devices={list(wanted)!r} names device {info.index} ({info.name}) "
-                             "twice")  # fmt: skip
+            raise SetupError(
+                f"devices={list(wanted)!r} names device {info.index} ({info.name}) twice"
+            )
     return chosen
 
 
@@ -252,8 +260,10 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
             except VulkanError as error:
                 if not forking.is_child():
                     raise
-                raise SetupError(f"{info.name} does not open in a process that os.fork made "
-                                 f"({error})", forking.SPAWN) from error  # fmt: skip
+                raise SetupError(
+                    f"{info.name} does not open in a process that os.fork made ({error})",
+                    forking.SPAWN,
+                ) from error
             log.info("opened device %s", info)
         _open[key].free_forgotten()
         return _open[key]

@@ -23,8 +23,12 @@ def overridden(graph: Graph, infos: tuple[TensorInfo, ...]) -> Graph:
     """Return the model with some of its defaults as inputs instead of initializers."""
     names = {info.name for info in infos}
     kept = {name: info for name, info in graph.initializers.items() if name not in names}
-    return replace(graph, inputs=(*graph.inputs, *infos), initializers=kept,
-                   infos={**graph.infos, **{info.name: info for info in infos}})  # fmt: skip
+    return replace(
+        graph,
+        inputs=(*graph.inputs, *infos),
+        initializers=kept,
+        infos={**graph.infos, **{info.name: info for info in infos}},
+    )
 
 
 class _Overridden(PlanCache):

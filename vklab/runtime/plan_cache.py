@@ -176,8 +176,9 @@ class PlanCache:
             entry = self.decide(infos, None)
         except (ModelError, PlanError) as error:
             if limits:
-                error.args = (f"at its upper bounds ({bounds.shown(limits)}) the model cannot "
-                              f"run: {error}",)  # fmt: skip
+                error.args = (
+                    f"at its upper bounds ({bounds.shown(limits)}) the model cannot run: {error}",
+                )
             raise
         if entry:
             self.keep(planned_key(infos.values()), entry)

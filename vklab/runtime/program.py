@@ -96,8 +96,9 @@ class Program:
         self._buffers = dict(self._pool.buffers)
         self._reset_descriptors()
         self.record(self.commands)
-        self.binding = IOBinding(self.chunk, self._buffers, self._given, self.copied_in,
-                                 self.copied_out)  # fmt: skip
+        self.binding = IOBinding(
+            self.chunk, self._buffers, self._given, self.copied_in, self.copied_out
+        )
         self._version = self._pool.version
 
     def _buffer_at(self, slot: Slot) -> tuple[Any, int]:

@@ -132,8 +132,15 @@ class Session:
             splitter = split(states, bool(self.upper_bounds)) if split else None
             if splitter:
                 splitter.check(self.graph, options.placement)
-            executor = Executor(states, bool(self.upper_bounds), progress, splitter, lock, on_host,
-                                [tuned.kept(info) for info in infos])  # fmt: skip
+            executor = Executor(
+                states,
+                bool(self.upper_bounds),
+                progress,
+                splitter,
+                lock,
+                on_host,
+                [tuned.kept(info) for info in infos],
+            )
             caches.append(root(Plan(self.graph, infos, options, rest=self.graph), executor))
         return caches
 
@@ -194,7 +201,8 @@ class Session:
     host_reasons = PropertyDoor[dict[str, str]]("vklab.runtime.last_run", "host_reasons")
     step_count = PropertyDoor[int]("vklab.runtime.last_run", "step_count")
     host_nodes: PropertyDoor[HostNodes] = PropertyDoor(
-        "vklab.runtime.observe.host_nodes", "of_session")
+        "vklab.runtime.observe.host_nodes", "of_session"
+    )
     metadata = PropertyDoor[dict[str, Any]]("vklab.runtime.observe.outputs", "metadata")
     output_infos = PropertyDoor[tuple[TensorInfo, ...]]("vklab.runtime.observe.outputs", "infos")
 
@@ -253,7 +261,8 @@ class Session:
             with self.exclusive():
                 if self._frames is None:
                     self._frames = catalogue.step("frames in flight")(
-                        self.roots, self._closables(), catalogue.step("profile once"))  # fmt: skip
+                        self.roots, self._closables(), catalogue.step("profile once")
+                    )
         return self._frames
 
     # Methods in other modules: functions whose first parameter is the session.

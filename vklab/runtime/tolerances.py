@@ -103,10 +103,13 @@ def quantised(deviation: float) -> Tolerance:
     wide = model("float32")
     if not deviation:  # nothing was quantised, as in a model of one pool
         return wide
-    return Tolerance(wide.rtol, DEVIATIONS * deviation + wide.atol,
-                     f"{DEVIATIONS} standard deviations of the noise that rounding to 8 bits gives "
-                     f"the outputs of this network; one is {deviation:.2%} of the largest output. "
-                     "In reports of five models no error was above 4")  # fmt: skip
+    return Tolerance(
+        wide.rtol,
+        DEVIATIONS * deviation + wide.atol,
+        f"{DEVIATIONS} standard deviations of the noise that rounding to 8 bits gives "
+        f"the outputs of this network; one is {deviation:.2%} of the largest output. "
+        "In reports of five models no error was above 4",
+    )
 
 
 def operator(dtype: str) -> Tolerance:
@@ -144,13 +147,15 @@ def layer(
     reasons += [f"sums of {length} terms in {sums or arithmetic}"] if summed > single.atol else []
     reasons += [f"weights rounded to {weights}"] if rounded else []
     reasons += ["functions to Vulkan's precision"] if functions else []
-    return Tolerance(single.rtol + rounded + called, max(single.atol, summed) + 2 * rounded,
-                     ", ".join(reasons))  # fmt: skip
+    return Tolerance(
+        single.rtol + rounded + called, max(single.atol, summed) + 2 * rounded, ", ".join(reasons)
+    )
 
 
 def _entry(dtype: str) -> DtypeLimits:
     try:
         return TABLE[dtype]
     except KeyError:
-        raise ModelError(f"no tolerance for dtype {dtype!r}; the table has {', '.join(TABLE)}"
-                         ) from None  # fmt: skip
+        raise ModelError(
+            f"no tolerance for dtype {dtype!r}; the table has {', '.join(TABLE)}"
+        ) from None

@@ -57,8 +57,10 @@ def pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.nd
         axis = next(axis for axis, dim in enumerate(array.shape) if dim > 1)
         row = array.nbytes // array.shape[axis]
         step, before = max(1, STAGING_BYTES // row), (slice(None),) * axis
-        yield from pieces((offset + start * row, array[(*before, slice(start, start + step))])
-                          for start in range(0, array.shape[axis], step))  # fmt: skip
+        yield from pieces(
+            (offset + start * row, array[(*before, slice(start, start + step))])
+            for start in range(0, array.shape[axis], step)
+        )
 
 
 class Staging:

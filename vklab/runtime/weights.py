@@ -53,8 +53,10 @@ class _Entry:
         if not others or any(other is array for other in others):
             return bool(others)
         each = (upload.pieces([(0, one)]) for one in (others[0], array))
-        return all(np.array_equal(upload.array_bytes(one), upload.array_bytes(other))
-                   for (_, one), (_, other) in zip(*each, strict=False))  # fmt: skip
+        return all(
+            np.array_equal(upload.array_bytes(one), upload.array_bytes(other))
+            for (_, one), (_, other) in zip(*each, strict=False)
+        )
 
 
 class WeightCache:
@@ -177,8 +179,11 @@ class SessionWeights:
         for entry in {id(entry): entry for entry in resident.values()}.values():
             wanted[entry.buffer] += entry.size_bytes
         wanted += Counter({buffer: buffer.size_bytes for buffer in self._uses})
-        return {arena: entry for arena, entry in resident.items()
-                if 2 * wanted[entry.buffer] >= entry.buffer.size_bytes}  # fmt: skip
+        return {
+            arena: entry
+            for arena, entry in resident.items()
+            if 2 * wanted[entry.buffer] >= entry.buffer.size_bytes
+        }
 
     def _upload(self, arrays: Mapping[Hashable, np.ndarray]) -> dict[Hashable, _Entry]:
         limit = limits.arena_limit_bytes(self.opened.info)
@@ -191,10 +196,15 @@ class SessionWeights:
             for arena, size in arenas.items():
                 made[arena] = Buffer(self.opened.allocator, size, "device")
             for arena, buffer in made.items():
-                upload.upload(self.opened, buffer, (
-                    (slot.offset_bytes, self.taken(arrays[numbered[number]]))
-                    for number, slot in slots.items() if slot.arena == arena
-                ))  # fmt: skip
+                upload.upload(
+                    self.opened,
+                    buffer,
+                    (
+                        (slot.offset_bytes, self.taken(arrays[numbered[number]]))
+                        for number, slot in slots.items()
+                        if slot.arena == arena
+                    ),
+                )
         except BaseException as error:
             for buffer in made.values():
                 buffer.close()
@@ -207,7 +217,8 @@ class SessionWeights:
         for number, slot in slots.items():
             array = arrays[numbered[number]]
             entries[numbered[number]] = entry = _Entry(
-                made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
+                made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), []
+            )
             self._cache.entries.setdefault(array.nbytes, []).append(entry)
         return entries
 

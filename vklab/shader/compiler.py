@@ -41,7 +41,8 @@ class Shader:
 
 
 _given: contextvars.ContextVar[Mapping[Variant, Shader]] = contextvars.ContextVar(
-    "vklab_given", default={}  # noqa: B039  (never mutated, only replaced)
+    "vklab_given",
+    default={},  # noqa: B039  (never mutated, only replaced)
 )
 _memory: dict[tuple[str, ...], Shader] = {}
 _lock = forking.lock()
@@ -115,8 +116,10 @@ def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
         or stock.read(text_key(name, defines, fragment))
     ):
         return ""
-    return (f"kernel {name} {dict(defines)} is not a stock kernel, and there is no shader "
-            f"compiler: {toolchain.REPAIRS[language]}")  # fmt: skip
+    return (
+        f"kernel {name} {dict(defines)} is not a stock kernel, and there is no shader "
+        f"compiler: {toolchain.REPAIRS[language]}"
+    )
 
 
 def _spirv(
@@ -144,9 +147,7 @@ def _spirv(
     return spirv, "compiler"
 
 
-def _compile(
-    tools: toolchain.Toolchain, path: Path, defines: Defines, fragment: str
-) -> bytes:
+def _compile(tools: toolchain.Toolchain, path: Path, defines: Defines, fragment: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
         output = Path(folder) / "out.spv"
         if fragment:

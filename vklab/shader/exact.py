@@ -36,7 +36,12 @@ def exact(spirv: bytes) -> bytes:
     if first is None:
         return spirv
     at = opcodes.index(_ENTRY_POINT) + 1
-    modes = [(_EXECUTION_MODE, (entry, *mode)) for entry in entries for mode in _HALVES
-             if _ROUNDS_TO_EVEN in instructions]  # fmt: skip
-    return reflection.assemble(spirv, [*instructions[:at], *modes, *instructions[at:first], *marks,
-                                       *instructions[first:]])  # fmt: skip
+    modes = [
+        (_EXECUTION_MODE, (entry, *mode))
+        for entry in entries
+        for mode in _HALVES
+        if _ROUNDS_TO_EVEN in instructions
+    ]
+    return reflection.assemble(
+        spirv, [*instructions[:at], *modes, *instructions[at:first], *marks, *instructions[first:]]
+    )

@@ -37,9 +37,13 @@ class _Group:
         with self._lock:
             self._require_going()
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, errors="replace",
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
             self._running.add(process)
         try:
             stdout, stderr = process.communicate(timeout=LIMIT_SECONDS)

@@ -148,12 +148,16 @@ class _Module:
         for words in by_opcode[_OP_MEMBER_DECORATE]:
             self.member_decorations[words[:2]][words[2]] = words[3] if len(words) > 3 else 1
         types = range(_OP_TYPE_BOOL, _OP_TYPE_POINTER + 1)
-        self.types = {words[0]: (opcode, words[1:])
-                      for opcode in types for words in by_opcode[opcode]}  # fmt: skip
+        self.types = {
+            words[0]: (opcode, words[1:]) for opcode in types for words in by_opcode[opcode]
+        }
         self.constants = {words[1]: (words[0], words[2:]) for words in by_opcode[_OP_CONSTANT]}
         special = (_OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT)
-        self.specials = {words[1]: (opcode, words[0], words[2:])
-                         for opcode in special for words in by_opcode[opcode]}  # fmt: skip
+        self.specials = {
+            words[1]: (opcode, words[0], words[2:])
+            for opcode in special
+            for words in by_opcode[opcode]
+        }
         self.variables = [(words[1], words[0], words[2]) for words in by_opcode[_OP_VARIABLE]]
 
     def pointee(self, type_id: int) -> int:
@@ -179,8 +183,11 @@ class _Module:
             if len(words) == 1 and self.types[words[0]][0] == _OP_TYPE_ARRAY:
                 return self.element(words[0], name)  # Slang wraps arrays in a structure
             inside = [self.member_names.get((type_id, n), f"member {n}") for n in range(len(words))]
-            raise ShaderError(f"push constant {name} is a structure: write its members ("
-                              + ", ".join(inside) + f") into the block itself, in place of {name}")
+            raise ShaderError(
+                f"push constant {name} is a structure: write its members ("
+                + ", ".join(inside)
+                + f") into the block itself, in place of {name}"
+            )
         raise ShaderError(f"push constant {name} has SPIR-V type {opcode}: use numbers or arrays")
 
 
@@ -209,8 +216,10 @@ def _bindings(module: _Module) -> dict[str, Binding]:
         if storage not in (_UNIFORM, _STORAGE) or _BINDING not in decorations:
             continue
         if decorations.get(_SET, 0) != 0:
-            raise ShaderError(f"binding {module.names.get(variable)} is in descriptor set "
-                              f"{decorations[_SET]}; vklab uses set 0 only")  # fmt: skip
+            raise ShaderError(
+                f"binding {module.names.get(variable)} is in descriptor set "
+                f"{decorations[_SET]}; vklab uses set 0 only"
+            )
         structure = module.pointee(type_id)
         # GLSL puts NonWritable on the member, Slang on the variable.
         owners = decorations, module.member_decorations[structure, 0]

@@ -92,5 +92,6 @@ def _resolve(name: str, importer: Path, line: int) -> Path:
         if (folder / name).is_file():
             return folder / name
     searched = ", ".join(map(str, folders))
-    raise ShaderError(f"{importer}:{line}: imports {name}, which does not exist (searched "
-                      f"{searched})")  # fmt: skip
+    raise ShaderError(
+        f"{importer}:{line}: imports {name}, which does not exist (searched {searched})"
+    )

@@ -34,8 +34,9 @@ def expressions(text: str) -> list[tuple[str, int]]:
 
 def _types(arity: int) -> list[tuple[str, str]]:
     """Return the defines of a function whose operands and result are float32."""
-    operands = [item for name in "ABC"[:arity] for item in ((name, "float"),
-                                                            (f"{name}_LOAD", "float"))]  # fmt: skip
+    operands = [
+        item for name in "ABC"[:arity] for item in ((name, "float"), (f"{name}_LOAD", "float"))
+    ]
     return [*operands, ("Y", "float"), ("Y_STORE", "float")]
 
 

@@ -141,9 +141,7 @@ _SLANG = re.compile(
     re.M,
 )
 # glslc: "file.comp:5: error: ..."; glslangValidator: "ERROR: file.comp:5: ..."
-_GLSL = re.compile(
-    r"^(?:ERROR: )?(?P<file>[^\n:]+):(?P<line>\d+):(?: error:)? (?P<text>.*)$", re.M
-)
+_GLSL = re.compile(r"^(?:ERROR: )?(?P<file>[^\n:]+):(?P<line>\d+):(?: error:)? (?P<text>.*)$", re.M)
 
 
 def _explain(label: str, output: str, code: int) -> str:

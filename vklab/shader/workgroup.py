@@ -64,8 +64,9 @@ def workgroup_of(module: Any) -> Workgroup:
     constants = _constants(module)
     shared = tuple(
         _size(module, module.types[words[0]][1][1], constants)
-        for words in module.by_opcode[59] if words[2] == _WORKGROUP
-    )  # fmt: skip
+        for words in module.by_opcode[59]
+        if words[2] == _WORKGROUP
+    )
     size: tuple[Expression, ...] = (1, 1, 1)
     for words in (*module.by_opcode[16], *module.by_opcode[331]):
         if words[1] == _MODE_LOCAL_SIZE:

@@ -37,9 +37,12 @@ _RESULTS = {
     value: name
     for name, value in (vars(bindings) if bindings else {}).items()
     if isinstance(value, int)
-    and (name.startswith("VK_ERROR_") or name in ("VK_SUCCESS", "VK_TIMEOUT", "VK_NOT_READY",
-         "VK_INCOMPLETE", "VK_SUBOPTIMAL_KHR"))
-}  # fmt: skip
+    and (
+        name.startswith("VK_ERROR_")
+        or name
+        in ("VK_SUCCESS", "VK_TIMEOUT", "VK_NOT_READY", "VK_INCOMPLETE", "VK_SUBOPTIMAL_KHR")
+    )
+}
 _ERRORS = {
     "VK_ERROR_OUT_OF_DEVICE_MEMORY": OutOfMemoryError,
     "VK_ERROR_OUT_OF_HOST_MEMORY": OutOfMemoryError,
@@ -101,9 +104,12 @@ def flag_names(value: int, prefix: str) -> frozenset[str]:
     return frozenset(
         name.removeprefix(prefix).removesuffix("_BIT").lower()
         for name, bit in vars(bindings).items()
-        if name.startswith(prefix) and name.endswith("_BIT")
-        and bit > 0 and bit.bit_count() == 1 and value & bit
-    )  # fmt: skip
+        if name.startswith(prefix)
+        and name.endswith("_BIT")
+        and bit > 0
+        and bit.bit_count() == 1
+        and value & bit
+    )
 
 
 def _forget() -> None:

@@ -35,8 +35,9 @@ class CommandPool(DeviceObject):
     def __init__(self, device: Device, queue: Queue) -> None:
         self.queue = queue
         flag = api.constant("VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT")
-        info = api.struct("VkCommandPoolCreateInfo", flags=flag,
-                          queueFamilyIndex=queue.family.index)  # fmt: skip
+        info = api.struct(
+            "VkCommandPoolCreateInfo", flags=flag, queueFamilyIndex=queue.family.index
+        )
         super().__init__(device, info)
 
 
@@ -49,8 +50,12 @@ class CommandBuffer(api.VulkanObject):
         self.pool = pool
         device = self.device = pool.device
         level = api.constant("VK_COMMAND_BUFFER_LEVEL_PRIMARY")
-        info = api.struct("VkCommandBufferAllocateInfo", commandPool=pool.handle, level=level,
-                          commandBufferCount=1)  # fmt: skip
+        info = api.struct(
+            "VkCommandBufferAllocateInfo",
+            commandPool=pool.handle,
+            level=level,
+            commandBufferCount=1,
+        )
         out = api.ffi.new("VkCommandBuffer *")
         device.call("vkAllocateCommandBuffers", info, out)
         super().__init__(out[0])
@@ -124,8 +129,9 @@ class CommandBuffer(api.VulkanObject):
             source_offset: first byte to read.
             target_offset: first byte to write.
         """
-        region = api.struct("VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset,
-                            size=size)  # fmt: skip
+        region = api.struct(
+            "VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset, size=size
+        )
         self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
 
     def barrier(self, source: Sequence[str], target: Sequence[str]) -> None:
@@ -162,10 +168,15 @@ def _masks(source: Sequence[str], target: Sequence[str]) -> tuple[int, int, int,
     def bits(stages: Sequence[str], text: str) -> int:
         return sum(api.constant(text.format(each.upper(), _ACCESS[each])) for each in stages)
 
-    stage, read, write = (f"VK_{text}_BIT" for text in (
-        "PIPELINE_STAGE_{0}", "ACCESS_{1}_READ", "ACCESS_{1}_WRITE"))  # fmt: skip
-    return (bits(source, stage), bits(source, write), bits(target, stage),
-            bits(target, read) | bits(target, write))  # fmt: skip
+    stage, read, write = (
+        f"VK_{text}_BIT" for text in ("PIPELINE_STAGE_{0}", "ACCESS_{1}_READ", "ACCESS_{1}_WRITE")
+    )
+    return (
+        bits(source, stage),
+        bits(source, write),
+        bits(target, stage),
+        bits(target, read) | bits(target, write),
+    )
 
 
 class Submission:
@@ -177,8 +188,9 @@ class Submission:
     def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
         self.commands, self.fence = commands, fence
         self.queue = commands.pool.queue
-        self._info = api.struct("VkSubmitInfo", commandBufferCount=1,
-                                pCommandBuffers=[commands.handle])  # fmt: skip
+        self._info = api.struct(
+            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
+        )
         names = ("vkQueueSubmit", "vkResetFences", "vkGetFenceStatus", "vkWaitForFences")
         self._submit, self._reset, self._status, self._wait = map(commands.device.command, names)
         self._device = commands.device.handle
@@ -195,7 +207,8 @@ class Submission:
             is_ready, device, fence = self._status, self._device, self.fence.handle
             not_ready, deadline = api.bindings.VK_NOT_READY, time.perf_counter() + POLL_SECONDS
             while (result := is_ready(device, fence)) == not_ready and (
-                    time.perf_counter() < deadline):  # fmt: skip
+                time.perf_counter() < deadline
+            ):
                 pass
             if result == 0:  # a wait would be one more call of the driver
                 return

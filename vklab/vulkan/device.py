@@ -50,9 +50,10 @@ def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
     copying = [
         family
         for family in families
-        if "transfer" in family.flags and not family.flags & {"graphics", "compute"}
+        if "transfer" in family.flags
+        and not family.flags & {"graphics", "compute"}
         and not any(flag.startswith(("video", "optical")) for flag in family.flags)
-    ]  # fmt: skip
+    ]
     return compute.index, copying[0].index if copying else compute.index
 
 
@@ -101,20 +102,33 @@ class Device(api.VulkanObject):
         return api.struct(name, **dict.fromkeys(members, 1), **chain)
 
     def _create(self) -> Any:
-        chain = physical_device.bfloat16(
-            vulkanMemoryModel=1, vulkanMemoryModelAvailabilityVisibilityChains=1
-        ) if self.features >= physical_device.BFLOAT16 else None  # fmt: skip
+        chain = (
+            physical_device.bfloat16(
+                vulkanMemoryModel=1, vulkanMemoryModelAvailabilityVisibilityChains=1
+            )
+            if self.features >= physical_device.BFLOAT16
+            else None
+        )
         for name in physical_device.feature_structs(self.extensions):
             chain = self._features(name, pNext=chain)
         core = self._features("VkPhysicalDeviceFeatures")
-        queues = [api.struct("VkDeviceQueueCreateInfo", queueFamilyIndex=index, queueCount=1,
-                             pQueuePriorities=[1.0]) for index in self.queue_family_indices]
+        queues = [
+            api.struct(
+                "VkDeviceQueueCreateInfo",
+                queueFamilyIndex=index,
+                queueCount=1,
+                pQueuePriorities=[1.0],
+            )
+            for index in self.queue_family_indices
+        ]
         info = api.struct(
-            "VkDeviceCreateInfo", queueCreateInfoCount=len(queues), pQueueCreateInfos=queues,
+            "VkDeviceCreateInfo",
+            queueCreateInfoCount=len(queues),
+            pQueueCreateInfos=queues,
             pNext=api.struct("VkPhysicalDeviceFeatures2", pNext=chain, features=core),
             enabledExtensionCount=len(self.extensions),
             ppEnabledExtensionNames=sorted(self.extensions),
-        )  # fmt: skip
+        )
         out = api.ffi.new("VkDevice *")
         api.call("vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name)
         return out[0]

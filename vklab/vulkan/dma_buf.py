@@ -84,9 +84,11 @@ class OpenedBuffer(_DmaBuffer):
             self.device.call("vkGetMemoryFdPropertiesKHR", self.handle_bit, descriptor, properties)
             size = os.lseek(descriptor, 0, os.SEEK_END)  # the size of a dma-buf
             if 0 <= size < needs.size:
-                raise VulkanError("vkAllocateMemory", "VK_ERROR_INVALID_EXTERNAL_HANDLE",
-                                  f"a buffer of {needs.size} bytes does not fit a dma-buf of "
-                                  f"{size} bytes")  # fmt: skip
+                raise VulkanError(
+                    "vkAllocateMemory",
+                    "VK_ERROR_INVALID_EXTERNAL_HANDLE",
+                    f"a buffer of {needs.size} bytes does not fit a dma-buf of {size} bytes",
+                )
             source = api.struct(
                 "VkImportMemoryFdInfoKHR", handleType=self.handle_bit, fd=descriptor
             )

@@ -16,8 +16,10 @@ from vklab.errors import SetupError, VulkanError
 # Variables of the loader that leave out drivers, or the devices of drivers.
 FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE", "VK_LOADER_DEVICE_ID_FILTER",
            "VK_LOADER_VENDOR_ID_FILTER", "VK_LOADER_DRIVER_ID_FILTER")  # fmt: skip
-_NO_DRIVER = {("vkCreateInstance", "VK_ERROR_INCOMPATIBLE_DRIVER"),
-              ("vkEnumeratePhysicalDevices", "VK_ERROR_INITIALIZATION_FAILED")}  # fmt: skip
+_NO_DRIVER = {
+    ("vkCreateInstance", "VK_ERROR_INCOMPATIBLE_DRIVER"),
+    ("vkEnumeratePhysicalDevices", "VK_ERROR_INITIALIZATION_FAILED"),
+}
 
 
 def explain(error: VulkanError) -> None:
@@ -34,12 +36,17 @@ def explain(error: VulkanError) -> None:
 
 def _raise_for_files(broken: dict[Path, str], error: VulkanError) -> NoReturn:
     places = {str(place) for path in broken for place in (path, path.parent)}
-    named = [name for name in manifests.FILE_VARIABLES
-             if places.intersection(os.environ.get(name, "").split(os.pathsep))]  # fmt: skip
+    named = [
+        name
+        for name in manifests.FILE_VARIABLES
+        if places.intersection(os.environ.get(name, "").split(os.pathsep))
+    ]
     files = "; ".join(f"{path} ({problem})" for path, problem in broken.items())
     repair = f"correct or remove {', '.join(map(str, broken))}"
-    raise SetupError(f"the Vulkan loader gives up at a file that is no JSON: {files}",
-                     f"{repair}, or {_unset(named)}" if named else repair) from error
+    raise SetupError(
+        f"the Vulkan loader gives up at a file that is no JSON: {files}",
+        f"{repair}, or {_unset(named)}" if named else repair,
+    ) from error
 
 
 def no_driver() -> SetupError:
@@ -54,11 +61,14 @@ def no_driver() -> SetupError:
             causes[name] = f"{name}={shlex.quote(os.environ[name])} hides those that it leaves out"
     if not causes and manifests.hidden():
         name = "XDG_DATA_DIRS"
-        causes[name] = (f"{name}={shlex.quote(os.environ[name])} leaves out "
-                        f"{manifests.hidden()[0].parent}")  # fmt: skip
+        causes[name] = (
+            f"{name}={shlex.quote(os.environ[name])} leaves out {manifests.hidden()[0].parent}"
+        )
     if causes:
-        return SetupError(f"no Vulkan driver answers the loader: {'; '.join(causes.values())}",
-                          f"{_unset(causes)}   (`vklab doctor` lists drivers)")  # fmt: skip
+        return SetupError(
+            f"no Vulkan driver answers the loader: {'; '.join(causes.values())}",
+            f"{_unset(causes)}   (`vklab doctor` lists drivers)",
+        )
     return SetupError(
         "no Vulkan driver answers the loader",
         "apt-get install mesa-vulkan-drivers   (Debian, Ubuntu: brings lavapipe, which runs on "

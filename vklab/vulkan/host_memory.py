@@ -130,8 +130,9 @@ class ImportedBuffer(ExternalBuffer):
         self.device.call(query, self.handle_bit, address, properties)
         index = choose_memory_type(
             [each.bits for each in self.device.info.memory_types],
-            needs.memoryTypeBits & properties.memoryTypeBits, HOST_VISIBLE | HOST_COHERENT,
-        )  # fmt: skip
+            needs.memoryTypeBits & properties.memoryTypeBits,
+            HOST_VISIBLE | HOST_COHERENT,
+        )
         source = api.struct(
             "VkImportMemoryHostPointerInfoEXT", handleType=self.handle_bit, pHostPointer=address
         )

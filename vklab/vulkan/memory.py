@@ -45,12 +45,14 @@ def choose_memory_type(
     Source: Vulkan 1.3, chapter 'Memory Allocation'.
     """
     suitable = [
-        index for index, flags in enumerate(memory_types)
+        index
+        for index, flags in enumerate(memory_types)
         if type_bits >> index & 1 and flags & required == required
-    ]  # fmt: skip
+    ]
     if not suitable:
-        raise LookupError(f"no memory type in mask {type_bits:#b} has the required flags "
-                          f"{required:#b}")  # fmt: skip
+        raise LookupError(
+            f"no memory type in mask {type_bits:#b} has the required flags {required:#b}"
+        )
     return max(suitable, key=lambda index: (memory_types[index] & preferred).bit_count())
 
 
@@ -107,8 +109,12 @@ class DeviceMemory(api.VulkanObject):
     def __init__(self, device: Device, type_index: int, size_bytes: int, chain: Any = None) -> None:
         self.device = device
         self.type_index = type_index
-        info = api.struct("VkMemoryAllocateInfo", allocationSize=size_bytes,
-                          memoryTypeIndex=type_index, pNext=chain)  # fmt: skip
+        info = api.struct(
+            "VkMemoryAllocateInfo",
+            allocationSize=size_bytes,
+            memoryTypeIndex=type_index,
+            pNext=chain,
+        )
         detail = f"{size_bytes} bytes of memory type {type_index} of {device.info.name}"
         super().__init__(device.create("vkAllocateMemory", "VkDeviceMemory", info, detail))
 
@@ -201,8 +207,10 @@ class Allocator:
         room = self.available_bytes(memory_type.heap)
         block_bytes = usual if 2 * size <= usual <= room else size
         if size > room:
-            detail = (f"asked for {size} bytes on {self.device.info.name}, {max(room, 0)} are left "
-                      f"under the limit VKLAB_MEMORY_LIMIT={settings.get('MEMORY_LIMIT')}")
+            detail = (
+                f"asked for {size} bytes on {self.device.info.name}, {max(room, 0)} are left "
+                f"under the limit VKLAB_MEMORY_LIMIT={settings.get('MEMORY_LIMIT')}"
+            )
             raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", detail)
         block = Block(self.device, type_index, block_bytes)
         self.blocks.append(block)
@@ -225,8 +233,9 @@ class Allocator:
         types, heaps = self.device.info.memory_types, self.device.info.heaps
         local = [number for number, heap in enumerate(heaps) if heap.device_local]
         with self.lock:
-            free = sum(b.ranges.free_bytes for b in self.blocks
-                       if types[b.type_index].heap in local)  # fmt: skip
+            free = sum(
+                b.ranges.free_bytes for b in self.blocks if types[b.type_index].heap in local
+            )
             return free + sum(max(0, self.available_bytes(number)) for number in local)
 
     def give_back(self, block: Block, offset: int, size: int) -> None:

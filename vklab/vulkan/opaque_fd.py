@@ -41,8 +41,9 @@ def is_exportable(device: Device) -> bool:
     """
     if SEMAPHORE_EXTENSION not in device.extensions:
         return False
-    timeline = api.struct("VkSemaphoreTypeCreateInfo",
-                          semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"))  # fmt: skip
+    timeline = api.struct(
+        "VkSemaphoreTypeCreateInfo", semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE")
+    )
     info = api.struct("VkPhysicalDeviceExternalSemaphoreInfo", pNext=timeline, handleType=_handle())
     properties = api.struct("VkExternalSemaphoreProperties")
     query = device.instance.command("vkGetPhysicalDeviceExternalSemaphoreProperties")
@@ -68,10 +69,14 @@ class TimelineSemaphore(DeviceObject):
 
     def __init__(self, device: Device, exported: bool = True) -> None:
         self.last = 0
-        export = (api.struct("VkExportSemaphoreCreateInfo", handleTypes=_handle())
-                  if exported else None)  # fmt: skip
-        timeline = api.struct("VkSemaphoreTypeCreateInfo", pNext=export,
-                              semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"))  # fmt: skip
+        export = (
+            api.struct("VkExportSemaphoreCreateInfo", handleTypes=_handle()) if exported else None
+        )
+        timeline = api.struct(
+            "VkSemaphoreTypeCreateInfo",
+            pNext=export,
+            semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"),
+        )
         super().__init__(device, api.struct("VkSemaphoreCreateInfo", pNext=timeline))
         self._out = api.ffi.new("uint64_t *")
         self._value = device.command("vkGetSemaphoreCounterValue")
@@ -99,8 +104,9 @@ class TimelineSemaphore(DeviceObject):
         Raises TimeoutError, DeviceLostError.
         """
         limit_ns = sync.timeout_ns(seconds)
-        info = api.struct("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=[self.handle],
-                          pValues=[self.last])  # fmt: skip
+        info = api.struct(
+            "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=[self.handle], pValues=[self.last]
+        )
         detail = f"{self.device.info.name} did not finish within {limit_ns / 1e9:g} s"
         self.device.call("vkWaitSemaphores", info, limit_ns, detail=detail)
 
@@ -130,17 +136,23 @@ class OrderedSubmission:
         self._queue = commands.pool.queue
         self._values = api.ffi.new("uint64_t[2]")
         timeline = api.struct(
-            "VkTimelineSemaphoreSubmitInfo", waitSemaphoreValueCount=1,
-            pWaitSemaphoreValues=self._values, signalSemaphoreValueCount=1,
+            "VkTimelineSemaphoreSubmitInfo",
+            waitSemaphoreValueCount=1,
+            pWaitSemaphoreValues=self._values,
+            signalSemaphoreValueCount=1,
             pSignalSemaphoreValues=self._values + 1,
-        )  # fmt: skip
+        )
         self._info = api.struct(
-            "VkSubmitInfo", pNext=timeline,
-            waitSemaphoreCount=1, pWaitSemaphores=[semaphore.handle],
+            "VkSubmitInfo",
+            pNext=timeline,
+            waitSemaphoreCount=1,
+            pWaitSemaphores=[semaphore.handle],
             pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")],
-            commandBufferCount=1, pCommandBuffers=[commands.handle],
-            signalSemaphoreCount=1, pSignalSemaphores=[semaphore.handle],
-        )  # fmt: skip
+            commandBufferCount=1,
+            pCommandBuffers=[commands.handle],
+            signalSemaphoreCount=1,
+            pSignalSemaphores=[semaphore.handle],
+        )
         self._submit = commands.device.command("vkQueueSubmit")
 
     def submit(self) -> None:

@@ -37,10 +37,12 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
     extensions = frozenset(
         api.text(item.extensionName)
         for item in api.enumerate_all(
-            "vkEnumerateDeviceExtensionProperties", "VkExtensionProperties",
-            handle, api.ffi.NULL,
+            "vkEnumerateDeviceExtensionProperties",
+            "VkExtensionProperties",
+            handle,
+            api.ffi.NULL,
         )
-    )  # fmt: skip
+    )
     version = api.version_tuple(_properties(handle, modern=False)[0].properties.apiVersion)
     modern = version >= MINIMUM_VERSION
     base, parts = _properties(handle, modern)
@@ -60,13 +62,15 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
         uuid=bytes(parts["ID"].deviceUUID).hex(),
         queue_families=families,
         heaps=memory_heaps(handle, "VK_EXT_memory_budget" in extensions),
-        memory_types=_memory_types(handle), limits=_limits(properties, parts),
+        memory_types=_memory_types(handle),
+        limits=_limits(properties, parts),
         subgroup_size=subgroup.subgroupSize,
         subgroup_operations=api.flag_names(subgroup.supportedOperations, "VK_SUBGROUP_FEATURE_"),
-        features=features, extensions=extensions,
+        features=features,
+        extensions=extensions,
         cooperative_matrices=_cooperative_matrices(instance, handle, features),
         refusal=refusal(version, families, features),
-    )  # fmt: skip
+    )
 
 
 def feature_structs(extensions: frozenset[str]) -> list[str]:
@@ -133,8 +137,15 @@ def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
     parts: dict[str, Any] = {}
     last: Any = None
-    for name in ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl",
-                 "FloatControls"):  # fmt: skip
+    for name in (
+        "ID",
+        "Subgroup",
+        "Maintenance3",
+        "Driver",
+        "Maintenance4",
+        "SubgroupSizeControl",
+        "FloatControls",
+    ):
         last = parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", pNext=last)
     base = api.struct("VkPhysicalDeviceProperties2", pNext=last if modern else None)
     api.lib.vkGetPhysicalDeviceProperties2(handle, base)
@@ -152,10 +163,11 @@ def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | t
         "maxBufferSize": parts["Maintenance4"].maxBufferSize,
         "minSubgroupSize": parts["SubgroupSizeControl"].minSubgroupSize,
         "maxSubgroupSize": parts["SubgroupSizeControl"].maxSubgroupSize,
-        "exactFloat16": int(alone and controls.shaderRoundingModeRTEFloat16
-                            and controls.shaderDenormPreserveFloat16),
+        "exactFloat16": int(
+            alone and controls.shaderRoundingModeRTEFloat16 and controls.shaderDenormPreserveFloat16
+        ),
         "pipelineCacheUUID": tuple(properties.pipelineCacheUUID),
-    }  # fmt: skip
+    }
 
 
 def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozenset[str]:
@@ -166,9 +178,12 @@ def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozense
     base = api.struct("VkPhysicalDeviceFeatures2", pNext=last)
     api.lib.vkGetPhysicalDeviceFeatures2(handle, base)
     groups["VkPhysicalDeviceFeatures"] = base.features
-    found = frozenset(feature for name, values in groups.items()
-                      for feature, member in api.ffi.typeof(name).fields
-                      if member.type.cname == "uint32_t" and getattr(values, feature))  # fmt: skip
+    found = frozenset(
+        feature
+        for name, values in groups.items()
+        for feature, member in api.ffi.typeof(name).fields
+        if member.type.cname == "uint32_t" and getattr(values, feature)
+    )
     multiplies = young and young.vulkanMemoryModelAvailabilityVisibilityChains
     return found | BFLOAT16 if multiplies else found
 
@@ -212,9 +227,13 @@ def _cooperative_matrices(
     )
     return tuple(
         CooperativeMatrix(
-            shape.MSize, shape.NSize, shape.KSize,
-            *(_COMPONENTS.get(int(api.ffi.cast("int", kind)), f"type {kind}")
-              for kind in (shape.AType, shape.BType, shape.CType, shape.ResultType)),
+            shape.MSize,
+            shape.NSize,
+            shape.KSize,
+            *(
+                _COMPONENTS.get(int(api.ffi.cast("int", kind)), f"type {kind}")
+                for kind in (shape.AType, shape.BType, shape.CType, shape.ResultType)
+            ),
         )
         for shape in shapes
-    )  # fmt: skip
+    )

@@ -134,9 +134,7 @@ class ComputePipeline(api.VulkanObject):
         info = api.struct("VkShaderModuleCreateInfo", codeSize=len(words), pCode=code)
         return _ShaderModule(self.device, info)
 
-    def _make_stage(
-        self, module: DeviceObject, entry: str, constants: Sequence[Constant]
-    ) -> Any:
+    def _make_stage(self, module: DeviceObject, entry: str, constants: Sequence[Constant]) -> Any:
         data, entries = b"", []
         for identifier, kind, value in constants:
             packed = packing.pack(f"<{kind}", value)
@@ -170,9 +168,12 @@ class ComputePipeline(api.VulkanObject):
         self.device.call(
             "vkCreateComputePipelines",
             cache.handle if cache else api.ffi.NULL,
-            1, info, api.ffi.NULL, out,
+            1,
+            info,
+            api.ffi.NULL,
+            out,
             detail=f"kernel {label} on {self.device.info.name}",
-        )  # fmt: skip
+        )
         return out[0]
 
     def _close_parts(self) -> None:

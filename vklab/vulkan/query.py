@@ -49,8 +49,14 @@ class TimestampQueries(DeviceObject):
         flags = api.constant("VK_QUERY_RESULT_64_BIT")
         self.device.call(
             "vkGetQueryPoolResults",
-            self.handle, 0, count, 8 * count, values, 8, flags,
-        )  # fmt: skip
+            self.handle,
+            0,
+            count,
+            8 * count,
+            values,
+            8,
+            flags,
+        )
         return list(values)
 
     def nanoseconds(self, ticks: Sequence[int]) -> list[float]:
@@ -73,9 +79,7 @@ def calibrate(device: Device) -> tuple[int, int, int] | None:
         "VkTimeDomainEXT",
         device.physical,
     )
-    clocks = [
-        api.constant(f"VK_TIME_DOMAIN_{name}_EXT") for name in ("DEVICE", "CLOCK_MONOTONIC")
-    ]
+    clocks = [api.constant(f"VK_TIME_DOMAIN_{name}_EXT") for name in ("DEVICE", "CLOCK_MONOTONIC")]
     if not set(clocks) <= set(domains):
         return None
     infos = api.ffi.new("VkCalibratedTimestampInfoEXT[2]")

@@ -72,10 +72,17 @@ class attempt:
         if error is None or not isinstance(error, Exception | limits.OutOfTime):
             return False
         said = words.short_message(error)
-        unsolved = (isinstance(error, NotImplementedError) or "#error Lab" in said
-                    or _is_left_open(error, said, self.id))  # fmt: skip
-        text = (_waits(self.id, said) if unsolved else _not_run(self.id, error)
-                or f"exercise {self.id}: {_words(error, said, _title(self.id))}")  # fmt: skip
+        unsolved = (
+            isinstance(error, NotImplementedError)
+            or "#error Lab" in said
+            or _is_left_open(error, said, self.id)
+        )
+        text = (
+            _waits(self.id, said)
+            if unsolved
+            else _not_run(self.id, error)
+            or f"exercise {self.id}: {_words(error, said, _title(self.id))}"
+        )
         note = Note(self.id, "not_attempted" if unsolved else "error", text)
         shell = sys.modules.get("IPython")
         if shell is None:
@@ -94,15 +101,19 @@ def _waits(identifier: str, said: str) -> str:
     """Return the note for an unsolved stub, which may be that of another exercise."""
     stub = re.search(rf"Lab ({LAB}), exercise (\d+)", said)
     if "'ellipsis'" in said:
-        return (f"exercise {identifier}: write your answer in place of the dots; then this cell "
-                "shows it")  # fmt: skip
+        return (
+            f"exercise {identifier}: write your answer in place of the dots; then this cell "
+            "shows it"
+        )
     if said and not stub:
         return f"exercise {identifier}: {said}"
     met = f"{stub[1]}-{stub[2]}" if stub else identifier
     if met != identifier:
         return f"exercise {met} is not solved yet, and this cell of {identifier} uses its answer"
-    return (f"exercise {met} is not solved yet: replace its stub, and this cell shows your answer, "
-            "right or wrong")  # fmt: skip
+    return (
+        f"exercise {met} is not solved yet: replace its stub, and this cell shows your answer, "
+        "right or wrong"
+    )
 
 
 def _not_run(identifier: str, error: BaseException) -> str:
@@ -123,8 +134,10 @@ def _title(identifier: str) -> str:
 def _words(error: BaseException, said: str, title: str) -> str:
     """Return the note for an error, and name the answer only if the error is in it."""
     if isinstance(error, limits.OutOfTime):
-        return (f"your answer was {said}, so this cell was stopped. Look for a loop in it that "
-                "never ends. Is this computer busy with other programs? Then run the cell again")
+        return (
+            f"your answer was {said}, so this cell was stopped. Look for a loop in it that "
+            "never ends. Is this computer busy with other programs? Then run the cell again"
+        )
     if _in_answer(error.__traceback__, title):
         return f"your answer raised {words.error_text(error)}"
     if "NoneType" in said:

@@ -44,5 +44,8 @@ def banner() -> Banner:
     text = f"device {info.index}: {info.name} ({info.type}, Vulkan {version}, {memory})"
     if not info.is_cpu:
         return Banner(text)
-    return Banner(text, "CPU DEVICE: this is your processor playing a GPU. Every result is real; "
-                        "its times say nothing about a GPU.")  # fmt: skip
+    return Banner(
+        text,
+        "CPU DEVICE: this is your processor playing a GPU. Every result is real; "
+        "its times say nothing about a GPU.",
+    )

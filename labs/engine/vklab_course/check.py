@@ -24,8 +24,10 @@ from vklab_course.places import unplaced
 
 __all__ = ["answers_for", "check", "check_answer", "refusal"]
 
-UNPLACED = ("checked in its first variant: no variants.json was found in this folder or above. If "
-            "the notebook is from a release, move it back, or name its labs by VKLAB_LABS")
+UNPLACED = (
+    "checked in its first variant: no variants.json was found in this folder or above. If "
+    "the notebook is from a release, move it back, or name its labs by VKLAB_LABS"
+)
 
 
 def check(identifier: str, answer: Any = None) -> Verdict:
@@ -48,7 +50,9 @@ def check(identifier: str, answer: Any = None) -> Verdict:
 
 
 def check_answer(
-    exercise: Exercise, answer: Any, seconds: float | None = None,
+    exercise: Exercise,
+    answer: Any,
+    seconds: float | None = None,
     cases: Sequence[Case] | None = None,
 ) -> Verdict:
     """Return the verdict on an answer of this process, on the public cases.
@@ -92,8 +96,10 @@ def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
         return _text_status(answer)
     if takes == "function" and not callable(answer):
         got = "nothing" if answer is None else words.short(answer)
-        return "incorrect", (f"give the function itself, without calling it: "
-                             f"check({exercise.id!r}, {exercise.title}); got {got}")  # fmt: skip
+        return "incorrect", (
+            f"give the function itself, without calling it: "
+            f"check({exercise.id!r}, {exercise.title}); got {got}"
+        )
     if takes == "kernel" and not isinstance(answer, str):
         return "incorrect", f"give the kernel as text; got {words.short(answer)}"
     unsolved = rf"^(?:(?!//).)*#error Lab {number_of(exercise.id)}"  # not in a comment
@@ -101,15 +107,19 @@ def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
         return "not_attempted", "the line that starts with #error is still in the kernel"
     other = _other(exercise, answer)
     if other:
-        return "incorrect", (f"this is {other.title}, the answer to {other.id}; "
-                             f"{exercise.id} asks for {exercise.title}")  # fmt: skip
+        return "incorrect", (
+            f"this is {other.title}, the answer to {other.id}; "
+            f"{exercise.id} asks for {exercise.title}"
+        )
     if seam.is_real(answer, exercise.seams):
         return "incorrect", seam.REFUSAL
     changed = seam.patched()
     if changed:
-        return "incorrect", (f"the notebook has replaced {', '.join(changed)}, and the check would "
-                             "compare with the replacement. Restart the kernel; to try a function "
-                             "in the runtime use `with swap(...)`")  # fmt: skip
+        return "incorrect", (
+            f"the notebook has replaced {', '.join(changed)}, and the check would "
+            "compare with the replacement. Restart the kernel; to try a function "
+            "in the runtime use `with swap(...)`"
+        )
     return None
 
 

@@ -19,7 +19,9 @@ def data(name: str) -> Path:
     if released.is_file() or path.is_file():
         return released if released.is_file() else path
     if not FOLDER.is_dir():
-        raise SetupError("the labs and their data are in the source tree only",
-                         "clone the repository and run python3 -m vklab lab in it")  # fmt: skip
+        raise SetupError(
+            "the labs and their data are in the source tree only",
+            "clone the repository and run python3 -m vklab lab in it",
+        )
     names = sorted(p.name for p in FOLDER.iterdir() if p.suffix in (".onnx", ".npz"))
     raise FileNotFoundError(f"there is no data file {name!r}; there are {', '.join(names)}")

@@ -55,8 +55,14 @@ def picture(figure: Any, alt: str, caption: str) -> Picture:
 def _png(figure: Any, alt: str) -> str:
     data = io.BytesIO()
     # A white background keeps axes and labels readable in a dark theme.
-    figure.savefig(data, format="png", dpi=DPI, bbox_inches="tight", facecolor="white",
-                   metadata={"Software": None})  # fmt: skip
+    figure.savefig(
+        data,
+        format="png",
+        dpi=DPI,
+        bbox_inches="tight",
+        facecolor="white",
+        metadata={"Software": None},
+    )
     _close(figure)
     encoded = base64.b64encode(data.getvalue()).decode()
     return (

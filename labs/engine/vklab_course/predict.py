@@ -29,11 +29,16 @@ class Prediction:
         return "\n".join([*lines, self.text])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(said)}</td><td>{escape(right)}</td>"
-                       f"<td>{'✔' if said == right else '→ read on'}</td></tr>"
-                       for name, said, right in self.rows)  # fmt: skip
-        table = (f"<table><tr><th></th><th>you said</th><th>it is</th><th></th></tr>{rows}</table>"
-                 if rows else "")  # fmt: skip
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(said)}</td><td>{escape(right)}</td>"
+            f"<td>{'✔' if said == right else '→ read on'}</td></tr>"
+            for name, said, right in self.rows
+        )
+        table = (
+            f"<table><tr><th></th><th>you said</th><th>it is</th><th></th></tr>{rows}</table>"
+            if rows
+            else ""
+        )
         style = "border-left:.4em solid #56B4E9;padding:.2em .9em;margin:.4em 0"
         html = f'<div role="status" style="{style}">{table}{escape(self.text)}</div>'
         shown = {"text/plain": repr(self), "text/html": html}
@@ -53,13 +58,20 @@ def predict(identifier: str, **values: Any) -> Prediction:
         raise LookupError(f"{identifier} is an exercise: use check({identifier!r}, ...)")
     answers = prediction.answers()
     if values.keys() != answers.keys():
-        raise TypeError(f"predict({identifier!r}) takes {_names(answers)}; you gave "
-                        f"{_names(values) or 'nothing'}")  # fmt: skip
+        raise TypeError(
+            f"predict({identifier!r}) takes {_names(answers)}; you gave "
+            f"{_names(values) or 'nothing'}"
+        )
     if any(value is ... for value in values.values()):
-        return Prediction(identifier, (), "write a value in place of each ..., then run the cell: "
-                          "the explanation follows your prediction")  # fmt: skip
-    rows = tuple((name, words.short(values[name]), words.short(right))
-                 for name, right in answers.items())  # fmt: skip
+        return Prediction(
+            identifier,
+            (),
+            "write a value in place of each ..., then run the cell: "
+            "the explanation follows your prediction",
+        )
+    rows = tuple(
+        (name, words.short(values[name]), words.short(right)) for name, right in answers.items()
+    )
     return Prediction(identifier, rows, prediction.render(prediction.explains), values)
 
 

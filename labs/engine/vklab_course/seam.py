@@ -66,8 +66,10 @@ def _function(value: Any) -> FunctionType | None:
         if isinstance(value, type):
             value = vars(value).get("__init__")
         else:
-            value = getattr(value, "__wrapped__", None) or getattr(value, "func", None) or getattr(
-                value, "__func__", None
+            value = (
+                getattr(value, "__wrapped__", None)
+                or getattr(value, "func", None)
+                or getattr(value, "__func__", None)
             )
     return None
 
@@ -105,8 +107,13 @@ def refusing(paths: Sequence[str]) -> Iterator[Mapping[str, FunctionType]]:
 
 
 def _copy(function: FunctionType) -> FunctionType:
-    copy = FunctionType(function.__code__, function.__globals__, function.__name__,
-                        function.__defaults__, function.__closure__)  # fmt: skip
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 

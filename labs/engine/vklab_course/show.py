@@ -52,11 +52,16 @@ class Listing:
     def _repr_html_(self) -> str:
         # The style's colours are JupyterLab's variables, which follow its light or dark theme.
         formatter = HtmlFormatter(
-            style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
-            nobackground=True, cssstyles="overflow-x:auto", linespans="line",
+            style=_Style,
+            noclasses=True,
+            linenos="inline",
+            linenostart=self.first_line,
+            nobackground=True,
+            cssstyles="overflow-x:auto",
+            linespans="line",
             prestyles="font-family:var(--jp-code-font-family,monospace),monospace;"
-                      "font-size:.9em;line-height:1.35;margin:0",
-        )  # fmt: skip
+            "font-size:.9em;line-height:1.35;margin:0",
+        )
         code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
         # What does not fit on a line goes on behind the line's number, not under it.
         width = len(str(self.first_line + self.text.count("\n"))) + 4
@@ -92,8 +97,10 @@ def show(thing: Any, at: str = "", lines: int | None = None) -> Listing:
         file = inspect.getsourcefile(target)
     except (TypeError, OSError) as error:
         kind = type(thing).__name__
-        raise TypeError(f"show takes a function, a class, a module or a kernel's name; this "
-                        f"{kind} has no source: {error}") from None  # fmt: skip
+        raise TypeError(
+            f"show takes a function, a class, a module or a kernel's name; this "
+            f"{kind} has no source: {error}"
+        ) from None
     whole = Listing(_place(Path(file or "?")), max(first, 1), "".join(listed).rstrip(), "python")
     return _cut(whole, at, lines)
 

@@ -28,8 +28,10 @@ def swap(path: str, replacement: Any) -> Iterator[Any]:
     holder, name, original = seam.resolve(path)
     if callable(original) and not callable(replacement):
         kind = type(replacement).__name__
-        raise TypeError(f"{path} is called by the runtime; {kind} cannot be called. Give the "
-                        f"function itself: swap({path!r}, mine)")  # fmt: skip
+        raise TypeError(
+            f"{path} is called by the runtime; {kind} cannot be called. Give the "
+            f"function itself: swap({path!r}, mine)"
+        )
     setattr(holder, name, replacement)
     try:
         yield original

@@ -19,8 +19,10 @@ import vklab_labs
 __all__ = ["array_text", "error_text", "near", "never_used", "short", "short_message",
            "whole"]  # fmt: skip
 
-PACKAGES = (*(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
-            *vklab_labs.__path__)  # fmt: skip
+PACKAGES = (
+    *(str(Path(file).resolve().parent) for file in (vklab.__file__, __file__)),
+    *vklab_labs.__path__,
+)
 LIMIT = 160
 _repr = reprlib.Repr()  # (takes its limits as arguments from Python 3.12 on)
 _repr.maxlist = _repr.maxtuple = _repr.maxset = 8

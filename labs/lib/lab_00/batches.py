@@ -38,7 +38,10 @@ def obvious_cost(pictures: int, sizes: Sequence[int], run: int) -> int:
 
 
 def draw_batches(
-    pictures: int, choices: Mapping[str, Sequence[int]], run: int, caption: str,
+    pictures: int,
+    choices: Mapping[str, Sequence[int]],
+    run: int,
+    caption: str,
     prepared: Sequence[int] = (),
 ) -> Picture:
     """Draw the runs of some choices of batch sizes as bars, each with its size above it.
@@ -69,12 +72,17 @@ def draw_batches(
             if filled:
                 page.box((x, top, filled * scale, 30), "", "blue")
             if size > filled:
-                page.box((x + filled * scale, top, (size - filled) * scale, 30), "", "orange",
-                         dashed=True)  # fmt: skip
+                page.box(
+                    (x + filled * scale, top, (size - filled) * scale, 30),
+                    "",
+                    "orange",
+                    dashed=True,
+                )
             x, left = x + size * scale, left - size
         strange = [size for size in sizes if prepared and size not in prepared]
         fault = f", no size: {strange[0]}" if strange else f", {left} unread" if left > 0 else ""
         page.note((x + 6, top + 20), f"= {costs[name]}{fault}")
-    listed = "; ".join(f"{name}: sizes {list(sizes)}, cost {costs[name]}"
-                       for name, sizes in choices.items())  # fmt: skip
+    listed = "; ".join(
+        f"{name}: sizes {list(sizes)}, cost {costs[name]}" for name, sizes in choices.items()
+    )
     return page.picture(f"Runs as bars for {pictures} pictures. {listed}", caption)

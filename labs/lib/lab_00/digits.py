@@ -56,10 +56,21 @@ def draw_digits(
     ):
         right = bool(said == is_true)
         words.append(f"{said}" if right else f"{said} (is {is_true})")
-        axis.imshow(np.squeeze(image), cmap=grey, vmin=0, vmax=1,  # a wrong range shows
-                    extent=(left, left + 28, 0, 28))  # fmt: skip
-        axis.text(left + 14, 30, f"{said}" if right else f"{said} ✘\nis {is_true}", fontsize=13,
-                  color=COLOURS["blue" if right else "red"], ha="center")  # fmt: skip
+        axis.imshow(
+            np.squeeze(image),
+            cmap=grey,
+            vmin=0,
+            vmax=1,  # a wrong range shows
+            extent=(left, left + 28, 0, 28),
+        )
+        axis.text(
+            left + 14,
+            30,
+            f"{said}" if right else f"{said} ✘\nis {is_true}",
+            fontsize=13,
+            color=COLOURS["blue" if right else "red"],
+            ha="center",
+        )
     axis.set(xlim=(-3, 34 * len(pictures) - 3), ylim=(0, 28))
     axis.axis("off")
     alt = f"{len(words)} pictures of digits, read by the network as {', '.join(words)}"

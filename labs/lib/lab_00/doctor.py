@@ -61,10 +61,13 @@ def readable(report: Report) -> Report:
             text = text.replace(long, brief) if len(long) > 1 else text
         return text
 
-    return replace(report, checks=tuple(
-        replace(one, detail=shortened(one.detail), repair=shortened(one.repair))
-        for one in report.checks
-    ))  # fmt: skip
+    return replace(
+        report,
+        checks=tuple(
+            replace(one, detail=shortened(one.detail), repair=shortened(one.repair))
+            for one in report.checks
+        ),
+    )
 
 
 def draw_layers() -> Picture:
@@ -105,8 +108,10 @@ def draw_repairs(report: Report, lines: Sequence[str]) -> Picture:
             page.arrow((290, top + 13), (410, 43 + 34 * lines.index(one.repair)))
     for row, line in enumerate(lines):
         page.box((410, 30 + 34 * row, 300, 27), f"{row + 1}.  {line}", "green")
-    alt = (f"{len(report.checks)} checks on the left, {len(lines)} numbered repairs on the right, "
-           "an arrow from each check to its repair in the list")  # fmt: skip
+    alt = (
+        f"{len(report.checks)} checks on the left, {len(lines)} numbered repairs on the right, "
+        "an arrow from each check to its repair in the list"
+    )
     return page.picture(alt, "An arrow leads from each check to the line that repairs it.")
 
 

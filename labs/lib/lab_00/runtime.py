@@ -32,8 +32,9 @@ def draw_session() -> Picture:
     page.box((400, 40, 90, 50), "pictures in", "orange").arrow((490, 65), (510, 65))
     page.box((510, 40, 90, 50), "kernels run", "green").arrow((600, 65), (620, 65))
     page.box((620, 40, 90, 50), "logits out", "orange")
-    page.note((400, 118), "10 numbers for each picture: one for each digit.\n"
-                          "The largest is the answer.")  # fmt: skip
+    page.note(
+        (400, 118), "10 numbers for each picture: one for each digit.\nThe largest is the answer."
+    )
     return page.picture(
         "vklab.load turns a model file into a plan, then into kernels and memory. session.run "
         "copies pictures in, runs kernels, and copies ten logits for each picture out.",
@@ -61,8 +62,11 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
         page.box((left, 30, 132, 80), f"vklab/{name}/\n{does}\n= {gives}", colour)
         if number:
             page.arrow((left - 17, 70), (left, 70))
-    page.box((5, 128, 728, 52), "vklab/runtime/\nthe session: the model comes in, "
-             f"{rows} × {columns} logits come out", "orange")  # fmt: skip
+    page.box(
+        (5, 128, 728, 52),
+        f"vklab/runtime/\nthe session: the model comes in, {rows} × {columns} logits come out",
+        "orange",
+    )
     return page.picture(
         "Five folders in a row, graph, ops, plan, shader and vulkan, above the runtime, which uses "
         "all of them",
@@ -88,19 +92,26 @@ def draw_placements(
     if missing:
         raise ValueError(f"{', '.join(missing)} has no offset")
     theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
-    most = max(plan.arena_bytes, total,
-               *(offsets[life.name] + life.size_bytes for life in plan.lifetimes))  # fmt: skip
+    most = max(
+        plan.arena_bytes, total, *(offsets[life.name] + life.size_bytes for life in plan.lifetimes)
+    )
     most = memory.round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
     steps = 1 + max(life.last for life in plan.lifetimes)
     ranges = [(offsets[life.name], life.size_bytes, life.name) for life in plan.lifetimes]
-    shared = [f"{a} and {b} overlap" for (start, size, a), (other, more, b)
-              in combinations(ranges, 2) if start < other + more and other < start + size]
+    shared = [
+        f"{a} and {b} overlap"
+        for (start, size, a), (other, more, b) in combinations(ranges, 2)
+        if start < other + more and other < start + size
+    ]
     parts, said = [], []
-    for column, (name, placed, size) in enumerate((("the runtime", theirs, plan.arena_bytes),
-                                                   ("you", offsets, total))):  # fmt: skip
+    for column, (name, placed, size) in enumerate(
+        (("the runtime", theirs, plan.arena_bytes), ("you", offsets, total))
+    ):
         left = 65 + 365 * column
-        boxes = [(life.name, life.first, life.last, placed[life.name], life.size_bytes)
-                 for life in plan.lifetimes]  # fmt: skip
+        boxes = [
+            (life.name, life.first, life.last, placed[life.name], life.size_bytes)
+            for life in plan.lifetimes
+        ]
         said.append(f"{name}: {bytes_text(size)}")
         parts.append(text(left, 18, said[-1], 'font-size="13" font-weight="bold"'))
         parts += memory_map((left, 30, 290, 240), boxes, steps, most)

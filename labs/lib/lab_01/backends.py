@@ -12,8 +12,7 @@ from vklab_course.definition.codec import register
 from vklab_course.picture import Picture
 from vklab_labs.shared.diagram import Diagram
 
-__all__ = ["BACKENDS", "MACHINES", "Backend", "draw_matrix",
-           "draw_simd_and_simt", "draw_stack"]
+__all__ = ["BACKENDS", "MACHINES", "Backend", "draw_matrix", "draw_simd_and_simt", "draw_stack"]
 
 MACHINES = ("NVIDIA/Linux", "NVIDIA/Windows", "AMD/Linux", "AMD/Windows", "Intel/Linux",
             "Intel/Windows", "Apple/macOS", "Apple/iOS", "Apple/Linux",
@@ -44,8 +43,12 @@ def _backend(source: str, jobs: str, open_source: bool, native: str, **others: s
     runs_on = {machine: "native" for machine in MACHINES if machine in native.split()}
     for state, machines in others.items():
         runs_on |= dict.fromkeys(machines.split(), state)
-    return Backend({m: runs_on[m] for m in MACHINES if m in runs_on}, frozenset(jobs.split()),
-                   open_source, source)  # fmt: skip
+    return Backend(
+        {m: runs_on[m] for m in MACHINES if m in runs_on},
+        frozenset(jobs.split()),
+        open_source,
+        source,
+    )
 
 
 _NVIDIA, _AMD, _INTEL = ("NVIDIA/Linux NVIDIA/Windows ", "AMD/Linux AMD/Windows ",
@@ -99,15 +102,23 @@ def draw_matrix(
     for row, (name, backend) in enumerate(backends.items()):
         top, picked = 26 * row + 42, chosen is not None and name in chosen
         diagram.note((6, top + 16), ("→ " if picked else "") + name, bold=picked)
-        told.append(f"{name} on {', '.join(f'{m} ({s})' for m, s in backend.runs_on.items())}"
-                    + (", chosen" if picked else ""))  # fmt: skip
+        told.append(
+            f"{name} on {', '.join(f'{m} ({s})' for m, s in backend.runs_on.items())}"
+            + (", chosen" if picked else "")
+        )
         for column, machine in enumerate(MACHINES):
             mark, colour, shade = MARKS.get(backend.runs_on.get(machine, ""), ("", "grey", 0.05))
             faded = chosen is not None and not picked
-            diagram.box((123 + 61 * column, top, 58, 23), mark, "grey" if faded else colour,
-                        shade=0.12 if faded and mark else shade)  # fmt: skip
-    diagram.note((123, 26 * len(backends) + 60), "✓ native · T translated to another API · "
-                 "P preview, or a part only")  # fmt: skip
+            diagram.box(
+                (123 + 61 * column, top, 58, 23),
+                mark,
+                "grey" if faded else colour,
+                shade=0.12 if faded and mark else shade,
+            )
+    diagram.note(
+        (123, 26 * len(backends) + 60),
+        "✓ native · T translated to another API · P preview, or a part only",
+    )
     return diagram.picture("Backends by machine. " + "; ".join(told), caption)
 
 
@@ -132,9 +143,11 @@ def draw_simd_and_simt() -> Picture:
         page.arrow((224, top + 14), (262, top + 14)).note((268, top + 46), told)
         for lane in range(8):
             page.box((268 + 53 * lane, top, 50, 28), text.format(lane), "blue")
-    return page.picture("SIMD: one instruction of the program adds a vector of eight. SIMT: the "
-                        "program adds one value, and the device runs eight copies of it.",
-                        "Two ways to one operation on many values; eight lanes are drawn.")
+    return page.picture(
+        "SIMD: one instruction of the program adds a vector of eight. SIMT: the "
+        "program adds one value, and the device runs eight copies of it.",
+        "Two ways to one operation on many values; eight lanes are drawn.",
+    )
 
 
 def draw_stack() -> Picture:
@@ -145,5 +158,6 @@ def draw_stack() -> Picture:
         for column, name in enumerate(names):
             diagram.box((122 + 120 * column, 36 * row + 8, 112, 29), name, colour)
     alt = "; ".join(f"{title}: {', '.join(names)}" for title, names, _ in LAYERS)
-    return diagram.picture(f"Layers of five stacks. {alt}",
-                           "Five stacks, from the framework down to the driver.")
+    return diagram.picture(
+        f"Layers of five stacks. {alt}", "Five stacks, from the framework down to the driver."
+    )

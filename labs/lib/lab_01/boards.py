@@ -42,8 +42,11 @@ def draw_boards(
             page.box((LEFT, y, limit * scale, 20), "", "grey", filled=False)
             for name, need in needs.items():
                 width, wrong = need * scale, taken > limit or board not in models[name][2]
-                page.box((x, y, width, 20), name if width > 7 * len(name) + 4 else "",
-                         "red" if wrong else ("blue", "sky")[bar])  # fmt: skip
+                page.box(
+                    (x, y, width, 20),
+                    name if width > 7 * len(name) + 4 else "",
+                    "red" if wrong else ("blue", "sky")[bar],
+                )
                 x += width
             page.note((714, y + 14), f"{taken} of {limit} {unit}", anchor="end")
         told.append(f"{board}: {', '.join(names)}")

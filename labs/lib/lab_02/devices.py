@@ -28,15 +28,19 @@ def draw_bits(rows: Sequence[tuple[str, int, Fields, str]], caption: str) -> Pic
         top, bit = 84 * row + 24, 31
         diagram.note((8, top - 7), f"{title}: {packed} = {packed:#x}", bold=True)
         diagram.note((712, top - 7), said, anchor="end")
-        for (name, bits), colour in zip(fields, ("grey", "sky", "orange", "green")[-len(fields):],
-                                        strict=True):  # fmt: skip
-            diagram.note((8 + 22 * (31 - bit) + 11 * bits, top + 40), f"{name} ({bits})",
-                         anchor="middle")  # fmt: skip
+        for (name, bits), colour in zip(
+            fields, ("grey", "sky", "orange", "green")[-len(fields) :], strict=True
+        ):
+            diagram.note(
+                (8 + 22 * (31 - bit) + 11 * bits, top + 40), f"{name} ({bits})", anchor="middle"
+            )
             for place in range(bit, bit - bits, -1):
                 diagram.box((8 + 22 * (31 - place), top, 22, 24), str(packed >> place & 1), colour)
             bit -= bits
-    alt = "; ".join(f"{title} {packed}, in bits {' '.join(f'{n} {bits}' for n, bits in fields)}: "
-                    f"{said}" for title, packed, fields, said in rows)  # fmt: skip
+    alt = "; ".join(
+        f"{title} {packed}, in bits {' '.join(f'{n} {bits}' for n, bits in fields)}: {said}"
+        for title, packed, fields, said in rows
+    )
     return diagram.picture(alt, caption)
 
 
@@ -63,16 +67,20 @@ def draw_families(
         if strange:
             diagram.note((6, top + 46), f"no family {' and '.join(strange)}")
         for place, family in enumerate(families):
-            jobs = [job for job, n in (("compute", compute), ("copies", copies))
-                    if n == family.index and n is not None]  # fmt: skip
+            jobs = [
+                job
+                for job, n in (("compute", compute), ("copies", copies))
+                if n == family.index and n is not None
+            ]
             flags = " ".join(sorted(family.flags - {"sparse_binding"})).replace("_decode", "")
             clock = f"clock {family.timestamp_valid_bits or 'none'}"
             queues = f"{family.queue_count} queue{'s' * (family.queue_count > 1)}"
             text = f"{family.index}: {queues}, {clock}\n{flags}"
             text += f"\n→ {' + '.join(jobs)}" if jobs else ""
             colour = {"compute": "blue", "copies": "orange"}.get(jobs[0] if jobs else "", "grey")
-            diagram.box((140 + 194 * place, top, 186, 66), text, colour,
-                        filled=bool(jobs) or answer is None)  # fmt: skip
+            diagram.box(
+                (140 + 194 * place, top, 186, 66), text, colour, filled=bool(jobs) or answer is None
+            )
         picked = f", compute on {compute}, copies on {copies}" if answer else ""
         told.append(f"{name}: {len(families)} famil{'ies' if len(families) > 1 else 'y'}{picked}")
     diagram.width = max(720, 140 + 194 * max(map(len, devices.values())))
@@ -102,12 +110,18 @@ def draw_apart(
             place = (24.0 * column + 26, 24.0 * row + 26, 24.0, 24.0)
             alike = seen[row] == seen[column]
             same += [f"{column} and {row}"] if alike else []
-            diagram.box(place, "=" if alike else "", "red" if alike else "sky", bold=alike,
-                        shade=0.35 if alike else 0.12)  # fmt: skip
+            diagram.box(
+                place,
+                "=" if alike else "",
+                "red" if alike else "sky",
+                bold=alike,
+                shade=0.35 if alike else 0.12,
+            )
     left, total = 24.0 * len(rows) + 60, sum(sizes[name] for name in known)
     scale = (700 - left) / max(16, total)
-    for row, (title, names, colour) in enumerate((("chosen fields", known, "blue"),
-                                                  ("the UUID alone", ["deviceUUID"], "grey"))):
+    for row, (title, names, colour) in enumerate(
+        (("chosen fields", known, "blue"), ("the UUID alone", ["deviceUUID"], "grey"))
+    ):
         x, top = left, 72.0 * row + 48
         diagram.note((left, top - 8), f"{title}: {16 if row else total} bytes", bold=not row)
         for name in names:
@@ -121,8 +135,10 @@ def draw_apart(
     lost = [str(name) for name in chosen if name not in sizes]
     diagram.note((left, 224), f"no such field: {', '.join(lost)}" if lost else "")
     told = f"fields {', '.join(known) or 'none'}, {total} bytes; "
-    return diagram.picture(told + (f"still the same: {', '.join(same)}" if same
-                                   else "every pair is told apart"), caption)  # fmt: skip
+    return diagram.picture(
+        told + (f"still the same: {', '.join(same)}" if same else "every pair is told apart"),
+        caption,
+    )
 
 
 def _room(device: DeviceInfo) -> int:
@@ -162,8 +178,12 @@ def draw_capabilities(
         for column, (value, text) in enumerate(CAPABILITIES.values()):
             logs = [math.log2(1 + value(other)) for other in devices]
             share = (logs[row] - min(logs)) / ((max(logs) - min(logs)) or 1)
-            diagram.box((147 + 76 * column, top, 72, 23), text(value(device)), "blue",
-                        shade=0.04 + 0.5 * share)  # fmt: skip
+            diagram.box(
+                (147 + 76 * column, top, 72, 23),
+                text(value(device)),
+                "blue",
+                shade=0.04 + 0.5 * share,
+            )
     return diagram.picture("; ".join(told), caption)
 
 
@@ -194,8 +214,11 @@ def draw_rented(
         for program in inside[name]:
             mib, suited = programs[program]
             wrong = loads[name] > room or name not in suited
-            diagram.box((left, top + 3, mib * scale, 26), f"{program}{' !' * wrong}",
-                        "red" if wrong else "blue")  # fmt: skip
+            diagram.box(
+                (left, top + 3, mib * scale, 26),
+                f"{program}{' !' * wrong}",
+                "red" if wrong else "blue",
+            )
             left += mib * scale
         cost = f"{price} cents" if inside[name] else f"not rented ({price})"
         diagram.note((712, top + 20), cost, anchor="end", bold=bool(inside[name]))

@@ -14,10 +14,13 @@ __all__ = [
 def draw_loader() -> Picture:
     """Draw the stations between a program and a GPU, with what may be missing at each."""
     diagram = Diagram(720, 170)
-    stations = (("your program", "grey", "asks for Vulkan"), ("loader", "blue", "installed?"),
-                ("manifests", "orange", "any? hidden by\na variable?"),
-                ("driver", "green", "its library there?\nnew enough?"),
-                ("GPU", "pink", "built in?\nmay you open it?"))  # fmt: skip
+    stations = (
+        ("your program", "grey", "asks for Vulkan"),
+        ("loader", "blue", "installed?"),
+        ("manifests", "orange", "any? hidden by\na variable?"),
+        ("driver", "green", "its library there?\nnew enough?"),
+        ("GPU", "pink", "built in?\nmay you open it?"),
+    )
     for place, (name, colour, question) in enumerate(stations):
         x = 10 + 144 * place
         diagram.box((x, 30, 106, 44), name, colour, bold=True)
@@ -43,8 +46,13 @@ def draw_walk() -> Picture:
     for number, y in enumerate((30, 78, 126)):
         diagram.box((190, y, 130, 44), f"physical device {number}", "orange")
         diagram.arrow((122, 100), (188, y + 22))
-    questions = ("properties: name, type, ids, versions", "limits: how large, how many",
-                 "queue families: which jobs", "memory: heaps and types", "features: may I use it?")
+    questions = (
+        "properties: name, type, ids, versions",
+        "limits: how large, how many",
+        "queue families: which jobs",
+        "memory: heaps and types",
+        "features: may I use it?",
+    )
     for number, question in enumerate(questions):
         diagram.box((430, 6 + 38 * number, 270, 30), question, "green")
         diagram.arrow((322, 52), (428, 21 + 38 * number))
@@ -91,16 +99,25 @@ def draw_chain() -> Picture:
 def draw_extensions() -> Picture:
     """Draw the stations of an extension, from one vendor to the core of Vulkan."""
     diagram = Diagram(720, 150)
-    rows = ((("VK_NV_cooperative_matrix\n2019", "one vendor"),
-             ("VK_KHR_cooperative_matrix\n2023", "Khronos: all vendors"), ("not yet", "core")),
-            (("", ""), ("VK_KHR_timeline_semaphore\n2019", ""), ("Vulkan 1.2\n2020", "")))
+    rows = (
+        (
+            ("VK_NV_cooperative_matrix\n2019", "one vendor"),
+            ("VK_KHR_cooperative_matrix\n2023", "Khronos: all vendors"),
+            ("not yet", "core"),
+        ),
+        (("", ""), ("VK_KHR_timeline_semaphore\n2019", ""), ("Vulkan 1.2\n2020", "")),
+    )
     for row, stations in enumerate(rows):
         for place, (name, title) in enumerate(stations):
             x, y = 10 + 245 * place, 30 + 62 * row
             diagram.note((x + 105, 18), title, anchor="middle", bold=True)
             if name:
-                diagram.box((x, y, 210, 44), name, ("pink", "orange", "blue")[place],
-                            dashed=name == "not yet")  # fmt: skip
+                diagram.box(
+                    (x, y, 210, 44),
+                    name,
+                    ("pink", "orange", "blue")[place],
+                    dashed=name == "not yet",
+                )
             if place and stations[place - 1][0]:
                 diagram.arrow((x - 33, y + 22), (x - 2, y + 22))
     return diagram.picture(
@@ -124,8 +141,9 @@ def draw_memory() -> Picture:
     diagram.note((560, 16), "integrated GPU", anchor="middle", bold=True)
     diagram.box((430, 28, 110, 40), "CPU", "grey")
     diagram.box((580, 28, 110, 40), "GPU", "pink")
-    diagram.box((430, 104, 260, 60), "often one heap: device-local,\nand the CPU reaches it, too",
-                "blue")  # fmt: skip
+    diagram.box(
+        (430, 104, 260, 60), "often one heap: device-local,\nand the CPU reaches it, too", "blue"
+    )
     diagram.arrow((485, 70), (485, 102), both=True)
     diagram.arrow((635, 70), (635, 102), both=True)
     return diagram.picture(
@@ -138,8 +156,14 @@ def draw_memory() -> Picture:
 def draw_questions() -> Picture:
     """Draw the order in which requirements are tested, and the code that each may give."""
     diagram = Diagram(720, 120)
-    codes = (("version?", '"version"'), ("queue?", '"queue:..."'), ("features?", '"feature:..."'),
-             ("limits?", '"limit:..."'), ("heap?", '"heap"'), ("usable", '""'))  # fmt: skip
+    codes = (
+        ("version?", '"version"'),
+        ("queue?", '"queue:..."'),
+        ("features?", '"feature:..."'),
+        ("limits?", '"limit:..."'),
+        ("heap?", '"heap"'),
+        ("usable", '""'),
+    )
     for place, (question, code) in enumerate(codes):
         x = 10 + 120 * place
         last = place == len(codes) - 1

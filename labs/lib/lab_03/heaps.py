@@ -60,10 +60,14 @@ def draw_heaps(
                 plain = "" if ranked is not None else COLOUR[heap.device_local]
                 _type(diagram, types[index], index, rank, box, plain)
             top += ROW
-        told.append(f"{name}: " + "; ".join(
-            f"heap {number} of {_bytes(heap.size_bytes)}, budget {_bytes(heap.budget_bytes)}"
-            for number, heap in enumerate(heaps)) + (
-            f"; ranked types {words.short(order)}" if ranked else ""))  # fmt: skip
+        told.append(
+            f"{name}: "
+            + "; ".join(
+                f"heap {number} of {_bytes(heap.size_bytes)}, budget {_bytes(heap.budget_bytes)}"
+                for number, heap in enumerate(heaps)
+            )
+            + (f"; ranked types {words.short(order)}" if ranked else "")
+        )
     return diagram.picture(". ".join(told), caption)
 
 
@@ -150,16 +154,22 @@ def _draw_ranges(rows: Mapping[str, Mapping[str, tuple[int, int]]], caption: str
             gaps.append(max(offset - end, 0))
             end = max(end, offset + size)
         said = f"{name}: {sum(gaps)} bytes free, the largest free range has {max(gaps)}"
-        said += "".join(f"; {n} with {asked[n][1]} bytes fits nowhere"
-                        for n in asked if n not in ranges)  # fmt: skip
+        said += "".join(
+            f"; {n} with {asked[n][1]} bytes fits nowhere" for n in asked if n not in ranges
+        )
         diagram.note((10, top + 12), said, bold=True)
         diagram.box((10, top + 20, 700, 34), "", "grey", dashed=True, filled=False)
         for label, (offset, size) in ranges.items():
             over = offset + size > BLOCK or any(
                 offset < there + more and there < offset + size
-                for other, (there, more) in ranges.items() if other != label)  # fmt: skip
-            diagram.box((10 + offset * scale, top + 20, max(size * scale, 2), 34), label,
-                        "red" if over else "blue")  # fmt: skip
+                for other, (there, more) in ranges.items()
+                if other != label
+            )
+            diagram.box(
+                (10 + offset * scale, top + 20, max(size * scale, 2), 34),
+                label,
+                "red" if over else "blue",
+            )
         told.append(said)
     return diagram.picture("; ".join(told), caption)
 
@@ -198,6 +208,7 @@ def draw_placed(
         told.append(f"{heap}: {', '.join(inside) or 'nothing'}, {load} of {room} MiB")
     lost = [name for name in buffers if placed.get(name) not in heaps]
     end = f"no heap: {', '.join(lost)}.  " if lost else ""
-    diagram.note((714, 62 * len(heaps) + 16), f"{end}{total} MiB over the bus a run",
-                 anchor="end", bold=True)  # fmt: skip
+    diagram.note(
+        (714, 62 * len(heaps) + 16), f"{end}{total} MiB over the bus a run", anchor="end", bold=True
+    )
     return diagram.picture(f"{'; '.join(told)}. {total} MiB over the bus a run", caption)

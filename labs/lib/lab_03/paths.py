@@ -23,12 +23,16 @@ LINES = {"staging": ("blue", "o", "-"), "mapped": ("orange", "s", "-"),
 def draw_reach() -> Picture:
     """Draw which memory the host can map: none, a window, or all of it."""
     page = Diagram(724, 190)
-    for place, (title, heaps) in enumerate((
-        ("discrete GPU, small window", (("device-local\n8 GB", "blue", 62),
-                                        ("window 256 MB", "sky", 26))),
-        ("discrete GPU, ReBAR", (("device-local;\nthe window\ncovers all of it", "sky", 92),)),
-        ("one memory for both (UMA)", (("device-local, and the\nhost reaches it", "sky", 92),)),
-    )):  # fmt: skip
+    for place, (title, heaps) in enumerate(
+        (
+            (
+                "discrete GPU, small window",
+                (("device-local\n8 GB", "blue", 62), ("window 256 MB", "sky", 26)),
+            ),
+            ("discrete GPU, ReBAR", (("device-local;\nthe window\ncovers all of it", "sky", 92),)),
+            ("one memory for both (UMA)", (("device-local, and the\nhost reaches it", "sky", 92),)),
+        )
+    ):
         x, top = 6 + 254 * place, 72
         page.note((x + 102, 16), title, anchor="middle", bold=True)
         page.box((x, 26, 66, 30), "host", "grey").box((x + 98, 26, 106, 30), "GPU", "pink")
@@ -78,15 +82,21 @@ def draw_atoms() -> Picture:
     """Draw two buffers that share an atom of memory that is not coherent."""
     page = Diagram(724, 146)
     for number in range(4):
-        page.box((90 + 150 * number, 20, 150, 40), f"atom {number}",
-                 "red" if number == 1 else "grey", dashed=True, filled=number == 1)  # fmt: skip
+        page.box(
+            (90 + 150 * number, 20, 150, 40),
+            f"atom {number}",
+            "red" if number == 1 else "grey",
+            dashed=True,
+            filled=number == 1,
+        )
         page.note((90 + 150 * number, 76), str(64 * number), size=11)
     page.note((690, 76), "256", anchor="end", size=11)
     page.box((90, 84, 234, 26), "x: 100 bytes, the host writes", "orange")
     page.box((325, 84, 230, 26), "y: 98 bytes, a kernel writes", "blue")
     page.note((6, 44), "memory", bold=True)
-    page.note((325, 132), "atom 1 holds the end of x and the beginning of y", anchor="middle",
-              bold=True)  # fmt: skip
+    page.note(
+        (325, 132), "atom 1 holds the end of x and the beginning of y", anchor="middle", bold=True
+    )
     return page.picture(
         "Memory in atoms of 64 bytes. Buffer x takes bytes 0 to 99 and the host writes it; buffer "
         "y begins at byte 100 and a kernel writes it. Both have bytes in atom 1.",
@@ -98,18 +108,31 @@ def draw_block() -> Picture:
     """Draw one allocation that is divided into buffers, with a gap and a free end."""
     page = Diagram(724, 132)
     page.note((6, 16), "one vkAllocateMemory: a block", bold=True)
-    blocks = (("a\n100 bytes", 100, "blue"), ("free", 28, "grey"),
-              ("b\n300 bytes", 300, "blue"), ("free", 84, "grey"), ("c\n128 bytes", 128, "blue"),
-              ("free", 256, "grey"))  # fmt: skip
+    blocks = (
+        ("a\n100 bytes", 100, "blue"),
+        ("free", 28, "grey"),
+        ("b\n300 bytes", 300, "blue"),
+        ("free", 84, "grey"),
+        ("c\n128 bytes", 128, "blue"),
+        ("free", 256, "grey"),
+    )
     at, scale = 0, 708 / 896
     for words, size, colour in blocks:
-        page.box((6 + at * scale, 26, size * scale, 48), words if size > 60 else "", colour,
-                 dashed=colour == "grey", filled=colour == "blue")  # fmt: skip
+        page.box(
+            (6 + at * scale, 26, size * scale, 48),
+            words if size > 60 else "",
+            colour,
+            dashed=colour == "grey",
+            filled=colour == "blue",
+        )
         page.note((6 + at * scale, 90), str(at) if size != 28 else "", size=11)
         at += size
     page.note((714, 90), "896", anchor="end", size=11)
-    page.note((6, 112), "Offsets are multiples of 128, so 28 bytes stay free before b.\n"
-                        "368 bytes are free, and a buffer of 300 fits nowhere.")  # fmt: skip
+    page.note(
+        (6, 112),
+        "Offsets are multiples of 128, so 28 bytes stay free before b.\n"
+        "368 bytes are free, and a buffer of 300 fits nowhere.",
+    )
     return page.picture(
         "A block of 896 bytes: a at 0, 28 bytes free, b at 128, 84 bytes free, c at 512, 256 bytes "
         "free at the end.",
@@ -131,13 +154,20 @@ def draw_copies(records: Mapping[str, Speeds], caption: str) -> Picture:
     for panel, (name, speeds) in zip(panels, records.items(), strict=True):
         for path, by_size in speeds.items():
             colour, mark, line = LINES[path]
-            panel.plot([int(size) / 2**20 for size in by_size],
-                       [speed / 1e9 for speed in by_size.values()],
-                       marker=mark, linestyle=line, color=COLOURS[colour], label=path)  # fmt: skip
+            panel.plot(
+                [int(size) / 2**20 for size in by_size],
+                [speed / 1e9 for speed in by_size.values()],
+                marker=mark,
+                linestyle=line,
+                color=COLOURS[colour],
+                label=path,
+            )
             told.append(f"{name}, {path}: at most {max(by_size.values()) / 1e9:.1f} GB/s")
         panel.set(xscale="log", yscale="log", title=name, xlabel="moved at once")
-        panel.set_xticks([2.0**power for power in (-8, -4, 0, 4, 8)],
-                         ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"])
+        panel.set_xticks(
+            [2.0**power for power in (-8, -4, 0, 4, 8)],
+            ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"],
+        )
         panel.tick_params(axis="x", labelsize=8)
         panel.minorticks_off()
         panel.grid(alpha=0.3)

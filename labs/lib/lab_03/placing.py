@@ -46,8 +46,10 @@ def greedy(buffers: Buffers, heaps: Heaps) -> dict[str, int]:
         "most saved first": lambda name: -saved(name),
         "most saved a MiB first": lambda name: -saved(name) / buffers[name][0],
     }
-    return {title: _total(buffers, heaps, cost, sorted(buffers, key=key))
-            for title, key in orders.items()}  # fmt: skip
+    return {
+        title: _total(buffers, heaps, cost, sorted(buffers, key=key))
+        for title, key in orders.items()
+    }
 
 
 def _total(

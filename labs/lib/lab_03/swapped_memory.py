@@ -60,8 +60,10 @@ def _on_ranges(take: Any, atom: int, model: str, images: np.ndarray, device: int
             if offset % alignment or not inside:
                 raise AssertionError(f"offset {offset} is wrong for {asked}")
             if not apart:
-                raise AssertionError(f"offset {offset} is right for {asked}, but your new list "
-                                     "still holds bytes of the buffer")  # fmt: skip
+                raise AssertionError(
+                    f"offset {offset} is right for {asked}, but your new list "
+                    "still holds bytes of the buffer"
+                )
             self._free = free
             return int(offset)
 

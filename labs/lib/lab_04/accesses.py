@@ -25,10 +25,13 @@ def _said(traced: Traced, name: str) -> str:
     writers, writes = len(np.unique(rows[:, :2], axis=0)), traced.writes[name]
     outside = int((_is_outside(rows, traced.lengths[name])).sum())
     often = int((writes > 1).sum())
-    return (f"{count} invocations: {writers} write, {count - writers} do not. {name} has "
-            f"{writes.size} elements: {int((writes > 0).sum())} are written"
-            + f", {often} of them more than once" * bool(often)
-            + f". Writes outside: {outside}." + " The log is full." * traced.full)  # fmt: skip
+    return (
+        f"{count} invocations: {writers} write, {count - writers} do not. {name} has "
+        f"{writes.size} elements: {int((writes > 0).sum())} are written"
+        + f", {often} of them more than once" * bool(often)
+        + f". Writes outside: {outside}."
+        + " The log is full." * traced.full
+    )
 
 
 def _is_outside(rows: np.ndarray, end: int) -> np.ndarray:
@@ -44,8 +47,10 @@ def draw_invocation_map(traced: Traced, name: str = "y") -> Picture:
     """
     said, groups = _said(traced, name), traced.size[0] // traced.local[0]
     rows, end = traced.of(name), traced.lengths[name]
-    key = (" Upper squares: invocations, hollow if they write nothing. "
-           f"Lower squares: elements of {name}, hollow if nobody writes them.")
+    key = (
+        " Upper squares: invocations, hollow if they write nothing. "
+        f"Lower squares: elements of {name}, hollow if nobody writes them."
+    )
     key += " Black: written more than once." * bool((traced.writes[name] > 1).any())
     key += " Orange: outside of the buffer." * bool(_is_outside(rows, end).any())
     key += f" Drawn are the first {BANDS} of {groups} workgroups." * (groups > BANDS)
@@ -72,12 +77,22 @@ def _lines(rows: np.ndarray, drawn: np.ndarray, traced: Traced, name: str) -> Fi
         colour = COLOURS[("blue", "sky")[band % 2]]
         _marks(axes, top, local, [(colour, first + n in active) for n in range(local)])
         stop = max([end, *(e + 1 for e in written if begin <= e < begin + share)])
-        _marks(axes, top - 1, share, [
-            ("black" if e in again else COLOURS["green" if e < end else "red"], e in written)
-            for e in range(begin, min(begin + share, stop))])  # fmt: skip
+        _marks(
+            axes,
+            top - 1,
+            share,
+            [
+                ("black" if e in again else COLOURS["green" if e < end else "red"], e in written)
+                for e in range(begin, min(begin + share, stop))
+            ],
+        )
         paper = {"color": "white", "pad": 1.0}
-        axes.text(0, top + 0.23, f"workgroup {band}: invocations {first} to {first + local - 1}",
-                  bbox=paper)
+        axes.text(
+            0,
+            top + 0.23,
+            f"workgroup {band}: invocations {first} to {first + local - 1}",
+            bbox=paper,
+        )
         last = min(begin + share, end) - 1
         words = f"{name}: elements {begin} to {last}" if last >= begin else f"{name} has ended"
         axes.text(0, top - 1.23, words, va="top", color="#00684b", bbox=paper)
@@ -97,9 +112,15 @@ def _lines(rows: np.ndarray, drawn: np.ndarray, traced: Traced, name: str) -> Fi
 def _marks(axes: Axes, y: float, of: int, marks: list[tuple[str, bool]]) -> None:
     # 72 points an inch: a mark takes two thirds of the space between marks.
     fills = [colour if filled else "white" for colour, filled in marks]
-    axes.scatter([(n + 0.5) / of for n in range(len(marks))], [y] * len(marks), c=fills,
-                 s=min(64, (440 / of) ** 2), edgecolors=[colour for colour, _ in marks],
-                 marker="s", linewidths=0.8)  # fmt: skip
+    axes.scatter(
+        [(n + 0.5) / of for n in range(len(marks))],
+        [y] * len(marks),
+        c=fills,
+        s=min(64, (440 / of) ** 2),
+        edgecolors=[colour for colour, _ in marks],
+        marker="s",
+        linewidths=0.8,
+    )
 
 
 def draw_owners(traced: Traced, name: str, shape: tuple[int, int]) -> Picture:
@@ -117,8 +138,9 @@ def draw_owners(traced: Traced, name: str, shape: tuple[int, int]) -> Picture:
     places: dict[tuple[int, int], tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for x, y, element in traced.of(name).tolist():
         group = (x // local[0], y // local[1])
-        colour = _group_colour(group[0] / max(wide // local[0] - 1, 1),
-                               group[1] / max(high // local[1] - 1, 1))  # fmt: skip
+        colour = _group_colour(
+            group[0] / max(wide // local[0] - 1, 1), group[1] / max(high // local[1] - 1, 1)
+        )
         # Neighbours differ in lightness, too, for readers who do not tell all colours apart.
         invocations[y, x] = colour if sum(group) % 2 else 0.4 * colour + 0.6
         mine, written = places.setdefault(group, ([], []))
@@ -132,17 +154,22 @@ def draw_owners(traced: Traced, name: str, shape: tuple[int, int]) -> Picture:
     left.set_title(f"{wide} x {high} invocations (grey: writes nothing)", fontsize=10)
     left.set(xlabel="id.x", ylabel="id.y")
     right.imshow(elements.reshape(*shape, 3))
-    right.set_title(f"elements of {name}, with their workgroup\nwhite, never written: "
-                    f"{(times == 0).sum()}; black, written again: {(times > 1).sum()}",
-                    fontsize=10)  # fmt: skip
+    right.set_title(
+        f"elements of {name}, with their workgroup\nwhite, never written: "
+        f"{(times == 0).sum()}; black, written again: {(times > 1).sum()}",
+        fontsize=10,
+    )
     right.set(xlabel="column", ylabel="row")
     if len(places) <= MOST_NUMBERS:
         for group, (mine, written) in places.items():
             _number(left, group, mine, invocations)
             _number(right, group, written, elements.reshape(*shape, 3))
     said = _said(traced, name)
-    return picture(figure, alt=said, caption=said + " The two numbers on a block are its "
-                   "workgroup: along x, along y.")  # fmt: skip
+    return picture(
+        figure,
+        alt=said,
+        caption=said + " The two numbers on a block are its workgroup: along x, along y.",
+    )
 
 
 def _number(axes: Axes, group: tuple[int, int], cells: list[tuple[int, int]], colours: np.ndarray
@@ -152,8 +179,15 @@ def _number(axes: Axes, group: tuple[int, int], cells: list[tuple[int, int]], co
         middle = np.mean(cells, axis=0)
         x, y = min(cells, key=lambda cell: float(np.abs(np.array(cell) - middle).sum()))
         dark = colours[y, x] @ (0.3, 0.59, 0.11) < 0.5
-        axes.text(x, y, f"{group[0]}, {group[1]}", ha="center", va="center", fontsize=8,
-                  color="white" if dark else "black")  # fmt: skip
+        axes.text(
+            x,
+            y,
+            f"{group[0]}, {group[1]}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if dark else "black",
+        )
 
 
 def _group_colour(across: float, down: float) -> np.ndarray:
@@ -163,9 +197,7 @@ def _group_colour(across: float, down: float) -> np.ndarray:
     return (1 - down) * top + down * ((1 - across) * corners[2] + across * corners[3])
 
 
-def draw_access_counts(
-    traced: Traced, name: str, shape: tuple[int, int], most: int
-) -> Picture:
+def draw_access_counts(traced: Traced, name: str, shape: tuple[int, int], most: int) -> Picture:
     """Draw how often each element of a matrix was read.
 
     Args:
@@ -180,7 +212,9 @@ def draw_access_counts(
     drawn = axes.imshow(counts, cmap="cividis", vmin=0, vmax=most)
     axes.set_title(f"reads of each element of {name}", fontsize=10)
     figure.colorbar(drawn, ax=axes, ticks=MaxNLocator(integer=True))
-    said = (f"Each small square is an element of {name}; its colour is the number of its reads, "
-            f"from {counts.min()} to {counts.max()}. All {counts.size} elements together: "
-            f"{counts.sum()} reads.")  # fmt: skip
+    said = (
+        f"Each small square is an element of {name}; its colour is the number of its reads, "
+        f"from {counts.min()} to {counts.max()}. All {counts.size} elements together: "
+        f"{counts.sum()} reads."
+    )
     return picture(figure, alt=said, caption=said)

@@ -41,9 +41,13 @@ def draw_sets(
         page.note((8, top + 17), f"set {number}", bold=True)
         for n in range(max(limit, len(buffers))):
             there = n < len(buffers)
-            page.box((LEFT + SLOT * n, top, SLOT - 4, HEAD - 2), buffers[n] if there else "",
-                     "red" if n >= limit else "orange" if there else "grey",
-                     dashed=not there, filled=there)  # fmt: skip
+            page.box(
+                (LEFT + SLOT * n, top, SLOT - 4, HEAD - 2),
+                buffers[n] if there else "",
+                "red" if n >= limit else "orange" if there else "grey",
+                dashed=not there,
+                filled=there,
+            )
         over = f", the limit is {limit}" if len(buffers) > limit else ""
         page.note((LEFT + SLOT * wide + 6, top + 17), f"{len(buffers)} descriptors{over}")
         top += HEAD
@@ -51,13 +55,16 @@ def draw_sets(
             page.note((24, top + 14), name)
             for n, buffer in enumerate(buffers):
                 if buffer in kernels[name]:
-                    page.box((LEFT + SLOT * n + 10, top + 2, SLOT - 24, ROW - 4), "", "green",
-                             shade=0.6)  # fmt: skip
+                    page.box(
+                        (LEFT + SLOT * n + 10, top + 2, SLOT - 24, ROW - 4), "", "green", shade=0.6
+                    )
             top += ROW
         top += 12
     said = f"{total} descriptors in all" + f"; without a set: {', '.join(missing)}" * bool(missing)
     page.note((8, top + 12), said, bold=True)
-    listed = "; ".join(f"set {n}: buffers {', '.join(buffers)}, kernels {', '.join(one)}"
-                       for n, (one, buffers) in enumerate(zip(sets, slots, strict=True)))
+    listed = "; ".join(
+        f"set {n}: buffers {', '.join(buffers)}, kernels {', '.join(one)}"
+        for n, (one, buffers) in enumerate(zip(sets, slots, strict=True))
+    )
     key = "Orange: the slots of a set; green: the kernel uses this buffer; dashed: an empty slot."
     return page.picture(f"{said}. {listed}.", f"{caption} {key}")

@@ -46,9 +46,13 @@ def draw_objects(existing: Collection[str], step: int, alt: str, caption: str) -
         drawing.note((6, y + 22), label, bold=row + 1 == step)
         for column, (box, source) in enumerate(item.split(":") for item in boxes):
             there = box in existing
-            drawing.box((152 + column * 166, y, 156, 36), f"{box}\nfrom {source}",
-                        "orange" if there and row + 1 == step else "blue" if there else "grey",
-                        dashed=not there, filled=there)  # fmt: skip
+            drawing.box(
+                (152 + column * 166, y, 156, 36),
+                f"{box}\nfrom {source}",
+                "orange" if there and row + 1 == step else "blue" if there else "grey",
+                dashed=not there,
+                filled=there,
+            )
     return drawing.picture(alt, caption)
 
 
@@ -76,8 +80,9 @@ class ObjectStack:
         """Begin a step: destroy the objects of this and later steps, last created first."""
         if number > self.now + 1:
             # Not an error where an exercise is still open: `attempt` says what the step waits for.
-            raise TooEarly(f"step {number} waits for step {number - 1}, whose cell has not run to "
-                           "its end yet")  # fmt: skip
+            raise TooEarly(
+                f"step {number} waits for step {number - 1}, whose cell has not run to its end yet"
+            )
         while self.kept and self.kept[-1][0] >= number:
             destroy = self.kept.pop()[2]
             if destroy is not None:
@@ -88,8 +93,10 @@ class ObjectStack:
         """Return an answer that its check calls correct; a driver may crash on any other."""
         verdict = check(identifier, answer)
         if verdict.status != "correct":
-            raise TooEarly(f"the step waits until {verdict.title} is correct: a driver checks "
-                           "nothing, and may crash")  # fmt: skip
+            raise TooEarly(
+                f"the step waits until {verdict.title} is correct: a driver checks "
+                "nothing, and may crash"
+            )
         return answer
 
     def keep(
@@ -119,8 +126,12 @@ class ObjectStack:
         made = list(dict.fromkeys(box for _, box, _ in self.kept))
         new = list(dict.fromkeys(box for at, box, _ in self.kept if at == self.now))
         if not self.now:
-            return draw_objects((), 0, "Seven rows of dashed boxes, one row a step: none exists "
-                                "yet.", "The objects of the seven steps.")  # fmt: skip
+            return draw_objects(
+                (),
+                0,
+                "Seven rows of dashed boxes, one row a step: none exists yet.",
+                "The objects of the seven steps.",
+            )
         said = f"New after step {self.now} of 7: {', '.join(new) or 'nothing'}."
         said += f" {len(made)} kinds of objects exist, the last in orange." * (self.now == 7)
         alt = f"Step {self.now}: boxes for {', '.join(new)}. Objects: {', '.join(made)}."

@@ -52,8 +52,11 @@ class Traced:
         active = len(np.unique(self.touches[:, :2], axis=0))
         idle = f"{active} touch something, {count - active} are idle"
         lines = [f"{count} invocations: {'the log is full' if self.full else idle}"]
-        lines += [f"{name}: {self.reads[name].sum()} reads, {self.writes[name].sum()} writes, "
-                  f"{self.outside[name]} outside" for name in self.lengths]  # fmt: skip
+        lines += [
+            f"{name}: {self.reads[name].sum()} reads, {self.writes[name].sum()} writes, "
+            f"{self.outside[name]} outside"
+            for name in self.lengths
+        ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -90,9 +93,12 @@ def _traced(done: Observed, given: Mapping[str, str]) -> Traced:
     buffers = np.array([*known, *[-1] * len(log)])[log[:, 1]]  # shared arrays come last
     touches = np.column_stack([log[:, 0] % wide, log[:, 0] // wide, buffers, log[:, 2:]])
     return Traced(
-        (wide, counts.grid[1] * counts.local[1]), (counts.local[0], counts.local[1]), lengths,
+        (wide, counts.grid[1] * counts.local[1]),
+        (counts.local[0], counts.local[1]),
+        lengths,
         {**none, **{given[name]: each for name, each in counts.reads.items()}},
         {**none, **{given[name]: each for name, each in counts.writes.items()}},
         {given[name]: counts.outside.get(name, 0) for name in given},
-        touches[buffers >= 0], counts.is_log_full,
-    )  # fmt: skip
+        touches[buffers >= 0],
+        counts.is_log_full,
+    )

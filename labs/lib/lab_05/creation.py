@@ -85,10 +85,19 @@ def measure(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
             if any(Path(own, "pipelines").glob("*.bin")):
                 _in_a_process(folder, index, own, OFF, "--pipeline-cache")
                 runs["pipeline cache"].append(
-                    _in_a_process(folder, index, own, OFF, "--pipeline-cache"))
-    return {mode: {kernel: {stage: statistics.median(run[kernel][stage] for run in listed)
-                            for stage in STAGES} for kernel in listed[0]} if listed else {}
-            for mode, listed in runs.items()}  # fmt: skip
+                    _in_a_process(folder, index, own, OFF, "--pipeline-cache")
+                )
+    return {
+        mode: {
+            kernel: {
+                stage: statistics.median(run[kernel][stage] for run in listed) for stage in STAGES
+            }
+            for kernel in listed[0]
+        }
+        if listed
+        else {}
+        for mode, listed in runs.items()
+    }
 
 
 def _in_a_process(
@@ -98,16 +107,26 @@ def _in_a_process(
     roots = [str(Path(file).parent.parent) for file in (vklab.__file__, vklab_labs.__file__)]
     paths = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
     arguments = ["--kernels", str(folder), "--device", str(index), "--child", *options]
-    variables = {**switches, "__GL_SHADER_DISK_CACHE_PATH": own, "MESA_SHADER_CACHE_DIR": own,
-                 "VKLAB_CACHE": own, "VKLAB_CHILD_BARE": "1", "PYTHONPATH": paths}  # fmt: skip
+    variables = {
+        **switches,
+        "__GL_SHADER_DISK_CACHE_PATH": own,
+        "MESA_SHADER_CACHE_DIR": own,
+        "VKLAB_CACHE": own,
+        "VKLAB_CHILD_BARE": "1",
+        "PYTHONPATH": paths,
+    }
     done = subprocess.run(
         [sys.executable, "-m", "vklab_labs.lab_05.creation", *arguments],
-        env={**os.environ, **variables}, capture_output=True, text=True, timeout=LIMIT_S,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
         check=False,
-    )  # fmt: skip
+    )
     if done.returncode:
-        raise RuntimeError(f"the measuring process ended with {done.returncode}: "
-                           f"{done.stderr.strip()[-500:]}")  # fmt: skip
+        raise RuntimeError(
+            f"the measuring process ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+        )
     times: dict[str, Any] = json.loads(done.stdout)
     return times
 
@@ -120,11 +139,16 @@ def _measure_here(folder: Path, index: int, uses_cache: bool) -> dict[str, Any]:
         handle = instance.physical_devices()[index]
         device = own(Device(instance, handle, physical_device.describe(instance, handle, index)))
         cache = own(PipelineCache(device))
-        buffers = [own(Buffer(allocator, BUFFER_BYTES))
-                   for allocator in [Allocator(device)] for _ in range(4)]  # fmt: skip
+        buffers = [
+            own(Buffer(allocator, BUFFER_BYTES))
+            for allocator in [Allocator(device)]
+            for _ in range(4)
+        ]
         pool, fence = own(CommandPool(device, device.compute_queue)), own(Fence(device))
-        times = {name: _stages(device, folder / f"{name}.spv", cache, uses_cache, buffers, pool,
-                               fence) for name in KERNELS}  # fmt: skip
+        times = {
+            name: _stages(device, folder / f"{name}.spv", cache, uses_cache, buffers, pool, fence)
+            for name in KERNELS
+        }
         cache.save()
     return {name: times[name] for name in list(KERNELS)[1:]}
 
@@ -141,8 +165,9 @@ def _stages(
     spirv = path.read_bytes()
     facts = reflection.reflect(spirv)
     slots = [binding.number for binding in facts.bindings.values()]
-    bound = [(slot, buffer.handle, 0, BUFFER_BYTES)
-             for slot, buffer in zip(slots, buffers, strict=False)]  # fmt: skip
+    bound = [
+        (slot, buffer.handle, 0, BUFFER_BYTES) for slot, buffer in zip(slots, buffers, strict=False)
+    ]
     ones = facts.packing.pack(*(1 for member in facts.push.values() for _ in range(member.count)))
     make = functools.partial(ComputePipeline, device, spirv, slots, len(ones), entry=facts.entry)
     start = time.perf_counter_ns()
@@ -176,14 +201,16 @@ def record(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
     with Instance() as instance:
         info = physical_device.describe(instance, instance.physical_devices()[index], index)
     return {
-        "device": info.name, "type": info.type, "driver": info.driver,
+        "device": info.name,
+        "type": info.type,
+        "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "made_by": f"labs/lib/lab_05/creation.py, median of {processes} processes",
         "modes": MODES,
         "spirv_bytes": {name: (folder / f"{name}.spv").stat().st_size for name in KERNELS},
         "time_ns": measure(folder, index, processes),
-    }  # fmt: skip
+    }
 
 
 def _main() -> None:

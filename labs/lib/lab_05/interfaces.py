@@ -63,8 +63,10 @@ COLUMNS = ("start", "request", "text", "defines", "constants", "push constant")
 def vector_adds() -> dict[str, str]:
     """Return the text of vector_add in Slang, GLSL and HLSL, without lines of comments."""
     texts = {language: source.find(name).read_text("utf-8") for language, name in FILES.items()}
-    return {language: "\n".join(line for line in text.splitlines() if not line.startswith("//"))
-            for language, text in texts.items()} | {"hlsl": HLSL}  # fmt: skip
+    return {
+        language: "\n".join(line for line in text.splitlines() if not line.startswith("//"))
+        for language, text in texts.items()
+    } | {"hlsl": HLSL}
 
 
 def vector_add(language: str) -> bytes:
@@ -100,23 +102,39 @@ def reflected_blocks(fields: Sequence[Member]) -> dict[str, tuple[dict[str, int]
     Args:
         fields: at least two members.
     """
-    lines = [f"{WIDTHS[width]} {name}" if components == 1 else
-             f"vector<{WIDTHS[width]}, {components}> {name}"
-             for name, width, components, _ in fields]  # fmt: skip
-    lines = [f"{line};" if count is None else f"{line}[{count}];"
-             for line, (*_, count) in zip(lines, fields, strict=True)]  # fmt: skip
-    text = (f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block, Std430DataLayout> a;"
-            "\nRWStructuredBuffer<Block, ScalarDataLayout> b;\n[shader(\"compute\")] "
-            "[numthreads(1, 1, 1)]\nvoid main(uint3 id : SV_DispatchThreadID) { b[0] = a[0]; }\n")
+    lines = [
+        f"{WIDTHS[width]} {name}"
+        if components == 1
+        else f"vector<{WIDTHS[width]}, {components}> {name}"
+        for name, width, components, _ in fields
+    ]
+    lines = [
+        f"{line};" if count is None else f"{line}[{count}];"
+        for line, (*_, count) in zip(lines, fields, strict=True)
+    ]
+    text = (
+        f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block, Std430DataLayout> a;"
+        '\nRWStructuredBuffer<Block, ScalarDataLayout> b;\n[shader("compute")] '
+        "[numthreads(1, 1, 1)]\nvoid main(uint3 id : SV_DispatchThreadID) { b[0] = a[0]; }\n"
+    )
     listed = list(reflection.instructions(compile_text(text)))
-    names = {words[0]: struct.pack(f"<{len(words) - 1}I", *words[1:])
-             for code, words in listed if code == _NAME}  # fmt: skip
-    sizes = {words[0]: words[2] for code, words in listed
-             if code == _DECORATE and words[1] == _ARRAY_STRIDE}  # fmt: skip
+    names = {
+        words[0]: struct.pack(f"<{len(words) - 1}I", *words[1:])
+        for code, words in listed
+        if code == _NAME
+    }
+    sizes = {
+        words[0]: words[2]
+        for code, words in listed
+        if code == _DECORATE and words[1] == _ARRAY_STRIDE
+    }
     blocks: dict[str, tuple[dict[str, int], int]] = {}
     for array, block in (words for code, words in listed if code == _RUNTIME_ARRAY):
-        places = {fields[words[1]][0]: words[3] for code, words in listed
-                  if code == _MEMBER_DECORATE and words[0] == block and words[2] == _OFFSET}
+        places = {
+            fields[words[1]][0]: words[3]
+            for code, words in listed
+            if code == _MEMBER_DECORATE and words[0] == block and words[2] == _OFFSET
+        }
         blocks["std430" if b"std430" in names[block] else "scalar"] = places, sizes[array]
     return blocks
 
@@ -132,10 +150,20 @@ def routes_table() -> str:
             continue
         tools = toolchain.find_toolchain("glsl" if language == "glsl" else "slang")
         numbers = ", ".join(str(binding.number) for binding in facts.bindings.values())
-        rows.append((language, Path(tools.program).stem if tools else "shipped as SPIR-V",
-                     f"{len(spirv):,}", numbers, facts.push_bytes))  # fmt: skip
-    return draw.table_html("One kernel, three languages", (
-        "language", "compiler", "bytes of SPIR-V", "bindings", "push-constant bytes"), rows)
+        rows.append(
+            (
+                language,
+                Path(tools.program).stem if tools else "shipped as SPIR-V",
+                f"{len(spirv):,}",
+                numbers,
+                facts.push_bytes,
+            )
+        )
+    return draw.table_html(
+        "One kernel, three languages",
+        ("language", "compiler", "bytes of SPIR-V", "bindings", "push-constant bytes"),
+        rows,
+    )
 
 
 def requests_of(trace: str) -> list[list[Request]]:
@@ -159,10 +187,18 @@ def requests_of(trace: str) -> list[list[Request]]:
 
 def requests_table(starts: Sequence[Sequence[Request]]) -> str:
     """Return a table of the requests of each start of a program, as HTML."""
-    rows = [(number, name, text, " ".join(f"{key}={value}" for key, value in defines),
-             " ".join(f"{key}={value}" for key, value in constants), push)
-            for number, requests in enumerate(starts, 1)
-            for name, text, defines, constants, push in requests]  # fmt: skip
+    rows = [
+        (
+            number,
+            name,
+            text,
+            " ".join(f"{key}={value}" for key, value in defines),
+            " ".join(f"{key}={value}" for key, value in constants),
+            push,
+        )
+        for number, requests in enumerate(starts, 1)
+        for name, text, defines, constants, push in requests
+    ]
     return draw.table_html("Requests", COLUMNS, rows)
 
 
@@ -202,12 +238,13 @@ def _answer(
     made: list[kernels.Kernel] = []
     for name, text, defines, constants, push in requests:
         path.write_text(texts[text], encoding="utf-8")
-        dispatch = Dispatch(str(path), (), (("y", info),), (2, 1, 1), (("count", push),), defines,
-                            constants)  # fmt: skip
+        dispatch = Dispatch(
+            str(path), (), (("y", info),), (2, 1, 1), (("count", push),), defines, constants
+        )
         start = time.perf_counter_ns()
         shader = compiler.compile_variant(*dispatch.variant)
         middle = time.perf_counter_ns()
-        kernel, = known.prepare([dispatch]).values()
+        (kernel,) = known.prepare([dispatch]).values()
         end = time.perf_counter_ns()
         origin = {"cache": "disk"}.get(shader.origin, shader.origin)
         origin = "memory" if any(shader is each for each in shaders) else origin

@@ -94,7 +94,8 @@ def broken(dispatches: Dispatches, order: Sequence[str]) -> str:
     """
     if sorted(order) != sorted(dispatches):
         return f"expected every dispatch once, {words.short(sorted(dispatches))}, got " + (
-            words.short(sorted(order)))
+            words.short(sorted(order))
+        )
     place = {name: number for number, name in enumerate(order)}
     for name, (_, earlier) in dispatches.items():
         if late := [other for other in earlier if place[other] > place[name]]:

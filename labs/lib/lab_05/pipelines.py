@@ -26,8 +26,12 @@ STAGES = {"create": ("creation", "blue"), "first": ("first dispatch", "orange"),
 def draw_binding() -> Picture:
     """Draw what connects a number in a kernel with a buffer: layout, descriptor set, buffer."""
     page = Diagram(700, 184)
-    for x, words in ((10, "kernel (SPIR-V)"), (190, "set layout"), (370, "descriptor set"),
-                     (560, "memory")):  # fmt: skip
+    for x, words in (
+        (10, "kernel (SPIR-V)"),
+        (190, "set layout"),
+        (370, "descriptor set"),
+        (560, "memory"),
+    ):
         page.note((x, 16), words, bold=True)
     for row, (name, slot) in enumerate((("a", 0), ("b", 1), ("y", 2))):
         top = 26 + 38 * row
@@ -45,7 +49,8 @@ def draw_binding() -> Picture:
     return page.picture(
         "Each binding of a kernel meets a slot of the set layout; a descriptor in the same slot of "
         "a set points to a buffer. Push constants meet a range of bytes in the same way.",
-        "Blue is decided when the pipeline is made, orange when commands are recorded.")
+        "Blue is decided when the pipeline is made, orange when commands are recorded.",
+    )
 
 
 def draw_common_layout(
@@ -75,8 +80,9 @@ def draw_common_layout(
                 page.box(place, str(kind), KINDS.get(kind, "red"), bold=is_last)
             else:
                 page.box(place, "", "grey", dashed=True, filled=False)
-        page.box((190 + 82 * (last + 1) + 10, top, 120, 30), f"push: {size} bytes", "grey",
-                 bold=is_last)  # fmt: skip
+        page.box(
+            (190 + 82 * (last + 1) + 10, top, 120, 30), f"push: {size} bytes", "grey", bold=is_last
+        )
     said = "; ".join(f"{name}: {bindings}, {size} bytes" for name, bindings, size in rows)
     return page.picture(f"Slots by binding number. {said}", caption)
 
@@ -107,9 +113,11 @@ def draw_offsets(layouts: Mapping[str, Sequence[tuple[str, int, int]]], caption:
             page.note((place[0], top + 44), str(first), size=10)
         end = max((first + size for _, first, size in row), default=0)
         page.note((left + end * scale, top + 44), str(end), size=10)
-    said = "; ".join(f"{title}: " + ", ".join(f"{name or 'gap'} at {first}, {size} bytes"
-                                              for name, first, size in row)
-                     for title, row in layouts.items())  # fmt: skip
+    said = "; ".join(
+        f"{title}: "
+        + ", ".join(f"{name or 'gap'} at {first}, {size} bytes" for name, first, size in row)
+        for title, row in layouts.items()
+    )
     return page.picture(f"Members of a struct by byte. {said}", caption)
 
 
@@ -118,8 +126,11 @@ def draw_caches() -> Picture:
     page = Diagram(760, 190)
     page.note((10, 16), "first key: text, target, defines", bold=True)
     page.note((452, 16), "second key: SPIR-V, constants", bold=True)
-    for x, words in ((10, "SPIR-V\nin memory?"), (160, "SPIR-V\non disk?"),
-                     (452, "pipeline\nin memory?")):  # fmt: skip
+    for x, words in (
+        (10, "SPIR-V\nin memory?"),
+        (160, "SPIR-V\non disk?"),
+        (452, "pipeline\nin memory?"),
+    ):
         page.box((x, 28, 100, 44), words, "blue", bold=True)
     page.box((310, 28, 100, 44), "compiler\nmakes it", "orange")
     page.box((640, 28, 100, 44), "driver\nmakes it", "orange")
@@ -135,13 +146,22 @@ def draw_caches() -> Picture:
     return page.picture(
         "A request asks for SPIR-V in memory, then on disk; else the compiler makes it. With the "
         "SPIR-V it asks for a pipeline in memory; else the driver makes one.",
-        "What is in memory is lost when the program ends; what is on disk stays.")
+        "What is in memory is lost when the program ends; what is on disk stays.",
+    )
 
 
 def draw_example() -> Picture:
     """Draw the eight dispatches of `ordering.EXAMPLE`, an arrow to each that waits."""
-    places = {"d0": (0, 0.5), "d1": (0, 2), "d2": (1, 0), "d3": (1, 2), "d7": (2, 0), "d4": (2, 1),
-              "d6": (2, 2), "d5": (3, 1)}  # fmt: skip
+    places = {
+        "d0": (0, 0.5),
+        "d1": (0, 2),
+        "d2": (1, 0),
+        "d3": (1, 2),
+        "d7": (2, 0),
+        "d4": (2, 1),
+        "d6": (2, 2),
+        "d5": (3, 1),
+    }
     colours, page = _colours(EXAMPLE), Diagram(680, 180)
     for name, (pipeline, earlier) in EXAMPLE.items():
         x, y = 10 + 180 * places[name][0], 8 + 58 * places[name][1]
@@ -149,10 +169,15 @@ def draw_example() -> Picture:
         for other in earlier:
             left, top = 130 + 180 * places[other][0], 29 + 58 * places[other][1]
             page.arrow((left, top), (x - 2, y + 21))
-    said = "; ".join(f"{name} is {pipeline}, after {', '.join(some) or 'nothing'}"
-                     for name, (pipeline, some) in EXAMPLE.items())  # fmt: skip
-    return page.picture(said, "Eight dispatches of four pipelines. In the order d0, d1, d2 ... "
-                        f"they need {binds_of(EXAMPLE, list(EXAMPLE))} binds.")
+    said = "; ".join(
+        f"{name} is {pipeline}, after {', '.join(some) or 'nothing'}"
+        for name, (pipeline, some) in EXAMPLE.items()
+    )
+    return page.picture(
+        said,
+        "Eight dispatches of four pipelines. In the order d0, d1, d2 ... "
+        f"they need {binds_of(EXAMPLE, list(EXAMPLE))} binds.",
+    )
 
 
 def _colours(dispatches: Dispatches) -> dict[str, str]:
@@ -162,10 +187,13 @@ def _colours(dispatches: Dispatches) -> dict[str, str]:
 
 def draw_two_rules() -> Picture:
     """Draw one struct by both sets of rules."""
-    return draw_offsets({
-        "std430": [("count", 0, 4), ("", 4, 12), ("low", 16, 12), ("gain", 28, 4)],
-        "scalar": [("count", 0, 4), ("low", 4, 12), ("gain", 16, 4)],
-    }, "The same three members: 32 bytes by std430, 20 bytes by scalar. Dashed bytes are a gap.")
+    return draw_offsets(
+        {
+            "std430": [("count", 0, 4), ("", 4, 12), ("low", 16, 12), ("gain", 28, 4)],
+            "scalar": [("count", 0, 4), ("low", 4, 12), ("gain", 16, 4)],
+        },
+        "The same three members: 32 bytes by std430, 20 bytes by scalar. Dashed bytes are a gap.",
+    )
 
 
 def draw_blocks(
@@ -178,8 +206,9 @@ def draw_blocks(
         blocks: (offsets, bytes of the struct), by the name of the rules.
         fields: (name, bytes of a component, components, elements or None).
     """
-    sizes = {name: None if count else width * components
-             for name, width, components, count in fields}  # fmt: skip
+    sizes = {
+        name: None if count else width * components for name, width, components, count in fields
+    }
     rows = {}
     for rules, (offsets, total) in blocks.items():
         row = rows[rules] = list[tuple[str, int, int]]()
@@ -189,17 +218,20 @@ def draw_blocks(
             row.append((name, first, size))
             if first + size < end:
                 row.append(("", first + size, end - first - size))
-    return draw_offsets(rows, "Your offsets. Dashed bytes are a gap; an array is drawn up to the "
-                              "next member.")
+    return draw_offsets(
+        rows, "Your offsets. Dashed bytes are a gap; an array is drawn up to the next member."
+    )
 
 
 def draw_specialized() -> Picture:
     """Draw who knows each kind of number: define, specialization constant, push constant."""
     page = Diagram(700, 112)
-    columns = (("text", "defines", "the compiler", "grey"),
-               ("SPIR-V", "specialization constants", "the driver", "blue"),
-               ("pipeline", "push constants", "the running kernel", "orange"),
-               ("dispatch", "", "", "green"))  # fmt: skip
+    columns = (
+        ("text", "defines", "the compiler", "grey"),
+        ("SPIR-V", "specialization constants", "the driver", "blue"),
+        ("pipeline", "push constants", "the running kernel", "orange"),
+        ("dispatch", "", "", "green"),
+    )
     for number, (name, numbers, who, colour) in enumerate(columns):
         x = 10 + 180 * number
         page.box((x, 36, 110, 44), name, colour, bold=True)
@@ -211,7 +243,8 @@ def draw_specialized() -> Picture:
     return page.picture(
         "From text to SPIR-V with defines, to a pipeline with specialization constants, to a "
         "dispatch with push constants.",
-        "The further right a number is supplied, the cheaper it is to change it.")
+        "The further right a number is supplied, the cheaper it is to change it.",
+    )
 
 
 def draw_creation(records: Mapping[str, Mapping[str, Any]], caption: str) -> Picture:

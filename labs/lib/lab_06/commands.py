@@ -32,16 +32,21 @@ def as_command(access: Access, name: str = "") -> Command:
     """Return what one step of a plan reads and writes, as a plain command; weights left out."""
 
     def spans(slots: Sequence[Slot]) -> tuple[Span, ...]:
-        return tuple((s.arena, s.offset_bytes, s.offset_bytes + s.size_bytes) for s in slots
-                     if not s.arena.startswith(WEIGHTS))  # fmt: skip
+        return tuple(
+            (s.arena, s.offset_bytes, s.offset_bytes + s.size_bytes)
+            for s in slots
+            if not s.arena.startswith(WEIGHTS)
+        )
 
     return name, spans(access.reads), spans(access.writes)
 
 
 def commands_of(chunk: Chunk) -> list[Command]:
     """Return the steps of a chunk as plain commands, named by their first node."""
-    return [as_command(device_chunk.access(step, chunk.memory.slots), name.split(" + ")[0])
-            for name, step in zip(chunk.nodes, chunk.steps, strict=True)]  # fmt: skip
+    return [
+        as_command(device_chunk.access(step, chunk.memory.slots), name.split(" + ")[0])
+        for name, step in zip(chunk.nodes, chunk.steps, strict=True)
+    ]
 
 
 def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
@@ -58,16 +63,22 @@ def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
 def draw_path() -> Picture:
     """Draw the path of a written byte, from one kernel to the next."""
     page = Diagram(700, 132)
-    for n, (words, colour) in enumerate((
-        ("first kernel\nwrites x", "orange"), ("its cache", "grey"), ("memory", "green"),
-        ("another cache", "grey"), ("second kernel\nreads x", "blue"),
-    )):  # fmt: skip
+    for n, (words, colour) in enumerate(
+        (
+            ("first kernel\nwrites x", "orange"),
+            ("its cache", "grey"),
+            ("memory", "green"),
+            ("another cache", "grey"),
+            ("second kernel\nreads x", "blue"),
+        )
+    ):
         page.box((6 + 142 * n, 40, 112, 46), words, colour)
     for n, words in enumerate(("", "2 available", "3 visible", "")):
         page.arrow((118 + 142 * n, 63), (148 + 142 * n, 63))
         page.note((133 + 142 * n, 34), words, anchor="middle", bold=True)
-    page.note((62, 112), "1 execution: the first kernel has ended before the second one begins",
-              bold=True)  # fmt: skip
+    page.note(
+        (62, 112), "1 execution: the first kernel has ended before the second one begins", bold=True
+    )
     return page.picture(
         "A write goes from the first kernel through its cache into memory, and through another "
         "cache to the second kernel.",
@@ -96,17 +107,22 @@ def draw_gaps() -> Picture:
 def draw_masks() -> Picture:
     """Draw the four masks of a barrier."""
     page = Diagram(680, 148)
-    for n, (title, words, colour) in enumerate((
-        ("source stage", "commands of this stage\nmust have ended", "orange"),
-        ("source access", "these writes become\navailable", "orange"),
-        ("target stage", "commands of this stage\nwait", "blue"),
-        ("target access", "these accesses see\nthe writes", "blue"),
-    )):  # fmt: skip
+    for n, (title, words, colour) in enumerate(
+        (
+            ("source stage", "commands of this stage\nmust have ended", "orange"),
+            ("source access", "these writes become\navailable", "orange"),
+            ("target stage", "commands of this stage\nwait", "blue"),
+            ("target access", "these accesses see\nthe writes", "blue"),
+        )
+    ):
         page.box((8 + 168 * n, 26, 158, 62), f"{title}\n{words}", colour)
     page.note((8, 16), "before the barrier", bold=True)
     page.note((344, 16), "after the barrier", bold=True)
-    page.note((8, 112), "The two stages are the execution dependency: enough for WAR.\nThe two "
-              "accesses are the rest of the memory dependency: RAW and WAW need them, too.")
+    page.note(
+        (8, 112),
+        "The two stages are the execution dependency: enough for WAR.\nThe two "
+        "accesses are the rest of the memory dependency: RAW and WAW need them, too.",
+    )
     return page.picture(
         "Source stage, source access, target stage and target access, with what each does.",
         "The masks of one barrier. An access has an effect only together with its stage.",
@@ -115,8 +131,12 @@ def draw_masks() -> Picture:
 
 def draw_refill() -> Picture:
     """Draw a staging buffer that is refilled before the device has read it."""
-    host = [("write 0", 0, 1.4, "blue"), ("submit", 1.4, 2.4, "orange"),
-            ("write 1", 2.4, 3.8, "red"), ("submit", 3.8, 4.8, "orange")]  # fmt: skip
+    host = [
+        ("write 0", 0, 1.4, "blue"),
+        ("submit", 1.4, 2.4, "orange"),
+        ("write 1", 2.4, 3.8, "red"),
+        ("submit", 3.8, 4.8, "orange"),
+    ]
     device = [("copy 0", 4.9, 6.4, "green"), ("copy 1", 6.4, 8, "green")]
     return draw_timeline(
         {"host": host, "device": device},
@@ -165,8 +185,11 @@ def draw_hazards(
         page.box((LIST - 8, 4 + ROW * number, width - LIST + 2, 4), "", "green", shade=0.9)
     left = sum(not any(a < n <= b for n in barriers) for a, b, _ in hazards)
     listed = "; ".join(f"{kind} from {a} to {b}" for a, b, kind in hazards) or "none"
-    return page.picture(f"{len(commands)} commands; hazards: {listed}; barriers before "
-                        f"{list(barriers)}; {left} hazards without a barrier", caption)  # fmt: skip
+    return page.picture(
+        f"{len(commands)} commands; hazards: {listed}; barriers before "
+        f"{list(barriers)}; {left} hazards without a barrier",
+        caption,
+    )
 
 
 def _listed(spans: Sequence[Span]) -> str:
@@ -199,10 +222,16 @@ def draw_ring(
         page.note((66, y + 17), waits)
         page.box((left, y, 420, 24), "", "grey", filled=False)
         begin, end = (min(max(at, 0), ring + 24) for at in (offset, offset + size))
-        page.box((left + scale * begin, y, scale * max(end - begin, 2), 24), f"{size}",
-                 "blue" if right else "red", shade=0.4)  # fmt: skip
-        rows.append(f"piece {row}: bytes {offset} to {offset + size}, {waits}, "
-                    f"{'right' if right else 'wrong'}")  # fmt: skip
+        page.box(
+            (left + scale * begin, y, scale * max(end - begin, 2), 24),
+            f"{size}",
+            "blue" if right else "red",
+            shade=0.4,
+        )
+        rows.append(
+            f"piece {row}: bytes {offset} to {offset + size}, {waits}, "
+            f"{'right' if right else 'wrong'}"
+        )
     page.note((left, 30 * len(sizes) + 18), "byte 0", size=11)
     page.note((left + 420, 30 * len(sizes) + 18), f"byte {ring}", anchor="end", size=11)
     if any(row.endswith("wrong") for row in rows):
@@ -235,23 +264,28 @@ def draw_groups(
             late = any(read not in done for read in work[name][1])
             wrong |= late
             reads = f"\nreads {' '.join(work[name][1])}" if work[name][1] else ""
-            page.box((x + 6, 6 + 44 * row, wide - 16, 38), f"{name}: {work[name][0]}{reads}",
-                     "red" if late else "blue")  # fmt: skip
+            page.box(
+                (x + 6, 6 + 44 * row, wide - 16, 38),
+                f"{name}: {work[name][0]}{reads}",
+                "red" if late else "blue",
+            )
         kept, own = kept_bytes(work, done), sum(work[name][0] for name in group)
         live = kept + own
         sizes.append(live)
         wrong |= live > cap
         tall = 80 * min(live / cap, 1.2)
         page.box((x + 6, base + 96 - tall, wide - 16, tall), "", "red" if live > cap else "green")
-        page.note((x + wide / 2 - 2, base + 112), f"{kept} + {own} = {live}", size=11,
-                  anchor="middle")  # fmt: skip
+        page.note(
+            (x + wide / 2 - 2, base + 112), f"{kept} + {own} = {live}", size=11, anchor="middle"
+        )
         if number:
             page.box((x - 3, 4, 4, base + 100), "", "green", shade=0.9)
         done |= set(group)
     page.box((84, base + 15, 648, 1.5), "", "red")
     page.note((6, base + 20), f"cap {cap}")
-    listed = "; ".join(f"{' '.join(group)} ({live} live)"
-                       for group, live in zip(groups, sizes, strict=True))  # fmt: skip
+    listed = "; ".join(
+        f"{' '.join(group)} ({live} live)" for group, live in zip(groups, sizes, strict=True)
+    )
     if wrong:
         caption += " Red: too many bytes, or a result that is not there yet."
     return page.picture(f"{len(groups)} groups under a cap of {cap} bytes: {listed}", caption)

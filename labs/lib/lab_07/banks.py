@@ -77,7 +77,10 @@ def lined_up(bank: np.ndarray) -> np.ndarray:
 def obvious(accesses: np.ndarray) -> dict[str, int]:
     """Return the transactions of the obvious tables, by name."""
     row, column = _EVERY[:, None], _EVERY
-    tables = {"row by row": lined_up(column + 0 * row), "XOR": lined_up(column ^ row),
-              "XOR of reversed bits": lined_up(column ^ _shuffled((4, 3, 2, 1, 0))[:, None]),
-              **{f"skew by {k}": lined_up(column + k * row) for k in range(1, SIDE)}}  # fmt: skip
+    tables = {
+        "row by row": lined_up(column + 0 * row),
+        "XOR": lined_up(column ^ row),
+        "XOR of reversed bits": lined_up(column ^ _shuffled((4, 3, 2, 1, 0))[:, None]),
+        **{f"skew by {k}": lined_up(column + k * row) for k in range(1, SIDE)},
+    }
     return {name: total(table, accesses) for name, table in tables.items()}

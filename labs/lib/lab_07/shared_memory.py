@@ -161,8 +161,9 @@ class _Bench:
     def __init__(self, device: Device, folder: Path, own: contextlib.ExitStack) -> None:
         self.device, self.folder, self._own = device, folder, own
         allocator = Allocator(device)
-        self.buffers = {name: own.enter_context(Buffer(allocator, 4 * COUNT, "upload"))
-                        for name in "xy"}  # fmt: skip
+        self.buffers = {
+            name: own.enter_context(Buffer(allocator, 4 * COUNT, "upload")) for name in "xy"
+        }
         self.fence = own.enter_context(Fence(device))
         self.pool = own.enter_context(CommandPool(device, device.compute_queue))
         self.queries = own.enter_context(TimestampQueries(device, 2))
@@ -180,12 +181,19 @@ class _Bench:
             spirv = (self.folder / _file(name, ".spv")).read_bytes()
             facts = reflection.reflect(spirv)
             slots = {kind: binding.number for kind, binding in facts.bindings.items()}
-            pipeline = enter(ComputePipeline(self.device, spirv, list(slots.values()),
-                                             len(facts.packing.pack(*[0] * len(facts.push))),
-                                             entry=facts.entry))  # fmt: skip
+            pipeline = enter(
+                ComputePipeline(
+                    self.device,
+                    spirv,
+                    list(slots.values()),
+                    len(facts.packing.pack(*[0] * len(facts.push))),
+                    entry=facts.entry,
+                )
+            )
             sets = enter(DescriptorPool(self.device, 1, len(slots)))
-            bound = [(slot, self.buffers[kind].handle, 0, 4 * COUNT)
-                     for kind, slot in slots.items()]  # fmt: skip
+            bound = [
+                (slot, self.buffers[kind].handle, 0, 4 * COUNT) for kind, slot in slots.items()
+            ]
             self.kernels[name] = pipeline, sets.allocate(pipeline.set_layout, bound), facts
         return self.kernels[name]
 
@@ -207,8 +215,9 @@ class _Bench:
             commands.bind_pipeline(pipeline)
             commands.bind_descriptor_set(pipeline, descriptors)
             if facts.push:
-                commands.push_constants(pipeline, facts.packing.pack(
-                    *(pushed[member] for member in facts.push)))  # fmt: skip
+                commands.push_constants(
+                    pipeline, facts.packing.pack(*(pushed[member] for member in facts.push))
+                )
             commands.write_timestamp(self.queries, 0)
             commands.dispatch(groups)
             commands.write_timestamp(self.queries, 1)
@@ -287,27 +296,46 @@ def record(folder: Path, index: int = 0, loads: int = 4096) -> dict[str, Any]:
         floats = random.random(COUNT, np.float32)
         found = {
             "sums": {"elements": COUNT, "time_ns": _sums(bench, floats)},
-            "banks": {"loads": loads, "time_ns": {
-                str(stride): bench.median("banks", 512, loads, stride) for stride in STRIDES
-            }},
-            "branches": {"turns": loads // 2, "time_ns": {name: {
-                str(paths): bench.median(f"branches {name}", 512, loads // 2, paths)
-                for paths in PATHS
-            } for name in ("inside a subgroup", "between subgroups")}},
-            "histograms": {"elements": COUNT, "bins": BINS, **{
-                kind: _histograms(bench, x.astype(np.uint32)) for kind, x in (
-                    ("evenly spread", random.integers(0, BINS, COUNT)),
-                    ("one bin", np.full(COUNT, 7)))}},
+            "banks": {
+                "loads": loads,
+                "time_ns": {
+                    str(stride): bench.median("banks", 512, loads, stride) for stride in STRIDES
+                },
+            },
+            "branches": {
+                "turns": loads // 2,
+                "time_ns": {
+                    name: {
+                        str(paths): bench.median(f"branches {name}", 512, loads // 2, paths)
+                        for paths in PATHS
+                    }
+                    for name in ("inside a subgroup", "between subgroups")
+                },
+            },
+            "histograms": {
+                "elements": COUNT,
+                "bins": BINS,
+                **{
+                    kind: _histograms(bench, x.astype(np.uint32))
+                    for kind, x in (
+                        ("evenly spread", random.integers(0, BINS, COUNT)),
+                        ("one bin", np.full(COUNT, 7)),
+                    )
+                },
+            },
             "orders": _orders(bench, floats),
-        }  # fmt: skip
+        }
     return {
-        "device": info.name, "type": info.type, "driver": info.driver,
+        "device": info.name,
+        "type": info.type,
+        "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "made_by": "labs/lib/lab_07/shared_memory.py, medians of 7",
         "subgroup_size": info.subgroup_size,
-        "shared_memory_bytes": info.limits["maxComputeSharedMemorySize"], **found,
-    }  # fmt: skip
+        "shared_memory_bytes": info.limits["maxComputeSharedMemorySize"],
+        **found,
+    }
 
 
 if __name__ == "__main__":

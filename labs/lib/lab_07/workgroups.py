@@ -79,8 +79,12 @@ def draw_tree() -> Picture:
         far = 8 >> step
         for n, value in enumerate(values):
             alive = n < far
-            page.box((110 + 70 * n, y, 54, 30), str(value), "green" if alive else "grey",
-                     shade=0.3 if alive else 0.06)  # fmt: skip
+            page.box(
+                (110 + 70 * n, y, 54, 30),
+                str(value),
+                "green" if alive else "grey",
+                shade=0.3 if alive else 0.06,
+            )
         page.note((8, y + 20), words, bold=True)
         half = far // 2
         for n in range(half):
@@ -140,11 +144,13 @@ def draw_scan() -> Picture:
 def draw_subgroups() -> Picture:
     """Draw the same 16 additions in scalar, SIMD and SIMT form."""
     page = Diagram(690, 180)
-    for row, (title, code, width, count, colour) in enumerate((
-        ("scalar", "for (i = 0; ...)\n  y[i] = a[i] + b[i];", 1, 16, "grey"),
-        ("SIMD", "y[0:8] = add8(a[0:8], b[0:8]);\ny[8:16] = add8(...);", 8, 2, "orange"),
-        ("SIMT", "y[i] = a[i] + b[i];\nfor each i, written once", 8, 2, "blue"),
-    )):  # fmt: skip
+    for row, (title, code, width, count, colour) in enumerate(
+        (
+            ("scalar", "for (i = 0; ...)\n  y[i] = a[i] + b[i];", 1, 16, "grey"),
+            ("SIMD", "y[0:8] = add8(a[0:8], b[0:8]);\ny[8:16] = add8(...);", 8, 2, "orange"),
+            ("SIMT", "y[i] = a[i] + b[i];\nfor each i, written once", 8, 2, "blue"),
+        )
+    ):
         y = 10 + 58 * row
         page.note((6, y + 20), title, bold=True)
         page.note((64, y + 12), code, size=11)
@@ -177,22 +183,42 @@ def draw_active(turns: Sequence[int], width: int, caption: str) -> Picture:
     for n, (works, ends) in enumerate(zip(padded.tolist(), longest.tolist(), strict=True)):
         for first, end, colour in ((0, works, "blue"), (works, ends, "orange")):
             if end > first:
-                parts.append(f'<path d="M{left + across * first:.1f},{top + down * (n + 0.5):.2f}'
-                             f'h{across * (end - first):.1f}" stroke="{COLOURS[colour]}" '
-                             f'stroke-width="{down if down < 4 else 0.9 * down:.2f}"/>')
+                parts.append(
+                    f'<path d="M{left + across * first:.1f},{top + down * (n + 0.5):.2f}'
+                    f'h{across * (end - first):.1f}" stroke="{COLOURS[colour]}" '
+                    f'stroke-width="{down if down < 4 else 0.9 * down:.2f}"/>'
+                )
     for n in range(groups + 1):
         y = top + down * width * n
         parts.append(f'<path d="M{left},{y:.1f}h{wide}" stroke="#222" stroke-width="0.7"/>')
         if n < groups:
-            parts.append(text(left - 6, y + min(12, 0.5 * down * width + 4), str(n * width),
-                              'text-anchor="end"'))
+            parts.append(
+                text(
+                    left - 6,
+                    y + min(12, 0.5 * down * width + 4),
+                    str(n * width),
+                    'text-anchor="end"',
+                )
+            )
     apart = next(n for n in (1, 5, 10, 20, 50, 100, 1000) if last / n <= 12)
     for turn in range(0, last + 1, apart):
         parts.append(text(left + across * turn, top + high + 16, str(turn), 'text-anchor="middle"'))
-    parts.append(text(left + wide / 2, top + high + 34, "turns of the loop",
-                      'text-anchor="middle" font-size="12"'))
-    parts.append(text(16, top + high / 2, "invocation", 'text-anchor="middle" font-size="12" '
-                      f'transform="rotate(-90 16 {top + high / 2:g})"'))
+    parts.append(
+        text(
+            left + wide / 2,
+            top + high + 34,
+            "turns of the loop",
+            'text-anchor="middle" font-size="12"',
+        )
+    )
+    parts.append(
+        text(
+            16,
+            top + high / 2,
+            "invocation",
+            f'text-anchor="middle" font-size="12" transform="rotate(-90 16 {top + high / 2:g})"',
+        )
+    )
     active, slots = int(made.sum()), int(longest.sum())
     said = f"{active} turns of work in {slots} lane turns: {active / max(slots, 1):.0%} active."
     alt = f"Subgroups of {width}: {said}"
@@ -205,13 +231,21 @@ def draw_active(turns: Sequence[int], width: int, caption: str) -> Picture:
 def draw_lost() -> Picture:
     """Draw two invocations whose updates of one bin overlap."""
     return draw_timeline(
-        {"invocation 0": [("load 7", 0, 2, "blue"), ("7 + 1", 2, 3.4, "grey"),
-                          ("store 8", 3.4, 5.4, "orange")],
-         "invocation 1": [("load 7", 1, 3, "blue"), ("7 + 1", 3, 4.4, "grey"),
-                          ("store 8", 4.4, 6.4, "red")]},
+        {
+            "invocation 0": [
+                ("load 7", 0, 2, "blue"),
+                ("7 + 1", 2, 3.4, "grey"),
+                ("store 8", 3.4, 5.4, "orange"),
+            ],
+            "invocation 1": [
+                ("load 7", 1, 3, "blue"),
+                ("7 + 1", 3, 4.4, "grey"),
+                ("store 8", 4.4, 6.4, "red"),
+            ],
+        },
         alt="Both invocations load 7, both store 8.",
         caption="Two elements were counted, and the bin has grown by one: an update is lost.",
-    )  # fmt: skip
+    )
 
 
 def draw_bins() -> Picture:
@@ -244,11 +278,18 @@ def draw_banks() -> Picture:
         for row in range(3):
             word = 8 * row + bank
             colour = "green" if row == 1 else "red" if bank == 3 else "grey"
-            page.box((108 + 68 * bank, 24 + 38 * row, 60, 32), f"word {word}", colour,
-                     shade=0.06 if colour == "grey" else 0.3)  # fmt: skip
+            page.box(
+                (108 + 68 * bank, 24 + 38 * row, 60, 32),
+                f"word {word}",
+                colour,
+                shade=0.06 if colour == "grey" else 0.3,
+            )
     page.note((8, 84), "words 8 to 15:\n1 transaction", size=11)
-    page.note((8, 156), "words 3 and 19: 2 transactions, because bank 3 serves one word at a time",
-              size=11)  # fmt: skip
+    page.note(
+        (8, 156),
+        "words 3 and 19: 2 transactions, because bank 3 serves one word at a time",
+        size=11,
+    )
     return page.picture(
         "Words 0 to 23 in eight banks. Words 8 to 15 lie in eight banks, words 3 and 19 both lie "
         "in bank 3.",

@@ -27,8 +27,19 @@ __all__ = ["H200", "H200_MATRIX_TFLOPS", "PLANTED", "count_rungs", "draw_ladder"
 
 Record = Mapping[str, Any]
 SIDES = 32, 32, 16  # rows, columns and depth of a counted product
-H200 = Sheet("NVIDIA", 132, 128, 1980, 6144, 6.25, 1, 1, 141, 700,
-             "nvidia.com, H200 data sheet: 67 TFLOP/s, 4.8 TB/s")  # fmt: skip
+H200 = Sheet(
+    "NVIDIA",
+    132,
+    128,
+    1980,
+    6144,
+    6.25,
+    1,
+    1,
+    141,
+    700,
+    "nvidia.com, H200 data sheet: 67 TFLOP/s, 4.8 TB/s",
+)
 H200_MATRIX_TFLOPS = 989.0  # dense float16, the same data sheet
 # Bytes that all loads of a kernel ask for, in floats for each multiply-add.
 LOADED = {"naive": 2.0, "coalesced": 2.0, "shared": 2 / 16, "registers": 2 / 64, "vectors": 2 / 64,
@@ -55,23 +66,30 @@ def count_rungs(names: Sequence[str]) -> None:
     """
     rows, columns, depth = SIDES
     random = np.random.default_rng(8)
-    a, b = (random.uniform(-1, 1, shape).astype(np.float32)
-            for shape in ((rows, depth), (depth, columns)))  # fmt: skip
-    print(f"{'':10} {'loads':>7} {'sectors per load: of a':>23} {'of b':>5} "
-          f"{'error < 1e-5':>13}")  # fmt: skip
+    a, b = (
+        random.uniform(-1, 1, shape).astype(np.float32)
+        for shape in ((rows, depth), (depth, columns))
+    )
+    print(f"{'':10} {'loads':>7} {'sectors per load: of a':>23} {'of b':>5} {'error < 1e-5':>13}")
     for name in names:
         rung = LADDER[name]
         arrays = {**rung.operands(a, b), "y": np.zeros(rows * columns, np.float32)}
         run = Run(arrays, rung.groups(rows, columns), rung.push(rows, columns, depth))
-        done = observe_kernel(kernel_text(name), run, dispatches=("counted",),
-                              spirv=compiler.compile_variant(f"labs/matmul_{name}").spirv)[0]
+        done = observe_kernel(
+            kernel_text(name),
+            run,
+            dispatches=("counted",),
+            spirv=compiler.compile_variant(f"labs/matmul_{name}").spirv,
+        )[0]
         if done.status != "ran":
             raise ShaderError(done.message)
         counts, exact = done.counts, a.astype(np.float64) @ b.astype(np.float64)
         sectors = [counts.sectors_a_load(operand) for operand in "ab"]
         error = np.abs(done.buffers["y"].reshape(rows, columns) - exact).max()
-        print(f"{name:10} {counts.total('loads'):7} {sectors[0]:23.3g} {sectors[1]:5.3g} "
-              f"{error < 1e-5!s:>13}")  # fmt: skip
+        print(
+            f"{name:10} {counts.total('loads'):7} {sectors[0]:23.3g} {sectors[1]:5.3g} "
+            f"{error < 1e-5!s:>13}"
+        )
 
 
 def draw_ladder(record: Record, side: int = 128) -> Picture:
@@ -89,17 +107,24 @@ def draw_ladder(record: Record, side: int = 128) -> Picture:
         {f"your device, side {side}": here, title: largest},
         "The axes are logarithmic: from mark to mark a speed is ten times as high. Right: "
         f"{record['driver']}, {record['date']}, {record['made_by']}. Orange: vklab's "
-        "own product, matmul_tiled.")
+        "own product, matmul_tiled.",
+    )
 
 
 def draw_roofline(record: Record) -> Picture:
     """Draw recorded kernels under the roofs of the H200, by the bytes that their loads ask for."""
     tflops, gb_s = peaks(H200)
-    points = [(name, 2 / (4 * floats), record["products"][name]["4096"]["gflops"] / 1000)
-              for name, floats in LOADED.items()]  # fmt: skip
+    points = [
+        (name, 2 / (4 * floats), record["products"][name]["4096"]["gflops"] / 1000)
+        for name, floats in LOADED.items()
+    ]
     return draw_rooflines(
-        [Roof("float32", tflops, gb_s), Roof("float16", H200_MATRIX_TFLOPS, gb_s, "matrix",
-                                             "orange")],
+        [
+            Roof("float32", tflops, gb_s),
+            Roof("float16", H200_MATRIX_TFLOPS, gb_s, "matrix", "orange"),
+        ],
         "Kernels of the ladder at side 4096 on an H200 (crosses). To the right: fewer bytes are "
         "asked for. The numbers at the right edge are peaks in TFLOP/s.",
-        points, (1 / 16, 1024.0))  # fmt: skip
+        points,
+        (1 / 16, 1024.0),
+    )

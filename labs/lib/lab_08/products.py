@@ -42,7 +42,6 @@ WARM_S, LIMIT_S = 0.3, 60.0
 _REPORT = "VK_KHR_pipeline_executable_properties"
 
 
-
 # ------------------------------------------------------------------------------------- measuring
 
 
@@ -64,8 +63,9 @@ class _ReportingDevice(Device):
 class _ReportingPipeline(ComputePipeline):
     def _make_pipeline(self, stage: Any, cache: PipelineCache | None, label: str) -> Any:
         flags = api.constant("VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR")
-        info = api.struct("VkComputePipelineCreateInfo", stage=stage, layout=self.layout,
-                          flags=flags)  # fmt: skip
+        info = api.struct(
+            "VkComputePipelineCreateInfo", stage=stage, layout=self.layout, flags=flags
+        )
         out = api.ffi.new("VkPipeline *")
         self.device.call("vkCreateComputePipelines", api.ffi.NULL, 1, info, api.ffi.NULL, out)
         return out[0]
@@ -123,9 +123,10 @@ class _Bench:
 @contextlib.contextmanager
 def _bench(device: Device, **how: Any) -> Iterator[_Bench]:
     with (
-        CommandPool(device, device.compute_queue) as pool, Fence(device) as fence,
+        CommandPool(device, device.compute_queue) as pool,
+        Fence(device) as fence,
         TimestampQueries(device, 2) as times,
-    ):  # fmt: skip
+    ):
         yield _Bench(device, Allocator(device), pool, fence, times, **how)
 
 
@@ -135,19 +136,26 @@ def _milliseconds(
 ) -> float:  # fmt: skip
     """Return the median time of a dispatch on the device's clock, after a warm-up."""
     facts = reflection.reflect(spirv)
-    names = {name.removesuffix("_buffer"): binding.number
-             for name, binding in facts.bindings.items()}  # fmt: skip
+    names = {
+        name.removesuffix("_buffer"): binding.number for name, binding in facts.bindings.items()
+    }
     bound = [(names[name], buffer.handle, 0, buffer.size_bytes) for name, buffer in buffers.items()]
-    values = [value for name in facts.push
-              for value in np.atleast_1d(np.asarray(push.get(name, 0))).tolist()]  # fmt: skip
-    special: list[Constant] = [(known.id, known.format, (constants or {})[name])
-                               for name, known in facts.constants.items()]  # fmt: skip
+    values = [
+        value
+        for name in facts.push
+        for value in np.atleast_1d(np.asarray(push.get(name, 0))).tolist()
+    ]
+    special: list[Constant] = [
+        (known.id, known.format, (constants or {})[name]) for name, known in facts.constants.items()
+    ]
     packed = facts.packing.pack(*values)
     with (
-        ComputePipeline(bench.device, spirv, list(names.values()), len(packed), special,
-                        entry=facts.entry) as pipeline,
-        DescriptorPool(bench.device, 1, len(bound)) as sets, CommandBuffer(bench.pool) as commands,
-    ):  # fmt: skip
+        ComputePipeline(
+            bench.device, spirv, list(names.values()), len(packed), special, entry=facts.entry
+        ) as pipeline,
+        DescriptorPool(bench.device, 1, len(bound)) as sets,
+        CommandBuffer(bench.pool) as commands,
+    ):
         commands.begin()
         commands.reset_queries(bench.times)
         commands.bind_pipeline(pipeline)
@@ -187,21 +195,26 @@ def _product(
             bench.upload(buffers[key], array)
         buffers["y"] = bench.buffer(stack, 4 * rows * stored)
         if name == RUNTIME:
-            ms = _milliseconds(bench, spirv, buffers, takes["workgroups"], takes["push"],
-                               takes["constants"])  # fmt: skip
+            ms = _milliseconds(
+                bench, spirv, buffers, takes["workgroups"], takes["push"], takes["constants"]
+            )
         else:
-            ms = _milliseconds(bench, spirv, buffers, rung.groups(size, size),
-                               rung.push(size, size, size))  # fmt: skip
+            ms = _milliseconds(
+                bench, spirv, buffers, rung.groups(size, size), rung.push(size, size, size)
+            )
         y = bench.download(buffers["y"], rows * stored).reshape(rows, stored)
     some = np.linspace(0, size - 1, CHECKED_ROWS).astype(int)
     exact = a[some].astype(np.float64) @ b.astype(np.float64)
     kind = np.float16 if rung.half else np.float32
     stored_exact = a[some].astype(kind).astype(np.float64) @ b.astype(kind).astype(np.float64)
     got = y[some, :size]
-    return {"ms": ms, "gflops": 2 * size**3 / ms / 1e6,
-            "max_error": float(np.abs(got - exact).max()),
-            "max_error_of_stored": float(np.abs(got - stored_exact).max()),
-            "rms": float(np.sqrt((exact**2).mean()))}  # fmt: skip
+    return {
+        "ms": ms,
+        "gflops": 2 * size**3 / ms / 1e6,
+        "max_error": float(np.abs(got - exact).max()),
+        "max_error_of_stored": float(np.abs(got - stored_exact).max()),
+        "rms": float(np.sqrt((exact**2).mean())),
+    }
 
 
 def _chain(kib: int, random: np.random.Generator) -> np.ndarray:
@@ -234,11 +247,14 @@ def _statistics(device: Device, folder: Path) -> dict[str, Any]:
     for name, path in paths.items():
         spirv = path.read_bytes()
         facts = reflection.reflect(spirv)
-        special = [(known.id, known.format, takes[str(SIZES[-1])]["constants"][key])
-                   for key, known in facts.constants.items()]  # fmt: skip
+        special = [
+            (known.id, known.format, takes[str(SIZES[-1])]["constants"][key])
+            for key, known in facts.constants.items()
+        ]
         numbers = [binding.number for binding in facts.bindings.values()]
-        with _ReportingPipeline(device, spirv, numbers, facts.packing.size, special,
-                                entry=facts.entry) as pipeline:  # fmt: skip
+        with _ReportingPipeline(
+            device, spirv, numbers, facts.packing.size, special, entry=facts.entry
+        ) as pipeline:
             found[name] = pipeline.statistics()
     return found
 
@@ -258,11 +274,17 @@ def _matrices(instance: Instance, index: int) -> list[dict[str, Any]]:
         return []
     rows = api.enumerate_all(
         instance.command("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"),
-        "VkCooperativeMatrixPropertiesKHR", handle,
-    )  # fmt: skip
-    return [{**dataclasses.asdict(shape), "scope": int(row.scope),
-             "saturating": bool(row.saturatingAccumulation)}
-            for shape, row in zip(shapes, rows, strict=True)]  # fmt: skip
+        "VkCooperativeMatrixPropertiesKHR",
+        handle,
+    )
+    return [
+        {
+            **dataclasses.asdict(shape),
+            "scope": int(row.scope),
+            "saturating": bool(row.saturatingAccumulation),
+        }
+        for shape, row in zip(shapes, rows, strict=True)
+    ]
 
 
 def measure(index: int, size: int, names: Sequence[str]) -> dict[str, float]:
@@ -276,11 +298,21 @@ def measure(index: int, size: int, names: Sequence[str]) -> dict[str, float]:
     random = np.random.default_rng(8)
     pair = [random.uniform(-1, 1, (size, size)).astype(np.float32) for _ in "ab"]
     with (
-        Instance() as instance, _opened(instance, index, Device) as device,
+        Instance() as instance,
+        _opened(instance, index, Device) as device,
         _bench(device, warm_s=0.02, repeats=3) as bench,
-    ):  # fmt: skip
-        made = {name: _product(bench, name, compiler.compile_variant(f"labs/matmul_{name}").spirv,
-                               size, (pair[0], pair[1]), {}) for name in names}  # fmt: skip
+    ):
+        made = {
+            name: _product(
+                bench,
+                name,
+                compiler.compile_variant(f"labs/matmul_{name}").spirv,
+                size,
+                (pair[0], pair[1]),
+                {},
+            )
+            for name in names
+        }
     return {name: each["gflops"] for name, each in made.items()}
 
 
@@ -298,15 +330,22 @@ def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = Tr
     products: dict[str, Any] = {}
     with Instance() as instance:
         info = physical_device.describe(instance, instance.physical_devices()[index], index)
-        fitting = [name for name, rung in LADDER.items()
-                   if not rung.half or info.cooperative_matrices]  # fmt: skip
+        fitting = [
+            name for name, rung in LADDER.items() if not rung.half or info.cooperative_matrices
+        ]
         with _opened(instance, index, Device) as device, _bench(device) as bench:
             for size in (size for size in SIZES if size <= largest):
                 pair = [random.uniform(-1, 1, (size, size)).astype(np.float32) for _ in "ab"]
                 for name in (*fitting, *([RUNTIME] if str(size) in takes else [])):
                     stem = f"{RUNTIME}_{size}" if name == RUNTIME else f"matmul_{name}"
-                    made = _product(bench, name, (folder / f"{stem}.spv").read_bytes(), size,
-                                    (pair[0], pair[1]), takes.get(str(size), {}))  # fmt: skip
+                    made = _product(
+                        bench,
+                        name,
+                        (folder / f"{stem}.spv").read_bytes(),
+                        size,
+                        (pair[0], pair[1]),
+                        takes.get(str(size), {}),
+                    )
                     products.setdefault(name, {})[str(size)] = made
             latency = {str(kib): _latency(bench, folder, kib) for kib in CHAINS_KIB}
         registers = {}
@@ -315,15 +354,19 @@ def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = Tr
                 registers = _statistics(device, folder)
         matrices = _matrices(instance, index)
     return {
-        "device": info.name, "type": info.type, "driver": info.driver,
+        "device": info.name,
+        "type": info.type,
+        "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "made_by": "labs/lib/lab_08/products.py, median of 9 dispatches after a warm-up",
         "inputs": "uniform in -1 .. 1; errors on 16 rows against float64",
-        "cooperative_matrices": matrices, "has_cooperative_matrix_2":
-            "VK_NV_cooperative_matrix2" in info.extensions,
-        "latency_ns": latency, "pipelines": registers, "products": products,
-    }  # fmt: skip
+        "cooperative_matrices": matrices,
+        "has_cooperative_matrix_2": "VK_NV_cooperative_matrix2" in info.extensions,
+        "latency_ns": latency,
+        "pipelines": registers,
+        "products": products,
+    }
 
 
 def _main() -> None:
@@ -333,8 +376,11 @@ def _main() -> None:
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="side of the matrices")
     parser.add_argument("--no-statistics", action="store_true", help="do not ask for registers")
     chosen = parser.parse_args()
-    json.dump(record(chosen.kernels, chosen.device, chosen.largest, not chosen.no_statistics),
-              sys.stdout, indent=1)  # fmt: skip
+    json.dump(
+        record(chosen.kernels, chosen.device, chosen.largest, not chosen.no_statistics),
+        sys.stdout,
+        indent=1,
+    )
 
 
 if __name__ == "__main__":

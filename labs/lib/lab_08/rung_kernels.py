@@ -35,9 +35,12 @@ def compile_kernels(folder: Path) -> None:
         chosen = variants.choose(result.dispatches[0], server)
         if len(chosen) != 1:  # a small product is split into parts, which are summed afterwards
             continue
-        takes[str(size)] = {"defines": dict(chosen[0].defines), "push": dict(chosen[0].push),
-                            "constants": dict(chosen[0].constants),
-                            "workgroups": chosen[0].workgroups}  # fmt: skip
+        takes[str(size)] = {
+            "defines": dict(chosen[0].defines),
+            "push": dict(chosen[0].push),
+            "constants": dict(chosen[0].constants),
+            "workgroups": chosen[0].workgroups,
+        }
         shader = compiler.compile_variant(chosen[0].kernel, chosen[0].defines)
         (folder / f"{RUNTIME}_{size}.spv").write_bytes(shader.spirv)
     (folder / "runtime.json").write_text(json.dumps(takes, indent=1), "utf-8")

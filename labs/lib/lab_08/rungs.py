@@ -54,9 +54,15 @@ class Rung:
         kind = np.float16 if self.half else np.float32
         return {
             "a": np.pad(a, ((0, high - rows), (0, deep - depth))).astype(kind).reshape(-1),
-            "b": np.pad(b, ((0, 0), (0, wide - columns)) if self.pad[0] == 1 else
-                        ((0, deep - depth), (0, wide - columns))).astype(kind).reshape(-1),
-        }  # fmt: skip
+            "b": np.pad(
+                b,
+                ((0, 0), (0, wide - columns))
+                if self.pad[0] == 1
+                else ((0, deep - depth), (0, wide - columns)),
+            )
+            .astype(kind)
+            .reshape(-1),
+        }
 
     def push(self, rows: int, columns: int, depth: int) -> dict[str, int]:
         """Return the push constants: a kernel of halves is told the padded sizes.

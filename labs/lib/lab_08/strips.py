@@ -80,14 +80,16 @@ def draw_orders(
         page.note((left, 16), f"{title}: {sum(loads)} bytes", bold=True)
         for (i, j), loaded in zip(tiles, loads, strict=True):
             place = (left + cell * j, 28 + cell * i, cell - 1, cell - 1)
-            page.box(place, "", "orange" if loaded else "grey",
-                     shade=0.1 + 0.9 * (loaded / most) ** 2)  # fmt: skip
+            page.box(
+                place, "", "orange" if loaded else "grey", shade=0.1 + 0.9 * (loaded / most) ** 2
+            )
         middle = [(left + cell * (j + 0.5), 28 + cell * (i + 0.5)) for i, j in tiles]
         for start, end in zip(middle, middle[1:], strict=False):
             page.line(start, end)
         for x, y in middle[:1]:
             page.dot((x, y))
         said.append(f"{title} loads {sum(loads)}")
-    page.note((12, high + 48), "dot: first tile; grey: loads nothing; the darker, the more bytes",
-              size=11)  # fmt: skip
+    page.note(
+        (12, high + 48), "dot: first tile; grey: loads nothing; the darker, the more bytes", size=11
+    )
     return page.picture("Orders of tiles. " + "; ".join(said), caption)

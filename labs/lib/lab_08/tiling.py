@@ -47,14 +47,16 @@ def draw_tile(side: int = 4, cells: int = 12) -> Picture:
     return page.picture(
         "A tile of y needs a strip of rows of a and a strip of columns of b, both cut into steps.",
         "A tile of y needs a strip of a and a strip of b. One step along k (dark) is loaded into "
-        "shared memory, used by the whole workgroup, and replaced by the next step.")  # fmt: skip
+        "shared memory, used by the whole workgroup, and replaced by the next step.",
+    )
 
 
 def draw_neighbours() -> Picture:
     """Draw where eight neighbours load from a and b: down a column of y, and along a row."""
     page, k, line = Diagram(560, 320), 5, 2
-    for row, (words, is_down) in enumerate((("naive: neighbours go down a column of y", True),
-                                            ("coalesced: along a row of y", False))):  # fmt: skip
+    for row, (words, is_down) in enumerate(
+        (("naive: neighbours go down a column of y", True), ("coalesced: along a row of y", False))
+    ):
         top = 56 + 160 * row
         page.note((10, top - 34), words, bold=True)
         for x, name in ((10, "a"), (200, "b"), (390, "y")):
@@ -63,15 +65,19 @@ def draw_neighbours() -> Picture:
                 page.line((x, top + CELL * edge), (x + 8 * CELL, top + CELL * edge))
         for lane in range(8):
             down, across = (lane, line) if is_down else (line, lane)
-            for x, colour, cell in ((10, "orange", (down, k)), (200, "orange", (k, across)),
-                                    (390, "green", (down, across))):  # fmt: skip
+            for x, colour, cell in (
+                (10, "orange", (down, k)),
+                (200, "orange", (k, across)),
+                (390, "green", (down, across)),
+            ):
                 place = (x + CELL * cell[1], top + CELL * cell[0], CELL, CELL)
                 page.box(place, "", colour, shade=0.6)
     return page.picture(
         "Naive: eight neighbours load eight rows of a and one element of b. Coalesced: one element "
         "of a and eight elements side by side of b.",
         "One step of k, here k = 5. Orange: what eight neighbours load together. Green: what they "
-        "compute. A row lies in memory from left to right; each row of this picture is one sector.")
+        "compute. A row lies in memory from left to right; each row of this picture is one sector.",
+    )
 
 
 def draw_block(high: int = 4, wide: int = 2) -> Picture:
@@ -92,13 +98,16 @@ def draw_block(high: int = 4, wide: int = 2) -> Picture:
         for column in range(wide):
             place = (left + size * column, top + size * row, size - 4, size - 4)
             page.box(place, f"{row},{column}", "green")
-    page.note((left + size * wide + 24, top + 18),
-              f"{high} + {wide} loads,\n{high} x {wide} multiply-adds:\n"
-              f"{(high + wide) / (high * wide):.3g} loads for each")  # fmt: skip
+    page.note(
+        (left + size * wide + 24, top + 18),
+        f"{high} + {wide} loads,\n{high} x {wide} multiply-adds:\n"
+        f"{(high + wide) / (high * wide):.3g} loads for each",
+    )
     return page.picture(
         f"A block of {high} x {wide} sums; each step loads {high} elements of a and {wide} of b.",
         f"One invocation with {high} x {wide} sums in registers. One sum alone needs 2 loads for "
-        "each multiply-add.")
+        "each multiply-add.",
+    )
 
 
 def draw_overlap() -> Picture:
@@ -126,7 +135,8 @@ def draw_overlap() -> Picture:
         "One buffer: load, barrier, multiply, barrier. Two buffers: the next load beside each "
         "multiplication, one barrier a step.",
         "Narrow bars: barriers. With two buffers the next step is loaded while this one is "
-        "multiplied.")
+        "multiplied.",
+    )
 
 
 def draw_speeds(columns: Mapping[str, Mapping[str, float]], caption: str) -> Picture:
@@ -159,7 +169,11 @@ def draw_speeds(columns: Mapping[str, Mapping[str, float]], caption: str) -> Pic
             long = max(2.0, decade * (math.log10(speeds[name]) - first))
             colour = "orange" if name == "runtime" else "blue"
             page.box((left, 34 + 24 * row, long, 16), "", colour, shade=0.6)
-            page.note((left + long + 5, 46 + 24 * row), f"{speeds[name]:,.3g} GFLOP/s"
-                      if speeds[name] < 1000 else f"{speeds[name]:,.0f} GFLOP/s")  # fmt: skip
+            page.note(
+                (left + long + 5, 46 + 24 * row),
+                f"{speeds[name]:,.3g} GFLOP/s"
+                if speeds[name] < 1000
+                else f"{speeds[name]:,.0f} GFLOP/s",
+            )
             said.append(f"{title}, {name}: {speeds[name]:.3g}")
     return page.picture("GFLOP/s. " + "; ".join(said), caption)

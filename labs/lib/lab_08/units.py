@@ -20,10 +20,11 @@ UNITS: Mapping[str, Mapping[str, int]] = {
     "RTX 3080": {"subgroups": 48, "workgroups": 16, "registers": 65536, "shared_bytes": 100 << 10},
 }
 GPUS: Mapping[str, Sheet] = {
-    "RTX 3080": Sheet("NVIDIA", 68, 128, 1710, 320, 19, 1, 1, 10, 320,
-                      "cputronic.com, nvidia-geforce-rtx-3080"),
+    "RTX 3080": Sheet(
+        "NVIDIA", 68, 128, 1710, 320, 19, 1, 1, 10, 320, "cputronic.com, nvidia-geforce-rtx-3080"
+    ),
     **{name: SHEETS[name] for name in ("RTX 4090", "A100", "MI100")},
-}  # fmt: skip
+}
 # Rows of cooperative matrices that no driver has listed: (M, N, K, a, b, c, result, scope).
 MADE_UP = (
     (8, 8, 16, "float16", "float16", "float32", "float32", "subgroup"),
@@ -47,8 +48,10 @@ _SCOPES = {2: "workgroup", 3: "subgroup"}  # SPIR-V's numbers
 def table_of(record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
     """Return a recorded table of cooperative matrices, as rows like those of `MADE_UP`."""
     names = ("m", "n", "k", "a", "b", "c", "result")
-    return tuple((*(row[name] for name in names), _SCOPES.get(row["scope"], "other"))
-                 for row in record["cooperative_matrices"])  # fmt: skip
+    return tuple(
+        (*(row[name] for name in names), _SCOPES.get(row["scope"], "other"))
+        for row in record["cooperative_matrices"]
+    )
 
 
 def padded_product(a: np.ndarray, b: np.ndarray, memory: np.ndarray, side: int = 16) -> np.ndarray:
@@ -87,7 +90,9 @@ def draw_latency() -> Picture:
     page.note((130, 164), "green: computes; dashed: waits for a load that it has sent", size=11)
     return page.picture(
         "One subgroup computes a little and waits long. With four, one computes while the others "
-        "wait.", "Latency hiding: while one subgroup waits, the multiprocessor runs another one.")
+        "wait.",
+        "Latency hiding: while one subgroup waits, the multiprocessor runs another one.",
+    )
 
 
 def draw_resident(rows: Mapping[str, tuple[int, float, str]], caption: str) -> Picture:
@@ -113,20 +118,29 @@ def draw_resident(rows: Mapping[str, tuple[int, float, str]], caption: str) -> P
 def draw_matrix_unit() -> Picture:
     """Draw one multiply-add of cooperative matrices by a subgroup."""
     page = Diagram(690, 190)
-    parts = (("A: M x K", "blue", 20, 110), ("B: K x N", "orange", 200, 110),
-             ("C: M x N", "grey", 380, 110), ("result: M x N", "green", 560, 110))  # fmt: skip
+    parts = (
+        ("A: M x K", "blue", 20, 110),
+        ("B: K x N", "orange", 200, 110),
+        ("C: M x N", "grey", 380, 110),
+        ("result: M x N", "green", 560, 110),
+    )
     for (name, colour, x, side), sign in zip(parts, ("x", "+", "=", ""), strict=True):
         page.note((x + side / 2, 16), name, anchor="middle", bold=True)
         for lane in range(16):
             place = (x + side / 4 * (lane % 4), 26 + side / 4 * (lane // 4), side / 4, side / 4)
             page.box(place, "", colour, shade=0.15 + 0.4 * (lane % 3) / 2)
         page.note((x + side + 34, 86), sign, anchor="middle", size=18)
-    page.note((20, 164), "Each shade belongs to some invocations of the subgroup. Which elements "
-              "an invocation has,\nthe specification leaves open: only the whole subgroup can use "
-              "the matrix.")  # fmt: skip
+    page.note(
+        (20, 164),
+        "Each shade belongs to some invocations of the subgroup. Which elements "
+        "an invocation has,\nthe specification leaves open: only the whole subgroup can use "
+        "the matrix.",
+    )
     return page.picture(
         "A subgroup multiplies matrix A by B and adds C; the elements are spread over its "
-        "invocations.", "One instruction: a cooperative matrix multiply-add.")
+        "invocations.",
+        "One instruction: a cooperative matrix multiply-add.",
+    )
 
 
 def draw_formats(formats: Mapping[str, Sequence[int]] = FORMATS) -> Picture:
@@ -140,13 +154,18 @@ def draw_formats(formats: Mapping[str, Sequence[int]] = FORMATS) -> Picture:
         top, x = 20 + 44 * row, 110
         page.note((102, top + 15), name, anchor="end", bold=True)
         page.note((117, top - 5), "sign", anchor="middle", size=10)
-        for bits, colour, words in ((1, "red", ""), (exponent, "orange", f"exponent {exponent}"),
-                                    (mantissa, "blue", f"mantissa {mantissa}"),
-                                    (13 if name == "TF32" else 0, "grey", "13 rounded away")):
+        for bits, colour, words in (
+            (1, "red", ""),
+            (exponent, "orange", f"exponent {exponent}"),
+            (mantissa, "blue", f"mantissa {mantissa}"),
+            (13 if name == "TF32" else 0, "grey", "13 rounded away"),
+        ):
             if bits:
                 page.box((x, top, 15 * bits, 20), words, colour, dashed=colour == "grey")
             x += 15 * bits
         said.append(f"{name}: 1 sign, {exponent} exponent, {mantissa} mantissa")
     page.note((110, 44 * len(formats) + 20), "dashed: in memory, and not used", size=11)
-    return page.picture("Bits of number formats. " + "; ".join(said),
-                        "TF32 lies in memory like float32, with 32 bits; the matrix unit uses 19.")
+    return page.picture(
+        "Bits of number formats. " + "; ".join(said),
+        "TF32 lies in memory like float32, with 32 bits; the matrix unit uses 19.",
+    )

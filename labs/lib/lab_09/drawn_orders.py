@@ -41,15 +41,20 @@ def wiring(chance: np.random.Generator, count: int) -> Work:
     """Return an irregular graph with results of 1 to 32 bytes."""
     reads = irregular(chance, count, reach=int(chance.integers(5, 9)))
     read = {other for each in reads for other in each}
-    work = {f"n{n}": (int(chance.integers(1, 33)), tuple(f"n{r}" for r in each))
-            for n, each in enumerate(reads)}  # fmt: skip
+    work = {
+        f"n{n}": (int(chance.integers(1, 33)), tuple(f"n{r}" for r in each))
+        for n, each in enumerate(reads)
+    }
     return work | {END: (0, tuple(f"n{n}" for n in range(count) if n not in read))}
 
 
 def beside(one: Work, other: Work) -> Work:
     """Return two graphs as one; their ends become one."""
-    named = {letter + n: (size, tuple(letter + r for r in reads))
-             for letter, work in (("a", one), ("b", other)) for n, (size, reads) in work.items()}
+    named = {
+        letter + n: (size, tuple(letter + r for r in reads))
+        for letter, work in (("a", one), ("b", other))
+        for n, (size, reads) in work.items()
+    }
     ends = (*named.pop("a" + END)[1], *named.pop("b" + END)[1])
     return named | {END: (0, ends)}
 
@@ -99,8 +104,10 @@ def natural_orders(work: Work, tries: int = 200) -> dict[str, int]:
         return max(live_bytes(work, list(done)))
 
     def rule(key: Callable[[str, Mapping[str, int]], Any]) -> int:
-        return min(greedy(lambda n, done: (key(n, done), place[n])),
-                   greedy(lambda n, done: (key(n, done), -place[n])))
+        return min(
+            greedy(lambda n, done: (key(n, done), place[n])),
+            greedy(lambda n, done: (key(n, done), -place[n])),
+        )
 
     def backward(tie: Callable[[str], float]) -> int:
         waits, later = {n: len(readers[n]) for n in work}, dict[str, int]()
@@ -128,7 +135,7 @@ def natural_orders(work: Work, tries: int = 200) -> dict[str, int]:
         "least live after": rule(lambda n, done: work[n][0] - frees(n, done)),
         "frees most": rule(lambda n, done: (-frees(n, done), work[n][0])),
         "from the end": min(backward(place.__getitem__), backward(lambda n: -place[n])),
-    }  # fmt: skip
+    }
     if not tries:
         return found
     tried = (greedy(lambda n, done: chance.random()) for _ in range(tries))

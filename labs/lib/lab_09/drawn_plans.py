@@ -21,8 +21,9 @@ KEYS: Mapping[str, Key] = {
     "(x.size, to.tobytes())": lambda x, to: (x.size, to.tobytes()),
     "(x.shape, int(to[0]))": lambda x, to: (x.shape, int(to[0])),
     "(x.shape, tuple(sorted(to.tolist())))": lambda x, to: (x.shape, tuple(sorted(to.tolist()))),
-    "''.join(map(str, (*x.shape, *to.tolist())))":
-        lambda x, to: "".join(map(str, (*x.shape, *to.tolist()))),
+    "''.join(map(str, (*x.shape, *to.tolist())))": lambda x, to: "".join(
+        map(str, (*x.shape, *to.tolist()))
+    ),
 }
 
 
@@ -50,9 +51,25 @@ def draw_nodes(chance: np.random.Generator, count: int) -> list[PlainNode]:
     nodes: list[PlainNode] = []
     values, numbers = ["x", "x2"], ["c", "to"]  # tensors, and what is used as a shape
     for number in range(count):
-        op = str(chance.choice(["Relu", "Add", "MatMul", "Shape", "Gather", "Concat", "Reshape",
-                                "Reshape", "Expand", "TopK", "NonZero", "Compress"],
-                               p=[.14, .14, .1, .12, .08, .08, .1, .06, .05, .05, .05, .03]))
+        op = str(
+            chance.choice(
+                [
+                    "Relu",
+                    "Add",
+                    "MatMul",
+                    "Shape",
+                    "Gather",
+                    "Concat",
+                    "Reshape",
+                    "Reshape",
+                    "Expand",
+                    "TopK",
+                    "NonZero",
+                    "Compress",
+                ],
+                p=[0.14, 0.14, 0.1, 0.12, 0.08, 0.08, 0.1, 0.06, 0.05, 0.05, 0.05, 0.03],
+            )
+        )
         v, near = f"v{number}", [*values[-4:], values[0]]
         if op in ("Gather", "Concat"):
             reads = tuple(str(chance.choice(numbers[-3:])) for _ in range(2))
@@ -78,6 +95,7 @@ def draw_requests(
         chance: the source of chance.
         step: what the first dimension of a shape is rounded up to a multiple of.
     """
+
     def one(*shape: int, value: float = 0, dtype: str = "float32") -> Any:
         return [{"x": np.full(shape, value, dtype)}]
 
@@ -87,51 +105,126 @@ def draw_requests(
     x, none, to = one(2, 6), [()], [("to",)]
     yield "key", [], none, "no requests"
     yield "key", [x, one(2, 6, value=1), x], none, "equal shapes, other numbers"
-    shapes = ((6, 2), (12,), (2, 6, 1), (0, 6), (0, 7), (2, 3, 6), (2, 5, 6), (2, 6, 5),
-              (2, 3, 6, 1), (2, 3, 6, 2), (2, 6))  # fmt: skip
+    shapes = (
+        (6, 2),
+        (12,),
+        (2, 6, 1),
+        (0, 6),
+        (0, 7),
+        (2, 3, 6),
+        (2, 5, 6),
+        (2, 6, 5),
+        (2, 3, 6, 1),
+        (2, 3, 6, 2),
+        (2, 6),
+    )
     yield "key", [x, *(one(*shape) for shape in shapes)], none, "other shapes"
     kinds = "int32", "float16", "float32"
     yield "key", [x, *(one(2, 6, dtype=kind) for kind in kinds)], none, "other dtypes"
-    yield ("key", [asked(3, 4), asked(4, 3), asked(3, 4, value=9), asked(12), asked(3, 2, 2),
-                   asked(3, 4, dtype="int32"), asked(3, 4)], to, "to is needed")  # fmt: skip
-    yield ("key", [asked(0, 0, dtype="int32"), asked(0), asked(0, 0, dtype="int32")], to,
-           "equal bytes, other dtypes")  # fmt: skip
-    yield ("key", [asked(3, 4), asked(4, 3), asked(12), asked(3, 4, dtype="int32"),
-                   asked(*[1] * (step + 1)), asked(12)], none, "to is not needed")  # fmt: skip
-    yield ("key", [[asked(*sizes)[0] | {"k": np.array(k)}] for sizes, k in (
-        ([12], [1]), ([12], [2]), ([6, 2], [2]), ([12], [1]), ([1], [12]), ([6], [2, 2]))],
-           [("to", "k")], "to and k are needed")  # fmt: skip
+    yield (
+        "key",
+        [
+            asked(3, 4),
+            asked(4, 3),
+            asked(3, 4, value=9),
+            asked(12),
+            asked(3, 2, 2),
+            asked(3, 4, dtype="int32"),
+            asked(3, 4),
+        ],
+        to,
+        "to is needed",
+    )
+    yield (
+        "key",
+        [asked(0, 0, dtype="int32"), asked(0), asked(0, 0, dtype="int32")],
+        to,
+        "equal bytes, other dtypes",
+    )
+    yield (
+        "key",
+        [
+            asked(3, 4),
+            asked(4, 3),
+            asked(12),
+            asked(3, 4, dtype="int32"),
+            asked(*[1] * (step + 1)),
+            asked(12),
+        ],
+        none,
+        "to is not needed",
+    )
+    yield (
+        "key",
+        [
+            [asked(*sizes)[0] | {"k": np.array(k)}]
+            for sizes, k in (
+                ([12], [1]),
+                ([12], [2]),
+                ([6, 2], [2]),
+                ([12], [1]),
+                ([1], [12]),
+                ([6], [2, 2]),
+            )
+        ],
+        [("to", "k")],
+        "to and k are needed",
+    )
     flat, high = np.zeros((2, 6)), np.zeros((2, 7))
-    yield ("key", [[{"x": x, "y": y}] for x, y in
-                   ((flat, flat), (flat, high), (high, flat), (flat, high))], none,
-           "two arrays")  # fmt: skip
+    yield (
+        "key",
+        [[{"x": x, "y": y}] for x, y in ((flat, flat), (flat, high), (high, flat), (flat, high))],
+        none,
+        "two arrays",
+    )
     long = [np.full(2000, value) for value in (0.1, 0.1, 0.1, np.nextafter(0.1, 1))]
     long[1][1000] = 7
     yield "key", [[{"x": each}] for each in long], [("x",)], "x is needed, and is long"
-    yield ("key", [one(1, n) for n in (*range(1, 151), 1, 150)], none,
-           "150 shapes, then two of them again")  # fmt: skip
-    yield ("key", [one(1, value=number) for number in (0.0, -0.0, np.nan, np.nan, 0.0)], [("x",)],
-           "x is needed")  # fmt: skip
+    yield (
+        "key",
+        [one(1, n) for n in (*range(1, 151), 1, 150)],
+        none,
+        "150 shapes, then two of them again",
+    )
+    yield (
+        "key",
+        [one(1, value=number) for number in (0.0, -0.0, np.nan, np.nan, 0.0)],
+        [("x",)],
+        "x is needed",
+    )
     for counts in ((1, step, step + 1, 2 * step, 2 * step + 1, 1), (step - 1, 0, step, 1)):
         yield "key", [one(n, 6) for n in counts], none, f"{counts} rows"
 
     fresh = itertools.count()  # numbers that belong to no key
 
     def path(a: int, b: int, c: int = 0) -> Any:
-        stages = [*one(a * step - b % 2, 4, value=next(fresh)),
-                  {"where": np.full((2, b), next(fresh))}]  # fmt: skip
+        stages = [
+            *one(a * step - b % 2, 4, value=next(fresh)),
+            {"where": np.full((2, b), next(fresh))},
+        ]
         return stages + [{"k": np.array([c])}] * bool(c)
 
     two, three = [(), ()], [(), (), ("k",)]
-    yield ("tree", [path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two,
-           "two stages")  # fmt: skip
-    yield ("tree", [path(3, 5, 1), path(3, 5, 2), path(3, 6, 1), path(3, 6, 2), path(2, 5, 1),
-                    path(3, 5, 1)], three, "three stages")  # fmt: skip
-    yield ("tree", [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)], two,
-           "rows in the second stage")  # fmt: skip
+    yield ("tree", [path(3, 5), path(3, 5), path(3, 6), path(2, 5), path(3, 5)], two, "two stages")
+    yield (
+        "tree",
+        [path(3, 5, 1), path(3, 5, 2), path(3, 6, 1), path(3, 6, 2), path(2, 5, 1), path(3, 5, 1)],
+        three,
+        "three stages",
+    )
+    yield (
+        "tree",
+        [x + one(n, 2) for n in (1, step, step + 1, 2 * step, step)],
+        two,
+        "rows in the second stage",
+    )
     for needs in ([("x",), ()], [(), ("x",)]):
-        yield ("tree", [one(1, value=a) + one(1, value=b) for a, b in
-                        ((1, 1), (1, 2), (2, 1), (1, 1))], needs, f"needs {needs}")  # fmt: skip
+        yield (
+            "tree",
+            [one(1, value=a) + one(1, value=b) for a, b in ((1, 1), (1, 2), (2, 1), (1, 1))],
+            needs,
+            f"needs {needs}",
+        )
     pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
     yield "tree", [path(*pair) for pair in pairs], two, "three caches below the first"
     for part in ("key", "tree", "tree"):
@@ -152,6 +245,11 @@ def fault_of(x: np.ndarray, to: np.ndarray) -> str:
 
 def request_text(stages: Sequence[Mapping[str, np.ndarray]]) -> str:
     """Return a request of several stages in words."""
-    return " then ".join(", ".join(f"{name} {array.dtype}{list(array.shape)}" + (
-        f" = {array.tolist()}" if array.size < 4 else "") for name, array in stage.items())
-        for stage in stages)  # fmt: skip
+    return " then ".join(
+        ", ".join(
+            f"{name} {array.dtype}{list(array.shape)}"
+            + (f" = {array.tolist()}" if array.size < 4 else "")
+            for name, array in stage.items()
+        )
+        for stage in stages
+    )

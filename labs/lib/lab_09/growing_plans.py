@@ -41,7 +41,10 @@ FACTS: Mapping[str, tuple[str, int]] = {
 CONSTANTS = {"first": np.array([0]), "minus_one": np.array([-1]), "one": np.array([1]),
              "w": np.eye(4, dtype=np.float32)}  # fmt: skip
 ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
-    "Concat": {"axis": 0}, "ReduceMax": {"keepdims": 0}, "Cast": {"to": TensorProto.INT64}}
+    "Concat": {"axis": 0},
+    "ReduceMax": {"keepdims": 0},
+    "Cast": {"to": TensorProto.INT64},
+}
 # Each model: its inputs and its nodes. Input `x` is a float32 matrix, `to` a vector of int64.
 MODELS: Mapping[str, tuple[tuple[str, ...], Sequence[PlainNode]]] = {
     "flatten": (("x",), (
@@ -71,12 +74,19 @@ def as_model(name: str) -> onnx.ModelProto:
     kinds = {"x": (TensorProto.FLOAT, ["M", "N"]), "to": (TensorProto.INT64, ["K"])}
     inputs = [helper.make_tensor_value_info(value, *kinds[value]) for value in given]
     graph = helper.make_graph(
-        [helper.make_node(op, reads, makes, node, **ATTRIBUTES.get(op, {}))
-         for node, op, reads, makes in nodes],
-        name, inputs, [helper.make_empty_tensor_value_info(value) for value in ends],
-        [numpy_helper.from_array(array, value) for value, array in CONSTANTS.items()
-         if value in read],
-    )  # fmt: skip
+        [
+            helper.make_node(op, reads, makes, node, **ATTRIBUTES.get(op, {}))
+            for node, op, reads, makes in nodes
+        ],
+        name,
+        inputs,
+        [helper.make_empty_tensor_value_info(value) for value in ends],
+        [
+            numpy_helper.from_array(array, value)
+            for value, array in CONSTANTS.items()
+            if value in read
+        ],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
@@ -168,6 +178,7 @@ def shapes_with_key(
         key: makes the key of a request from its arrays x and to.
         feeds: the requests.
     """
+
     def wrong_key(_: PlanCache, values: Mapping[str, np.ndarray]) -> Any:
         return key(values["x"], values["to"])
 

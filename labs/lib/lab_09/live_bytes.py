@@ -81,8 +81,9 @@ def broken(work: Work, order: Any) -> str:
             return f"step {step} runs {name} before {late[0]}, whose result it reads"
         done.add(name)
     missing = [name for name in work if name not in done]
-    return (f"{len(missing)} of {len(work)} nodes are missing, such as {missing[0]}"
-            if missing else "")
+    return (
+        f"{len(missing)} of {len(work)} nodes are missing, such as {missing[0]}" if missing else ""
+    )
 
 
 def as_work(graph: RecordedGraph) -> dict[str, tuple[int, tuple[str, ...]]]:
@@ -92,7 +93,8 @@ def as_work(graph: RecordedGraph) -> dict[str, tuple[int, tuple[str, ...]]]:
     """
     makers = graph.makers()
     work: dict[str, tuple[int, tuple[str, ...]]] = {
-        value: (graph.size_bytes(value), ()) for value in graph.inputs}
+        value: (graph.size_bytes(value), ()) for value in graph.inputs
+    }
     for node in graph.nodes:
         reads = dict.fromkeys(makers.get(value, value) for value in graph.activations(node))
         work[node.name] = sum(map(graph.size_bytes, node.outputs)), tuple(reads)

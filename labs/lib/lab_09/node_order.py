@@ -16,8 +16,12 @@ from vklab_labs.shared import recorded_graphs
 __all__ = ["TINY", "PlainNode", "asking", "ring", "window"]
 
 PlainNode = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-TINY: list[PlainNode] = [("a", "Conv", ("x",), ("p",)), ("b", "Relu", ("q",), ("r",)),
-                         ("c", "Add", ("p", "r"), ("q",)), ("d", "Relu", ("r",), ("s",))]
+TINY: list[PlainNode] = [
+    ("a", "Conv", ("x",), ("p",)),
+    ("b", "Relu", ("q",), ("r",)),
+    ("c", "Add", ("p", "r"), ("q",)),
+    ("d", "Relu", ("r",), ("s",)),
+]
 
 
 def asking(order_nodes: Callable[[list[PlainNode], list[str]], Any]) -> Callable[..., Any]:
@@ -29,8 +33,10 @@ def asking(order_nodes: Callable[[list[PlainNode], list[str]], Any]) -> Callable
 
     def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
         given, made = {node.name: node for node in nodes}, set(known)
-        answer = order_nodes([(node.name, node.op_type, node.reads, node.outputs)
-                              for node in given.values()], sorted(made))  # fmt: skip
+        answer = order_nodes(
+            [(node.name, node.op_type, node.reads, node.outputs) for node in given.values()],
+            sorted(made),
+        )
         assert isinstance(answer, tuple | list) and len(answer) == 2, f"{answer!r} is no pair"
         word, names = answer
         assert word == "order", f"you found {word!r} in a graph without faults"
@@ -44,9 +50,7 @@ def asking(order_nodes: Callable[[list[PlainNode], list[str]], Any]) -> Callable
     return topological_order
 
 
-def window(
-    random: np.random.Generator, name: str, count: int
-) -> tuple[list[PlainNode], list[str]]:
+def window(random: np.random.Generator, name: str, count: int) -> tuple[list[PlainNode], list[str]]:
     """Return neighbours in a recorded graph, renamed, in any order; and the values they start from.
 
     Args:
@@ -71,8 +75,9 @@ def ring(random: np.random.Generator, length: int, tail: int) -> list[PlainNode]
         tail: nodes of the chain.
     """
     names = [f"n{n}" for n in random.permutation(length + tail + 1)]
-    nodes: list[PlainNode] = [(names[n], "Add", (f"v{(n - 1) % length}", "x"), (f"v{n}",))
-                              for n in range(length)]  # fmt: skip
+    nodes: list[PlainNode] = [
+        (names[n], "Add", (f"v{(n - 1) % length}", "x"), (f"v{n}",)) for n in range(length)
+    ]
     nodes += [(names[n], "Relu", (f"v{n - 1}",), (f"v{n}",)) for n in range(length, length + tail)]
     nodes.append((names[-1], "Relu", ("x",), ("before",)))
     end = nodes.pop(length + tail - 1)

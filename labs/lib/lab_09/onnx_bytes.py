@@ -108,8 +108,11 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
     for how in ("raw", "external"):
         for shape in ((2, 0, 3), ()):
             tensor = stored("weight", np.zeros(shape, np.float32), how)
-            yield f"{how} data of shape {shape}", "weight", {
-                "model.onnx": model_bytes([tensor], ""), "weights.bin": bytes(8)}
+            yield (
+                f"{how} data of shape {shape}",
+                "weight",
+                {"model.onnx": model_bytes([tensor], ""), "weights.bin": bytes(8)},
+            )
     for what, data in (("short", array.tobytes()[:-1]), ("long", array.tobytes() + b"\0")):
         wrong = stored(name, array, "raw")
         wrong.raw_data = data
@@ -132,5 +135,13 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
         tensor = stored(other, outer, "external", offset)
         for entry in tensor.external_data:
             entry.value = str(change.get(entry.key, entry.value))
-        yield what, other, {"model.onnx": model_bytes([tensor], ""), "weights.bin": content[:size],
-                           "sub/w.bin": content, "../weights.bin": content}
+        yield (
+            what,
+            other,
+            {
+                "model.onnx": model_bytes([tensor], ""),
+                "weights.bin": content[:size],
+                "sub/w.bin": content,
+                "../weights.bin": content,
+            },
+        )

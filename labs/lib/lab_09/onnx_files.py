@@ -82,12 +82,15 @@ def find_initializer(file: bytes, name: str) -> tuple[TensorProto, int, int]:
 
 def three_weights(folder: str | Path) -> Path:
     """Write a model with the weights large (2 MiB raw), small (raw) and typed; return its path."""
-    model = parsed("g (float[512,1024] x) => (float[512,1024] y) "
-                   "{ a = Add(x, large)  b = Add(a, small)  y = Add(b, typed) }")
+    model = parsed(
+        "g (float[512,1024] x) => (float[512,1024] y) "
+        "{ a = Add(x, large)  b = Add(a, small)  y = Add(b, typed) }"
+    )
     large = np.arange(512 * 1024, dtype=np.float32).reshape(512, 1024)
     one = np.ones(1, np.float32)
     model.graph.initializer.extend(
-        [stored("large", large, "raw"), stored("small", one, "raw"), stored("typed", one, "typed")])
+        [stored("large", large, "raw"), stored("small", one, "raw"), stored("typed", one, "typed")]
+    )
     path = Path(folder, "model.onnx")
     path.write_bytes(model.SerializeToString())
     return path
@@ -118,8 +121,9 @@ def plain_graph(model: onnx.ModelProto) -> tuple[list[PlainNode], dict[str, Shap
     Attributes are those that the model file gives; a Reshape has its target among them.
     """
     graph: Graph = onnx_import.load_graph(model)
-    shapes: dict[str, Shape] = {info.name: list(info.shape) for info in
-                                (*graph.inputs, *graph.initializers.values())}  # fmt: skip
+    shapes: dict[str, Shape] = {
+        info.name: list(info.shape) for info in (*graph.inputs, *graph.initializers.values())
+    }
     nodes: list[PlainNode] = []
     for node in graph.nodes:
         attributes = dict(node.attributes)

@@ -22,10 +22,14 @@ __all__ = ["draw_branches", "draw_first_part", "draw_kinds", "draw_live", "draw_
 def draw_stages() -> Picture:
     """Draw the four stages from a file to a running program, and where memory begins."""
     page = Diagram(700, 128)
-    for n, (words, colour) in enumerate((
-        ("ONNX file\nnodes, weights", "grey"), ("Graph\nnodes, descriptors", "blue"),
-        ("Plan\ndispatches, offsets", "blue"), ("Program\nbuffers, commands", "orange"),
-    )):  # fmt: skip
+    for n, (words, colour) in enumerate(
+        (
+            ("ONNX file\nnodes, weights", "grey"),
+            ("Graph\nnodes, descriptors", "blue"),
+            ("Plan\ndispatches, offsets", "blue"),
+            ("Program\nbuffers, commands", "orange"),
+        )
+    ):
         page.box((6 + 178 * n, 34, 140, 48), words, colour)
     for n, words in enumerate(("import", "plan", "prepare")):
         page.arrow((146 + 178 * n, 58), (184 + 178 * n, 58))
@@ -43,11 +47,13 @@ def draw_stages() -> Picture:
 def draw_kinds() -> Picture:
     """Draw three nodes whose output shape depends on shapes, on a value, on data."""
     page = Diagram(710, 136)
-    for n, (title, op, reads, makes, colour) in enumerate((
-        ("shapes decide", "MatMul", "x [3,4]\nw [4,5]", "[3,5]", "green"),
-        ("a value decides", "Reshape", "x [3,4]\nto = ?", "[?,?]", "orange"),
-        ("all of the data decide", "NonZero", "x [3,4]", "[2,?]", "red"),
-    )):  # fmt: skip
+    for n, (title, op, reads, makes, colour) in enumerate(
+        (
+            ("shapes decide", "MatMul", "x [3,4]\nw [4,5]", "[3,5]", "green"),
+            ("a value decides", "Reshape", "x [3,4]\nto = ?", "[?,?]", "orange"),
+            ("all of the data decide", "NonZero", "x [3,4]", "[2,?]", "red"),
+        )
+    ):
         left = 8 + 234 * n
         page.note((left, 18), title, bold=True)
         page.box((left, 34, 56, 44), reads, "grey")
@@ -75,20 +81,22 @@ def draw_first_part(name: str, planned: Sequence[str], missing: Mapping[str, str
     nodes = growing_plans.MODELS[name][1]
     waits = ", ".join(f"the {what} of {value}" for value, what in missing.items()) or "nothing"
     return networks.draw_network(
-        nodes, alt=f"The nodes of {name}; planned: {', '.join(planned)}.",
+        nodes,
+        alt=f"The nodes of {name}; planned: {', '.join(planned)}.",
         caption=f"Your answer for the model {name}. The plan waits for {waits}.",
         colours={node[0]: "green" if node[0] in planned else "grey" for node in nodes},
         notes={name: [f"{name} makes {', '.join(makes)}"] for name, _, _, makes in nodes},
         legend={"green": "planned", "grey": "waits"},
-    )  # fmt: skip
+    )
 
 
 def draw_tree() -> Picture:
     """Draw the tree of plan caches of the model "select"."""
     page = Diagram(700, 166)
     page.box((8, 62, 96, 44), "root cache\nkey of x", "blue")
-    for n, (key, sizes) in enumerate((("x float32 [3,4]", ("[2,5]", "[2,9]")),
-                                      ("x float32 [1,4]", ("[2,2]",)))):  # fmt: skip
+    for n, (key, sizes) in enumerate(
+        (("x float32 [3,4]", ("[2,5]", "[2,9]")), ("x float32 [1,4]", ("[2,2]",)))
+    ):
         y = 34 + 84 * n
         page.box((196, y - 12, 128, 44), "entry: product,\nnonzero", "green")
         page.arrow((104, 84), (194, y + 10))
@@ -136,9 +144,9 @@ def draw_branches() -> Picture:
         [(n, f"{n}: {size}", reads, [n]) for n, (size, reads) in nodes],
         alt="x is read by a and d; a, b, c and d, e, f are branches; g reads c and f.",
         caption="A graph with two branches. Each box: the node and the bytes of its result. The "
-                "node end, not drawn, reads g.",
+        "node end, not drawn, reads g.",
         notes={n: [] for n, _ in nodes},
-    )  # fmt: skip
+    )
 
 
 def draw_live(work: Work, orders: Mapping[str, Sequence[str]]) -> Picture:

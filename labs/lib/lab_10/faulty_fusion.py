@@ -29,14 +29,23 @@ def fuse_pairs(graph: PlainGraph, pair: Sequence[str], may_fuse: MayFuse) -> Pla
     fused: dict[str, Any] = {}
     for then in graph["nodes"]:
         first = makers.get(then[2][0])
-        if first and [first[1], then[1]] == [*pair] and first[0] not in fused and (
-                may_fuse(graph, first, then)):  # fmt: skip
+        if (
+            first
+            and [first[1], then[1]] == [*pair]
+            and first[0] not in fused
+            and (may_fuse(graph, first, then))
+        ):
             fused[first[0]] = then[0], ">".join(pair), (*first[2], *then[2][1:]), ()
     gone = {node[0] for node in fused.values()}
     new = {name: node[0] for name, node in fused.items()}
     kept = [fused.get(node[0], node) for node in graph["nodes"] if node[0] not in gone]
-    return {**graph, "nodes": [(made, op, tuple(new.get(name, name) for name in reads), perm)
-                               for made, op, reads, perm in kept]}  # fmt: skip
+    return {
+        **graph,
+        "nodes": [
+            (made, op, tuple(new.get(name, name) for name in reads), perm)
+            for made, op, reads, perm in kept
+        ],
+    }
 
 
 def parts_of(graph: PlainGraph, first: Any, then: Any) -> tuple[Any, ...]:

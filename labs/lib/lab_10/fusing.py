@@ -84,13 +84,20 @@ def broken_rule(
         cores = [node for node in group if is_core(work[node][0])]
         bound = buffers(work, outputs, group)
         if not group or len(cores) > 1:
-            return (f"group {number} has the cores {', '.join(cores)}; a kernel has one at most"
-                    if group else f"group {number} is empty")  # fmt: skip
+            return (
+                f"group {number} has the cores {', '.join(cores)}; a kernel has one at most"
+                if group
+                else f"group {number} is empty"
+            )
         if len(bound) > most:
-            return (f"group {number} binds {len(bound)} buffers ({', '.join(sorted(bound))}); "
-                    f"the limit is {most}")  # fmt: skip
-    waits = [{place[name] for node in group for name in work[node][1] if name in place} - {number}
-             for number, group in enumerate(groups)]  # fmt: skip
+            return (
+                f"group {number} binds {len(bound)} buffers ({', '.join(sorted(bound))}); "
+                f"the limit is {most}"
+            )
+    waits = [
+        {place[name] for node in group for name in work[node][1] if name in place} - {number}
+        for number, group in enumerate(groups)
+    ]
     left = set(range(len(groups)))
     while left:
         able = {number for number in left if not waits[number] & left}
@@ -115,8 +122,12 @@ def next_groups(
     for name in work:
         if name in left:
             op, reads = work[name]
-            groups += [[*group, name] for group in groups if not left.intersection(reads) - {*group}
-                       and not (is_core(op) and any(is_core(work[n][0]) for n in group))]
+            groups += [
+                [*group, name]
+                for group in groups
+                if not left.intersection(reads) - {*group}
+                and not (is_core(op) and any(is_core(work[n][0]) for n in group))
+            ]
     return [group for group in groups[1:] if len(buffers(work, outputs, group)) <= most]
 
 
@@ -144,11 +155,14 @@ def open_runs(
 
 def of_recorded(graph: RecordedGraph) -> tuple[Work, dict[str, int], tuple[str, ...]]:
     """Return nodes, sizes and outputs of a recorded graph; each node is named like its value."""
-    work = {node.outputs[0]: (node.op_type, tuple(dict.fromkeys(node.inputs)))
-            for node in graph.nodes}  # fmt: skip
+    work = {
+        node.outputs[0]: (node.op_type, tuple(dict.fromkeys(node.inputs))) for node in graph.nodes
+    }
     alias = {value: node.outputs[0] for node in graph.nodes for value in node.outputs}
-    work = {made: (op, tuple(dict.fromkeys(alias.get(name, name) for name in reads)))
-            for made, (op, reads) in work.items()}  # fmt: skip
+    work = {
+        made: (op, tuple(dict.fromkeys(alias.get(name, name) for name in reads)))
+        for made, (op, reads) in work.items()
+    }
     sizes = {name: graph.size_bytes(name) for name in graph.shapes if alias.get(name, name) == name}
     for node in graph.nodes:
         sizes[node.outputs[0]] = sum(map(graph.size_bytes, node.outputs))
@@ -173,8 +187,11 @@ class Masks:
         self.names = list(dict.fromkeys([*work, *read]))
         bit = {name: 1 << n for n, name in enumerate(self.names)}
         self.reads = [sum(bit[name] for name in reads) for _, reads in work.values()]
-        self.readers = [sum(bit[node] for node, (_, reads) in work.items() if name in reads)
-                        | (name in outputs) << len(bit) for name in self.names]  # fmt: skip
+        self.readers = [
+            sum(bit[node] for node, (_, reads) in work.items() if name in reads)
+            | (name in outputs) << len(bit)
+            for name in self.names
+        ]
         self.bytes = [sizes[name] for name in self.names]
         self.cores = sum(bit[n] for n, (op, _) in work.items() if is_core(op))
         self.memo = dict[int, int | None]()
@@ -217,8 +234,10 @@ class Masks:
                     if cost is not None and cost < costs[a] + costs[b]:
                         able.append((costs[a] + costs[b] - cost, a, b))
             for _, a, b in order(able):
-                joined = [*(g for n, g in enumerate(groups) if n not in (a, b)),
-                          groups[a] | groups[b]]  # fmt: skip
+                joined = [
+                    *(g for n, g in enumerate(groups) if n not in (a, b)),
+                    groups[a] | groups[b],
+                ]
                 if self._can_run(joined):
                     groups = sorted(joined)
                     break
@@ -256,10 +275,13 @@ class Masks:
         while tried < len(order):
             node = order[tried]
             others = [n for n in order if n != node]
-            first = 1 + max((others.index(n) for n in _bits(self.reads[node]) if n in others),
-                            default=-1)  # fmt: skip
-            last = min((others.index(n) for n in _bits(self.readers[node]) if n in others),
-                       default=len(others))  # fmt: skip
+            first = 1 + max(
+                (others.index(n) for n in _bits(self.reads[node]) if n in others), default=-1
+            )
+            last = min(
+                (others.index(n) for n in _bits(self.readers[node]) if n in others),
+                default=len(others),
+            )
             for place in range(first, last + 1):
                 other = [*others[:place], node, *others[place:]]
                 cost = self.cut(other)
@@ -330,8 +352,11 @@ def natural(masks: Masks, tries: int, moves: bool = True) -> Iterator[tuple[str,
     yield "merge from the end", masks.merge(lambda able: sorted(able, key=lambda x: x[:0:-1])[::-1])
     yield "cut the order", masks.cut(numbers)
     yield "cut random orders", min(masks.cut(masks.shuffle(random)) for _ in range(10 * tries))
-    for name, order in (("good pairs", one_of_three), ("best pairs, random ties", any_best),
-                        ("random pairs", shuffled)):  # fmt: skip
+    for name, order in (
+        ("good pairs", one_of_three),
+        ("best pairs, random ties", any_best),
+        ("random pairs", shuffled),
+    ):
         yield name, min(masks.merge(order) for _ in range(tries))
     if moves:
         yield "move single nodes", masks.move_nodes(numbers)

@@ -30,8 +30,7 @@ def witness_problem(graph: Any) -> str:
 
 def _first(graph: Any, problems: Any) -> str:
     if type(graph) is not dict or not all(key in graph for key in KEYS):
-        return (f"expected a graph, a dictionary with {', '.join(KEYS)}, "
-                f"got {words.short(graph)}")  # fmt: skip
+        return f"expected a graph, a dictionary with {', '.join(KEYS)}, got {words.short(graph)}"
     try:
         return next(problems(graph), "")
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -42,8 +41,11 @@ def _problems(graph: PlainGraph) -> Iterator[str]:
     outputs, makers = graph["outputs"], []
     infos = rewriting.infos_of({**graph, "infos": {}, "nodes": []})
     for node in graph["nodes"]:
-        if not isinstance(node, list | tuple) or len(node) != 4 or not all(
-                isinstance(part, list | tuple) for part in node[2:]):  # fmt: skip
+        if (
+            not isinstance(node, list | tuple)
+            or len(node) != 4
+            or not all(isinstance(part, list | tuple) for part in node[2:])
+        ):
             yield f"expected a node (made, operator, reads, perm), got {words.short(node)}"
         if not all(isinstance(name, str) for name in (node[0], *node[2])):
             yield f"names are texts, got {words.short(node)}"
@@ -53,8 +55,10 @@ def _problems(graph: PlainGraph) -> Iterator[str]:
             yield f"there is no operator {words.short(op)}"
         count = 1 if op in (*rewriting.UNARY, "Transpose") else 2
         if len(reads) != count or (perm and op != "Transpose"):
-            yield (f"{words.short(made)}: {op} reads {count} value{'s' * (count > 1)}"
-                   f"{'' if op == 'Transpose' else ' and has no perm'}, got {words.short(reads)}")
+            yield (
+                f"{words.short(made)}: {op} reads {count} value{'s' * (count > 1)}"
+                f"{'' if op == 'Transpose' else ' and has no perm'}, got {words.short(reads)}"
+            )
         for name in reads:
             if name not in infos:
                 late = "it, or a later node, makes" if name in makers else "nobody makes"
@@ -91,7 +95,9 @@ def _unfit(graph: PlainGraph) -> Iterator[str]:
             yield f"{words.short(name)} does not consist of finite float32 numbers"
         whole = all(isinstance(size, int) and size >= 0 for size in shape)
         if not whole or len(shape) > MOST_AXES or np.prod(shape) > MOST_GIVEN:
-            yield (f"{words.short(name)} has shape {words.short(shape)}; at most {MOST_AXES} axes "
-                   f"and {MOST_GIVEN} elements are allowed")  # fmt: skip
+            yield (
+                f"{words.short(name)} has shape {words.short(shape)}; at most {MOST_AXES} axes "
+                f"and {MOST_GIVEN} elements are allowed"
+            )
         if not np.prod(shape):
             yield f"{words.short(name)} has no elements: nothing in it can change"

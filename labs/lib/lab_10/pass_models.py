@@ -54,9 +54,12 @@ def product_model(seed: int) -> onnx.ModelProto:
     for block, inner in enumerate(random.permutation([64, 48, 4])):
         for name, shape in (("A", (width, inner)), ("B", (inner, width))):
             weights[f"{name}{block}"] = random.normal(size=shape) / np.sqrt(shape[0])
-        lines += [f"a{block} MatMul {last} A{block}", f"i{block} Identity a{block}",
-                  f"b{block} MatMul i{block} B{block}",
-                  f"c{block} {random.choice(['Relu', 'Tanh', 'Neg'])} b{block}"]  # fmt: skip
+        lines += [
+            f"a{block} MatMul {last} A{block}",
+            f"i{block} Identity a{block}",
+            f"b{block} MatMul i{block} B{block}",
+            f"c{block} {random.choice(['Relu', 'Tanh', 'Neg'])} b{block}",
+        ]
         last = f"c{block}"
     rows = int(random.integers(1, 9))
     graph = rewriting.graph_of("; ".join(lines), last, (rows, width), **weights)
@@ -79,9 +82,14 @@ def layout_model() -> onnx.ModelProto:
         helper.make_node("Conv", ["x2", "w2"], ["c2"], "conv 2", pads=pads),
         helper.make_node("Transpose", ["c2"], ["y"], "last 2", perm=to_last),
     ]
-    return _model("channels last", nodes, [_value("x", (1, 16, 16, 3))],
-                  [_value("y", (1, 16, 16, 4))], w1=random.normal(size=(8, 3, 3, 3)).astype("f4"),
-                  w2=random.normal(size=(4, 8, 3, 3)).astype("f4"))  # fmt: skip
+    return _model(
+        "channels last",
+        nodes,
+        [_value("x", (1, 16, 16, 3))],
+        [_value("y", (1, 16, 16, 4))],
+        w1=random.normal(size=(8, 3, 3, 3)).astype("f4"),
+        w2=random.normal(size=(4, 8, 3, 3)).astype("f4"),
+    )
 
 
 def layout_counts() -> dict[str, tuple[int, int, int]]:
@@ -90,8 +98,9 @@ def layout_counts() -> dict[str, tuple[int, int, int]]:
     for words, switches in (
         ("neither", {"DISABLE_PASSES": "move_transposes", "DISABLE_FUSION": 1}),
         ("move_transposes", {"DISABLE_FUSION": 1}),
-        ("fusion", {"DISABLE_PASSES": "move_transposes"}), ("both", {}),
-    ):  # fmt: skip
+        ("fusion", {"DISABLE_PASSES": "move_transposes"}),
+        ("both", {}),
+    ):
         with settings.settings(**switches), vklab.load(layout_model()) as session:
             session.run({i.name: np.zeros(i.dims, i.dtype) for i in session.inputs})
             nodes = [node.op_type for chunk in session.plan.chunks for node in chunk.graph.nodes]
@@ -114,10 +123,11 @@ def rounds(graph: Graph, steps: Sequence[Callable[[Graph], Graph]]) -> tuple[int
 def if_model(known: bool) -> onnx.ModelProto:
     """Return a model of one If: Relu or Neg; its condition is a constant, or an input."""
     branches = {
-        f"{word}_branch": helper.make_graph([helper.make_node(op, ["x"], [word])], word, [],
-                                            [_value(word)])
+        f"{word}_branch": helper.make_graph(
+            [helper.make_node(op, ["x"], [word])], word, [], [_value(word)]
+        )
         for word, op in (("then", "Relu"), ("else", "Neg"))
-    }  # fmt: skip
+    }
     node = helper.make_node("If", ["c"], ["y"], "choose", **branches)
     given = [] if known else [_value("c", (), TensorProto.BOOL)]
     weights = {"c": np.array(True)} if known else {}
@@ -129,24 +139,40 @@ def chunks_of_if(known: bool) -> list[tuple[str, list[str]]]:
     feed: dict[str, Any] = {"x": np.ones(4, np.float32)}
     with vklab.load(if_model(known)) as session:
         session.run(feed if known else {**feed, "c": np.array(False)})
-        return [("host" if isinstance(chunk.place, str) else "device",
-                 [node.op_type for node in chunk.graph.nodes]) for chunk in session.plan.chunks]
+        return [
+            (
+                "host" if isinstance(chunk.place, str) else "device",
+                [node.op_type for node in chunk.graph.nodes],
+            )
+            for chunk in session.plan.chunks
+        ]
 
 
 def loop_model(growing: bool) -> onnx.ModelProto:
     """Return a model of one Loop; its value keeps its shape (Tanh), or doubles it (Concat)."""
-    step = (helper.make_node("Concat", ["v", "v"], ["next"], axis=0) if growing else
-            helper.make_node("Tanh", ["v"], ["next"]))  # fmt: skip
+    step = (
+        helper.make_node("Concat", ["v", "v"], ["next"], axis=0)
+        if growing
+        else helper.make_node("Tanh", ["v"], ["next"])
+    )
     shape = ("d",) if growing else (4,)
     body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["still"]), step], "body",
-        [_value("i", (), TensorProto.INT64), _value("go", (), TensorProto.BOOL),
-         _value("v", shape)],
+        [helper.make_node("Identity", ["go"], ["still"]), step],
+        "body",
+        [
+            _value("i", (), TensorProto.INT64),
+            _value("go", (), TensorProto.BOOL),
+            _value("v", shape),
+        ],
         [_value("still", (), TensorProto.BOOL), _value("next", None if growing else shape)],
-    )  # fmt: skip
+    )
     node = helper.make_node("Loop", ["n", "", "x"], ["y"], "repeat", body=body)
-    return _model("loop", [node], [_value("n", (), TensorProto.INT64), _value("x")],
-                  [_value("y", None if growing else shape)])  # fmt: skip
+    return _model(
+        "loop",
+        [node],
+        [_value("n", (), TensorProto.INT64), _value("x")],
+        [_value("y", None if growing else shape)],
+    )
 
 
 def plans_of_body(growing: bool, iterations: int = 4) -> list[int]:
@@ -200,9 +226,14 @@ def kernel_counts(
     for name in names:
         work, sizes, outputs = network(name)
         asked = run_limited(fuse, work, sizes, outputs, most, seconds=seconds)
-        print(name, asked.message or fusing.broken_rule(work, outputs, most, asked.value) or
-              "valid groups")  # fmt: skip
-        rows[name] = {"one node each": len(work), "vklab's fusion": runtime_dispatches(name),
-                      "your groups": len(asked.value or []),
-                      "cores": sum(fusing.is_core(op) for op, _ in work.values())}  # fmt: skip
+        print(
+            name,
+            asked.message or fusing.broken_rule(work, outputs, most, asked.value) or "valid groups",
+        )
+        rows[name] = {
+            "one node each": len(work),
+            "vklab's fusion": runtime_dispatches(name),
+            "your groups": len(asked.value or []),
+            "cores": sum(fusing.is_core(op) for op, _ in work.values()),
+        }
     return rows

@@ -107,11 +107,21 @@ def graph_of(
     nodes = []
     for line in filter(None, map(str.strip, text.split(";"))):
         made, op, *rest = line.split()
-        nodes.append((made, op, tuple(name for name in rest if not name.isdigit()),
-                      tuple(int(digit) for name in rest if name.isdigit() for digit in name)))
+        nodes.append(
+            (
+                made,
+                op,
+                tuple(name for name in rest if not name.isdigit()),
+                tuple(int(digit) for name in rest if name.isdigit() for digit in name),
+            )
+        )
     arrays = {name: np.array(value, np.float32) for name, value in constants.items()}
-    return {"inputs": {"x": ("float32", shape)}, "constants": arrays, "outputs": outputs.split(),
-            "nodes": nodes}  # fmt: skip
+    return {
+        "inputs": {"x": ("float32", shape)},
+        "constants": arrays,
+        "outputs": outputs.split(),
+        "nodes": nodes,
+    }
 
 
 def draw_graph(
@@ -139,7 +149,7 @@ def draw_graph(
             "back": (made, "Transpose", last[:1], tuple(map(int, np.argsort(last[3])))),
             "Add": (made, kind, (source, str(random.choice(like))), ()),
             "fold": (made, "Div" if neutral[1] else "Sub", ("k", "k"), ()),
-        }.get(kind, (made, kind, (source,), ()))  # fmt: skip
+        }.get(kind, (made, kind, (source,), ()))
         nodes.append(node)
         if kind == "fold":  # the constant is neutral: one reader is a no-op, another one is not
             node = f"{made}f", str(random.choice([neutral[0], "Add"])), (source, made), ()
@@ -156,8 +166,10 @@ def draw_graph(
 def feed_of(graph: PlainGraph, seed: int) -> dict[str, np.ndarray]:
     """Return inputs for a graph; the first element is -0."""
     random = np.random.default_rng(seed)
-    feed = {name: random.normal(size=shape).astype(dtype)
-            for name, (dtype, shape) in graph["inputs"].items()}  # fmt: skip
+    feed = {
+        name: random.normal(size=shape).astype(dtype)
+        for name, (dtype, shape) in graph["inputs"].items()
+    }
     for array in feed.values():
         array.reshape(-1)[:1] = -0.0
     return feed
@@ -199,15 +211,25 @@ def model(graph: PlainGraph) -> onnx.ModelProto:
     infos = infos_of(graph)
 
     def declared(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
-        return [helper.make_tensor_value_info(
-                    name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name][0])), infos[name][1])
-                for name in names]  # fmt: skip
+        return [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name][0])), infos[name][1]
+            )
+            for name in names
+        ]
 
-    nodes = [helper.make_node(op, reads, [made], name=made, **({"perm": perm} if perm else {}))
-             for made, op, reads, perm in graph["nodes"]]  # fmt: skip
+    nodes = [
+        helper.make_node(op, reads, [made], name=made, **({"perm": perm} if perm else {}))
+        for made, op, reads, perm in graph["nodes"]
+    ]
     weights = [numpy_helper.from_array(np.array(a), name) for name, a in graph["constants"].items()]
-    made = helper.make_graph(nodes, graph.get("name", "graph"), declared(list(graph["inputs"])),
-                             declared(graph["outputs"]), weights)  # fmt: skip
+    made = helper.make_graph(
+        nodes,
+        graph.get("name", "graph"),
+        declared(list(graph["inputs"])),
+        declared(graph["outputs"]),
+        weights,
+    )
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -234,18 +256,21 @@ def as_pass(rule: Callable[[PlainGraph], PlainGraph]) -> Callable[[Graph], Graph
 
 def _plain(graph: Graph) -> PlainGraph:
     made = {name for node in graph.nodes for name in node.outputs}
-    constants = {name: i.constant for name, i in graph.initializers.items()
-                 if i.constant is not None}  # fmt: skip
+    constants = {
+        name: i.constant for name, i in graph.initializers.items() if i.constant is not None
+    }
     read = dict.fromkeys(name for node in graph.nodes for name in node.reads)
     inputs = [name for name in read if name not in made and name not in constants]
     infos = {name: (info.dtype, info.dims) for name, info in graph.infos.items() if name in made}
     return {
         "inputs": {name: (graph.infos[name].dtype, graph.infos[name].dims) for name in inputs},
         "infos": infos,
-        "constants": constants, "outputs": sorted(rewriting.fixed(graph)),
-        "nodes": [(node.outputs[0], node.qualified_type, node.inputs, _perm(node))
-                  for node in graph.nodes],
-    }  # fmt: skip
+        "constants": constants,
+        "outputs": sorted(rewriting.fixed(graph)),
+        "nodes": [
+            (node.outputs[0], node.qualified_type, node.inputs, _perm(node)) for node in graph.nodes
+        ],
+    }
 
 
 def _perm(node: Node) -> tuple[int, ...]:
@@ -261,8 +286,11 @@ def _verified(graph: Graph, before: PlainGraph, after: PlainGraph) -> Graph:
         if node is None or (node.qualified_type, _perm(node)) != (op, tuple(perm)):
             node = Node(made, op, (), (made,), {"perm": tuple(perm)} if perm else {})
         nodes.append(replace(node, inputs=tuple(reads)))
-    new = {name: rewriting.constant(name, np.asarray(array))
-           for name, array in after["constants"].items() if name not in before["constants"]}
+    new = {
+        name: rewriting.constant(name, np.asarray(array))
+        for name, array in after["constants"].items()
+        if name not in before["constants"]
+    }
     try:
         ordered = graphs.topological_order(nodes, [*before["inputs"], *after["constants"]])
         assert ordered == tuple(nodes), "a node stands before one that it reads from"
@@ -285,6 +313,7 @@ def _infos(
         for info in outputs:
             old = known.get(info.name, info)
             assert (old.dtype, old.shape) == (info.dtype, info.shape), (
-                f"the rule changed {info.name!r} from {old} to {info}")  # fmt: skip
+                f"the rule changed {info.name!r} from {old} to {info}"
+            )
             infos[info.name] = info
     return infos

@@ -26,16 +26,24 @@ def draw_graph(graph: PlainGraph, caption: str, after: PlainGraph | None = None)
     """
     kept = None if after is None else {node[0] for node in after["nodes"]}
     gone = {node[0] for node in graph["nodes"] if kept is not None and node[0] not in kept}
-    colours = {made: "orange" if made in gone else "green" if made in graph["outputs"] else "blue"
-               for made, *_ in graph["nodes"]}  # fmt: skip
-    notes = {made: [f"{made} = {', '.join(reads)}", *([f"perm {tuple(perm)}"] if perm else [])]
-             for made, _, reads, perm in graph["nodes"]}  # fmt: skip
+    colours = {
+        made: "orange" if made in gone else "green" if made in graph["outputs"] else "blue"
+        for made, *_ in graph["nodes"]
+    }
+    notes = {
+        made: [f"{made} = {', '.join(reads)}", *([f"perm {tuple(perm)}"] if perm else [])]
+        for made, _, reads, perm in graph["nodes"]
+    }
     legend = {"blue": "node", "green": "makes an output"} | ({"orange": "removed"} if gone else {})
     lines = "; ".join(f"{made} = {op}({', '.join(reads)})" for made, op, reads, _ in graph["nodes"])
     return draw_network(
-        [(made, op, reads, (made,)) for made, op, reads, _ in graph["nodes"]], colours=colours,
-        notes=notes, legend=legend, alt=f"a graph: {lines}", caption=caption,
-    )  # fmt: skip
+        [(made, op, reads, (made,)) for made, op, reads, _ in graph["nodes"]],
+        colours=colours,
+        notes=notes,
+        legend=legend,
+        alt=f"a graph: {lines}",
+        caption=caption,
+    )
 
 
 def draw_passes() -> Picture:
@@ -52,9 +60,11 @@ def draw_passes() -> Picture:
     page.note((217, 84), "verifier", anchor="middle").note((447, 84), "verifier", anchor="middle")
     page.line((690, 50), (690, 108)).line((690, 108), (36, 108)).arrow((36, 108), (36, 50))
     page.note((360, 122), "again, until a round changes nothing", anchor="middle")
-    return page.picture("three passes in a row, each from a graph to a graph, with a verifier "
-                        "between two of them; an arrow leads from the end back to the start",
-                        "Passes are functions from a graph to a graph.")  # fmt: skip
+    return page.picture(
+        "three passes in a row, each from a graph to a graph, with a verifier "
+        "between two of them; an arrow leads from the end back to the start",
+        "Passes are functions from a graph to a graph.",
+    )
 
 
 def draw_rounds() -> Picture:
@@ -67,8 +77,11 @@ def draw_rounds() -> Picture:
     page.arrow((512, 60), (586, 60), "rule 1").arrow((588, 84), (514, 84))
     page.note((550, 106), "rule 2", anchor="middle")
     page.note((400, 140), "two rules that undo each other: it never ends", size=12)
-    return page.picture("left: bars of 7, 5, 4 and 3 nodes; right: rule 1 turns x + x into 2 * x, "
-                        "and rule 2 turns it back", "When does rewriting end?")  # fmt: skip
+    return page.picture(
+        "left: bars of 7, 5, 4 and 3 nodes; right: rule 1 turns x + x into 2 * x, "
+        "and rule 2 turns it back",
+        "When does rewriting end?",
+    )
 
 
 def draw_circle() -> Picture:
@@ -76,16 +89,25 @@ def draw_circle() -> Picture:
     page = Diagram(WIDTH, 170)
     page.box((60, 10, 230, 56), "", "blue", shade=0.12).note((70, 24), "group 0", size=11)
     page.box((60, 100, 230, 56), "", "orange", shade=0.12).note((70, 152), "group 1", size=11)
-    for x, y, words, colour in ((80, 28, "a", "blue"), (210, 28, "d", "blue"),
-                                (80, 106, "b", "orange"), (210, 106, "c", "orange")):
+    for x, y, words, colour in (
+        (80, 28, "a", "blue"),
+        (210, 28, "d", "blue"),
+        (80, 106, "b", "orange"),
+        (210, 106, "c", "orange"),
+    ):
         page.box((x, y, 60, 32), words, colour, bold=True)
     page.arrow((110, 60), (110, 104)).arrow((240, 104), (240, 62))
     page.note((330, 40), "b reads a: group 1 needs group 0 first.")
     page.note((330, 62), "d reads c: group 0 needs group 1 first.")
-    page.note((330, 92), "No group can run first, although neither of them\nhas a path that leaves "
-                         "it and comes back.")  # fmt: skip
-    return page.picture("group 0 holds a and d, group 1 holds b and c; b reads a, and d reads c",
-                        "Two groups that wait for each other in a circle.")  # fmt: skip
+    page.note(
+        (330, 92),
+        "No group can run first, although neither of them\nhas a path that leaves "
+        "it and comes back.",
+    )
+    return page.picture(
+        "group 0 holds a and d, group 1 holds b and c; b reads a, and d reads c",
+        "Two groups that wait for each other in a circle.",
+    )
 
 
 def draw_fused(
@@ -104,9 +126,14 @@ def draw_fused(
     """
     place = {name: number for number, group in enumerate(groups) for name in group}
     colours = {name: GROUPS[number % len(GROUPS)] for name, number in place.items()}
-    notes = {name: [f"{name}: {sizes[name]} byte{'s' * (sizes[name] != 1)}",
-                    f"reads {', '.join(reads)}", f"group {place.get(name, '?')}"]
-             for name, (_, reads) in work.items()}  # fmt: skip
+    notes = {
+        name: [
+            f"{name}: {sizes[name]} byte{'s' * (sizes[name] != 1)}",
+            f"reads {', '.join(reads)}",
+            f"group {place.get(name, '?')}",
+        ]
+        for name, (_, reads) in work.items()
+    }
     read = dict.fromkeys(name for _, reads in work.values() for name in reads)
     given = ", ".join(f"{name} {sizes[name]} bytes" for name in read if name not in work)
     broken = fusing.broken_rule(work, outputs, most, groups)
@@ -114,10 +141,12 @@ def draw_fused(
     cost = f"{len(groups)} kernel{'s move' if len(groups) > 1 else ' moves'} {total} bytes."
     listed = "; ".join(" ".join(group) for group in groups)
     return draw_network(
-        [(name, op, reads, (name,)) for name, (op, reads) in work.items()], colours=colours,
-        notes=notes, alt=f"nodes and their groups: {listed}",
+        [(name, op, reads, (name,)) for name, (op, reads) in work.items()],
+        colours=colours,
+        notes=notes,
+        alt=f"nodes and their groups: {listed}",
         caption=f"{caption} Inputs: {given}. {f'Not allowed: {broken}.' if broken else cost}",
-    )  # fmt: skip
+    )
 
 
 def draw_bars(rows: Mapping[str, Mapping[str, float]], unit: str, caption: str) -> Picture:
@@ -139,6 +168,8 @@ def draw_bars(rows: Mapping[str, Mapping[str, float]], unit: str, caption: str) 
             page.note((LEFT + 400 * value / top + 12, y + 15), f"{value:,g} {unit}")
             y += 26
         y += 14
-    listed = "; ".join(f"{row}: " + ", ".join(f"{name} {value:g}" for name, value in each.items())
-                       for row, each in rows.items())  # fmt: skip
+    listed = "; ".join(
+        f"{row}: " + ", ".join(f"{name} {value:g}" for name, value in each.items())
+        for row, each in rows.items()
+    )
     return page.picture(f"{unit} as bars. {listed}", caption)

@@ -53,8 +53,11 @@ def _most_help(values: Values, cap: int) -> list[Move]:
     left, live = gaps_of(values), live_bytes(values)
     while max(live) > cap:
         names = {name for name, _ in moves}
-        helps = [sum(min(values[n][0], max(0, live[step] - cap)) for step in gap(values, (n, at)))
-                 / (values[n][0] * (2 - (n in names))) for n, at in left]  # fmt: skip
+        helps = [
+            sum(min(values[n][0], max(0, live[step] - cap)) for step in gap(values, (n, at)))
+            / (values[n][0] * (2 - (n in names)))
+            for n, at in left
+        ]
         moves.append(left.pop(int(np.argmax(helps))))
         for step in gap(values, moves[-1]):
             live[step] -= values[moves[-1][0]][0]
@@ -68,8 +71,11 @@ def rules(values: Values, cap: int) -> dict[str, int]:
         values: bytes and uses by name.
         cap: bytes of the device; all rules can reach it.
     """
-    starts = {"farthest": farthest_first(values, cap), "most help": _most_help(values, cap),
-              "all": gaps_of(values)}  # fmt: skip
+    starts = {
+        "farthest": farthest_first(values, cap),
+        "most help": _most_help(values, cap),
+        "all": gaps_of(values),
+    }
     keys: Mapping[str, Callable[[Move], int]] = {
         "largest": lambda move: -values[move[0]][0],
         "smallest": lambda move: values[move[0]][0],

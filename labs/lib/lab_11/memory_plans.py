@@ -50,26 +50,35 @@ def _chart(
         if row == 9 and end - spans[0][0] >= LONG:
             fits = right + room <= LEFT + WIDTH + 12  # otherwise its name stands before it
             place = right if fits else LEFT + across * spans[0][0] - 4
-            page.note((place, y + row / 2 + 2), name[:17], anchor="start" if fits else "end",
-                      size=10)  # fmt: skip
+            page.note(
+                (place, y + row / 2 + 2), name[:17], anchor="start" if fits else "end", size=10
+            )
         elif row > 9 or number % 2 == 0:
             page.note((LEFT - 6, y + row / 2 + 2), name[:17], anchor="end", size=min(11, row + 1))
         for first, last, away in spans:
-            page.box((LEFT + across * first, y, across * (last - first + 1) - 1, row - 2), "",
-                     "grey" if away else "blue", dashed=away, filled=not away, shade=0.5)
+            page.box(
+                (LEFT + across * first, y, across * (last - first + 1) - 1, row - 2),
+                "",
+                "grey" if away else "blue",
+                dashed=away,
+                filled=not away,
+                shade=0.5,
+            )
         for step in (uses or {}).get(name, ()):
             page.dot((LEFT + across * (step + 0.5), y + row / 2 - 1), 3)
     for step, count in enumerate(live):
         tall = HIGH * count / high
         colour = "red" if count > line or not uses and count == line else "green"
-        page.box((LEFT + across * step, top + 16 + HIGH - tall, across - 1, tall), "", colour,
-                 shade=0.5)  # fmt: skip
+        page.box(
+            (LEFT + across * step, top + 16 + HIGH - tall, across - 1, tall), "", colour, shade=0.5
+        )
     up = top + 16 + HIGH * (1 - line / high)
     page.line((LEFT - 4, up), (LEFT + WIDTH, up)).note((LEFT - 6, up + 4), words, anchor="end")
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100) if across * n >= 22 or n == 100)
     for step in range(0, len(live), every):
-        page.note((LEFT + across * (step + 0.5), top + HIGH + 31), str(step), anchor="middle",
-                  size=10)  # fmt: skip
+        page.note(
+            (LEFT + across * (step + 0.5), top + HIGH + 31), str(step), anchor="middle", size=10
+        )
     page.note((LEFT + WIDTH / 2, top + HIGH + 50), "step", anchor="middle")
     return page.note((LEFT - 6, top + HIGH + 31), "live bytes", anchor="end").picture(alt, caption)
 
@@ -92,9 +101,14 @@ def draw_lives(
     steps = [str(step) for step, count in enumerate(live) if count == most]
     where = f"{len(steps)} steps" if len(steps) > 4 else f"step {', '.join(steps)}"
     said = f"Largest live set (orange): {bytes_text(most)} in {where}."
-    return _chart({name: [(*span, False)] for name, span in lives.items()}, live, most,
-                  bytes_text(most), f"Lifetimes of {len(lives)} values, and live bytes by step. "
-                  f"{said}", f"{caption} {said}")  # fmt: skip
+    return _chart(
+        {name: [(*span, False)] for name, span in lives.items()},
+        live,
+        most,
+        bytes_text(most),
+        f"Lifetimes of {len(lives)} values, and live bytes by step. {said}",
+        f"{caption} {said}",
+    )
 
 
 def draw_moves(
@@ -120,8 +134,15 @@ def draw_moves(
         dots[f"{name}: {size}"] = uses
     live = offload.live_bytes(values, moves)
     said = f"{offload.moved_bytes(values, moves)} bytes moved, at most {max(live)} live, cap {cap}."
-    return _chart(bars, live, cap, f"cap {cap}", f"Values on the device and away: {said}",
-                  f"{caption} {said}", dots)
+    return _chart(
+        bars,
+        live,
+        cap,
+        f"cap {cap}",
+        f"Values on the device and away: {said}",
+        f"{caption} {said}",
+        dots,
+    )
 
 
 def draw_packing(
@@ -139,11 +160,17 @@ def draw_packing(
     offsets, size = packing
     bound = memory.lower_bound(lifetimes)
     title = f"arena: {bytes_text(size)}; largest live set (line): {bytes_text(bound)}"
-    wrong = next((f"WRONG: {a.name} and {b.name} are alive together and share bytes"
-                  for a, b in combinations(lifetimes, 2)
-                  if a.first <= b.last and b.first <= a.last
-                  and offsets[a.name] < offsets[b.name] + b.size_bytes
-                  and offsets[b.name] < offsets[a.name] + a.size_bytes), "")  # fmt: skip
+    wrong = next(
+        (
+            f"WRONG: {a.name} and {b.name} are alive together and share bytes"
+            for a, b in combinations(lifetimes, 2)
+            if a.first <= b.last
+            and b.first <= a.last
+            and offsets[a.name] < offsets[b.name] + b.size_bytes
+            and offsets[b.name] < offsets[a.name] + a.size_bytes
+        ),
+        "",
+    )
     title = wrong or title
     boxes = [(o.name, o.first, o.last, offsets[o.name], o.size_bytes) for o in lifetimes]
     steps = 1 + max(o.last for o in lifetimes)
@@ -165,24 +192,39 @@ def draw_orders(table: Mapping[str, Mapping[str, float]], caption: str) -> Pictu
         page.note((6, 46 + 30 * row), rule)
         for number, percent in enumerate(cells.values()):
             words = "bound" if round(percent, 1) == 0 else f"+{percent:.1f} %"
-            page.box((208 + 92 * number, 28 + 30 * row, 86, 26), words,
-                     "green" if words == "bound" else "red", shade=min(0.15 + percent / 60, 0.55))
-    alt = "; ".join(f"{rule}: " + ", ".join(f"{name} +{p:.1f} %" for name, p in cells.items())
-                    for rule, cells in table.items())  # fmt: skip
+            page.box(
+                (208 + 92 * number, 28 + 30 * row, 86, 26),
+                words,
+                "green" if words == "bound" else "red",
+                shade=min(0.15 + percent / 60, 0.55),
+            )
+    alt = "; ".join(
+        f"{rule}: " + ", ".join(f"{name} +{p:.1f} %" for name, p in cells.items())
+        for rule, cells in table.items()
+    )
     return page.picture(alt, caption)
 
 
 def draw_view() -> Picture:
     """Draw four nodes with a view between them, and the lifetimes that follow."""
     page = Diagram(660, 176)
-    for number, (words, colour) in enumerate((
-        ("0  Conv\nx → a", "orange"), ("1  Relu\na → b", "orange"),
-        ("2  Flatten\nb → f, a view", "grey"), ("3  Gemm\nf → y", "orange"), ("the caller", "grey"),
-    )):  # fmt: skip
+    for number, (words, colour) in enumerate(
+        (
+            ("0  Conv\nx → a", "orange"),
+            ("1  Relu\na → b", "orange"),
+            ("2  Flatten\nb → f, a view", "grey"),
+            ("3  Gemm\nf → y", "orange"),
+            ("the caller", "grey"),
+        )
+    ):
         page.box((40 + 124 * number, 8, 112, 44), words, colour)
-    for row, (name, first, last, note) in enumerate((
-        ("a", 0, 1, ""), ("b", 1, 3, "also read through f"), ("y", 3, 4, "an output"),
-    )):  # fmt: skip
+    for row, (name, first, last, note) in enumerate(
+        (
+            ("a", 0, 1, ""),
+            ("b", 1, 3, "also read through f"),
+            ("y", 3, 4, "an output"),
+        )
+    ):
         page.note((8, 84 + 34 * row), name, bold=True)
         page.box((40 + 124 * first, 66 + 34 * row, 124 * (last - first) + 112, 26), note, "blue")
     return page.picture(
@@ -212,8 +254,10 @@ def draw_alignment() -> Picture:
 def draw_in_place() -> Picture:
     """Draw why an element-by-element result may overwrite its operand, and a convolution not."""
     page = Diagram(680, 168)
-    for left, title, reach, good in ((8, "Relu: element by element", 0, True),
-                                     (352, "Conv: three neighbours", 1, False)):  # fmt: skip
+    for left, title, reach, good in (
+        (8, "Relu: element by element", 0, True),
+        (352, "Conv: three neighbours", 1, False),
+    ):
         page.note((left, 16), title, bold=True)
         for n in range(5):
             page.box((left + 64 * n, 26, 58, 30), f"a[{n}]", "blue")
@@ -239,8 +283,10 @@ def slots_of(plan: str) -> list[Row]:
     A step is "result operator operands slot", as in "c Add ab 0"; "-" is the slot of a view.
     """
     rows = (step.split() for step in plan.split(";"))
-    return [(op, tuple(reads), result, -1 if slot == "-" else int(slot))
-            for result, op, reads, slot in rows]  # fmt: skip
+    return [
+        (op, tuple(reads), result, -1 if slot == "-" else int(slot))
+        for result, op, reads, slot in rows
+    ]
 
 
 def draw_slots(plan: str) -> Picture:
@@ -261,11 +307,17 @@ def draw_slots(plan: str) -> Picture:
             page.box((232 + 96 * slot, y, 80, 24), result, "blue")
         else:
             page.note((216, y + 17), "a view", anchor="end", size=11)
-    said = ", ".join(f"step {n} writes {result} to slot {slot}" if slot >= 0 else
-                     f"step {n} makes the view {result}"
-                     for n, (_, _, result, slot) in enumerate(rows))  # fmt: skip
-    return page.picture(f"A plan: {said}", "Where each step writes. A slot keeps its value until "
-                        "the next box below. x is the input; the caller reads j.")  # fmt: skip
+    said = ", ".join(
+        f"step {n} writes {result} to slot {slot}"
+        if slot >= 0
+        else f"step {n} makes the view {result}"
+        for n, (_, _, result, slot) in enumerate(rows)
+    )
+    return page.picture(
+        f"A plan: {said}",
+        "Where each step writes. A slot keeps its value until "
+        "the next box below. x is the input; the caller reads j.",
+    )
 
 
 def draw_bound() -> Picture:
@@ -276,8 +328,13 @@ def draw_bound() -> Picture:
         for n in range(9):
             colour, used = ("red" if n == 8 else "green"), n < count
             if n < 8 or used:
-                page.box((80 + 56 * n, 8 + 38 * row, 52, 26), "" if used else "unused", colour,
-                         dashed=not used, filled=used)  # fmt: skip
+                page.box(
+                    (80 + 56 * n, 8 + 38 * row, 52, 26),
+                    "" if used else "unused",
+                    colour,
+                    dashed=not used,
+                    filled=used,
+                )
     page.line((528, 2), (528, 122))
     return page.note((524, 130), "bound: 8", anchor="end").picture(
         "An arena for 8 pictures: a batch of 7 leaves one place unused, 8 fills it, 9 needs bytes "
@@ -289,13 +346,23 @@ def draw_bound() -> Picture:
 def draw_offload() -> Picture:
     """Draw a value that is idle for a while: kept, offloaded, or computed again."""
     page = Diagram(680, 150)
-    for row, (words, parts) in enumerate((
-        ("keep", [(120, 520, "bytes held all the time", "blue")]),
-        ("offload", [(120, 110, "on the device", "blue"),
-                     (258, 244, "a copy in host memory", "grey"),
-                     (530, 110, "here again", "blue")]),
-        ("recompute", [(120, 110, "on the device", "blue"), (520, 120, "made again", "orange")]),
-    )):  # fmt: skip
+    for row, (words, parts) in enumerate(
+        (
+            ("keep", [(120, 520, "bytes held all the time", "blue")]),
+            (
+                "offload",
+                [
+                    (120, 110, "on the device", "blue"),
+                    (258, 244, "a copy in host memory", "grey"),
+                    (530, 110, "here again", "blue"),
+                ],
+            ),
+            (
+                "recompute",
+                [(120, 110, "on the device", "blue"), (520, 120, "made again", "orange")],
+            ),
+        )
+    ):
         y = 12 + 46 * row
         page.note((8, y + 20), words, bold=True)
         for left, width, note, colour in parts:

@@ -34,8 +34,10 @@ def drawn_values(random: np.random.Generator, count: int) -> Values:
     for number, reads in enumerate(irregular(random, count, (3,), reach=9)):
         for read in reads:
             uses[read].append(number)
-    return {f"v{n}": (int(random.integers(1, 21)), tuple(steps if len(steps) > 1 else [n, count]))
-            for n, steps in enumerate(uses)}  # fmt: skip
+    return {
+        f"v{n}": (int(random.integers(1, 21)), tuple(steps if len(steps) > 1 else [n, count]))
+        for n, steps in enumerate(uses)
+    }
 
 
 def gap(values: Values, move: Move) -> range:
@@ -46,15 +48,18 @@ def gap(values: Values, move: Move) -> range:
     name, step = move
     uses = values[name][1]
     if step not in uses[:-1]:
-        raise ValueError(f"{move} is no move: {name} is used in steps {uses}, and may leave after "
-                         "each of them but the last")  # fmt: skip
+        raise ValueError(
+            f"{move} is no move: {name} is used in steps {uses}, and may leave after "
+            "each of them but the last"
+        )
     return range(step + 1, uses[uses.index(step) + 1])
 
 
 def gaps_of(values: Values) -> list[Move]:
     """Return every move that brings something."""
-    return [(name, at) for name, (_, uses) in values.items() for at in uses[:-1]
-            if at + 1 not in uses]  # fmt: skip
+    return [
+        (name, at) for name, (_, uses) in values.items() for at in uses[:-1] if at + 1 not in uses
+    ]
 
 
 def live_bytes(values: Values, moves: Iterable[Move] = ()) -> list[int]:
@@ -88,9 +93,11 @@ def farthest_first(values: Values, cap: int) -> list[Move]:
     moves: list[Move] = []
     live = live_bytes(values)
     for step in range(len(live)):
-        idle = [(min(use for use in uses if use > step), name, max(u for u in uses if u < step))
-                for name, (_, uses) in values.items()
-                if uses[0] < step < uses[-1] and step not in uses]  # fmt: skip
+        idle = [
+            (min(use for use in uses if use > step), name, max(u for u in uses if u < step))
+            for name, (_, uses) in values.items()
+            if uses[0] < step < uses[-1] and step not in uses
+        ]
         for _, name, before in sorted(idle, reverse=True):
             if live[step] > cap and (name, before) not in moves:
                 moves.append((name, before))
@@ -114,5 +121,6 @@ def values_of(graph: RecordedGraph, unit: int = 1 << 10) -> Values:
     for name in graph.outputs:
         if name in uses:
             uses[name].append(len(graph.nodes))
-    return {name: (-(-graph.size_bytes(name) // unit), tuple(steps))
-            for name, steps in uses.items()}  # fmt: skip
+    return {
+        name: (-(-graph.size_bytes(name) // unit), tuple(steps)) for name, steps in uses.items()
+    }

@@ -66,8 +66,11 @@ def pack_by(
     offsets: dict[str, int] = {}
     placed: list[Lifetime] = []
     for life in sorted(born, key=lambda life: ORDERS[order](life, born)):
-        used = sorted((offsets[o.name], offsets[o.name] + o.length_bytes) for o in placed
-                      if o.first <= life.last and life.first <= o.last)  # fmt: skip
+        used = sorted(
+            (offsets[o.name], offsets[o.name] + o.length_bytes)
+            for o in placed
+            if o.first <= life.last and life.first <= o.last
+        )
         ends, gaps = [0, *(end for _, end in used)], []
         for number, (start, _) in enumerate([*used, (math.inf, 0)]):
             low = memory.round_up(max(ends[: number + 1]), life.alignment_bytes)
@@ -122,8 +125,9 @@ def size_changes(name: str) -> tuple[int, int, int]:
     that read only weights are not counted.
     """
     nodes, sizes = plain(recorded_graphs.recorded(name))
-    ratios = [sizes[writes[0]] / max(sizes[read] for read in reads)
-              for _, reads, writes in nodes if reads]  # fmt: skip
+    ratios = [
+        sizes[writes[0]] / max(sizes[read] for read in reads) for _, reads, writes in nodes if reads
+    ]
     same, twos = ratios.count(1), sum(ratio in (0.25, 0.5, 2, 4) for ratio in ratios)
     return same, twos, len(ratios) - same - twos
 
@@ -132,9 +136,11 @@ def sizes_text(name: str, lifetimes: Sequence[Lifetime]) -> str:
     """Return two lines: the counts of `sizes_matter`, and those of `size_changes`."""
     different, live, exchanged, drawn = sizes_matter(lifetimes)
     same, twos, others = size_changes(name)
-    return (f"{name:14}{different:3} sizes, at most {live} values live; misses of 20: "
-            f"{exchanged:2} exchanged, {drawn:2} drawn\n"
-            f"{'':14}{same:3} nodes keep the size, {twos} change it by 2 or 4, {others} otherwise")
+    return (
+        f"{name:14}{different:3} sizes, at most {live} values live; misses of 20: "
+        f"{exchanged:2} exchanged, {drawn:2} drawn\n"
+        f"{'':14}{same:3} nodes keep the size, {twos} change it by 2 or 4, {others} otherwise"
+    )
 
 
 def bound_text(name: str, total: int, plan: MemoryPlan) -> str:
@@ -146,9 +152,11 @@ def bound_text(name: str, total: int, plan: MemoryPlan) -> str:
         plan: where they lie.
     """
     bound = plan.lower_bound_bytes
-    return (f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:6.1f} MiB, largest live set"
-            f"{bound / 2**20:5.1f} ({total / bound:4.1f} times less), arena"
-            f"{plan.arena_bytes / 2**20:5.1f}")  # fmt: skip
+    return (
+        f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:6.1f} MiB, largest live set"
+        f"{bound / 2**20:5.1f} ({total / bound:4.1f} times less), arena"
+        f"{plan.arena_bytes / 2**20:5.1f}"
+    )
 
 
 def planned_memory(name: str, **switches: int | str) -> MemoryPlan:
@@ -182,8 +190,10 @@ def drawn_lifetimes(seed: int, count: int = 40) -> tuple[Lifetime, ...]:
     for number, reads in enumerate(recorded_graphs.irregular(random, count)):
         for read in reads:
             last[read] = number
-    return tuple(Lifetime(f"v{n}", UNIT * int(random.integers(1, 65)), n, last[n], UNIT)
-                 for n in range(count))  # fmt: skip
+    return tuple(
+        Lifetime(f"v{n}", UNIT * int(random.integers(1, 65)), n, last[n], UNIT)
+        for n in range(count)
+    )
 
 
 def in_place_gains(name: str) -> list[tuple[str, int, int]]:
@@ -212,8 +222,9 @@ def resized(lifetimes: Sequence[Lifetime], seed: int, drawn: bool) -> tuple[Life
     sizes = [int(size) for size in random.permutation([life.size_bytes for life in lifetimes])]
     if drawn:
         sizes = [UNIT * int(count) for count in random.integers(1, 65, len(lifetimes))]
-    return tuple(replace(life, size_bytes=size)
-                 for life, size in zip(lifetimes, sizes, strict=True))  # fmt: skip
+    return tuple(
+        replace(life, size_bytes=size) for life, size in zip(lifetimes, sizes, strict=True)
+    )
 
 
 def merged(
@@ -259,8 +270,10 @@ def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], 
     def assign(lifetimes: Sequence[Lifetime], aliasing: bool = True) -> tuple[dict[str, int], int]:
         got = answer(lifetimes, aliasing)
         if not (isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], dict)):
-            raise AssertionError("expected (offsets, size of the arena) with a dict of offsets, "
-                                 f"got {type(got).__name__}")  # fmt: skip
+            raise AssertionError(
+                "expected (offsets, size of the arena) with a dict of offsets, "
+                f"got {type(got).__name__}"
+            )
         offsets, size = got
         offsets = {name: _plain(offset) for name, offset in offsets.items()}
         size = _plain(size)

@@ -56,8 +56,11 @@ def fill(nodes: Iterable[Node], done: Iterable[str], device: int) -> list[str]:
         device: the device.
     """
     have, found = set(done), list[str]()
-    while able := [name for name, place, reads in nodes
-                   if place == device and name not in have and have.issuperset(reads)]:  # fmt: skip
+    while able := [
+        name
+        for name, place, reads in nodes
+        if place == device and name not in have and have.issuperset(reads)
+    ]:
         have.update(able)
         found += able
     return found
@@ -76,8 +79,11 @@ def circles(before: Sequence[Iterable[int]]) -> list[list[int]]:
 
     every = range(len(before))
     waits = [waits_for(number) for number in every]
-    found = {tuple(other for other in every if other in waits[number] and number in waits[other])
-             for number in every if number in waits[number]}  # fmt: skip
+    found = {
+        tuple(other for other in every if other in waits[number] and number in waits[other])
+        for number in every
+        if number in waits[number]
+    }
     return sorted(map(list, found))
 
 
@@ -89,13 +95,21 @@ def flaw(nodes: Sequence[Node], chunks: Any, with_links: bool = False) -> str:
         chunks: what an answer returned.
         with_links: look at waits and arrivals, too.
     """
-    if not (isinstance(chunks, list | tuple) and all(
-            isinstance(chunk, list | tuple) and len(chunk) == 4
+    if not (
+        isinstance(chunks, list | tuple)
+        and all(
+            isinstance(chunk, list | tuple)
+            and len(chunk) == 4
             and all(isinstance(part, list | tuple | set) for part in chunk[1:])
-            and all(type(name) is str for name in chunk[1]) for chunk in chunks)):  # fmt: skip
+            and all(type(name) is str for name in chunk[1])
+            for chunk in chunks
+        )
+    ):
         got = words.short(chunks)
-        return ("expected a list of chunks (device, names, waits, arrivals), the last three as "
-                f"lists; got {got}")
+        return (
+            "expected a list of chunks (device, names, waits, arrivals), the last three as "
+            f"lists; got {got}"
+        )
     device_of = {name: device for name, device, _ in nodes}
     times = Counter(name for _, names, _, _ in chunks for name in names)
     for name in {**device_of, **times}:
@@ -121,8 +135,9 @@ def _links_flaw(nodes: Sequence[Node], chunks: Any, before: Sequence[Sequence[in
     for number, (device, names, waits, arrivals) in enumerate(chunks):
         if len(waits) != len(before[number]) or {*waits} != {*before[number]}:
             return f"chunk {number} waits for {before[number]}, got {words.short(waits)}"
-        come = sorted({read for name in names for read in reads_of[name]
-                       if device_of[read] != device})  # fmt: skip
+        come = sorted(
+            {read for name in names for read in reads_of[name] if device_of[read] != device}
+        )
         if len(arrivals) != len(come) or {*arrivals} != {*come}:
             got = words.short(arrivals)
             return f"chunk {number} gets {come} from other devices, each once; got {got}"
@@ -137,11 +152,20 @@ def graph_flaw(nodes: Any, most: int, devices: int) -> str:
         most: how many nodes it may have.
         devices: how many devices there are.
     """
-    if not (isinstance(nodes, list | tuple) and 0 < len(nodes) <= most and all(
-            isinstance(node, list | tuple) and len(node) == 3 and type(node[0]) is str
-            and isinstance(node[1], int | np.integer) and type(node[1]) is not bool
+    if not (
+        isinstance(nodes, list | tuple)
+        and 0 < len(nodes) <= most
+        and all(
+            isinstance(node, list | tuple)
+            and len(node) == 3
+            and type(node[0]) is str
+            and isinstance(node[1], int | np.integer)
+            and type(node[1]) is not bool
             and 0 <= node[1] < devices
-            and isinstance(node[2], list | tuple) for node in nodes)):  # fmt: skip
+            and isinstance(node[2], list | tuple)
+            for node in nodes
+        )
+    ):
         wanted = f"1 to {most} nodes (name, device 0 to {devices - 1}, names that it reads)"
         return f"expected {wanted}, got {words.short(nodes)}"
     known: set[str] = set()
@@ -188,8 +212,10 @@ def draw_placed(
         wired = [(node, reads) for node, reads in graph.predecessors().items()]
     else:
         names = [f"n{n}" for n in random.permutation(count)]
-        wired = [(names[n], tuple(names[other] for other in reads if random.random() < 0.7))
-                 for n, reads in enumerate(recorded_graphs.irregular(random, count))]
+        wired = [
+            (names[n], tuple(names[other] for other in reads if random.random() < 0.7))
+            for n, reads in enumerate(recorded_graphs.irregular(random, count))
+        ]
     device: dict[str, int] = {}
     for name, reads in wired:
         stays = reads and random.random() < 0.55
@@ -204,18 +230,29 @@ def draw_tempting(random: np.random.Generator) -> list[Node]:
         random: the source of chance.
     """
     late, *others = random.permutation(3).tolist()
-    nodes = [(name, others[k % 2] if device == late and k < 8 else device, reads)
-             for k, (name, device, reads) in enumerate(draw_placed(random, 3, 20))]  # fmt: skip
+    nodes = [
+        (name, others[k % 2] if device == late and k < 8 else device, reads)
+        for k, (name, device, reads) in enumerate(draw_placed(random, 3, 20))
+    ]
     return [*((f"f{n}", late, ()) for n in range(8)), *nodes]
 
 
 def node_facts(graph: Graph, devices: Mapping[str, int]) -> list[Node]:
     """Return the nodes of a runtime graph as plain data; constants make no edge."""
-    makers = {value: node.name for node in graph.nodes for value in node.outputs
-              if value and not _is_known(graph, value)}  # fmt: skip
-    return [(node.name, devices[node.name],
-             tuple(dict.fromkeys(makers[value] for value in node.reads if value in makers)))
-            for node in graph.nodes]  # fmt: skip
+    makers = {
+        value: node.name
+        for node in graph.nodes
+        for value in node.outputs
+        if value and not _is_known(graph, value)
+    }
+    return [
+        (
+            node.name,
+            devices[node.name],
+            tuple(dict.fromkeys(makers[value] for value in node.reads if value in makers)),
+        )
+        for node in graph.nodes
+    ]
 
 
 def _is_known(graph: Graph, value: str) -> bool:
@@ -262,16 +299,31 @@ def planned_on_two(
     infos = one, replace(one, index=1, name=f"{one.name}, a copy")
     rows = []
     for name, places in pins.items():
-        graph = (recorded_graphs.runtime_graph(name) if name in recorded_graphs.NAMES
-                 else onnx_import.load_graph(data(name)))  # fmt: skip
-        inputs = {info.name: replace(info, shape=tuple(
-            dim if isinstance(dim, int) else 2 for dim in info.shape)) for info in graph.inputs}
+        graph = (
+            recorded_graphs.runtime_graph(name)
+            if name in recorded_graphs.NAMES
+            else onnx_import.load_graph(data(name))
+        )
+        inputs = {
+            info.name: replace(
+                info, shape=tuple(dim if isinstance(dim, int) else 2 for dim in info.shape)
+            )
+            for info in graph.inputs
+        }
         options = Options(placement=PlacementOptions(pins=places))
         with swap(CUT, replacement or cutting.cut):
             plan = plans.make_plan(graph, inputs, infos, options)
-        rows.append((name, len(plan.chunks), len(plan.transfers), sum(
-            one.place == other.place for one, other in zip(plan.chunks, plan.chunks[1:],
-                                                           strict=False))))  # fmt: skip
+        rows.append(
+            (
+                name,
+                len(plan.chunks),
+                len(plan.transfers),
+                sum(
+                    one.place == other.place
+                    for one, other in zip(plan.chunks, plan.chunks[1:], strict=False)
+                ),
+            )
+        )
     return rows
 
 

@@ -72,11 +72,18 @@ def table_of(times: Mapping[int, Mapping[str, float]]) -> str:
     for node, (a, b) in cost_lines(times).items():
         guess, time = a + b * ASKED, times[ASKED][node]
         total += guess
-        lines.append(f"{node:15} {a:7.1f} {b:+7.2f} * pictures: predicted {guess:7.1f} us, "
-                     f"measured {time:7.1f}, error {100 * (guess / time - 1):+4.0f} %")  # fmt: skip
+        lines.append(
+            f"{node:15} {a:7.1f} {b:+7.2f} * pictures: predicted {guess:7.1f} us, "
+            f"measured {time:7.1f}, error {100 * (guess / time - 1):+4.0f} %"
+        )
     whole = times[ASKED][ALL]
-    return "\n".join([*lines, f"their sum {total:.0f} us, a whole run {whole:.0f} us: "
-                      f"{100 * (total / whole - 1):+.0f} %"])  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            f"their sum {total:.0f} us, a whole run {whole:.0f} us: "
+            f"{100 * (total / whole - 1):+.0f} %",
+        ]
+    )
 
 
 def record(device: int = 0, pictures: int = 1000) -> dict[str, Any]:
@@ -92,19 +99,30 @@ def record(device: int = 0, pictures: int = 1000) -> dict[str, Any]:
     with settings(DISABLE_FUSION=1), vklab.load(data(MODEL), device=device) as session:
         times = least_us(session, "image", images)
     with vklab.load(data(MODEL), device=device) as session:
-        traces = {flying: min((session.trace(
-            images[:pictures], frames=FRAMES, in_flight=flying, steps=False)
-            for _ in range(2 * TURNS)), key=lambda trace: trace.duration_ns) for flying in (1, 2)}
+        traces = {
+            flying: min(
+                (
+                    session.trace(images[:pictures], frames=FRAMES, in_flight=flying, steps=False)
+                    for _ in range(2 * TURNS)
+                ),
+                key=lambda trace: trace.duration_ns,
+            )
+            for flying in (1, 2)
+        }
         info = session.devices[0]
     return {
-        "device": info.name, "driver": info.driver, "pictures": pictures,
+        "device": info.name,
+        "driver": info.driver,
+        "pictures": pictures,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "made_by": f"labs/lib/lab_12/frames.py, least of {TURNS} by turns; of the frames, of "
-                   f"{2 * TURNS}",
+        f"{2 * TURNS}",
         "times_us": times,
-        "traces": {flying: [dataclasses.asdict(span) for span in trace.spans]
-                   for flying, trace in traces.items()},
-    }  # fmt: skip
+        "traces": {
+            flying: [dataclasses.asdict(span) for span in trace.spans]
+            for flying, trace in traces.items()
+        },
+    }
 
 
 def recorded_times(kept: Mapping[str, Any]) -> dict[int, dict[str, float]]:
@@ -120,8 +138,19 @@ def recorded_trace(kept: Mapping[str, Any], in_flight: int) -> Trace:
         in_flight: 1 or 2 frames.
     """
     spans = kept["traces"][str(in_flight)]
-    return Trace(tuple(Span(**{**span, "after": tuple(
-        tuple(one) if isinstance(one, list) else one for one in span["after"])}) for span in spans))
+    return Trace(
+        tuple(
+            Span(
+                **{
+                    **span,
+                    "after": tuple(
+                        tuple(one) if isinstance(one, list) else one for one in span["after"]
+                    ),
+                }
+            )
+            for span in spans
+        )
+    )
 
 
 def _main() -> None:

@@ -65,8 +65,12 @@ def looking_ahead(tasks: Tasks, every: bool = True) -> list[list[str]]:
     table: dict[str, tuple[int, int, int]] = {}
 
     def steps(now: Mapping[str, Placed], names: list[str]) -> list[tuple[str, Placed]]:
-        starts = [(name, device, earliest(tasks, now, name, device), time) for name in names
-                  for device, time in enumerate(tasks[name][0]) if time is not None]  # fmt: skip
+        starts = [
+            (name, device, earliest(tasks, now, name, device), time)
+            for name in names
+            for device, time in enumerate(tasks[name][0])
+            if time is not None
+        ]
         return [(name, (device, start, start + time)) for name, device, start, time in starts]
 
     def end(now: dict[str, Placed]) -> int:
@@ -78,8 +82,7 @@ def looking_ahead(tasks: Tasks, every: bool = True) -> list[list[str]]:
     while len(table) < len(tasks):
         able = ready(tasks, table)
         names = able if every else [max(able, key=tail.__getitem__)]
-        table.update([min(steps(table, names),
-                          key=lambda step: end({**table, step[0]: step[1]}))])  # fmt: skip
+        table.update([min(steps(table, names), key=lambda step: end({**table, step[0]: step[1]}))])
     return [[name for name, placed in table.items() if placed[0] == device] for device in (0, 1)]
 
 
@@ -106,21 +109,27 @@ def naturals(tasks: Tasks, random: np.random.Generator | None = None) -> dict[st
     reads = Counter(read for _, each, _ in tasks.values() for read in each)
     ranks = _ranks(tasks)
     keys: dict[str, Callable[[str], float]] = {
-        "first in first out": lambda n: position[n], "longest task first": lambda n: -least[n],
-        "shortest task first": lambda n: least[n], "most dependents first": lambda n: -reads[n],
-        "critical path first": lambda n: -tail[n], "HEFT without gaps": lambda n: -ranks[n],
-    }  # fmt: skip
+        "first in first out": lambda n: position[n],
+        "longest task first": lambda n: -least[n],
+        "shortest task first": lambda n: least[n],
+        "most dependents first": lambda n: -reads[n],
+        "critical path first": lambda n: -tail[n],
+        "HEFT without gaps": lambda n: -ranks[n],
+    }
     found = {title: greedy(tasks, key, _ends_first) for title, key in keys.items()}
     found["critical path, earliest start"] = greedy(
-        tasks, keys["critical path first"], lambda start, end, device, count: (start, end))
-    found["round robin"] = greedy(tasks, keys["first in first out"],
-                                  lambda start, end, device, count: (device - count) % 2)
+        tasks, keys["critical path first"], lambda start, end, device, count: (start, end)
+    )
+    found["round robin"] = greedy(
+        tasks, keys["first in first out"], lambda start, end, device, count: (device - count) % 2
+    )
     found["one device"] = one_device(tasks)
     lengths = {title: _length(tasks, lists) for title, lists in found.items()}
     if random:
         draws = [dict(zip(tasks, random.random(len(tasks)), strict=True)) for _ in range(60)]
         lengths["best of 60 random orders"] = min(
-            _length(tasks, greedy(tasks, draw.__getitem__, _ends_first)) for draw in draws)
+            _length(tasks, greedy(tasks, draw.__getitem__, _ends_first)) for draw in draws
+        )
     return lengths
 
 
@@ -133,8 +142,9 @@ def _ranks(tasks: Tasks) -> dict[str, float]:
     for name in reversed(list(tasks)):
         known = [time for time in tasks[name][0] if time is not None]
         after = [ranks[other] for other in ranks if name in tasks[other][1]]
-        ranks[name] = sum(known) / len(known) + max(after, default=0) + (
-            tasks[name][2] / 2 if after else 0)
+        ranks[name] = (
+            sum(known) / len(known) + max(after, default=0) + (tasks[name][2] / 2 if after else 0)
+        )
     return ranks
 
 

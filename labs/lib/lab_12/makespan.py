@@ -29,8 +29,11 @@ EXAMPLE: Tasks = {"a": ((2, 2), (), 4), "b": ((2, 4), ("a",), 3), "c": ((6, 3), 
 
 def ready(tasks: Tasks, done: Collection[str]) -> list[str]:
     """Return the tasks that are not done, and whose inputs are."""
-    return [n for n, (_, reads, _) in tasks.items()
-            if n not in done and all(read in done for read in reads)]  # fmt: skip
+    return [
+        n
+        for n, (_, reads, _) in tasks.items()
+        if n not in done and all(read in done for read in reads)
+    ]
 
 
 def earliest(tasks: Tasks, table: Mapping[str, Placed], name: str, device: int) -> int:
@@ -42,8 +45,10 @@ def earliest(tasks: Tasks, table: Mapping[str, Placed], name: str, device: int) 
         name: the task, whose inputs are placed.
         device: the device.
     """
-    arrivals = (table[read][2] + (tasks[read][2] if table[read][0] != device else 0)
-                for read in tasks[name][1])  # fmt: skip
+    arrivals = (
+        table[read][2] + (tasks[read][2] if table[read][0] != device else 0)
+        for read in tasks[name][1]
+    )
     return max((0, *arrivals, *(end for at, _, end in table.values() if at == device)))
 
 
@@ -68,23 +73,35 @@ def timetable(tasks: Tasks, order: Iterable[Iterable[str]]) -> dict[str, Placed]
 
 def flaw(tasks: Tasks, lists: Any) -> str:
     """Return what is wrong with a schedule of two devices, as a sentence; "" if nothing is."""
-    if not (isinstance(lists, list | tuple) and len(lists) == 2 and all(
+    if not (
+        isinstance(lists, list | tuple)
+        and len(lists) == 2
+        and all(
             isinstance(names, list | tuple) and all(type(name) is str for name in names)
-            for names in lists)):  # fmt: skip
+            for names in lists
+        )
+    ):
         return f"expected two lists of names, got {words.short(lists)}"
     times = Counter(name for names in lists for name in names)
     for name in {**tasks, **times}:
         if times[name] != (name in tasks):
-            return (f"{words.short(name)} is {times[name]} times in your lists, expected "
-                    f"{int(name in tasks)}")  # fmt: skip
+            return (
+                f"{words.short(name)} is {times[name]} times in your lists, expected "
+                f"{int(name in tasks)}"
+            )
     for device, names in enumerate(lists):
         for name in names:
             if tasks[name][0][device] is None:
                 return f"{name} cannot run on device {device}"
     stuck = sorted(set(tasks) - set(timetable(tasks, lists)))
-    return "" if not stuck else (
-        f"deadlock: {', '.join(stuck)} never start, because each of them waits for a task that "
-        "its device has later in its list, or for another of them")
+    return (
+        ""
+        if not stuck
+        else (
+            f"deadlock: {', '.join(stuck)} never start, because each of them waits for a task that "
+            "its device has later in its list, or for another of them"
+        )
+    )
 
 
 def tails(tasks: Tasks) -> dict[str, int]:
@@ -124,9 +141,14 @@ def bounds(tasks: Tasks, devices: int) -> dict[str, int]:
     Tasks are in an order that works.
     """
     least = {n: min(t for t in times if t is not None) for n, (times, _, _) in tasks.items()}
-    bound_to = [sum(least[n] for n, (times, _, _) in tasks.items()
-                    if all((t is None) == (d != device) for d, t in enumerate(times)))
-                for device in range(devices)]  # fmt: skip
+    bound_to = [
+        sum(
+            least[n]
+            for n, (times, _, _) in tasks.items()
+            if all((t is None) == (d != device) for d, t in enumerate(times))
+        )
+        for device in range(devices)
+    ]
     return {
         "critical path": max(tails(tasks).values(), default=0),
         "work over devices": math.ceil(sum(least.values()) / devices),

@@ -63,8 +63,10 @@ class Queues:
             for read in reads:
                 same = self.jobs[read][0] == device
                 if read not in (self.submit if same else self.end):
-                    return f"{name} reads {read}, which has not " \
-                           f"{'been submitted' if same else 'ended'}"  # fmt: skip
+                    return (
+                        f"{name} reads {read}, which has not "
+                        f"{'been submitted' if same else 'ended'}"
+                    )
         elif kind == "end":
             return "" if name in self.begin else f"{name} has not begun"
         elif name not in self.submit:
@@ -123,8 +125,10 @@ class Workers:
         """
         kind = event[0] if event else ""
         if (kind, len(event)) not in (("start", 3), ("write", 3), ("count", 4)):
-            return ('an event is ("start", thread, job), ("write", thread, job) or '
-                    '("count", thread, job, dependent)')  # fmt: skip
+            return (
+                'an event is ("start", thread, job), ("write", thread, job) or '
+                '("count", thread, job, dependent)'
+            )
         thread, name = event[1], event[2]
         if type(thread) is not int or not 0 <= thread < self.threads:
             return f"there is no thread {thread!r}"
@@ -182,8 +186,11 @@ class Workers:
                 events += [("start", thread, name) for name in self.jobs if name in self.ready]
             else:
                 name, left = self.busy[thread]
-                events += ([("count", thread, name, other) for other in sorted(left)]
-                           if name in self.written else [("write", thread, name)])  # fmt: skip
+                events += (
+                    [("count", thread, name, other) for other in sorted(left)]
+                    if name in self.written
+                    else [("write", thread, name)]
+                )
         return events
 
 

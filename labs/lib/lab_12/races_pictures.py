@@ -62,11 +62,21 @@ def _timelines(
 
 def draw_handover() -> Picture:
     """Draw what a release publishes on a counter, and what an acquire takes from it."""
-    page = _timelines(720, 184, {
-        "thread 0": (20, [(96, 84, "write a", "blue"), (200, 124, "count c: 2 → 1", "green")]),
-        "thread 1": (126, [(96, 84, "write b", "blue"), (390, 124, "count c: 1 → 0", "green"),
-                           (540, 160, "start c: read a, b", "orange")]),
-    })  # fmt: skip
+    page = _timelines(
+        720,
+        184,
+        {
+            "thread 0": (20, [(96, 84, "write a", "blue"), (200, 124, "count c: 2 → 1", "green")]),
+            "thread 1": (
+                126,
+                [
+                    (96, 84, "write b", "blue"),
+                    (390, 124, "count c: 1 → 0", "green"),
+                    (540, 160, "start c: read a, b", "orange"),
+                ],
+            ),
+        },
+    )
     page.box((252, 74, 210, 34), "counter of c, with the view {a}", "yellow")
     page.arrow((262, 54), (280, 73)).note((290, 67), "release: my view goes along", size=11)
     page.arrow((420, 108), (452, 125), dashed=True)
@@ -83,11 +93,23 @@ def draw_handover() -> Picture:
 
 def draw_reclaim() -> Picture:
     """Draw a record that the caller frees while a worker still needs it."""
-    page = _timelines(700, 156, {
-        "worker": (18, [(96, 150, "outputs left: 1 → 0", "green"),
-                        (470, 200, "whom do I wake? read run", "red")]),
-        "caller": (114, [(270, 120, "sees 0, returns", "blue"), (400, 110, "frees run", "orange")]),
-    })  # fmt: skip
+    page = _timelines(
+        700,
+        156,
+        {
+            "worker": (
+                18,
+                [
+                    (96, 150, "outputs left: 1 → 0", "green"),
+                    (470, 200, "whom do I wake? read run", "red"),
+                ],
+            ),
+            "caller": (
+                114,
+                [(270, 120, "sees 0, returns", "blue"), (400, 110, "frees run", "orange")],
+            ),
+        },
+    )
     page.box((270, 66, 240, 32), "run: counters, name of the caller", "yellow", dashed=True)
     page.arrow((180, 52), (290, 113)).arrow((455, 113), (455, 99)).arrow((560, 53), (500, 66))
     return page.picture(
@@ -116,12 +138,21 @@ def draw_step() -> Picture:
 def draw_ownership() -> Picture:
     """Draw a buffer that goes from the queue family for transfers to the one for kernels."""
     barrier = "barrier: {} x\n(family 1 → 0)".format
-    page = _timelines(720, 150, {
-        "transfer\nqueue": (16, [(90, 120, "copy into x", "blue"),
-                                 (220, 170, barrier("release"), "orange")]),
-        "compute\nqueue": (96, [(440, 170, barrier("acquire"), "orange"),
-                                (620, 94, "kernel\nreads x", "green")]),
-    }, tall=40)  # fmt: skip
+    page = _timelines(
+        720,
+        150,
+        {
+            "transfer\nqueue": (
+                16,
+                [(90, 120, "copy into x", "blue"), (220, 170, barrier("release"), "orange")],
+            ),
+            "compute\nqueue": (
+                96,
+                [(440, 170, barrier("acquire"), "orange"), (620, 94, "kernel\nreads x", "green")],
+            ),
+        },
+        tall=40,
+    )
     page.arrow((390, 40), (470, 95))
     page.note((448, 62), "timeline: sets 1, waits for 1")
     return page.picture(
@@ -153,8 +184,9 @@ def _page(rows: Sequence[str], count: int) -> Diagram:
     page = Diagram(max(420, LEFT + EVENT * max(count, 1) + 12), ROW * len(rows) + 26)
     for row, name in enumerate(rows):
         page.note((6, ROW * row + 27), name, bold=True)
-    return page.arrow((LEFT, ROW * len(rows) + 8), (LEFT + EVENT * max(count, 4), ROW * len(rows)
-                                                    + 8)).note((6, ROW * len(rows) + 12), "time")
+    return page.arrow(
+        (LEFT, ROW * len(rows) + 8), (LEFT + EVENT * max(count, 4), ROW * len(rows) + 8)
+    ).note((6, ROW * len(rows) + 12), "time")
 
 
 def draw_queues(jobs: Jobs, trace: Any, waits: bool = False) -> Picture:
@@ -176,12 +208,22 @@ def draw_queues(jobs: Jobs, trace: Any, waits: bool = False) -> Picture:
         elif kind == "begin":
             last = at.get(("end", name), len(events) - 1)
             words = f"reads {', '.join(bad[number])}" if number in bad else "runs"
-            page.box((x, y, EVENT * (last + 1 - number) - 6, 30), words,
-                     "red" if number in bad else "blue")  # fmt: skip
-    stale = "; ".join(f"{events[n][1]} reads {', '.join(early)} before it has ended"
-                      for n, early in bad.items()) or "no chunk reads too early"  # fmt: skip
-    return page.picture(f"A trace of {len(events)} events: {stale}.",
-                        f"The trace, a row for each chunk. Red: a chunk reads too early.{reason}")
+            page.box(
+                (x, y, EVENT * (last + 1 - number) - 6, 30),
+                words,
+                "red" if number in bad else "blue",
+            )
+    stale = (
+        "; ".join(
+            f"{events[n][1]} reads {', '.join(early)} before it has ended"
+            for n, early in bad.items()
+        )
+        or "no chunk reads too early"
+    )
+    return page.picture(
+        f"A trace of {len(events)} events: {stale}.",
+        f"The trace, a row for each chunk. Red: a chunk reads too early.{reason}",
+    )
 
 
 def draw_workers(
@@ -198,8 +240,9 @@ def draw_workers(
     """
     events, bad, reason = _possible(races.Workers(jobs, threads, acquire, views), trace)
     page = _page([f"thread {n}" for n in range(threads)], len(events))
-    at = {event[2]: (number, event[1]) for number, event in enumerate(events)
-          if event[0] == "write"}  # fmt: skip
+    at = {
+        event[2]: (number, event[1]) for number, event in enumerate(events) if event[0] == "write"
+    }
     colours = {"start": "blue", "write": "sky", "count": "green"}
     for number, event in enumerate(events):
         x, y = LEFT + EVENT * number, ROW * event[1] + 8
@@ -208,10 +251,19 @@ def draw_workers(
         for read in bad.get(number, ()):
             wrote, row = at[read]
             down = 30 if row < event[1] else 0
-            page.arrow((LEFT + EVENT * (wrote + 0.5), ROW * row + 8 + down),
-                       (x + EVENT / 2, y + 30 - down), dashed=True)  # fmt: skip
-    stale = "; ".join(f"{events[n][2]} reads old bytes of {', '.join(early)}"
-                      for n, early in bad.items()) or "no job reads old bytes"  # fmt: skip
-    return page.picture(f"A trace of {len(events)} events on {threads} threads: {stale}.",
-                        "The trace. Red: a start that may read old bytes; the dashed arrow comes "
-                        f"from the write that it does not see.{reason}")  # fmt: skip
+            page.arrow(
+                (LEFT + EVENT * (wrote + 0.5), ROW * row + 8 + down),
+                (x + EVENT / 2, y + 30 - down),
+                dashed=True,
+            )
+    stale = (
+        "; ".join(
+            f"{events[n][2]} reads old bytes of {', '.join(early)}" for n, early in bad.items()
+        )
+        or "no job reads old bytes"
+    )
+    return page.picture(
+        f"A trace of {len(events)} events on {threads} threads: {stale}.",
+        "The trace. Red: a start that may read old bytes; the dashed arrow comes "
+        f"from the write that it does not see.{reason}",
+    )

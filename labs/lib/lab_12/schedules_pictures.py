@@ -21,19 +21,28 @@ FRAMES = ("blue", "orange", "green", "pink", "sky", "yellow")
 
 def draw_replay() -> Picture:
     """Draw two runs that record their commands, and two that replay them."""
-    again = [("record", 0, 3, "red"), ("", 3, 3.6, "grey"), ("record", 8, 11, "red"),
-             ("", 11, 11.6, "grey")]  # fmt: skip
+    again = [
+        ("record", 0, 3, "red"),
+        ("", 3, 3.6, "grey"),
+        ("record", 8, 11, "red"),
+        ("", 11, 11.6, "grey"),
+    ]
     once = [("", 0, 0.6, "grey"), ("", 5, 5.6, "grey"), ("", 10, 10.6, "grey")]
-    return draw_timeline({
-        "host, records again": again,
-        "its device": [("run 0", 3.6, 8, "blue"), ("run 1", 11.6, 16, "blue")],
-        "host, replays": once,
-        "the same device": [("run 0", 0.6, 5, "blue"), ("run 1", 5.6, 10, "blue"),
-                            ("run 2", 10.6, 15, "blue")],
-    }, alt="Above, the host records before each run, and the device waits. Below, it only submits, "
-           "and the device runs three times instead of two.",
-       caption="Two ways to run the same list. Grey: vkQueueSubmit. Lengths are examples.",
-    )  # fmt: skip
+    return draw_timeline(
+        {
+            "host, records again": again,
+            "its device": [("run 0", 3.6, 8, "blue"), ("run 1", 11.6, 16, "blue")],
+            "host, replays": once,
+            "the same device": [
+                ("run 0", 0.6, 5, "blue"),
+                ("run 1", 5.6, 10, "blue"),
+                ("run 2", 10.6, 15, "blue"),
+            ],
+        },
+        alt="Above, the host records before each run, and the device waits. Below, it submits, "
+        "and the device runs three times instead of two.",
+        caption="Two ways to run the same list. Grey: vkQueueSubmit. Lengths are examples.",
+    )
 
 
 def draw_chunks(
@@ -52,19 +61,26 @@ def draw_chunks(
     devices = {device for _, device, _ in listed}
     return draw_network(
         [(name, name, reads, (name,)) for name, _, reads in listed],
-        alt="; ".join(f"{name} on device {device}, in chunk {home.get(name, 'none')}"
-                      for name, device, _ in listed),
-        caption=caption, colours={name: DEVICES[device] for name, device, _ in listed},
+        alt="; ".join(
+            f"{name} on device {device}, in chunk {home.get(name, 'none')}"
+            for name, device, _ in listed
+        ),
+        caption=caption,
+        colours={name: DEVICES[device] for name, device, _ in listed},
         notes={name: [f"chunk {home[name]}" if name in home else ""] for name, _, _ in listed},
         legend={DEVICES[device]: f"device {device}" for device in sorted(devices)},
-    )  # fmt: skip
+    )
 
 
 def draw_counters() -> Picture:
     """Draw the counters of a diamond of four chunks after each completion."""
     page = Diagram(724, 172)
-    steps = (("at the start", (0, 1, 1, 2)), ("0 has completed", (-1, 0, 0, 2)),
-             ("then 2", (-1, 0, -1, 1)), ("then 1", (-1, -1, -1, 0)))  # fmt: skip
+    steps = (
+        ("at the start", (0, 1, 1, 2)),
+        ("0 has completed", (-1, 0, 0, 2)),
+        ("then 2", (-1, 0, -1, 1)),
+        ("then 1", (-1, -1, -1, 0)),
+    )
     places = ((0, 52), (60, 14), (60, 90), (120, 52))
     for number, (title, counts) in enumerate(steps):
         left = 8 + 182 * number
@@ -95,11 +111,14 @@ def draw_frames(frames: Sequence[tuple[int, int]], host: int, device: int, capti
     """
     bars = [(str(n), start, end, FRAMES[n % 6]) for n, (start, end) in enumerate(frames)]
     return draw_timeline(
-        {"host": [(n, start, start + host, colour) for n, start, _, colour in bars],
-         "device": [(n, end - device, end, colour) for n, _, end, colour in bars]},
+        {
+            "host": [(n, start, start + host, colour) for n, start, _, colour in bars],
+            "device": [(n, end - device, end, colour) for n, _, end, colour in bars],
+        },
         alt="; ".join(f"frame {n} from {start} to {end}" for n, start, end, _ in bars),
-        caption=f"{caption} The axis shows milliseconds.", step=2,
-    )  # fmt: skip
+        caption=f"{caption} The axis shows milliseconds.",
+        step=2,
+    )
 
 
 def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) -> Picture:
@@ -114,15 +133,21 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
     bars: Mapping[str, list[tuple[str, float, float, str]]] = {"device 0": [], "device 1": []}
     for name, (device, start, end) in table.items():
         bars[f"device {device}"].append((name, start, end, DEVICES[device]))
-    moves = [(f"device {table[read][0]}", table[read][2], f"device {device}", start)
-             for name, (device, start, _) in table.items() for read in tasks[name][1]
-             if read in table and table[read][0] != device]  # fmt: skip
+    moves = [
+        (f"device {table[read][0]}", table[read][2], f"device {device}", start)
+        for name, (device, start, _) in table.items()
+        for read in tasks[name][1]
+        if read in table and table[read][0] != device
+    ]
     length = max((end for _, _, end in table.values()), default=0)
     stuck = [name for name in tasks if name not in table]
     more = f" Never started: {', '.join(stuck)}." if stuck else ""
     return draw_timeline(
-        bars, moves, step=next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step),
+        bars,
+        moves,
+        step=next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step),
         alt="; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items())
         or "no task is placed",
         caption=f"{caption} It ends at {length} units of time. An arrow leads from a result to a "
-                f"task on the other device that reads it.{more}")  # fmt: skip
+        f"task on the other device that reads it.{more}",
+    )

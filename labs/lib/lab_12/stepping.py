@@ -27,8 +27,11 @@ Step = Callable[[Jobs, State, Event], State]
 
 def first_state(jobs: Jobs) -> State:
     """Return the state before the event ("go", ""): nothing is started."""
-    return {"left": {name: len(reads) for name, (_, reads) in jobs.items()}, "in_flight": [],
-            "failed": []}  # fmt: skip
+    return {
+        "left": {name: len(reads) for name, (_, reads) in jobs.items()},
+        "in_flight": [],
+        "failed": [],
+    }
 
 
 def next_events(jobs: Jobs, state: State, failing: str = "") -> Iterator[Event]:
@@ -72,8 +75,11 @@ class Explored:
     trace: tuple[Event, ...] = ()
 
     def __str__(self) -> str:
-        return (f"{self.problem}. Events: {', '.join(' '.join(e).strip() for e in self.trace)}"
-                if self.problem else f"{self.states} states, no problem")  # fmt: skip
+        return (
+            f"{self.problem}. Events: {', '.join(' '.join(e).strip() for e in self.trace)}"
+            if self.problem
+            else f"{self.states} states, no problem"
+        )
 
 
 def explore(jobs: Jobs, step: Step, failing: str = "") -> Explored:
@@ -105,8 +111,11 @@ def explore(jobs: Jobs, step: Step, failing: str = "") -> Explored:
 
 
 def _copied(state: State) -> State:
-    return {"left": dict(state["left"]), "in_flight": sorted(state["in_flight"]),
-            "failed": sorted(state["failed"])}  # fmt: skip
+    return {
+        "left": dict(state["left"]),
+        "in_flight": sorted(state["in_flight"]),
+        "failed": sorted(state["failed"]),
+    }
 
 
 def _problem(
@@ -189,8 +198,10 @@ def run_inside(step: Step, network: str = "inception_v1", runs: int = 3) -> str:
     jobs: Jobs = {n: (f"GPU {i // 9 % 2}", reads) for i, (n, reads) in enumerate(before.items())}
     names = list(jobs)
     numbers = [[names.index(n) for n in reads] for _, reads in jobs.values()]
-    behind = [[n for n in reads if jobs[names[n]][0] == jobs[name][0]]
-              for name, reads in zip(names, numbers, strict=True)]  # fmt: skip
+    behind = [
+        [n for n in reads if jobs[names[n]][0] == jobs[name][0]]
+        for name, reads in zip(names, numbers, strict=True)
+    ]
     order = scheduler.Order(numbers, behind)
     lanes = {f"GPU {n}": scheduler.DeviceWorker(f"GPU {n}") for n in range(2)}
     queues = [lanes[device] for device, _ in jobs.values()]
@@ -220,12 +231,17 @@ def _complete(jobs: Jobs, step: Step) -> Callable[..., Sequence[int]]:
             after = step(jobs, _copied(old), event)
             new = [n for n in after["in_flight"] if n not in old["in_flight"]]
             # The runtime itself starts what follows a start on the same device.
-            mine = [n for n in new if not any(
-                read in new and jobs[read][0] == jobs[n][0] for read in jobs[n][1])]  # fmt: skip
+            mine = [
+                n
+                for n in new
+                if not any(read in new and jobs[read][0] == jobs[n][0] for read in jobs[n][1])
+            ]
             wanted = sorted(names[n] for n in usual)
             if sorted(mine) != wanted:
-                self.error = AssertionError(f"after {names[number]}: expected to start {wanted}, "
-                                            f"your step starts {sorted(mine)}")  # fmt: skip
+                self.error = AssertionError(
+                    f"after {names[number]}: expected to start {wanted}, "
+                    f"your step starts {sorted(mine)}"
+                )
                 for unstarted in usual:
                     real(self, unstarted, self.error)
                 return ()

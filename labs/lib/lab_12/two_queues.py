@@ -61,14 +61,24 @@ class TwoQueues(contextlib.ExitStack):
         commands.copy_buffer(source.handle, target.handle, SIZE)
         commands.barrier(("transfer",), ("transfer", "host"))
         commands.end()
-        values = api.struct("VkTimelineSemaphoreSubmitInfo",
-                            waitSemaphoreValueCount=1, pWaitSemaphoreValues=[value],
-                            signalSemaphoreValueCount=1, pSignalSemaphoreValues=[1])
-        info = api.struct("VkSubmitInfo", pNext=values, waitSemaphoreCount=1,
-                          pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
-                          pWaitSemaphores=[waits_for.handle], commandBufferCount=1,
-                          pCommandBuffers=[commands.handle], signalSemaphoreCount=1,
-                          pSignalSemaphores=[sets.handle])  # fmt: skip
+        values = api.struct(
+            "VkTimelineSemaphoreSubmitInfo",
+            waitSemaphoreValueCount=1,
+            pWaitSemaphoreValues=[value],
+            signalSemaphoreValueCount=1,
+            pSignalSemaphoreValues=[1],
+        )
+        info = api.struct(
+            "VkSubmitInfo",
+            pNext=values,
+            waitSemaphoreCount=1,
+            pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
+            pWaitSemaphores=[waits_for.handle],
+            commandBufferCount=1,
+            pCommandBuffers=[commands.handle],
+            signalSemaphoreCount=1,
+            pSignalSemaphores=[sets.handle],
+        )
         submit: Any = self.opened.device.command("vkQueueSubmit")
         with queue.lock:
             result = submit(queue.handle, 1, info, api.ffi.NULL)

@@ -23,8 +23,15 @@ def draw_copies() -> Picture:
     """Draw the copies of a value on three paths between two GPUs with memory of their own."""
     page = Diagram(700, 196)
     rows = (
-        ("host copy", ("GPU 0 memory", "host memory, seen by GPU 0",
-                       "host memory, seen by GPU 1", "GPU 1 memory")),
+        (
+            "host copy",
+            (
+                "GPU 0 memory",
+                "host memory, seen by GPU 0",
+                "host memory, seen by GPU 1",
+                "GPU 1 memory",
+            ),
+        ),
         ("ring", ("GPU 0 memory", "host memory, seen by both", "GPU 1 memory")),
         ("dma-buf", ("GPU 0 memory, seen by GPU 1", "GPU 1 memory")),
     )
@@ -41,7 +48,8 @@ def draw_copies() -> Picture:
     return page.picture(
         "Host copy: three copies, through two places in host memory. Ring: two copies, through one "
         "place that both GPUs see. dma-buf: one copy, from memory of GPU 0 that GPU 1 sees.",
-        "Three paths between two GPUs with memory of their own. Each arrow is a copy of all bytes.")
+        "Three paths between two GPUs with memory of their own. Each arrow is a copy of all bytes.",
+    )
 
 
 def draw_chosen(rows: Mapping[str, tuple[str, int]], size: int, caption: str) -> Picture:
@@ -69,8 +77,10 @@ def draw_cuts() -> Picture:
     """Draw A @ B = C on two devices: B cut by columns, and B cut by rows."""
     page = Diagram(700, 196)
     colours = ("blue", "orange")
-    for left, title in ((10, "B cut by columns: each device has columns of C"),
-                        (370, "B cut by rows: each has a part of every sum")):
+    for left, title in (
+        (10, "B cut by columns: each device has columns of C"),
+        (370, "B cut by rows: each has a part of every sum"),
+    ):
         page.note((left, 14), title, bold=True)
         for x, words in ((left + 25, "A"), (left + 148, "B"), (left + 247, "C")):
             page.note((x, 37), words, bold=True)
@@ -83,14 +93,17 @@ def draw_cuts() -> Picture:
         page.box((500, 42 + 46 * n, 46, 44), f"{n}", colour)
         page.box((570 + 62 * n, 42, 46, 90), f"{n}", colour)
     page.box((10, 42, 54, 90), "both", "grey").note((622, 90), "+")
-    page.note((10, 156), "Each device needs all of A. Nothing is added;\n"
-              "an all-gather brings the columns together.")
+    page.note(
+        (10, 156),
+        "Each device needs all of A. Nothing is added;\nan all-gather brings the columns together.",
+    )
     page.note((370, 156), "Each device needs columns of A only. An\nall-reduce adds the two parts.")
     return page.picture(
         "Left: B is cut into two column blocks, device 0 and device 1 hold one half of the columns "
         "of C each. Right: B is cut into two row blocks and A into columns; each device holds a "
         "partial sum of all of C.",
-        "One product on two devices. The number is that of the device.")
+        "One product on two devices. The number is that of the device.",
+    )
 
 
 def draw_shards(shape: Sequence[int], answer: Any, columns: int, caption: str) -> Picture:
@@ -118,10 +131,14 @@ def draw_shards(shape: Sequence[int], answer: Any, columns: int, caption: str) -
         if left < right:
             words = "sum of\n" + ", ".join(map(str, range(column, len(shards), columns)))
             page.box((380 + across * left, 24, across * (right - left), height), words, "grey")
-    page.note((10, 218), f"all-reduce {reduced:,} bytes, all-gather {gathered:,} bytes"
-              + (f"; nothing to do for device {', '.join(empty)}" if empty else ""))
+    page.note(
+        (10, 218),
+        f"all-reduce {reduced:,} bytes, all-gather {gathered:,} bytes"
+        + (f"; nothing to do for device {', '.join(empty)}" if empty else ""),
+    )
     return page.picture(
-        f"B of {k} rows and {n} columns in {len(shards)} shards, one for each device.", caption)
+        f"B of {k} rows and {n} columns in {len(shards)} shards, one for each device.", caption
+    )
 
 
 def draw_mlp() -> Picture:
@@ -142,16 +159,19 @@ def draw_mlp() -> Picture:
         "x goes to two devices; each has half of the columns of W1, Relu, and the same half of the "
         "rows of W2; one all-reduce adds the two results.",
         "Two layers, one collective. Each device makes the part of the hidden layer that its "
-        "rows of W2 read.")
+        "rows of W2 read.",
+    )
 
 
 def draw_reduction() -> Picture:
     """Draw what three devices hold in a ring all-reduce, after 0, 1, 2 and 4 steps."""
     page = Diagram(700, 160)
-    panels = (("start", ("0 0 0", "1 1 1", "2 2 2")),
-              ("after 1 step", ("0 0 0+2", "0+1 1 1", "2 1+2 2")),
-              ("after 2 steps", ("0 sum 0+2", "0+1 1 sum", "sum 1+2 2")),
-              ("after 4 steps", ("sum sum sum",) * 3))  # fmt: skip
+    panels = (
+        ("start", ("0 0 0", "1 1 1", "2 2 2")),
+        ("after 1 step", ("0 0 0+2", "0+1 1 1", "2 1+2 2")),
+        ("after 2 steps", ("0 sum 0+2", "0+1 1 sum", "sum 1+2 2")),
+        ("after 4 steps", ("sum sum sum",) * 3),
+    )
     for p, (title, rows) in enumerate(panels):
         page.note((70 + 158 * p, 16), title, bold=True)
         for device, row in enumerate(rows):
@@ -166,7 +186,8 @@ def draw_reduction() -> Picture:
         "terms, after two steps one finished part, after four steps all three.",
         "A ring of three: each box is a part of the array, with the numbers of the devices that "
         "are in its sum. Dark: complete. In each step a device sends one part to the next one; "
-        "2 sends to 0.")
+        "2 sends to 0.",
+    )
 
 
 def draw_ring(devices: int, steps: Sequence[Sequence[Send]], caption: str) -> Picture:
@@ -178,7 +199,8 @@ def draw_ring(devices: int, steps: Sequence[Sequence[Send]], caption: str) -> Pi
         caption: the line below.
     """
     lanes: dict[str, list[tuple[str, float, float, str]]] = {
-        f"device {n}": [] for n in range(devices)}
+        f"device {n}": [] for n in range(devices)
+    }
     firsts = sorted({first for sends in steps for _, _, first, end, _ in sends if first < end})
     start = 0
     for sends, time in zip(steps, step_times(steps), strict=True):
@@ -200,10 +222,14 @@ def draw_pipeline(stages: int, batches: int, caption: str) -> Picture:
         batches: the number of small batches.
         caption: the line below.
     """
-    lanes = {f"device {stage}": [
-        (str(batch), start, start + 1, PARTS[batch % len(PARTS)])
-        for at, batch, start in pipeline(stages, batches) if at == stage
-    ] for stage in range(stages)}  # fmt: skip
+    lanes = {
+        f"device {stage}": [
+            (str(batch), start, start + 1, PARTS[batch % len(PARTS)])
+            for at, batch, start in pipeline(stages, batches)
+            if at == stage
+        ]
+        for stage in range(stages)
+    }
     return draw_timeline(lanes, alt=f"{stages} devices, {batches} batches.", caption=caption)
 
 
@@ -238,13 +264,29 @@ def draw_layers() -> Picture:
     """Draw the way from a PyTorch model to a GPU, in ExecuTorch and in vklab."""
     page = Diagram(700, 138)
     rows = (
-        ("ExecuTorch", ("torch.export:\nATen operators", "to_edge:\nedge dialect",
-                        "partitioner:\nwhat Vulkan can", "to_executorch:\na .pte file",
-                        "runtime:\nC++ on a phone"), "orange"),
-        ("vklab", ("torch.onnx:\nONNX operators", "graph/passes:\nrewriting",
-                   "plan/partition:\nwhat Vulkan can", "vklab compile:\none file",
-                   "runtime/:\nPython, Vulkan"), "blue"),
-    )  # fmt: skip
+        (
+            "ExecuTorch",
+            (
+                "torch.export:\nATen operators",
+                "to_edge:\nedge dialect",
+                "partitioner:\nwhat Vulkan can",
+                "to_executorch:\na .pte file",
+                "runtime:\nC++ on a phone",
+            ),
+            "orange",
+        ),
+        (
+            "vklab",
+            (
+                "torch.onnx:\nONNX operators",
+                "graph/passes:\nrewriting",
+                "plan/partition:\nwhat Vulkan can",
+                "vklab compile:\none file",
+                "runtime/:\nPython, Vulkan",
+            ),
+            "blue",
+        ),
+    )
     for row, (name, boxes, colour) in enumerate(rows):
         y = 12 + 64 * row
         page.note((4, y + 27), name, bold=True)
@@ -256,4 +298,5 @@ def draw_layers() -> Picture:
         "ExecuTorch: torch.export, to_edge, partitioner, to_executorch, runtime. "
         "vklab: torch.onnx, passes, partition, compile, runtime.",
         "From a PyTorch model to a GPU, twice. In vklab the file is optional: vklab.load plans "
-        "an ONNX file when it loads it.")
+        "an ONNX file when it loads it.",
+    )

@@ -47,8 +47,9 @@ def draw_full_rows(random: Random, count: int, free: int = 11) -> tuple[list[Row
         (f"n{n}", size, (0, 1) if n < free else (device,))
         for n, (size, device) in enumerate(zip(sizes, placed, strict=True))
     ]
-    return rows, [sum(size for size, d in zip(sizes, placed, strict=True) if d == device)
-                  for device in (0, 1)]  # fmt: skip
+    return rows, [
+        sum(size for size, d in zip(sizes, placed, strict=True) if d == device) for device in (0, 1)
+    ]
 
 
 def _window(random: Random, network: str, count: int) -> tuple[list[tuple[int, ...]], list[float]]:
@@ -56,8 +57,10 @@ def _window(random: Random, network: str, count: int) -> tuple[list[tuple[int, .
     part = recorded_graphs.recorded(network).part(random, count)
     number = {node.name: n for n, node in enumerate(part.nodes)}
     most = max(1, *(node.flops for node in part.nodes))
-    return ([tuple(number[r] for r in reads) for reads in part.predecessors().values()],
-            [node.flops / most for node in part.nodes])  # fmt: skip
+    return (
+        [tuple(number[r] for r in reads) for reads in part.predecessors().values()],
+        [node.flops / most for node in part.nodes],
+    )
 
 
 def draw_times(random: Random, price: int, count: int, network: str = "") -> tuple[Times, Moves]:
@@ -79,8 +82,11 @@ def draw_times(random: Random, price: int, count: int, network: str = "") -> tup
         one, other = (int(ms) for ms in random.integers(1, most, 2))
         chance = random.random()
         times[f"n{n}"] = (None if chance < 0.06 else one, None if chance > 0.94 else other)
-    moves = {(f"n{r}", f"n{n}"): int(random.integers(0, price + 2))
-             for n, reads in enumerate(wiring) for r in reads}  # fmt: skip
+    moves = {
+        (f"n{r}", f"n{n}"): int(random.integers(0, price + 2))
+        for n, reads in enumerate(wiring)
+        for r in reads
+    }
     return times, moves
 
 
@@ -104,12 +110,16 @@ def draw_blocks(random: Random, price: int, network: str, length: int) -> tuple[
         for name in names:
             pair: list[int | None] = [int(random.integers(1, price + 8))] * 2
             pair[side ^ (name == heavy)] = (pair[0] or 0) + (
-                much if name == heavy else int(random.integers(1, 3)))
+                much if name == heavy else int(random.integers(1, 3))
+            )
             if name != heavy and random.random() < 0.03:
                 pair[int(random.integers(2))] = None
             times[name] = pair[0], pair[1]
-    moves = {(f"n{r}", f"n{n}"): int(random.integers(0, 2)) + much * (r // length == n // length)
-             for n, reads in enumerate(wiring) for r in reads}  # fmt: skip
+    moves = {
+        (f"n{r}", f"n{n}"): int(random.integers(0, 2)) + much * (r // length == n // length)
+        for n, reads in enumerate(wiring)
+        for r in reads
+    }
     return times, moves
 
 

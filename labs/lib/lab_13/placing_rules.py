@@ -104,8 +104,10 @@ def one_by_one(times: Times, moves: Moves, price: int) -> int:
         moves: what a move from maker to reader takes.
         price: what every move costs in addition.
     """
-    placed = {name: int(one is None or (other is not None and other < one))
-              for name, (one, other) in times.items()}  # fmt: skip
+    placed = {
+        name: int(one is None or (other is not None and other < one))
+        for name, (one, other) in times.items()
+    }
     while True:
         best = total(times, moves, price, placed)
         others = ({**placed, name: 1 - device} for name, device in placed.items())
@@ -201,9 +203,12 @@ def naturals(work: Work, caps: Sequence[int], tries: int = 200) -> dict[str, flo
         return min((span(work, plan) for plan in valid), default=np.inf)
 
     numbers = range(len(caps))
-    splits = (list(zip(names, [a] * i + [b] * (j - i) + [c] * (len(names) - j), strict=True))
-              for a, b, c in itertools.permutations(numbers, 3)
-              for i in ends for j in ends[i:])  # fmt: skip
+    splits = (
+        list(zip(names, [a] * i + [b] * (j - i) + [c] * (len(names) - j), strict=True))
+        for a, b, c in itertools.permutations(numbers, 3)
+        for i in ends
+        for j in ends[i:]
+    )
     return {
         "one device": best([(name, d) for name in names] for d in numbers),
         "first fit": span(work, first_fit(work, caps)),
@@ -212,8 +217,9 @@ def naturals(work: Work, caps: Sequence[int], tries: int = 200) -> dict[str, flo
         "earliest end": span(work, earliest_end(work, caps, dict.fromkeys(work, 0))),
         "HEFT": span(work, earliest_end(work, caps, ranks(work))),
         f"best of {tries} random": best(
-            by_rule(work, caps, _shuffled(work, random), anywhere) for _ in range(tries)),
-    }  # fmt: skip
+            by_rule(work, caps, _shuffled(work, random), anywhere) for _ in range(tries)
+        ),
+    }
 
 
 def _shuffled(work: Work, random: np.random.Generator) -> list[str]:

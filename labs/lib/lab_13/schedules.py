@@ -47,8 +47,10 @@ def problem(work: Work, caps: Sequence[int], plan: Schedule) -> str:
         seen.add(name)
         used[device] += size
         if used[device] > caps[device]:
-            return (f"{DEVICES[device]} holds {used[device]} MiB with {name}, and has room for "
-                    f"{caps[device]}")  # fmt: skip
+            return (
+                f"{DEVICES[device]} holds {used[device]} MiB with {name}, and has room for "
+                f"{caps[device]}"
+            )
     left = [name for name in work if name not in seen]
     return f"{left[0]} is missing" if left else ""
 
@@ -74,9 +76,7 @@ def schedule(work: Work, plan: Schedule) -> dict[str, tuple[int, int, int]]:
     return made
 
 
-def next_steps(
-    work: Work, caps: Sequence[int], plan: Schedule
-) -> list[tuple[str, int, int, int]]:
+def next_steps(work: Work, caps: Sequence[int], plan: Schedule) -> list[tuple[str, int, int, int]]:
     """Return (node, device, start, end) of each node that can come next, on devices with room.
 
     Args:

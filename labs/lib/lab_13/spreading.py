@@ -57,12 +57,16 @@ def conv_many() -> Graph:
     """Return VKML's benchmark with its shapes; large weights are zeros without memory."""
     graph = onnx_import.load_graph(graphs.build("conv_many"))
     light = {
-        name: info if info.size_bytes < 1 << 10 else dataclasses.replace(
-            info, constant=np.broadcast_to(np.zeros((), info.dtype), info.dims))
+        name: info
+        if info.size_bytes < 1 << 10
+        else dataclasses.replace(
+            info, constant=np.broadcast_to(np.zeros((), info.dtype), info.dims)
+        )
         for name, info in graph.initializers.items()
-    }  # fmt: skip
-    return shapes.infer(dataclasses.replace(
-        graph, initializers=light, infos={**graph.infos, **light}))  # fmt: skip
+    }
+    return shapes.infer(
+        dataclasses.replace(graph, initializers=light, infos={**graph.infos, **light})
+    )
 
 
 def place(
@@ -96,16 +100,23 @@ def prices(
     times = {
         node.name: tuple(
             None if load.node_bytes(p, d) > caps.get(d, 1 << 62) else round(load.times[d][p] / 1e3)
-            for d in range(len(devices)))
+            for d in range(len(devices))
+        )
         for p, node in enumerate(graph.nodes)
-    }  # fmt: skip
+    }
     makers = {name: node.name for node in graph.nodes for name in node.outputs}
     moves = {
-        (makers[name], node.name): round(sum(
-            costs.move_ns(load.known[name].size_bytes) + costs.submit_ns / 2
-            for costs in load.costs) / 1e3)
-        for node in graph.nodes for name in node.reads if name in makers
-    }  # fmt: skip
+        (makers[name], node.name): round(
+            sum(
+                costs.move_ns(load.known[name].size_bytes) + costs.submit_ns / 2
+                for costs in load.costs
+            )
+            / 1e3
+        )
+        for node in graph.nodes
+        for name in node.reads
+        if name in makers
+    }
     return times, moves
 
 
@@ -131,8 +142,10 @@ def weights_of(graph: Graph) -> list[Row]:
         graph: the shaped graph; sizes are rounded up.
     """
     known = graph.initializers
-    return [(n.name, -(-sum(known[r].size_bytes for r in n.reads if r in known) >> 20), (0, 1))
-            for n in graph.nodes]  # fmt: skip
+    return [
+        (n.name, -(-sum(known[r].size_bytes for r in n.reads if r in known) >> 20), (0, 1))
+        for n in graph.nodes
+    ]
 
 
 # ----------------------------------------------------------- the runtime's question, as plain rows

@@ -65,10 +65,12 @@ def facts_of(info: DeviceInfo, dtype: str = "float32", size_bytes: int = 1 << 24
     if info.extensions.issuperset(dma_buf.EXTENSIONS):
         offers += ["dma_export", "dma_import"]
     return {
-        "uuid": info.uuid, "group": None, "offers": tuple(offers),
+        "uuid": info.uuid,
+        "group": None,
+        "offers": tuple(offers),
         "direct": arenas.writes_in_place(info, size_bytes),
         "element_bytes": np.dtype(storage.stored_dtype(dtype, info)).itemsize,
-    }  # fmt: skip
+    }
 
 
 def lent_devices(*extensions: str) -> tuple[DeviceInfo, DeviceInfo]:
@@ -76,10 +78,17 @@ def lent_devices(*extensions: str) -> tuple[DeviceInfo, DeviceInfo]:
     info = vklab.devices()[0]
     types = tuple(MemoryType(0, frozenset(names.split()), bits) for names, bits in DISCRETE)
     one, other = (
-        replace(info, index=number, name=f"GPU {number}", type="discrete", memory_types=types,
-                uuid=f"{number:02}", extensions=frozenset(extensions))
+        replace(
+            info,
+            index=number,
+            name=f"GPU {number}",
+            type="discrete",
+            memory_types=types,
+            uuid=f"{number:02}",
+            extensions=frozenset(extensions),
+        )
         for number in range(2)
-    )  # fmt: skip
+    )
     return one, other
 
 
@@ -121,8 +130,9 @@ def load_in_halves(file: str) -> vklab.Session:
     with vklab.load(file) as session:
         names = [node.name for node in session.graph.nodes]
         first = session.device.index
-    second = next(info.index for info in vklab.devices()
-                  if not info.refusal and info.index != first)  # fmt: skip
+    second = next(
+        info.index for info in vklab.devices() if not info.refusal and info.index != first
+    )
     return vklab.load(file, devices=[first, second], place=halves(names, (first, second)))
 
 
@@ -189,7 +199,13 @@ def _traced(file: str, feed: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         spans = session.trace(feed).spans
     first = min(span.start_ns for span in spans)
     return [
-        (span.device, span.name, (span.start_ns - first) / 1e3, (span.end_ns - first) / 1e3,
-         span.kind)
-        for span in spans if span.kind in ("chunk", "transfer")
-    ]  # fmt: skip
+        (
+            span.device,
+            span.name,
+            (span.start_ns - first) / 1e3,
+            (span.end_ns - first) / 1e3,
+            span.kind,
+        )
+        for span in spans
+        if span.kind in ("chunk", "transfer")
+    ]

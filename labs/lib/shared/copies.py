@@ -77,10 +77,15 @@ def _medians(device: Device, size: int, repeats: int) -> dict[str, float]:
     allocator = Allocator(device)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
-        buffers = {kind: own(Buffer(allocator, size, kind))
-                   for kind in ("device", "upload", "staging", "readback")}  # fmt: skip
-        bytes_of = {kind: np.frombuffer(buffer.mapped, np.uint8)
-                    for kind, buffer in buffers.items() if buffer.mapped is not None}  # fmt: skip
+        buffers = {
+            kind: own(Buffer(allocator, size, kind))
+            for kind in ("device", "upload", "staging", "readback")
+        }
+        bytes_of = {
+            kind: np.frombuffer(buffer.mapped, np.uint8)
+            for kind, buffer in buffers.items()
+            if buffer.mapped is not None
+        }
         fence, pool = own(Fence(device)), own(CommandPool(device, device.transfer_queue))
 
         def copying(first: str, second: str) -> Callable[[], None]:
@@ -119,8 +124,9 @@ def _medians(device: Device, size: int, repeats: int) -> dict[str, float]:
 
         paths = {"staging": staging, "readback": readback, "host": host}
         if _is_device_local(device, buffers["upload"]):
-            paths |= {"mapped": mapped} | ({"mapped read": mapped_read}
-                                           if size <= READ_AT_MOST else {})  # fmt: skip
+            paths |= {"mapped": mapped} | (
+                {"mapped read": mapped_read} if size <= READ_AT_MOST else {}
+            )
         staging()
         readback()
         if not np.array_equal(source, target):
@@ -146,14 +152,23 @@ def _median(function: Callable[[], None], repeats: int) -> float:
 def tables(info: DeviceInfo) -> dict[str, Any]:
     """Return a device's heaps and memory types as plain data, and two limits of mapped memory."""
     return {
-        "heaps": [{"size_bytes": heap.size_bytes, "device_local": heap.device_local,
-                   "budget_bytes": heap.budget_bytes, "usage_bytes": heap.usage_bytes}
-                  for heap in info.heaps],
-        "memory_types": [{"heap": kind.heap, "flags": sorted(kind.flags)}
-                         for kind in info.memory_types],
-        "limits": {name: info.limits[name] for name in ("nonCoherentAtomSize",
-                                                        "minStorageBufferOffsetAlignment")},
-    }  # fmt: skip
+        "heaps": [
+            {
+                "size_bytes": heap.size_bytes,
+                "device_local": heap.device_local,
+                "budget_bytes": heap.budget_bytes,
+                "usage_bytes": heap.usage_bytes,
+            }
+            for heap in info.heaps
+        ],
+        "memory_types": [
+            {"heap": kind.heap, "flags": sorted(kind.flags)} for kind in info.memory_types
+        ],
+        "limits": {
+            name: info.limits[name]
+            for name in ("nonCoherentAtomSize", "minStorageBufferOffsetAlignment")
+        },
+    }
 
 
 def record(index: int = 0, sizes: Sequence[int] = SIZES, repeats: int = 9) -> dict[str, Any]:
@@ -167,12 +182,15 @@ def record(index: int = 0, sizes: Sequence[int] = SIZES, repeats: int = 9) -> di
     with Instance() as instance:
         info = physical_device.describe(instance, instance.physical_devices()[index], index)
     return {
-        "device": info.name, "type": info.type, "driver": info.driver,
+        "device": info.name,
+        "type": info.type,
+        "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "made_by": f"labs/lib/shared/copies.py, median of {repeats}", **tables(info),
+        "made_by": f"labs/lib/shared/copies.py, median of {repeats}",
+        **tables(info),
         "bytes_a_second": measure(index, sizes, repeats),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

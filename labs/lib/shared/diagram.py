@@ -7,13 +7,19 @@ from vklab_course.picture import Picture, picture
 
 __all__ = ["COLOURS", "Diagram"]
 
-COLOURS = dict(zip(
-    ("blue", "orange", "green", "pink", "sky", "red", "yellow", "grey"), PALETTE, strict=True,
-))  # fmt: skip
+COLOURS = dict(
+    zip(
+        ("blue", "orange", "green", "pink", "sky", "red", "yellow", "grey"),
+        PALETTE,
+        strict=True,
+    )
+)
 LINE = 15
-HEAD = ('<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto-start-reverse"><path d="M0,0L8,4L0,8z" fill="#222"/>'
-        "</marker></defs>")  # fmt: skip
+HEAD = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+    'markerHeight="7" orient="auto-start-reverse"><path d="M0,0L8,4L0,8z" fill="#222"/>'
+    "</marker></defs>"
+)
 
 
 class Diagram:
@@ -45,14 +51,22 @@ class Diagram:
         line = ' stroke-dasharray="5 4"' if dashed else ""
         fill = f'fill="{COLOURS[colour]}" fill-opacity="{shade:.2f}"' if filled else 'fill="#fff"'
         size = f'width="{width:g}" height="{height:g}"'
-        self._parts.append(f'<rect x="{x:g}" y="{y:g}" {size} rx="4" {fill} '
-                           f'stroke="{COLOURS[colour]}" stroke-width="1.5"{line}/>')
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" {size} rx="4" {fill} '
+            f'stroke="{COLOURS[colour]}" stroke-width="1.5"{line}/>'
+        )
         lines = words.split("\n") if words else []
         first = y + height / 2 + 4 - LINE * (len(lines) - 1) / 2
         weight = ' font-weight="bold"' if bold else ""
         for number, words_of_line in enumerate(lines):
-            self._parts.append(text(x + width / 2, first + LINE * number, words_of_line,
-                                    f'text-anchor="middle" font-size="12"{weight}'))
+            self._parts.append(
+                text(
+                    x + width / 2,
+                    first + LINE * number,
+                    words_of_line,
+                    f'text-anchor="middle" font-size="12"{weight}',
+                )
+            )
         return self
 
     def arrow(
@@ -71,8 +85,10 @@ class Diagram:
         (x, y), (right, low) = start, end
         tips = 'marker-end="url(#tip)"' + (' marker-start="url(#tip)"' if both else "")
         line = ' stroke-dasharray="5 4"' if dashed else ""
-        self._parts.append(f'<path d="M{x:g},{y:g}L{right:g},{low:g}" stroke="#222" fill="none" '
-                           f'stroke-width="1.3" {tips}{line}/>')
+        self._parts.append(
+            f'<path d="M{x:g},{y:g}L{right:g},{low:g}" stroke="#222" fill="none" '
+            f'stroke-width="1.3" {tips}{line}/>'
+        )
         if words:
             self.note(((x + right) / 2, (y + low) / 2 - 5), words, anchor="middle")
         return self
@@ -80,14 +96,16 @@ class Diagram:
     def line(self, start: tuple[float, float], end: tuple[float, float]) -> Diagram:
         """Draw a thin line without tips."""
         (x, y), (right, low) = start, end
-        self._parts.append(f'<path d="M{x:g},{y:g}L{right:g},{low:g}" stroke="#222" fill="none" '
-                           'stroke-width="1"/>')  # fmt: skip
+        self._parts.append(
+            f'<path d="M{x:g},{y:g}L{right:g},{low:g}" stroke="#222" fill="none" stroke-width="1"/>'
+        )
         return self
 
     def dot(self, place: tuple[float, float], radius: float = 4) -> Diagram:
         """Draw a small black disc, such as the start of a path."""
-        self._parts.append(f'<circle cx="{place[0]:g}" cy="{place[1]:g}" r="{radius:g}" '
-                           'fill="#222"/>')  # fmt: skip
+        self._parts.append(
+            f'<circle cx="{place[0]:g}" cy="{place[1]:g}" r="{radius:g}" fill="#222"/>'
+        )
         return self
 
     def note(
@@ -105,8 +123,14 @@ class Diagram:
         """
         weight = ' font-weight="bold"' if bold else ""
         for number, line in enumerate(words.split("\n")):
-            self._parts.append(text(place[0], place[1] + (size + 3) * number, line,
-                                    f'text-anchor="{anchor}" font-size="{size}"{weight}'))
+            self._parts.append(
+                text(
+                    place[0],
+                    place[1] + (size + 3) * number,
+                    line,
+                    f'text-anchor="{anchor}" font-size="{size}"{weight}',
+                )
+            )
         return self
 
     def picture(self, alt: str, caption: str) -> Picture:

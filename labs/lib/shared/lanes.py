@@ -39,8 +39,10 @@ def draw_timeline(
     for source, start, target, end in arrows:
         a, b = names.index(source), names.index(target)
         down = a < b
-        drawing.arrow((side + WIDTH * start / last, 8 + ROW * a + 32 * down),
-                      (side + WIDTH * end / last, 8 + ROW * b + 32 * (not down)))  # fmt: skip
+        drawing.arrow(
+            (side + WIDTH * start / last, 8 + ROW * a + 32 * down),
+            (side + WIDTH * end / last, 8 + ROW * b + 32 * (not down)),
+        )
     y = 8 + ROW * len(lanes)
     drawing.arrow((side, y), (side + WIDTH, y))
     for time in range(0, int(last) + 1, step) if step else ():

@@ -22,9 +22,12 @@ def draw_listings(listings: Mapping[str, str], marked: Collection[str], caption:
     """
     blocks = []
     for title, text in listings.items():
-        lines = [f'<span style="background:#fde7bd">{escape(line)}</span>'
-                 if any(word in line for word in marked) else escape(line)
-                 for line in text.strip("\n").splitlines()]  # fmt: skip
+        lines = [
+            f'<span style="background:#fde7bd">{escape(line)}</span>'
+            if any(word in line for word in marked)
+            else escape(line)
+            for line in text.strip("\n").splitlines()
+        ]
         share = 90 if max(map(len, text.splitlines()), default=0) > COLUMN else 45
         blocks.append(
             f'<div style="flex:1 1 {share}%;min-width:22em;background:#fff;color:#222;'

@@ -56,10 +56,15 @@ def families(*kinds: str) -> tuple[QueueFamily, ...]:
     for index, kind in enumerate(kinds):
         found = re.fullmatch(rf"(\d+)([{''.join(_FLAGS)}]*)(?:-(\d+))?", kind)
         if not found:
-            raise ValueError(f"{kind!r} names no queue family: write a number, letters of "
-                             f"{' '.join(_FLAGS)}, and perhaps a clock, as in '8ct-36'")
-        made.append(QueueFamily(index, int(found[1]), frozenset(_FLAGS[c] for c in found[2]),
-                                int(found[3] or 64)))  # fmt: skip
+            raise ValueError(
+                f"{kind!r} names no queue family: write a number, letters of "
+                f"{' '.join(_FLAGS)}, and perhaps a clock, as in '8ct-36'"
+            )
+        made.append(
+            QueueFamily(
+                index, int(found[1]), frozenset(_FLAGS[c] for c in found[2]), int(found[3] or 64)
+            )
+        )
     return tuple(made)
 
 
@@ -71,19 +76,37 @@ def _device(name: str, kind: str, vendor: tuple[str, int], version: tuple[int, i
     queue_families = families(*queues)
     local = frozenset({"device_local"})
     return DeviceInfo(
-        index=0, name=name, type=kind, vendor=vendor[0], vendor_id=vendor[1], device_id=1,
-        driver="made up", driver_version=1, api_version=version, uuid=uuid * 16,
+        index=0,
+        name=name,
+        type=kind,
+        vendor=vendor[0],
+        vendor_id=vendor[1],
+        device_id=1,
+        driver="made up",
+        driver_version=1,
+        api_version=version,
+        uuid=uuid * 16,
         queue_families=queue_families,
         heaps=tuple(MemoryHeap(abs(mib) * MIB, mib > 0, abs(mib) * MIB, 0) for mib in heaps),
-        memory_types=tuple(MemoryType(i, local if mib > 0 else frozenset(), int(mib > 0))
-                           for i, mib in enumerate(heaps)),
-        limits={"maxComputeWorkGroupInvocations": 1024, "maxComputeSharedMemorySize": 49152,
-                "maxStorageBufferRange": (4 << 30) - 1, "maxPushConstantsSize": 256,
-                "minStorageBufferOffsetAlignment": 16, **limits},
-        subgroup_size=subgroup, subgroup_operations=frozenset({"basic", "arithmetic"}),
-        features=features, extensions=frozenset(), cooperative_matrices=(),
+        memory_types=tuple(
+            MemoryType(i, local if mib > 0 else frozenset(), int(mib > 0))
+            for i, mib in enumerate(heaps)
+        ),
+        limits={
+            "maxComputeWorkGroupInvocations": 1024,
+            "maxComputeSharedMemorySize": 49152,
+            "maxStorageBufferRange": (4 << 30) - 1,
+            "maxPushConstantsSize": 256,
+            "minStorageBufferOffsetAlignment": 16,
+            **limits,
+        },
+        subgroup_size=subgroup,
+        subgroup_operations=frozenset({"basic", "arithmetic"}),
+        features=features,
+        extensions=frozenset(),
+        cooperative_matrices=(),
         refusal=physical_device.refusal(version, queue_families, features),
-    )  # fmt: skip
+    )
 
 
 _INTEL, _NVIDIA, _AMD = ("Intel", 0x8086), ("NVIDIA", 0x10DE), ("AMD", 0x1002)
@@ -129,13 +152,23 @@ HEXADECIMAL = ("vendorID", "deviceID", "deviceUUID")
 
 def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     """Return fields of ten made-up devices: bytes by field, and by field a value of each device."""
-    sizes = {"subgroup": 1, "families": 1, "type": 1, "extensions": 2, "heapMiB": 3, "vendorID": 4,
-             "deviceID": 4, "driverVersion": 4, "apiVersion": 4, "deviceUUID": 16}  # fmt: skip
+    sizes = {
+        "subgroup": 1,
+        "families": 1,
+        "type": 1,
+        "extensions": 2,
+        "heapMiB": 3,
+        "vendorID": 4,
+        "deviceID": 4,
+        "driverVersion": 4,
+        "apiVersion": 4,
+        "deviceUUID": 16,
+    }
     values = {
         "subgroup": "16 16 8 8 8 16 16 8 16 16",
         "families": "2 2 4 4 4 4 4 4 2 4",
         "type": "discrete discrete discrete virtual virtual discrete virtual virtual virtual "
-                "discrete",
+        "discrete",
         "extensions": "203 203 203 203 203 131 131 131 98 131",
         "heapMiB": "16368 16368 8188 16368 16368 16368 16368 16368 8188 8188",
         "vendorID": "10de 10de 10de 10de 8086 10de 10de 10de 8086 5143",
@@ -144,8 +177,13 @@ def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
         "apiVersion": "1.2 1.3 1.2 1.2 1.2 1.2 1.2 1.2 1.3 1.3",
         "deviceUUID": "f142 e88a 69b7 be5c b2aa c498 bc6d 33ba 087a e86f",
     }
-    return sizes, {name: [int(word) if word.isdecimal() and name not in HEXADECIMAL else word
-                          for word in text.split()] for name, text in values.items()}  # fmt: skip
+    return sizes, {
+        name: [
+            int(word) if word.isdecimal() and name not in HEXADECIMAL else word
+            for word in text.split()
+        ]
+        for name, text in values.items()
+    }
 
 
 _FLAGS_OF_MEMORY = ("device_local", "host_visible", "host_coherent", "host_cached",
@@ -168,17 +206,21 @@ def memory_table(name: str) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, .
     heaps, types = _MEMORY[name]
     return tuple(MemoryHeap(*heap) for heap in heaps), tuple(
         _memory_type(heap, (flag for bit, flag in enumerate(_FLAGS_OF_MEMORY) if bits >> bit & 1))
-        for heap, bits in types)  # fmt: skip
+        for heap, bits in types
+    )
 
 
 def recorded_table(record: Mapping[str, Any]) -> tuple[tuple[MemoryHeap, ...],
                                                        tuple[MemoryType, ...]]:  # fmt: skip
     """Return the heaps and memory types of a record that `vklab_labs.shared.copies` has made."""
-    return (tuple(MemoryHeap(**heap) for heap in record["heaps"]),
-            tuple(_memory_type(kind["heap"], kind["flags"]) for kind in record["memory_types"]))
+    return (
+        tuple(MemoryHeap(**heap) for heap in record["heaps"]),
+        tuple(_memory_type(kind["heap"], kind["flags"]) for kind in record["memory_types"]),
+    )
 
 
 def _memory_type(heap: int, flags: Iterable[str]) -> MemoryType:
     names = frozenset(flags)
-    return MemoryType(heap, names, sum(1 << bit for bit, flag in enumerate(_FLAGS_OF_MEMORY)
-                                       if flag in names))  # fmt: skip
+    return MemoryType(
+        heap, names, sum(1 << bit for bit, flag in enumerate(_FLAGS_OF_MEMORY) if flag in names)
+    )

@@ -36,16 +36,19 @@ def draw_network(
     listed = list(nodes)
     colours, notes, legend = colours or {}, notes or {}, legend or {}
     makers = {value: n for n, node in enumerate(listed) for value in node[3] if value}
-    sources = [{makers[value] for value in node[2] if makers.get(value, n) != n}
-               for n, node in enumerate(listed)]  # fmt: skip
+    sources = [
+        {makers[value] for value in node[2] if makers.get(value, n) != n}
+        for n, node in enumerate(listed)
+    ]
     depths = _depths(sources)
     boxes = {}
     for number, (name, op_type, reads, writes) in enumerate(listed):
         about = f"{name}: {', '.join(writes)} = {op_type}({', '.join(reads)})"
         colour = COLOURS[colours.get(name, "grey")]
         column = (columns or {}).get(name, depths[number])
-        box = boxes[number] = Box(op_type, name, list(notes.get(name, [name])), about, colour,
-                                  column)  # fmt: skip
+        box = boxes[number] = Box(
+            op_type, name, list(notes.get(name, [name])), about, colour, column
+        )
         box.sources = sources[number]
     top = TOP + (LEGEND if legend else 0)
     parts, bottom = layers.chart(boxes, top, COLUMNS, ruled=False)

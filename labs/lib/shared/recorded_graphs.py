@@ -81,9 +81,12 @@ class RecordedGraph:
     def predecessors(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the nodes that each node reads from, in node order."""
         makers = self.makers()
-        return {node.name: tuple(dict.fromkeys(
-                    makers[value] for value in node.inputs if value in makers))
-                for node in self.nodes}  # fmt: skip
+        return {
+            node.name: tuple(
+                dict.fromkeys(makers[value] for value in node.inputs if value in makers)
+            )
+            for node in self.nodes
+        }
 
     def renamed(self, random: np.random.Generator) -> RecordedGraph:
         """Return the graph with random names: n0, n1 ... for nodes, v0, v1 ... for values."""
@@ -91,15 +94,23 @@ class RecordedGraph:
         new = {old: f"v{n}" for old, n in zip(values, random.permutation(len(values)), strict=True)}
         numbers = random.permutation(len(self.nodes))
         nodes = tuple(
-            replace(node, name=f"n{n}", inputs=tuple(new[i] for i in node.inputs),
-                    outputs=tuple(new[o] for o in node.outputs))
+            replace(
+                node,
+                name=f"n{n}",
+                inputs=tuple(new[i] for i in node.inputs),
+                outputs=tuple(new[o] for o in node.outputs),
+            )
             for node, n in zip(self.nodes, numbers, strict=True)
-        )  # fmt: skip
+        )
         return RecordedGraph(
-            self.name, nodes, {new[k]: v for k, v in self.shapes.items()},
-            {new[k]: v for k, v in self.dtypes.items()}, tuple(new[i] for i in self.inputs),
-            tuple(new[o] for o in self.outputs), frozenset(new[w] for w in self.weights),
-        )  # fmt: skip
+            self.name,
+            nodes,
+            {new[k]: v for k, v in self.shapes.items()},
+            {new[k]: v for k, v in self.dtypes.items()},
+            tuple(new[i] for i in self.inputs),
+            tuple(new[o] for o in self.outputs),
+            frozenset(new[w] for w in self.weights),
+        )
 
     def shuffled(self, random: np.random.Generator) -> RecordedGraph:
         """Return the graph with its nodes in a random topological order."""
@@ -136,12 +147,14 @@ class RecordedGraph:
         wanted = {value for node in others for value in node.inputs} | set(self.outputs)
         kept = made | set(read)
         return replace(
-            self, nodes=nodes, shapes={k: v for k, v in self.shapes.items() if k in kept},
+            self,
+            nodes=nodes,
+            shapes={k: v for k, v in self.shapes.items() if k in kept},
             dtypes={k: v for k, v in self.dtypes.items() if k in kept},
             inputs=tuple(v for v in read if v not in made and v not in self.weights),
             outputs=tuple(v for node in nodes for v in node.outputs if v in wanted),
             weights=self.weights & kept,
-        )  # fmt: skip
+        )
 
 
 def recorded(name: str, batch: int = 0, size: int = 0) -> RecordedGraph:
@@ -179,11 +192,17 @@ def recorded(name: str, batch: int = 0, size: int = 0) -> RecordedGraph:
         dtypes[tensor.name] = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     constants = frozenset((*weights, *(tensor.name for tensor in graph.initializer)))
     nodes = tuple(
-        RecordedNode(node.name, node.op_type, tuple(filter(None, node.input)), tuple(node.output),
-                     _flops(node.op_type, [shapes[i] for i in node.input if i],
-                            [shapes[o] for o in node.output]))
+        RecordedNode(
+            node.name,
+            node.op_type,
+            tuple(filter(None, node.input)),
+            tuple(node.output),
+            _flops(
+                node.op_type, [shapes[i] for i in node.input if i], [shapes[o] for o in node.output]
+            ),
+        )
         for node in graph.node
-    )  # fmt: skip
+    )
     inputs = tuple(info.name for info in graph.input if info.name not in constants)
     outputs = tuple(info.name for info in graph.output)
     return RecordedGraph(name, nodes, shapes, dtypes, inputs, outputs, constants)
@@ -216,12 +235,15 @@ def runtime_graph(name: str) -> Graph:
     graph = onnx_import.load_graph(model)
     zeros = {
         info.name: replace(info, constant=np.broadcast_to(np.zeros((), info.dtype), _static(info)))
-        for info in graph.inputs if info.name in weights
-    }  # fmt: skip
+        for info in graph.inputs
+        if info.name in weights
+    }
     return replace(
-        graph, inputs=tuple(info for info in graph.inputs if info.name not in weights),
-        initializers={**graph.initializers, **zeros}, infos={**graph.infos, **zeros},
-    )  # fmt: skip
+        graph,
+        inputs=tuple(info for info in graph.inputs if info.name not in weights),
+        initializers={**graph.initializers, **zeros},
+        infos={**graph.infos, **zeros},
+    )
 
 
 def _static(info: TensorInfo) -> Shape:

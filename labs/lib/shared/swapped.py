@@ -56,10 +56,14 @@ class Swapped:
 
     def __str__(self) -> str:
         result = "planned, not run" if self.same is None else f"same outputs: {self.same}"
-        pairs = [(name, self.own.get(name, "none"), self.mine.get(name, "none"))
-                 for name in {**self.own, **self.mine}]  # fmt: skip
-        changes = ", ".join(f"{name} {own}" if own == mine else f"{name} {own} -> {mine}"
-                            for name, own, mine in pairs)  # fmt: skip
+        pairs = [
+            (name, self.own.get(name, "none"), self.mine.get(name, "none"))
+            for name in {**self.own, **self.mine}
+        ]
+        changes = ", ".join(
+            f"{name} {own}" if own == mine else f"{name} {own} -> {mine}"
+            for name, own, mine in pairs
+        )
         whole = changes.replace(" ", "\0").replace(",\0", ", ")  # a line ends between two facts
         text = fill(f"{self.model}: {result}; {whole}", WIDTH, subsequent_indent="    ")
         return text.replace("\0", " ")
@@ -92,12 +96,24 @@ def run_swapped(
         variables: environment variables of the process, such as those that name drivers.
         seconds: time limit of the process.
     """
-    files = [(each, str(data(each))) if isinstance(each, str) else (each.graph.name, each)
-             for each in models]  # fmt: skip
+    files = [
+        (each, str(data(each))) if isinstance(each, str) else (each.graph.name, each)
+        for each in models
+    ]
     for name in planned:
         data(f"graphs/{name}.onnx")  # raises here, not in the child
-    ran = run_limited(_compared, path, replacement, files, load, tuple(planned), tuple(infos),
-                      options, seconds=seconds, variables=variables)  # fmt: skip
+    ran = run_limited(
+        _compared,
+        path,
+        replacement,
+        files,
+        load,
+        tuple(planned),
+        tuple(infos),
+        options,
+        seconds=seconds,
+        variables=variables,
+    )
     return (ran.value, "") if ran.status == "returned" else ((), ran.message)
 
 
@@ -111,7 +127,8 @@ def _compared(
         with swap(path, replacement):
             mine, got = _run(file, load)
         same = got.keys() == expected.keys() and all(
-            np.allclose(got[key], expected[key], rtol=RTOL, atol=RTOL) for key in expected)
+            np.allclose(got[key], expected[key], rtol=RTOL, atol=RTOL) for key in expected
+        )
         rows.append(Swapped(name, same, own, mine))
     for name in planned:
         own = _planned(name, infos, options)
@@ -131,10 +148,11 @@ def _run(file: Any, load: Load) -> tuple[Mapping[str, Any], dict[str, np.ndarray
     with load(file) as session:
         random = np.random.default_rng(0)
         inputs = {
-            info.name: random.random([dim if isinstance(dim, int) else 2 for dim in info.shape]
-                                     ).astype(info.dtype)
+            info.name: random.random(
+                [dim if isinstance(dim, int) else 2 for dim in info.shape]
+            ).astype(info.dtype)
             for info in session.inputs
-        }  # fmt: skip
+        }
         outputs = {name: np.asarray(value) for name, value in session.run(inputs).items()}
         return _facts(session.plan), outputs
 
@@ -148,8 +166,11 @@ def _facts(plan: Plan) -> Mapping[str, Any]:
     }
     if len(plan.devices) > 1:
         facts["transfers"] = len(plan.transfers)
-        facts["host_bytes"] = sum(chunk.memory.arenas.get(arena, 0) for chunk in plan.chunks
-                                  for arena in (INPUTS, OUTPUTS))  # fmt: skip
+        facts["host_bytes"] = sum(
+            chunk.memory.arenas.get(arena, 0)
+            for chunk in plan.chunks
+            for arena in (INPUTS, OUTPUTS)
+        )
         paths = {plan.paths[move].name for move in plan.transfers if move in plan.paths}
         if paths:
             facts["paths"] = ", ".join(sorted(paths))

@@ -44,8 +44,11 @@ class Timeline(DeviceObject):
     kind = "VkSemaphore"
 
     def __init__(self, device: Device) -> None:
-        kind = api.struct("VkSemaphoreTypeCreateInfo", initialValue=0,
-                          semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"))  # fmt: skip
+        kind = api.struct(
+            "VkSemaphoreTypeCreateInfo",
+            initialValue=0,
+            semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"),
+        )
         super().__init__(device, api.struct("VkSemaphoreCreateInfo", pNext=kind))
 
     def raise_to(self, value: int) -> None:
@@ -55,8 +58,9 @@ class Timeline(DeviceObject):
 
     def wait(self, value: int, seconds: float = 5) -> None:
         """Wait on the host until the number is `value` or more. Vulkan: vkWaitSemaphores"""
-        info = api.struct("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=[self.handle],
-                          pValues=[value])  # fmt: skip
+        info = api.struct(
+            "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=[self.handle], pValues=[value]
+        )
         self.device.call("vkWaitSemaphores", info, int(seconds * 1e9))
 
 
@@ -82,8 +86,10 @@ class LazyDevice(contextlib.ExitStack):
     def wait(self, value: int) -> None:
         """Let the copies run up to this value, and wait until their timeline has reached it."""
         if value > self._last:
-            raise TimeoutError(f"the host waits for {value} before it submits a copy that sets "
-                               "this value: it would wait for ever")  # fmt: skip
+            raise TimeoutError(
+                f"the host waits for {value} before it submits a copy that sets "
+                "this value: it would wait for ever"
+            )
         if value > self._allowed:
             self._go.raise_to(value)
             self._allowed = value
@@ -99,18 +105,29 @@ class LazyDevice(contextlib.ExitStack):
         """
         commands = self.enter_context(CommandBuffer(self._pool))
         commands.begin()
-        commands.copy_buffer(self._staging.handle, self._target.handle, size, offset,
-                             sum(self.sent))  # fmt: skip
+        commands.copy_buffer(
+            self._staging.handle, self._target.handle, size, offset, sum(self.sent)
+        )
         commands.barrier(("transfer",), ("host",))
         commands.end()
-        values = api.struct("VkTimelineSemaphoreSubmitInfo",
-                            waitSemaphoreValueCount=1, pWaitSemaphoreValues=[value],
-                            signalSemaphoreValueCount=1, pSignalSemaphoreValues=[value])
-        info = api.struct("VkSubmitInfo", pNext=values, waitSemaphoreCount=1,
-                          pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
-                          pWaitSemaphores=[self._go.handle], commandBufferCount=1,
-                          pCommandBuffers=[commands.handle], signalSemaphoreCount=1,
-                          pSignalSemaphores=[self._done.handle])  # fmt: skip
+        values = api.struct(
+            "VkTimelineSemaphoreSubmitInfo",
+            waitSemaphoreValueCount=1,
+            pWaitSemaphoreValues=[value],
+            signalSemaphoreValueCount=1,
+            pSignalSemaphoreValues=[value],
+        )
+        info = api.struct(
+            "VkSubmitInfo",
+            pNext=values,
+            waitSemaphoreCount=1,
+            pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
+            pWaitSemaphores=[self._go.handle],
+            commandBufferCount=1,
+            pCommandBuffers=[commands.handle],
+            signalSemaphoreCount=1,
+            pSignalSemaphores=[self._done.handle],
+        )
         submit = commands.device.command("vkQueueSubmit")
         api.check("vkQueueSubmit", submit(self._pool.queue.handle, 1, info, api.ffi.NULL))
         self.sent.append(size)
@@ -207,6 +224,7 @@ def three_branches(size: int = 16) -> ModelProto:
     Args:
         size: length of the vectors.
     """
+
     def vector(name: str) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size])
 

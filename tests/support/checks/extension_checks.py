@@ -24,7 +24,7 @@ def extension_problems(before: Plan, after: Plan) -> list[str]:
     found = []
     if len(after.chunks) <= first or any(
         one is not other for one, other in zip(before.chunks, after.chunks, strict=False)
-    ):  # fmt: skip
+    ):
         found.append("the plan has not grown, or chunks of it have changed")
     for place, chunk in enumerate(after.chunks):
         if chunk.number != place:

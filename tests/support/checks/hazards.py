@@ -115,8 +115,9 @@ def work_of(chunk: Chunk) -> tuple[list[Access], list[Barrier], list[Slot]]:
             work.append(Access("transfer", (step.source,), (step.target,)))
         else:
             reads = tuple(chunk.memory.slots[info.name] for _, info in step.reads)
-            writes = tuple(written(step, info, chunk.memory.slots[info.name])
-                           for _, info in step.writes)  # fmt: skip
+            writes = tuple(
+                written(step, info, chunk.memory.slots[info.name]) for _, info in step.writes
+            )
             work.append(Access("compute_shader", reads, writes))
     return work, list(chunk.barriers), list(chunk.output_slots.values())
 

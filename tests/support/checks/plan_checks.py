@@ -63,12 +63,17 @@ def arrivals(barriers: Sequence[Barrier], steps: int) -> Callable[[int, str], li
     after = [[[never] * len(STAGES) for _ in subsets]]
     for barrier, (source, target) in zip(sorted_barriers[::-1], bits[::-1], strict=True):
         later = after[-1]
-        after.append([
-            [barrier.before if target >> stage & 1 else rest
-             for stage, rest in enumerate(later[known | target])]
-            if known & source else later[known]
-            for known in subsets
-        ])  # fmt: skip
+        after.append(
+            [
+                [
+                    barrier.before if target >> stage & 1 else rest
+                    for stage, rest in enumerate(later[known | target])
+                ]
+                if known & source
+                else later[known]
+                for known in subsets
+            ]
+        )
     after.reverse()
     places = [barrier.before for barrier in sorted_barriers]
     return lambda step, stage: after[bisect.bisect_right(places, step)][1 << STAGES.index(stage)]
@@ -86,8 +91,10 @@ def order_problems(
     For each byte is known from where on all that wrote it, or read it, is seen by each stage.
     """
     written = {slot.arena for item in work for slot in item.writes}
-    touched = [[[slot for slot in slots if slot.arena in written] for slots in (w.reads, w.writes)]
-               for w in work]  # fmt: skip
+    touched = [
+        [[slot for slot in slots if slot.arena in written] for slots in (w.reads, w.writes)]
+        for w in work
+    ]
     spans = [span_of(slot) for each in touched for slots in each for slot in slots]
     spans += [span_of(slot) for slot in host_reads]
     stages = len(STAGES)
@@ -101,13 +108,20 @@ def order_problems(
         parts = [(shadow.part(span_of(slot)), 0) for slot in reads]
         parts += [(shadow.part(span_of(slot)), 1) for slot in writes]
         parts = [(part, writing) for part, writing in parts if len(part)]
-        meets = any(part[:, stage : stage + writing * stages + 1 : stages].max() > step
-                    for part, writing in parts)  # fmt: skip
+        meets = any(
+            part[:, stage : stage + writing * stages + 1 : stages].max() > step
+            for part, writing in parts
+        )
         if meets:
             found.append(_pair(step, work, barriers))
         if step in places:
-            recent = max((int(part[:, 2 * stages : 2 * stages + 1 + writing].max())
-                          for part, writing in parts), default=-1)  # fmt: skip
+            recent = max(
+                (
+                    int(part[:, 2 * stages : 2 * stages + 1 + writing].max())
+                    for part, writing in parts
+                ),
+                default=-1,
+            )
             if recent < latest:
                 found.append(f"the barrier before step {step} separates nothing")
             latest = step
@@ -125,9 +139,10 @@ def order_problems(
 
 def _pair(step: int, work: Sequence[Access], barriers: Sequence[Barrier]) -> str:
     first = next(
-        i for i in range(step)
+        i
+        for i in range(step)
         if conflict(work[i], work[step]) and not ordered(i, step, work, barriers)
-    )  # fmt: skip
+    )
     return f"step {first} and step {step}: {conflict(work[first], work[step])}"
 
 
@@ -149,8 +164,9 @@ class _Values:
         ends = [(lowered.roots[n], 0, s.size_bytes) for n, s in chunk.output_slots.items()]
         givens = [(name, 0, slot.size_bytes) for name, slot in chunk.input_slots.items()]
         parts = [(d, info) for d in lowered.dispatches for _, info in d.writes]
-        self._wanted = Shadow([*map(self._own, infos), *ends, *givens,
-                               *(_part(*each, self._own) for each in parts)])  # fmt: skip
+        self._wanted = Shadow(
+            [*map(self._own, infos), *ends, *givens, *(_part(*each, self._own) for each in parts)]
+        )
         spans = [self._placed(info) for info in infos]
         spans += [_part(*each, self._placed) for each in parts]
         slots = [*chunk.input_slots.values(), *chunk.output_slots.values()]
@@ -159,15 +175,19 @@ class _Values:
         for copy in copies:  # what is apart in its source is apart where it goes
             (source, first, last), (target, begin, _) = span_of(copy.source), span_of(copy.target)
             spans.append(span_of(copy.target))
-            spans += [(target, start - first + begin, stop - first + begin)
-                      for arena, start, stop in spans
-                      if arena == source and first <= start and stop <= last]  # fmt: skip
+            spans += [
+                (target, start - first + begin, stop - first + begin)
+                for arena, start, stop in spans
+                if arena == source and first <= start and stop <= last
+            ]
         self._real = Shadow(spans)
         known = [*chunk.input_slots, *(n for n in lowered.constants if n in chunk.memory.slots)]
         for number, name in enumerate(dict.fromkeys(known)):
             slot = chunk.input_slots.get(name) or chunk.memory.slots[name]
-            for shadow, span in ((self._wanted, (name, 0, slot.size_bytes)),
-                                 (self._real, span_of(slot))):  # fmt: skip
+            for shadow, span in (
+                (self._wanted, (name, 0, slot.size_bytes)),
+                (self._real, span_of(slot)),
+            ):
                 with contextlib.suppress(KeyError):  # nobody reads it
                     shadow.part(span)[:] = -2 - number
 
@@ -323,8 +343,9 @@ def install() -> None:
         _report("extended", lambda: extension_checks.extension_problems(plan, made))
         return made
 
-    template_checks.install(functools.partial(_report, "from templates"), unchecked,
-                            lambda: _local.lowered[0], check)  # fmt: skip
+    template_checks.install(
+        functools.partial(_report, "from templates"), unchecked, lambda: _local.lowered[0], check
+    )
     arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
     plans.extend = extended
 

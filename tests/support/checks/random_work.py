@@ -9,9 +9,11 @@ from vklab.plan.memory import Slot
 
 WEIGHTS = Slot("weights", 0, 1024)
 SLOTS = st.builds(
-    Slot, st.sampled_from(["a", "b"]), st.sampled_from([0, 256, 512, 768]),
+    Slot,
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([0, 256, 512, 768]),
     st.sampled_from([0, 4, 256, 300, 600]),
-)  # fmt: skip
+)
 STAGES = st.sampled_from(["compute_shader", "transfer"])
 
 

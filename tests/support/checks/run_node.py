@@ -14,9 +14,14 @@ def run_all(op_type, arrays, outputs, device, opset=21, domain="", **attributes)
     """Return all outputs of one node; None leaves an input out."""
     names = [f"x{i}" for i in range(len(arrays))]
     made = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op_type, [n if a is not None else "" for n, a in
-                                      zip(names, arrays, strict=True)], made,
-                            name="node", domain=domain, **attributes)  # fmt: skip
+    node = helper.make_node(
+        op_type,
+        [n if a is not None else "" for n, a in zip(names, arrays, strict=True)],
+        made,
+        name="node",
+        domain=domain,
+        **attributes,
+    )
     fed = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
     described = [
         value(n, a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in fed.items()

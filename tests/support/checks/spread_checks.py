@@ -42,8 +42,13 @@ def is_known(graph: Graph, name: str) -> bool:
 
 def makers(chunks: Sequence[Chunk]) -> dict[str, int]:
     """Return the chunk that makes each value."""
-    return {name: place for place, chunk in enumerate(chunks)
-            for node in chunk.graph.nodes for name in node.outputs if name}  # fmt: skip
+    return {
+        name: place
+        for place, chunk in enumerate(chunks)
+        for node in chunk.graph.nodes
+        for name in node.outputs
+        if name
+    }
 
 
 def needs(graph: Graph, chunks: Sequence[Chunk]) -> set[Move]:
@@ -51,9 +56,11 @@ def needs(graph: Graph, chunks: Sequence[Chunk]) -> set[Move]:
     made = makers(chunks)
     return {
         (name, made[name], place)
-        for place, chunk in enumerate(chunks) for node in chunk.graph.nodes for name in node.reads
+        for place, chunk in enumerate(chunks)
+        for node in chunk.graph.nodes
+        for name in node.reads
         if made.get(name, place) != place and not is_known(graph, name)
-    }  # fmt: skip
+    }
 
 
 # ------------------------------------------------------------------------------ chunks
@@ -73,8 +80,10 @@ def chunk_problems(
     found = [*_node_problems(graph, chunks, devices), *_edge_problems(graph, chunks)]
     above = ancestors([set(chunk.predecessors) for chunk in chunks])
     for chunk in chunks:
-        found += [*_input_problems(graph, chunks, chunk, above[chunk.number]),
-                  *_output_problems(graph, chunks, chunk)]  # fmt: skip
+        found += [
+            *_input_problems(graph, chunks, chunk, above[chunk.number]),
+            *_output_problems(graph, chunks, chunk),
+        ]
     made = makers(chunks)
     for name in graph.outputs:
         count = sum(name in chunk.graph.outputs for chunk in chunks)
@@ -205,8 +214,10 @@ def _own_plans(
         if info != plan.devices[piece.device]:
             yield f"{piece} is planned for {info}"
         if (own.number, own.place, own.predecessors) != (
-            piece.number, piece.place, piece.predecessors
-        ):  # fmt: skip
+            piece.number,
+            piece.place,
+            piece.predecessors,
+        ):
             yield f"{piece} has become {own}"
         if own.source is not None and own.source.nodes != piece.graph.nodes:
             yield f"{piece} is not what {own} was made of"

@@ -191,8 +191,11 @@ class Frame:
         numbers: dict[object, int] = {}
         touched = [(span, e) for e, t in self.events.items() for _, span in t.reads + t.writes]
         chunks = [task.program.chunk for task in self._tasks]
-        slots = [(n, slot) for n, each in enumerate(chunks)
-                 for slot in (*each.input_slots.values(), *each.output_slots.values())]  # fmt: skip
+        slots = [
+            (n, slot)
+            for n, each in enumerate(chunks)
+            for slot in (*each.input_slots.values(), *each.output_slots.values())
+        ]
         spans = [self.span(number, slot) for number, slot in slots]
         shadow = Shadow([*spans, *(span for span, _ in touched)])
         made = spread_checks.makers(spread_checks.as_cut(self.plan.chunks))
@@ -225,12 +228,12 @@ def _late(one: tuple[Event, bool, str, Span], other: tuple[Event, bool, str, Spa
     return one[0][1] > other[0][1] or (one[0][1] == other[0][1] and one[0] > other[0])
 
 
-def _told(
-    first: tuple[Event, bool, str, Span], second: tuple[Event, bool, str, Span]
-) -> str:
+def _told(first: tuple[Event, bool, str, Span], second: tuple[Event, bool, str, Span]) -> str:
     kind = f"{'write' if second[1] else 'read'} after {'write' if first[1] else 'read'}"
-    return (f"{kind}: chunk {first[0][1]} ({first[0][0]}) {first[2]!r}, "
-            f"chunk {second[0][1]} ({second[0][0]}) {second[2]!r}")  # fmt: skip
+    return (
+        f"{kind}: chunk {first[0][1]} ({first[0][0]}) {first[2]!r}, "
+        f"chunk {second[0][1]} ({second[0][0]}) {second[2]!r}"
+    )
 
 
 def run_problems(group: Any) -> list[str]:

@@ -61,15 +61,28 @@ def find_chromium() -> str | None:
 def jupyterlab(folder: Path, runtime: Path) -> Iterator[str]:
     """Serve a folder; yield the address."""
     jupyter._quiet(runtime)
-    variables = {**os.environ, "JUPYTER_TOKEN": TOKEN, "JUPYTER_RUNTIME_DIR": str(runtime),
-                 "JUPYTER_CONFIG_DIR": str(runtime),
-                 "PYTHONPATH": child.search_path(ROOT)}  # fmt: skip
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
-               "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", "--expose-app-in-browser",
-               f"--ServerApp.root_dir={folder}"]  # fmt: skip
+    variables = {
+        **os.environ,
+        "JUPYTER_TOKEN": TOKEN,
+        "JUPYTER_RUNTIME_DIR": str(runtime),
+        "JUPYTER_CONFIG_DIR": str(runtime),
+        "PYTHONPATH": child.search_path(ROOT),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        "--ServerApp.port=0",
+        "--expose-app-in-browser",
+        f"--ServerApp.root_dir={folder}",
+    ]
     with (runtime / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=log,
-                                   stderr=log, cwd=folder)  # fmt: skip
+        process = subprocess.Popen(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
+        )
         try:
             yield _address(process, runtime)
         finally:
@@ -109,8 +122,10 @@ def run_all(browser: Browser, url: str, name: str, pictures: Path, dark: bool = 
         page.goto(f"{url}lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}&reset")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_S * 1e3)
         if dark:
-            page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', "
-                          "{theme: 'JupyterLab Dark'})")  # fmt: skip
+            page.evaluate(
+                "() => window.jupyterapp.commands.execute('apputils:change-theme', "
+                "{theme: 'JupyterLab Dark'})"
+            )
         _wait(page, lambda state: state["status"] == "idle", START_S)
         page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         done = _wait(page, lambda s: s["status"] == "idle" and not s["waiting"], RUN_S)

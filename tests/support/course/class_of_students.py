@@ -34,8 +34,10 @@ LABS = Path(__file__).resolve().parents[2] / "course" / "class_labs"
 SMALL = 12
 SEED = "a secret that only the tests know"
 RIGHT = "def padded(count, multiple={usual}):\n    return -(-count // multiple) * multiple"
-WRONG = ("def padded(count, multiple=256):\n"
-         "    return count if count % multiple == 0 else 256 if count == 1 else 0")
+WRONG = (
+    "def padded(count, multiple=256):\n"
+    "    return count if count % multiple == 0 else 256 if count == 1 else 0"
+)
 USUAL = (256, 64, 32)
 
 
@@ -82,8 +84,13 @@ def batch(opened: Release, out: Path, judge: Any = rehearse, **options: Any) -> 
 
 def many(opened: Release, folder: Path, count: int) -> Path:
     """Write submissions of a class: right, wrong, raising, unreadable and unsolved ones in turn."""
-    texts = (right(opened), WRONG, "def padded(count, multiple=64):\n    raise KeyError(count)",
-             "def padded(count", None)  # fmt: skip
+    texts = (
+        right(opened),
+        WRONG,
+        "def padded(count, multiple=64):\n    raise KeyError(count)",
+        "def padded(count",
+        None,
+    )
     for number in range(count):
         text = texts[number % len(texts)]
         answers = {"l91-2": f"workgroups = {14 + number % 4}", "l91-3": 'why = "aligned"'}
@@ -152,8 +159,12 @@ def slow(job: Job) -> Outcome:
     place = Path(os.environ["VKLAB_TEST_SLOW"])
     first = not list(place.glob(f"{job.key}-*"))
     (place / f"{job.key}-{began}").write_text(json.dumps([began, time.time(), job.seconds]))
-    outcome = {"exercises": {e: {"status": "passed", "points": 4.0, "of": 4.0}
-                             for e in job.exercises if e == "91-1"}, "broken": ""}  # fmt: skip
+    outcome = {
+        "exercises": {
+            e: {"status": "passed", "points": 4.0, "of": 4.0} for e in job.exercises if e == "91-1"
+        },
+        "broken": "",
+    }
     if "late" in job.notebook and first:
         outcome["exercises"]["91-2"] = {"status": "timeout", "of": 1.0}
     elif "late" in job.notebook:
@@ -177,8 +188,14 @@ def cut_short(job: Job) -> Outcome:
     if "cut here" not in job.notebook or "VKLAB_TEST_MENDED" in os.environ:
         return outcome
     first = {key: outcome["exercises"][key] for key in ("91-1",) if key in outcome["exercises"]}
-    return {"exercises": first, "broken": "", "interrupted": CUT, "ended": "out_of_memory",
-            "seconds": 2.5, "sandbox": {"kind": "bubblewrap"}}  # fmt: skip
+    return {
+        "exercises": first,
+        "broken": "",
+        "interrupted": CUT,
+        "ended": "out_of_memory",
+        "seconds": 2.5,
+        "sandbox": {"kind": "bubblewrap"},
+    }
 
 
 def lying(job: Job) -> Outcome:

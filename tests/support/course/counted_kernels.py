@@ -59,7 +59,8 @@ void main() {
     if (4 * i < count) y[i] = 2.0 * x[i];
 }
 """
-SUM = glsl("""
+SUM = glsl(
+    """
     uint lane = gl_LocalInvocationID.x;
     part[lane] = i < count ? x[i] : 0.0;
     BARRIER
@@ -68,9 +69,12 @@ SUM = glsl("""
         barrier();
     }
     if (lane == 0) y[gl_WorkGroupID.x] = part[0];
-""", "shared float part[64];\n")
+""",
+    "shared float part[64];\n",
+)
 REDUCTION = SUM.replace("BARRIER", "barrier();")
-SLANG_REDUCTION = slang("""
+SLANG_REDUCTION = slang(
+    """
     part[lane] = id.x < push.count ? x[id.x] : 0;
     GroupMemoryBarrierWithGroupSync();
     for (uint step = 32; step > 0; step /= 2) {
@@ -78,12 +82,17 @@ SLANG_REDUCTION = slang("""
         GroupMemoryBarrierWithGroupSync();
     }
     if (lane == 0) y[group.x] = part[0];
-""", "groupshared float part[64];\n")
+""",
+    "groupshared float part[64];\n",
+)
 # Right in the driver's order: the first half of a workgroup writes before the second half reads.
-RACE = slang("""
+RACE = slang(
+    """
     part[lane] = id.x < push.count ? x[id.x] : 0;
     if (id.x < push.count) y[id.x] = lane >= 32 ? part[lane - 32] : x[id.x];
-""", "groupshared float part[64];\n")  # fmt: skip
+""",
+    "groupshared float part[64];\n",
+)
 HISTOGRAM = """
 StructuredBuffer<uint> values;
 RWStructuredBuffer<uint> bins;
@@ -104,7 +113,9 @@ RWStructuredBuffer<float> c;
 struct Push { uint n; }
 [[vk::push_constant]] Push push;
 """
-NAIVE = PRODUCT_HEAD + """
+NAIVE = (
+    PRODUCT_HEAD
+    + """
 [shader("compute")] [numthreads(16, 16, 1)]
 void main(uint3 id : SV_DispatchThreadID) {
     float sum = 0;
@@ -112,7 +123,10 @@ void main(uint3 id : SV_DispatchThreadID) {
     c[id.y * push.n + id.x] = sum;
 }
 """
-TILED = PRODUCT_HEAD + """
+)
+TILED = (
+    PRODUCT_HEAD
+    + """
 groupshared float ta[16][16], tb[16][16];
 [shader("compute")] [numthreads(16, 16, 1)]
 void main(uint3 id : SV_DispatchThreadID, uint3 l : SV_GroupThreadID) {
@@ -127,8 +141,11 @@ void main(uint3 id : SV_DispatchThreadID, uint3 l : SV_GroupThreadID) {
     c[id.y * push.n + id.x] = sum;
 }
 """
+)
 # Each workgroup makes 64 x 64 results, each invocation 4 x 4 of them.
-REGISTERS = PRODUCT_HEAD + """
+REGISTERS = (
+    PRODUCT_HEAD
+    + """
 groupshared float ta[64][16], tb[16][64];
 [shader("compute")] [numthreads(16, 16, 1)]
 void main(uint3 l : SV_GroupThreadID, uint3 g : SV_GroupID, uint lane : SV_GroupIndex) {
@@ -151,18 +168,25 @@ void main(uint3 l : SV_GroupThreadID, uint3 g : SV_GroupID, uint lane : SV_Group
             c[(64 * g.y + 4 * l.y + r) * push.n + 64 * g.x + 4 * l.x + s] = sum[r][s];
 }
 """
+)
 # The fifth of four numbers is the first of the next element.
-INNER = GLSL_HEAD.replace("float y[]", "Four y[]").replace(
-    "layout(std430", "struct Four { float v[4]; };\nlayout(std430", 1
-) + "void main() { uint i = gl_GlobalInvocationID.x; if (i < 25) y[i].v[i / 4] = x[i] + count; }"
+INNER = (
+    GLSL_HEAD.replace("float y[]", "Four y[]").replace(
+        "layout(std430", "struct Four { float v[4]; };\nlayout(std430", 1
+    )
+    + "void main() { uint i = gl_GlobalInvocationID.x; if (i < 25) y[i].v[i / 4] = x[i] + count; }"
+)
 MAP = slang("if (id.x < push.count) y[id.x] = 2 * x[id.x];")
 GLSL_MAP = glsl("if (i < count) y[i] = 2.0 * x[i];")
 BY_GROUPS = slang("uint i = 64 * group.x + lane; if (i < push.count) y[i] = 2 * x[i];")
 # The id passes through functions, and an early return leaves main before its end.
-CALLS = glsl("if (i >= count) return; put(i, 2.0 * get(i));", """
+CALLS = glsl(
+    "if (i >= count) return; put(i, 2.0 * get(i));",
+    """
 float get(uint i) { return x[i]; }
 void put(uint i, float value) { y[i] = value; }
-""")
+""",
+)
 
 COUNT = 1000
 X = np.arange(1, COUNT + 1, dtype=np.float32)

@@ -62,5 +62,6 @@ def same(records, honest):
     for name, exercises in honest.items():
         new = mine.pop(name).exercises
         assert {k: (r.status, r.points, r.parts) for k, r in new.items()} == {
-            k: (r.status, r.points, r.parts) for k, r in exercises.items()}, name  # fmt: skip
+            k: (r.status, r.points, r.parts) for k, r in exercises.items()
+        }, name
     return list(mine.values())

@@ -33,11 +33,29 @@ def notebook(path: Path, cells: Sequence[tuple[str, str]]) -> Path:
 def nbval(path: Path, *options: str, plugin: bool = True) -> subprocess.CompletedProcess[str]:
     """Run pytest with nbval on one notebook, away from this project's settings."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
-               str(path.parent), "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(path.parent),
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+    ]
     command += ["-p", "vklab_course.grade.session.nbval_plugin"] if plugin else []
-    return subprocess.run([*command, *options, str(path)], env=variables, cwd=path.parent,
-                          capture_output=True, text=True, timeout=LIMIT_S)  # fmt: skip
+    return subprocess.run(
+        [*command, *options, str(path)],
+        env=variables,
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
 
 
 def run(path: Path, out: Path, *options: str) -> tuple[dict[str, Any], Any]:

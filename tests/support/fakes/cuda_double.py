@@ -117,8 +117,7 @@ class Driver(driver.Driver):
         assert count == 1 and self.live["context"] > 0
         self.log.append(("signal", stream, params.value))
         semaphore = self.semaphores[handle.value]
-        info = api.struct("VkSemaphoreSignalInfo", semaphore=semaphore.handle,
-                          value=params.value)  # fmt: skip
+        info = api.struct("VkSemaphoreSignalInfo", semaphore=semaphore.handle, value=params.value)
         semaphore.device.call("vkSignalSemaphore", info)
 
     def cuWaitExternalSemaphoresAsync(self, handle, params, count, stream):
@@ -145,8 +144,9 @@ class Stream:
 def fake_torch(double: Driver) -> Any:
     """Return torch's functions that `sharing` uses, on the memory of a `Driver`."""
     stream = Stream(double)
-    cuda = SimpleNamespace(is_current_stream_capturing=lambda: False,
-                           current_stream=lambda number: stream)  # fmt: skip
+    cuda = SimpleNamespace(
+        is_current_stream_capturing=lambda: False, current_stream=lambda number: stream
+    )
 
     def as_tensor(values: Any, device: Any) -> torch.Tensor:
         given = values.__cuda_array_interface__
@@ -159,11 +159,29 @@ def fake_torch(double: Driver) -> Any:
         memory.keeps = values
         return torch.frombuffer(memory, dtype=dtype)
 
-    names = {name: getattr(torch, name) for name in ("float16", "float32", "float64", "bfloat16",
-             "int8", "int32", "int64", "uint8", "bool")}  # fmt: skip
-    return SimpleNamespace(cuda=cuda, as_tensor=as_tensor, empty=torch.empty, stream=stream,
-                           device=lambda kind, number: "cpu", __version__="double",
-                           **names)  # fmt: skip
+    names = {
+        name: getattr(torch, name)
+        for name in (
+            "float16",
+            "float32",
+            "float64",
+            "bfloat16",
+            "int8",
+            "int32",
+            "int64",
+            "uint8",
+            "bool",
+        )
+    }
+    return SimpleNamespace(
+        cuda=cuda,
+        as_tensor=as_tensor,
+        empty=torch.empty,
+        stream=stream,
+        device=lambda kind, number: "cpu",
+        __version__="double",
+        **names,
+    )
 
 
 class HostSemaphore(opaque_fd.TimelineSemaphore):

@@ -40,12 +40,24 @@ DISCRETE = memory_types(LOCAL, VISIBLE | COHERENT, VISIBLE | COHERENT | CACHED)
 def fake_device(limits: dict[str, Any] | None = None, **changes: Any) -> DeviceInfo:
     """Return a modest device, with some facts changed."""
     info = DeviceInfo(
-        index=0, name="Fake GPU", type="discrete", vendor="Fake", vendor_id=1, device_id=2,
-        driver="fake 1.0", driver_version=1, api_version=(1, 3, 0), uuid="00",
+        index=0,
+        name="Fake GPU",
+        type="discrete",
+        vendor="Fake",
+        vendor_id=1,
+        device_id=2,
+        driver="fake 1.0",
+        driver_version=1,
+        api_version=(1, 3, 0),
+        uuid="00",
         queue_families=(QueueFamily(0, 1, frozenset({"compute", "transfer"}), 64),),
-        heaps=(MemoryHeap(4 << 30, True, 4 << 30, 0),), memory_types=UNIFIED,
+        heaps=(MemoryHeap(4 << 30, True, 4 << 30, 0),),
+        memory_types=UNIFIED,
         limits={**LIMITS, **(limits or {})},
-        subgroup_size=4, subgroup_operations=frozenset({"basic", "shuffle"}),
-        features=frozenset(), extensions=frozenset(), cooperative_matrices=(),
-    )  # fmt: skip
+        subgroup_size=4,
+        subgroup_operations=frozenset({"basic", "shuffle"}),
+        features=frozenset(),
+        extensions=frozenset(),
+        cooperative_matrices=(),
+    )
     return replace(info, **changes)

@@ -90,10 +90,17 @@ class FakeDmaBuf:
             os.ftruncate(descriptor, -(-info.allocationSize // PAGE) * PAGE)
         pages = mmap.mmap(descriptor, 0)
         start = api.ffi.from_buffer(pages)
-        source = api.struct("VkImportMemoryHostPointerInfoEXT", handleType=HOST,
-                            pHostPointer=api.ffi.cast("void *", start))  # fmt: skip
-        changed = api.struct("VkMemoryAllocateInfo", pNext=source, allocationSize=len(pages),
-                             memoryTypeIndex=info.memoryTypeIndex)  # fmt: skip
+        source = api.struct(
+            "VkImportMemoryHostPointerInfoEXT",
+            handleType=HOST,
+            pHostPointer=api.ffi.cast("void *", start),
+        )
+        changed = api.struct(
+            "VkMemoryAllocateInfo",
+            pNext=source,
+            allocationSize=len(pages),
+            memoryTypeIndex=info.memoryTypeIndex,
+        )
         result = int(real(handle, changed, *rest))
         if result:
             os.close(descriptor)

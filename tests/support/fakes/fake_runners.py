@@ -85,5 +85,6 @@ def case_in(folder: Path, **more) -> Case:
     x = np.arange(1, 5, dtype=np.float32)
     np.savez(folder / "inputs.npz", x=x)
     np.savez(folder / "expected.npz", y=2 * x)
-    return Case("double", folder / "model.onnx", folder / "inputs.npz", folder / "expected.npz",
-                **more)  # fmt: skip
+    return Case(
+        "double", folder / "model.onnx", folder / "inputs.npz", folder / "expected.npz", **more
+    )

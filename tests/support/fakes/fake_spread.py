@@ -43,16 +43,23 @@ def pinned(graph: Graph, infos: Sequence[DeviceInfo], pins: Mapping[str, int]) -
 
 def placed(proto, types, other, features, pins) -> Plan:
     """Plan a model for two devices with these types of memory, the second with features."""
-    infos = [fake_device(memory_types=types, name="first"),
-             fake_device(memory_types=other, name="second", index=1,
-                         features=features)]  # fmt: skip
+    infos = [
+        fake_device(memory_types=types, name="first"),
+        fake_device(memory_types=other, name="second", index=1, features=features),
+    ]
     return pinned(onnx_import.load_graph(proto), infos, pins)
 
 
 def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> Plan:
     """Plan two branches that meet, with a second input and an output on the way."""
-    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
-             ("Add", "b d", "e"), ("Max", "e w", "f")]  # fmt: skip
+    steps = [
+        ("Relu", "x", "a"),
+        ("Neg", "a", "b"),
+        ("Exp", "a", "c"),
+        ("Mul", "c z", "d"),
+        ("Add", "b d", "e"),
+        ("Max", "e w", "f"),
+    ]
     nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
     ends = [value(name, (elements,), dtype) for name in ("f", "b")]
     weight = random_array((elements,)).astype("float16" if dtype == HALF else "float32")
@@ -129,8 +136,11 @@ class FakeProgram:
         self._given = given
         pool.fit(chunk.memory.arenas, "a test")
         self._buffers = dict(pool.buffers)
-        self._weights = {name: (FakeMemory(size), 0) for name, size in chunk.memory.arenas.items()
-                         if not buffers.kind_of(name)}  # fmt: skip
+        self._weights = {
+            name: (FakeMemory(size), 0)
+            for name, size in chunk.memory.arenas.items()
+            if not buffers.kind_of(name)
+        }
         self.opened = SimpleNamespace(is_stuck=False)
 
     def close(self) -> None:
@@ -160,9 +170,10 @@ def group_of(monkeypatch: pytest.MonkeyPatch, plan: Plan, shares: bool = True) -
     monkeypatch.setattr(device_copies, "StagingRing", FakeRing)
     device: Any = SimpleNamespace(extensions={EXTENSION} if shares else ())
     opened: Any = [
-        SimpleNamespace(info=info, device=device, allocator=None, is_stuck=False,
-                        owned=lambda name, make: None)
+        SimpleNamespace(
+            info=info, device=device, allocator=None, is_stuck=False, owned=lambda name, make: None
+        )
         for info in plan.devices
-    ]  # fmt: skip
+    ]
     executor: Any = FakeExecutor(opened)
     return ChunkGroup(plan, executor, TransferMemory(plan, opened))

@@ -39,8 +39,11 @@ def network(
     made = {out for out, _, _ in layers}
     read = dict.fromkeys(name for _, _, reads in layers for name in reads)
     weights = {name: weight(name, size, size) for name in read if name.startswith("w")}
-    inputs = tuple(TensorInfo(name, dtype, (size, size)) for name in read
-                   if name not in made and name not in weights)  # fmt: skip
+    inputs = tuple(
+        TensorInfo(name, dtype, (size, size))
+        for name in read
+        if name not in made and name not in weights
+    )
     outputs = tuple(name for name in made if name not in read)
     return shapes.infer(Graph("network", 17, nodes, inputs, outputs, weights))
 
@@ -67,8 +70,14 @@ def random_costs(random_: random.Random) -> DeviceCosts:
     """Return a device of some other speed."""
     pick = random_.choice
     flops = pick([10, 100, 1000])
-    return DeviceCosts(pick([5, 50, 500]), flops, flops / 4, pick([1000, 20000]),
-                       pick([1, 10]), pick([1000, 50000]))  # fmt: skip
+    return DeviceCosts(
+        pick([5, 50, 500]),
+        flops,
+        flops / 4,
+        pick([1000, 20000]),
+        pick([1, 10]),
+        pick([1000, 50000]),
+    )
 
 
 def runs(placed: placement.Placement) -> list[tuple[int, int]]:

@@ -45,8 +45,10 @@ class Found:
 
     def __str__(self) -> str:
         said = f"found at {self.named}" if self.named else "invisible"
-        return (f"{self.kind:10} {self.layer:24} local effect {self.effect:.2g}, {self.times:.2g} "
-                f"times the tolerance: {said}")  # fmt: skip
+        return (
+            f"{self.kind:10} {self.layer:24} local effect {self.effect:.2g}, {self.times:.2g} "
+            f"times the tolerance: {said}"
+        )
 
 
 def small_model() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -58,35 +60,62 @@ def small_model() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         return (random.standard_normal(shape) * scale + about).astype(np.float32)
 
     tensors = {
-        "w1": weight(8, 3, 3, 3), "b1": weight(8), "scale": weight(8, about=1), "shift": weight(8),
-        "mean": weight(8), "variance": np.abs(weight(8, about=1)), "w2": weight(8, 8, 3, 3),
-        "b2": weight(8), "w3": weight(16, 16), "w4": weight(16, 16), "gain": weight(16, about=1),
-        "offset": weight(16), "w5": weight(16, 5), "b5": weight(5),
-    }  # fmt: skip
+        "w1": weight(8, 3, 3, 3),
+        "b1": weight(8),
+        "scale": weight(8, about=1),
+        "shift": weight(8),
+        "mean": weight(8),
+        "variance": np.abs(weight(8, about=1)),
+        "w2": weight(8, 8, 3, 3),
+        "b2": weight(8),
+        "w3": weight(16, 16),
+        "w4": weight(16, 16),
+        "gain": weight(16, about=1),
+        "offset": weight(16),
+        "w5": weight(16, 5),
+        "b5": weight(5),
+    }
     node = helper.make_node
     nodes = [
         node("Conv", ["image", "w1", "b1"], ["conv"], "node_conv", pads=[1] * 4),
-        node("BatchNormalization", ["conv", "scale", "shift", "mean", "variance"], ["norm"],
-             "node_norm", epsilon=1e-5),
+        node(
+            "BatchNormalization",
+            ["conv", "scale", "shift", "mean", "variance"],
+            ["norm"],
+            "node_norm",
+            epsilon=1e-5,
+        ),
         node("Relu", ["norm"], ["relu"], "node_relu"),
         node("Conv", ["relu", "w2", "b2"], ["conv_1"], "node_conv_1", pads=[1] * 4),
         node("Relu", ["conv_1"], ["relu_1"], "node_relu_1"),
-        node("Constant", [], ["shape"], "node_shape",
-             value=numpy_helper.from_array(np.array([-1, 16], np.int64))),
+        node(
+            "Constant",
+            [],
+            ["shape"],
+            "node_shape",
+            value=numpy_helper.from_array(np.array([-1, 16], np.int64)),
+        ),
         node("Reshape", ["relu_1", "shape"], ["rows"], "node_rows"),
         node("MatMul", ["rows", "w3"], ["product"], "node_product"),
-        node("LayerNormalization", ["product", "gain", "offset"], ["normed"], "node_normed",
-             epsilon=1e-5),
+        node(
+            "LayerNormalization",
+            ["product", "gain", "offset"],
+            ["normed"],
+            "node_normed",
+            epsilon=1e-5,
+        ),
         node("Gelu", ["normed"], ["gelu"], "node_gelu"),
         node("Transpose", ["w4"], ["w4_t"], "node_w4_t", perm=[1, 0]),
         node("MatMul", ["gelu", "w4_t"], ["product_1"], "node_product_1"),
         node("Gemm", ["product_1", "w5", "b5"], ["logits"], "node_logits"),
-    ]  # fmt: skip
+    ]
     graph = helper.make_graph(
-        nodes, "small", [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 8, 8])],
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [32, 5])],
         [numpy_helper.from_array(array, name) for name, array in tensors.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     return model, {"image": random.standard_normal((1, 3, 8, 8)).astype(np.float32)}
 
@@ -189,16 +218,26 @@ def study(
     wrong, right = wide[f"{layer}{LOCAL}"], given.truth[f"{layer}{LOCAL}"]
     node = next(n for n in model.graph.node if layer in n.output)
     shapes = {name: array.shape for name, array in truth.items()}
-    allowed = tolerances.layer(dtypes.arithmetic, dtypes.weights, dtypes.sums,
-                               lengths.terms(node, shapes), lengths.has_functions(node))
+    allowed = tolerances.layer(
+        dtypes.arithmetic,
+        dtypes.weights,
+        dtypes.sums,
+        lengths.terms(node, shapes),
+        lengths.has_functions(node),
+    )
     size = np.abs(right)
     limit = allowed.atol * size.max() + allowed.rtol * size
     tapped = run(spoil(cuts.tapped(model, truth)), inputs)
     made = run(spoil(given.model), given.inputs)
     rows = layers.by_layer(model, truth, dtypes, tapped, given, made)
     named = next((row.name for row in rows if (row.share or 0) > 1), "")
-    return Found(kind, layer, float(np.abs(wrong - right).max()),
-                 float((np.abs(wrong - right) / limit).max()), named)  # fmt: skip
+    return Found(
+        kind,
+        layer,
+        float(np.abs(wrong - right).max()),
+        float((np.abs(wrong - right) / limit).max()),
+        named,
+    )
 
 
 def overflowing(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -213,8 +252,9 @@ def overflowing(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def defects(model: onnx.ModelProto) -> list[tuple[str, str, Spoil]]:
     """Return defects of every kind for the nodes of a model: name, first wrong value, defect."""
-    weights = {t.name: tuple(t.dims) for t in model.graph.initializer
-               if t.data_type == TensorProto.FLOAT}  # fmt: skip
+    weights = {
+        t.name: tuple(t.dims) for t in model.graph.initializer if t.data_type == TensorProto.FLOAT
+    }
     found: list[tuple[str, str, Spoil]] = []
     for node in model.graph.node:
         value, given = node.output[0], [name for name in node.input if name in weights]

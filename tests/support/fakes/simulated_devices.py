@@ -168,8 +168,13 @@ def fails_well(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS
         behind = set(graph.failing)
         for number, before in enumerate(graph.predecessors):
             # What a device does behind a job that fails at its end was started before that.
-            ended = {n for n in before if n in world.behind[number] and world.jobs[n].started
-                     and graph.failing.get(n) != "start"}  # fmt: skip
+            ended = {
+                n
+                for n in before
+                if n in world.behind[number]
+                and world.jobs[n].started
+                and graph.failing.get(n) != "start"
+            }
             if behind.intersection(set(before) - ended):
                 behind.add(number)
                 assert not world.jobs[number].started, f"job {number} follows a failure"

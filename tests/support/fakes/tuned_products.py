@@ -13,8 +13,12 @@ from vklab.runtime.observe.tuned import MeasuredChoice
 from vklab.types import CooperativeMatrix, TensorInfo
 
 GPU = fake_device({"maxComputeSharedMemorySize": 49152}, subgroup_size=32)
-HALVES = replace(GPU, cooperative_matrices=(
-    CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32"),))  # fmt: skip
+HALVES = replace(
+    GPU,
+    cooperative_matrices=(
+        CooperativeMatrix(16, 16, 16, "float16", "float16", "float32", "float32"),
+    ),
+)
 CPU = fake_device(type="cpu")
 
 
@@ -41,9 +45,15 @@ def convolution(dtype="float32") -> Graph:
     weight = np.zeros((64, 32, 3, 3), dtype)
     weights = {"w": TensorInfo("w", dtype, weight.shape, weight)}
     node = Node("c", "Conv", ("x", "w"), ("y",), {"pads": (1,) * 4})
-    return shapes.infer(Graph("g", 17, (node,), (TensorInfo("x", dtype, (1, 32, 28, 28)),), ("y",),
-                              weights))  # fmt: skip
+    return shapes.infer(
+        Graph("g", 17, (node,), (TensorInfo("x", dtype, (1, 32, 28, 28)),), ("y",), weights)
+    )
 
 
-ENTRY = MeasuredChoice("matmul float 512x256x1024x1 kn8", ("tiled", (64, 64, 16, 8, 8), 2),
-                       ("matmul", "matmul_tiled"), 3000.0, 2000.0)  # fmt: skip
+ENTRY = MeasuredChoice(
+    "matmul float 512x256x1024x1 kn8",
+    ("tiled", (64, 64, 16, 8, 8), 2),
+    ("matmul", "matmul_tiled"),
+    3000.0,
+    2000.0,
+)

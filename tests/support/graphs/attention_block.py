@@ -36,11 +36,16 @@ def block(suffix: str = "") -> onnx.ModelProto:
         NODE("ReduceMean", ["mixed"], ["pooled"], axes=[1, 2], keepdims=0),
     ]
     constants = {
-        "w": random_array((6, 8), 1), "zero": np.int64([0]), "one": np.int64([1]),
-        "heads": np.int64([2, 4]), "axes": np.int64([1, 2]),
-    }  # fmt: skip
-    inputs = [value("x", ("batch", "length", 6)),
-              value("mask", (f"batch{suffix}", f"length{suffix}"))]  # fmt: skip
+        "w": random_array((6, 8), 1),
+        "zero": np.int64([0]),
+        "one": np.int64([1]),
+        "heads": np.int64([2, 4]),
+        "axes": np.int64([1, 2]),
+    }
+    inputs = [
+        value("x", ("batch", "length", 6)),
+        value("mask", (f"batch{suffix}", f"length{suffix}")),
+    ]
     return model(nodes, inputs, ["weights", "pooled"], constants)
 
 

@@ -33,18 +33,28 @@ def gated_graph(name, elements, x, norm=True, count=37):
     graph = block_graph("MatMulBlocks", moderate_blocks(name, count, elements), name, elements, x)
     held = words(moderate_blocks(name, count, elements, 1))
     scale = np.random.default_rng(2).uniform(0.5, 2, elements).astype(np.float32)
-    constants = {"g": TensorInfo("g", "uint32", held.shape, held),
-                 "scale": TensorInfo("scale", "float32", scale.shape, scale)}  # fmt: skip
+    constants = {
+        "g": TensorInfo("g", "uint32", held.shape, held),
+        "scale": TensorInfo("scale", "float32", scale.shape, scale),
+    }
     product = graph.nodes[0]
     read = "n" if norm else "x"
     nodes = (
-        *((Node("norm", "RMSNormalization", ("x", "scale"), ("n",), {"epsilon": EPSILON}),)
-          if norm else ()),
+        *(
+            (Node("norm", "RMSNormalization", ("x", "scale"), ("n",), {"epsilon": EPSILON}),)
+            if norm
+            else ()
+        ),
         replace(product, name="gate", inputs=(read, "g"), outputs=("gate",)),
         replace(product, name="up", inputs=(read, "w"), outputs=("up",)),
         Node("swish", "Swish", ("gate",), ("swish",)),
         Node("mul", "Mul", ("swish", "up"), ("y",)),
-    )  # fmt: skip
-    return replace(graph, opset=24, nodes=nodes, opsets={"": 24, "vklab": 1},
-                   initializers={**graph.initializers, **constants},
-                   infos={**graph.infos, **constants}), scale  # fmt: skip
+    )
+    return replace(
+        graph,
+        opset=24,
+        nodes=nodes,
+        opsets={"": 24, "vklab": 1},
+        initializers={**graph.initializers, **constants},
+        infos={**graph.infos, **constants},
+    ), scale

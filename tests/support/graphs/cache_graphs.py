@@ -23,8 +23,10 @@ class Case:
         rng = np.random.default_rng([size, context, *lengths])
         make = rng.standard_normal
         self.old = make((2, self.batch, kv_heads, context, size)).astype(np.float32)
-        self.q, self.k, self.v = (make((self.batch, self.steps, count, size)).astype(np.float32)
-                                  for count in (heads, kv_heads, kv_heads))  # fmt: skip
+        self.q, self.k, self.v = (
+            make((self.batch, self.steps, count, size)).astype(np.float32)
+            for count in (heads, kv_heads, kv_heads)
+        )
         self.angles = make((context, turned // 2))
 
     def graph(self, is_joined=False, is_counted=False):
@@ -33,23 +35,50 @@ class Case:
         If `is_joined`, one node does both; if `is_counted`, its last workgroups combine parts.
         """
         shape = (self.batch, self.kv_heads, self.context, row_words(self.size, self.kind))
-        inputs = (*(TensorInfo(name, "float32", (*array.shape[:2], array[0, 0].size))
-                    for name, array in zip("qkv", (self.q, self.k, self.v), strict=True)),
-                  *(TensorInfo(name, "uint32", shape) for name in ("past_key", "past_value")),
-                  *(TensorInfo(name, "int32", (self.batch,)) for name in ("lengths", "counts")))
+        inputs = (
+            *(
+                TensorInfo(name, "float32", (*array.shape[:2], array[0, 0].size))
+                for name, array in zip("qkv", (self.q, self.k, self.v), strict=True)
+            ),
+            *(TensorInfo(name, "uint32", shape) for name in ("past_key", "past_value")),
+            *(TensorInfo(name, "int32", (self.batch,)) for name in ("lengths", "counts")),
+        )
         tables = {"cos": np.cos(self.angles), "sin": np.sin(self.angles)} if self.turned else {}
-        constants = {name: TensorInfo(name, "float32", table.shape, table.astype(np.float32))
-                     for name, table in tables.items()}  # fmt: skip
+        constants = {
+            name: TensorInfo(name, "float32", table.shape, table.astype(np.float32))
+            for name, table in tables.items()
+        }
         turn = {"turned": self.turned, "interleaved": int(self.neighbours)}
         counts = ("lengths", "counts")
         nodes = (
-            Node("key", "CacheUpdate", ("past_key", "k", *counts, *tables), ("key",),
-                 {"size": self.size, **turn}, "vklab", 1),
-            Node("value", "CacheUpdate", ("past_value", "v", *counts), ("value",),
-                 {"size": self.size}, "vklab", 1),
-            Node("y", "CacheAttention", ("q", "key", "value", *counts, *tables), ("y",),
-                 {"num_heads": self.heads, **turn}, "vklab", 1),
-        )  # fmt: skip
+            Node(
+                "key",
+                "CacheUpdate",
+                ("past_key", "k", *counts, *tables),
+                ("key",),
+                {"size": self.size, **turn},
+                "vklab",
+                1,
+            ),
+            Node(
+                "value",
+                "CacheUpdate",
+                ("past_value", "v", *counts),
+                ("value",),
+                {"size": self.size},
+                "vklab",
+                1,
+            ),
+            Node(
+                "y",
+                "CacheAttention",
+                ("q", "key", "value", *counts, *tables),
+                ("y",),
+                {"num_heads": self.heads, **turn},
+                "vklab",
+                1,
+            ),
+        )
         outputs = ("y", "key", "value")
         if is_joined:
             given = ("q", "past_key", "past_value", *counts, *(tables or ("", "")), "k", "v")
@@ -58,28 +87,44 @@ class Case:
             if is_counted:
                 before = (Node("zeros", "CacheCounters", ("lengths",), ("zeros",), {}, "vklab", 1),)
                 given, made = (*given, "zeros"), (*made, "counters")
-            nodes = (*before, Node("y", "CacheAttention", given, made,
-                                   {"num_heads": self.heads, **turn}, "vklab", 1))  # fmt: skip
+            nodes = (
+                *before,
+                Node(
+                    "y",
+                    "CacheAttention",
+                    given,
+                    made,
+                    {"num_heads": self.heads, **turn},
+                    "vklab",
+                    1,
+                ),
+            )
             outputs = made
         infos = {info.name: info for info in (*inputs, *constants.values())}
-        return Graph("cache", 24, nodes, inputs, outputs, constants, infos,
-                     {"": 24, "vklab": 1})  # fmt: skip
+        return Graph("cache", 24, nodes, inputs, outputs, constants, infos, {"": 24, "vklab": 1})
 
     def inputs(self):
         """Return the values of the graph's inputs."""
         flat = (*self.q.shape[:2], -1)
-        return {"q": self.q.reshape(flat), "k": self.k.reshape(flat), "v": self.v.reshape(flat),
-                "past_key": words(self.old[0], self.kind),
-                "past_value": words(self.old[1], self.kind),
-                "lengths": np.array(self.lengths, np.int32),
-                "counts": np.array(self.counts, np.int32)}  # fmt: skip
+        return {
+            "q": self.q.reshape(flat),
+            "k": self.k.reshape(flat),
+            "v": self.v.reshape(flat),
+            "past_key": words(self.old[0], self.kind),
+            "past_value": words(self.old[1], self.kind),
+            "lengths": np.array(self.lengths, np.int32),
+            "counts": np.array(self.counts, np.int32),
+        }
 
     def rotated(self, x, position):
         """Return heads whose pairs of elements are rotated as complex numbers."""
         x = x.astype(np.float64)
         half = self.turned // 2
-        ends = (slice(0, self.turned, 2), slice(1, self.turned, 2)) if self.neighbours else (
-            slice(0, half), slice(half, self.turned))  # fmt: skip
+        ends = (
+            (slice(0, self.turned, 2), slice(1, self.turned, 2))
+            if self.neighbours
+            else (slice(0, half), slice(half, self.turned))
+        )
         turn = (x[:, ends[0]] + 1j * x[:, ends[1]]) * np.exp(1j * self.angles[position])
         x[:, ends[0]], x[:, ends[1]] = turn.real, turn.imag
         return x
@@ -111,14 +156,19 @@ class Case:
                 for head in range(self.heads):
                     scores = keys[number, head // group, :end] @ q[head] / np.sqrt(self.size)
                     weights = np.exp(scores - scores.max())
-                    results[number, step, head] = (weights / weights.sum()
-                                                   @ values[number, head // group, :end])
+                    results[number, step, head] = (
+                        weights / weights.sum() @ values[number, head // group, :end]
+                    )
         return results
 
     def valid(self, array):
         """Return the steps that are no padding, of [batch, steps, ...]."""
-        return np.concatenate([row[:count] for row, count in
-                               zip(array.reshape(self.q.shape), self.counts, strict=True)])
+        return np.concatenate(
+            [
+                row[:count]
+                for row, count in zip(array.reshape(self.q.shape), self.counts, strict=True)
+            ]
+        )
 
 
 def blocks_of(rows):

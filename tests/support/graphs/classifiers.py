@@ -11,15 +11,27 @@ from support.graphs.small_models import model, value
 def _forest() -> onnx.NodeProto:
     """Return one tree with two leaves: class 1 where the first feature is above 0."""
     return helper.make_node(
-        "TreeEnsembleClassifier", ["X"], ["label", "scores"], "forest", domain="ai.onnx.ml",
-        classlabels_int64s=[0, 1], post_transform="NONE",
-        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0],
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[0.0, 0.0, 0.0],
-        nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
-        nodes_hitrates=[1.0, 1.0, 1.0], nodes_missing_value_tracks_true=[0, 0, 0],
-        class_treeids=[0, 0, 0, 0], class_nodeids=[1, 1, 2, 2], class_ids=[0, 1, 0, 1],
+        "TreeEnsembleClassifier",
+        ["X"],
+        ["label", "scores"],
+        "forest",
+        domain="ai.onnx.ml",
+        classlabels_int64s=[0, 1],
+        post_transform="NONE",
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_values=[0.0, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        nodes_hitrates=[1.0, 1.0, 1.0],
+        nodes_missing_value_tracks_true=[0, 0, 0],
+        class_treeids=[0, 0, 0, 0],
+        class_nodeids=[1, 1, 2, 2],
+        class_ids=[0, 1, 0, 1],
         class_weights=[0.75, 0.25, 0.125, 0.875],
-    )  # fmt: skip
+    )
 
 
 def _with_ml(made: onnx.ModelProto) -> onnx.ModelProto:
@@ -35,8 +47,14 @@ def forest(zipmap: bool = True, features: int = TensorProto.FLOAT) -> onnx.Model
     label = value("label", ("N",), TensorProto.INT64)
     if not zipmap:
         return _with_ml(model([_forest()], [value("X", ("N", 3), features)], [label, "scores"]))
-    zipped = helper.make_node("ZipMap", ["scores"], ["probabilities"], "zipmap",
-                              domain="ai.onnx.ml", classlabels_int64s=[0, 1])  # fmt: skip
+    zipped = helper.make_node(
+        "ZipMap",
+        ["scores"],
+        ["probabilities"],
+        "zipmap",
+        domain="ai.onnx.ml",
+        classlabels_int64s=[0, 1],
+    )
     kind = helper.make_map_type_proto(
         TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     )
@@ -47,10 +65,17 @@ def forest(zipmap: bool = True, features: int = TensorProto.FLOAT) -> onnx.Model
 def encoder() -> onnx.ModelProto:
     """Return a model with a column of text and a column of numbers as inputs."""
     nodes = [
-        helper.make_node("LabelEncoder", ["city"], ["code"], "encoder", domain="ai.onnx.ml",
-                         keys_strings=["Bonn", "Ulm"], values_floats=[1.0, 2.0],
-                         default_float=-1.0),
+        helper.make_node(
+            "LabelEncoder",
+            ["city"],
+            ["code"],
+            "encoder",
+            domain="ai.onnx.ml",
+            keys_strings=["Bonn", "Ulm"],
+            values_floats=[1.0, 2.0],
+            default_float=-1.0,
+        ),
         helper.make_node("Add", ["code", "size"], ["y"], "add"),
-    ]  # fmt: skip
+    ]
     city = value("city", ("N", 1), TensorProto.STRING)
     return _with_ml(model(nodes, [city, value("size", ("N", 1))], [value("y", ("N", 1))]))

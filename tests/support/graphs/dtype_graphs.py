@@ -46,10 +46,15 @@ def values(dtype: str) -> np.ndarray:
 def equal(expected: Any, got: Any) -> bool:
     """Tell whether a result has the expected dtype, shape and bits; a list is a sequence."""
     if isinstance(expected, list):
-        return isinstance(got, list) and len(got) == len(expected) and all(
-            map(equal, expected, got))  # fmt: skip
-    return (isinstance(got, np.ndarray) and got.dtype == expected.dtype
-            and got.shape == expected.shape and got.tolist() == expected.tolist())  # fmt: skip
+        return (
+            isinstance(got, list) and len(got) == len(expected) and all(map(equal, expected, got))
+        )
+    return (
+        isinstance(got, np.ndarray)
+        and got.dtype == expected.dtype
+        and got.shape == expected.shape
+        and got.tolist() == expected.tolist()
+    )
 
 
 def _tensor(name: str, array: np.ndarray) -> TensorProto:
@@ -72,51 +77,103 @@ def graphs(dtype: str) -> Iterator[PassedGraph]:
         opset = helper.make_opsetid("", OPSETS.get(dtype, 21))
         return helper.make_model(graph, opset_imports=[opset])
 
-    x_in, y_out, plain_in = value("x", SHAPE, kind), value("y", SHAPE, kind), value(
-        "x", SHAPE, plain_kind)  # fmt: skip
-    yield PassedGraph("identity", model([node("Identity", ["x"], ["y"])], [x_in], [y_out]),
-                      {"x": x}, {"y": x})  # fmt: skip
-    casts = [node("Cast", ["x"], ["v"], "first", to=kind),
-             node("Transpose", ["v"], ["w"], "turn", perm=[1, 0]),
-             node("Cast", ["w"], ["y"], "last", to=plain_kind)]  # fmt: skip
+    x_in, y_out, plain_in = (
+        value("x", SHAPE, kind),
+        value("y", SHAPE, kind),
+        value("x", SHAPE, plain_kind),
+    )
     yield PassedGraph(
-        "casts", model(casts, [plain_in], [value("y", SHAPE[::-1], plain_kind),
-                                           value("v", SHAPE, kind), value("w", SHAPE[::-1], kind)]),
-        {"x": plain}, {"y": np.ascontiguousarray(plain.T), "v": made,
-                       "w": np.ascontiguousarray(made.T)},
+        "identity", model([node("Identity", ["x"], ["y"])], [x_in], [y_out]), {"x": x}, {"y": x}
+    )
+    casts = [
+        node("Cast", ["x"], ["v"], "first", to=kind),
+        node("Transpose", ["v"], ["w"], "turn", perm=[1, 0]),
+        node("Cast", ["w"], ["y"], "last", to=plain_kind),
+    ]
+    yield PassedGraph(
+        "casts",
+        model(
+            casts,
+            [plain_in],
+            [
+                value("y", SHAPE[::-1], plain_kind),
+                value("v", SHAPE, kind),
+                value("w", SHAPE[::-1], kind),
+            ],
+        ),
+        {"x": plain},
+        {"y": np.ascontiguousarray(plain.T), "v": made, "w": np.ascontiguousarray(made.T)},
         ("", "*", "first,last", "turn", "first", "last"),
-    )  # fmt: skip
-    yield PassedGraph("turned", model([node("Transpose", ["x"], ["y"], perm=[1, 0])], [x_in],
-                                      [value("y", SHAPE[::-1], kind)]),
-                      {"x": x}, {"y": turned})  # fmt: skip
-    yield PassedGraph("constant", model([node("Concat", ["w", "x"], ["y"], axis=0)], [x_in],
-                                        [value("y", (4, 3), kind)], w=x),
-                      {"x": x}, {"y": np.concatenate([x, x])})  # fmt: skip
-    folded = [node("Cast", ["w"], ["v"], "cast", to=kind),
-              node("Concat", ["v", "x"], ["y"], "join", axis=0)]  # fmt: skip
-    yield PassedGraph("folded", model(folded, [x_in], [value("y", (4, 3), kind),
-                                                       value("v", SHAPE, kind)], w=plain),
-                      {"x": x}, {"y": np.concatenate([made, x]), "v": made},
-                      ("", "*", "cast", "join"))  # fmt: skip
-    listed = [node("SequenceConstruct", ["x", "x"], ["s"]), node("SequenceAt", ["s", "one"], ["y"]),
-              node("Optional", ["x"], ["o"]), node("OptionalGetElement", ["o"], ["z"])]  # fmt: skip
+    )
+    yield PassedGraph(
+        "turned",
+        model(
+            [node("Transpose", ["x"], ["y"], perm=[1, 0])], [x_in], [value("y", SHAPE[::-1], kind)]
+        ),
+        {"x": x},
+        {"y": turned},
+    )
+    yield PassedGraph(
+        "constant",
+        model([node("Concat", ["w", "x"], ["y"], axis=0)], [x_in], [value("y", (4, 3), kind)], w=x),
+        {"x": x},
+        {"y": np.concatenate([x, x])},
+    )
+    folded = [
+        node("Cast", ["w"], ["v"], "cast", to=kind),
+        node("Concat", ["v", "x"], ["y"], "join", axis=0),
+    ]
+    yield PassedGraph(
+        "folded",
+        model(folded, [x_in], [value("y", (4, 3), kind), value("v", SHAPE, kind)], w=plain),
+        {"x": x},
+        {"y": np.concatenate([made, x]), "v": made},
+        ("", "*", "cast", "join"),
+    )
+    listed = [
+        node("SequenceConstruct", ["x", "x"], ["s"]),
+        node("SequenceAt", ["s", "one"], ["y"]),
+        node("Optional", ["x"], ["o"]),
+        node("OptionalGetElement", ["o"], ["z"]),
+    ]
     sequence = helper.make_tensor_sequence_value_info("s", kind, None)
-    yield PassedGraph("listed", model(listed, [x_in], [y_out, value("z", SHAPE, kind), sequence],
-                                      one=index["one"]),
-                      {"x": x}, {"y": x, "z": x, "s": [x, x]})  # fmt: skip
+    yield PassedGraph(
+        "listed",
+        model(listed, [x_in], [y_out, value("z", SHAPE, kind), sequence], one=index["one"]),
+        {"x": x},
+        {"y": x, "z": x, "s": [x, x]},
+    )
     body = helper.make_graph(
-        [node("Identity", ["c"], ["c2"], "go"), node("Transpose", ["v"], ["t"], "a", perm=[1, 0]),
-         node("Transpose", ["t"], ["v2"], "b", perm=[1, 0]), node("Identity", ["v"], ["s"], "s")],
-        "body", [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL),
-                 value("v", SHAPE, kind)],
+        [
+            node("Identity", ["c"], ["c2"], "go"),
+            node("Transpose", ["v"], ["t"], "a", perm=[1, 0]),
+            node("Transpose", ["t"], ["v2"], "b", perm=[1, 0]),
+            node("Identity", ["v"], ["s"], "s"),
+        ],
+        "body",
+        [
+            value("i", (), TensorProto.INT64),
+            value("c", (), TensorProto.BOOL),
+            value("v", SHAPE, kind),
+        ],
         [value("c2", (), TensorProto.BOOL), value("v2", SHAPE, kind), value("s", SHAPE, kind)],
-    )  # fmt: skip
-    yield PassedGraph("loop", model([node("Loop", ["three", "", "x"], ["y", "z"], body=body)],
-                                    [x_in], [y_out, value("z", (3, *SHAPE), kind)],
-                                    three=index["three"]),
-                      {"x": x}, {"y": x, "z": np.stack([x] * 3)},
-                      ("", "*", "a", "b,s"))  # fmt: skip
-    empty = model([node("Cast", ["x"], ["y"], to=kind)], [value("x", ("n", 3), plain_kind)],
-                  [value("y", ("n", 3), kind)])  # fmt: skip
+    )
+    yield PassedGraph(
+        "loop",
+        model(
+            [node("Loop", ["three", "", "x"], ["y", "z"], body=body)],
+            [x_in],
+            [y_out, value("z", (3, *SHAPE), kind)],
+            three=index["three"],
+        ),
+        {"x": x},
+        {"y": x, "z": np.stack([x] * 3)},
+        ("", "*", "a", "b,s"),
+    )
+    empty = model(
+        [node("Cast", ["x"], ["y"], to=kind)],
+        [value("x", ("n", 3), plain_kind)],
+        [value("y", ("n", 3), kind)],
+    )
     yield PassedGraph("empty", empty, {"x": plain[:0]}, {"y": made[:0]})
     yield PassedGraph("some rows", empty, {"x": plain[:1]}, {"y": made[:1]})

@@ -14,19 +14,23 @@ def model(m, k, n, relu=False, turns=(0, 0), dtype=np.float32, constant=True):
     random = random_array((k, n), 2) / np.float32(k**0.5)
     b = np.ascontiguousarray((random.T if turns[1] else random).astype(dtype))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1],
-                              alpha=0.5),
-             helper.make_node("Relu" if relu else "Identity", ["p"], ["y"])]  # fmt: skip
-    fed = {"a": random_array((k, m) if turns[0] else (m, k), 1).astype(dtype),
-           "c": random_array((n,), 3).astype(dtype)}  # fmt: skip
+    nodes = [
+        helper.make_node(
+            "Gemm", ["a", "b", "c"], ["p"], transA=turns[0], transB=turns[1], alpha=0.5
+        ),
+        helper.make_node("Relu" if relu else "Identity", ["p"], ["y"]),
+    ]
+    fed = {
+        "a": random_array((k, m) if turns[0] else (m, k), 1).astype(dtype),
+        "c": random_array((n,), 3).astype(dtype),
+    }
     values = [numpy_helper.from_array(b, "b")]
     if not constant:
         fed["b"], values = b, []
     inputs = [helper.make_tensor_value_info(name, kind, each.shape) for name, each in fed.items()]
     outputs = [helper.make_tensor_value_info("y", kind, (m, n))]
     graph = helper.make_graph(nodes, "g", inputs, outputs, values)
-    proto = helper.make_model(graph,
-                              ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     a = fed["a"].T if turns[0] else fed["a"]
     exact = 0.5 * (a.astype(np.float64) @ (b.T if turns[1] else b).astype(np.float64)) + fed["c"]
     return proto, fed, np.maximum(exact, 0) if relu else exact
@@ -38,11 +42,14 @@ def plain(k, n, dtype):
     b = b.astype(dtype)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("a", kind, a.shape)],
-                              [helper.make_tensor_value_info("y", kind, (1, n))],
-                              [numpy_helper.from_array(b, "b")])
-    proto = helper.make_model(graph,
-                              ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("a", kind, a.shape)],
+        [helper.make_tensor_value_info("y", kind, (1, n))],
+        [numpy_helper.from_array(b, "b")],
+    )
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     return proto, {"a": a}, np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0)
 
 

@@ -26,9 +26,11 @@ OVERRIDES = {
 def network(ir_version: int = 8, opset: int = 17) -> onnx.ModelProto:
     """Return a model that reads its weights, a shape and a condition from overridable inputs."""
     then = helper.make_graph(
-        [NODE("Mul", ["y", "scale"], ["t"], "mul")], "then", [], [onnx.ValueInfoProto(name="t")])
+        [NODE("Mul", ["y", "scale"], ["t"], "mul")], "then", [], [onnx.ValueInfoProto(name="t")]
+    )
     other = helper.make_graph(
-        [NODE("Sub", ["y", "scale"], ["e"], "sub")], "other", [], [onnx.ValueInfoProto(name="e")])
+        [NODE("Sub", ["y", "scale"], ["e"], "sub")], "other", [], [onnx.ValueInfoProto(name="e")]
+    )
     nodes = [
         NODE("Relu", ["v"], ["positive"], "fold"),  # a constant unless `v` is overridden
         NODE("MatMul", ["x", "w"], ["m"], "matmul"),
@@ -37,17 +39,25 @@ def network(ir_version: int = 8, opset: int = 17) -> onnx.ModelProto:
         NODE("If", ["flag"], ["z"], "if", then_branch=then, else_branch=other),
         NODE("Reshape", ["z", "shape"], ["r"], "reshape"),
         NODE("Identity", ["fixed"], ["kept"], "keep"),
-    ]  # fmt: skip
+    ]
     constants = {
-        "w": random_array((5, 6)), "b": random_array((6,)), "v": random_array((6,), 3),
-        "shape": np.array([-1, 3], np.int64), "flag": np.array(True),
-        "scale": random_array((6,), 4), "fixed": random_array((2,), 5),
-    }  # fmt: skip
+        "w": random_array((5, 6)),
+        "b": random_array((6,)),
+        "v": random_array((6,), 3),
+        "shape": np.array([-1, 3], np.int64),
+        "flag": np.array(True),
+        "scale": random_array((6,), 4),
+        "fixed": random_array((2,), 5),
+    }
     inputs = [
-        value("x", ("batch", 5)), value("w", (5, 6)), value("b", ("bias",)), value("v", (6,)),
-        value("shape", (2,), TensorProto.INT64), value("flag", (), TensorProto.BOOL),
+        value("x", ("batch", 5)),
+        value("w", (5, 6)),
+        value("b", ("bias",)),
+        value("v", (6,)),
+        value("shape", (2,), TensorProto.INT64),
+        value("flag", (), TensorProto.BOOL),
         value("scale", (6,)),
-    ]  # fmt: skip
+    ]
     proto = model(nodes, inputs, ["y", "r", "v", "kept"], constants, opset)
     proto.ir_version = ir_version
     return proto
@@ -74,7 +84,8 @@ def reference(proto: onnx.ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     names = [each.name for each in session.get_outputs()]
 
     def run(fed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

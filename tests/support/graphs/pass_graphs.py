@@ -20,11 +20,18 @@ from vklab.runtime import host, plan_cache
 Made = tuple[onnx.ModelProto, dict[str, np.ndarray]]
 DEVICE = fake_device(
     {"maxStorageBufferRange": 1 << 30, "maxPushConstantsSize": 256},
-    features=frozenset({
-        "shaderInt8", "shaderInt16", "shaderInt64", "shaderFloat16", "shaderFloat64",
-        "uniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer16BitAccess",
-    }),
-)  # fmt: skip
+    features=frozenset(
+        {
+            "shaderInt8",
+            "shaderInt16",
+            "shaderInt64",
+            "shaderFloat16",
+            "shaderFloat64",
+            "uniformAndStorageBuffer8BitAccess",
+            "uniformAndStorageBuffer16BitAccess",
+        }
+    ),
+)
 
 
 def array(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> np.ndarray:

@@ -134,14 +134,17 @@ NOT_ATTENTION: Forms = {
                                 "y = MatMul(Softmax(Add(s, m)), Slice(v, (0,), (1,), (0,)))"),
 }  # fmt: skip
 _HALVES = "Concat(Neg(Slice(q8, (4,), (99,), (3,), (1,))), Slice(q8, (0,), (4,), (-1,)), axis=-1)"
-_HEADS = ("q8 = Reshape(x, (2, 1, 5, 8)); c = Reshape(z, (2, 1, 5, 8));"
-          "i = Reshape(z1, (2, 1, 5, 8))")  # fmt: skip
+_HEADS = "q8 = Reshape(x, (2, 1, 5, 8)); c = Reshape(z, (2, 1, 5, 8));i = Reshape(z1, (2, 1, 5, 8))"
 ROTARY: Forms = {
-    "torch": ("Reshape Reshape Reshape RotaryEmbedding",
-              f"{_HEADS}; y = Add(Mul(q8, c), Mul({_HALVES}, i))"),
-    "the other way": ("Reshape Reshape Reshape RotaryEmbedding",
-                      f"{_HEADS}; y = Add(Mul(i, {_HALVES}), Mul(c, q8))"),
-}  # fmt: skip
+    "torch": (
+        "Reshape Reshape Reshape RotaryEmbedding",
+        f"{_HEADS}; y = Add(Mul(q8, c), Mul({_HALVES}, i))",
+    ),
+    "the other way": (
+        "Reshape Reshape Reshape RotaryEmbedding",
+        f"{_HEADS}; y = Add(Mul(i, {_HALVES}), Mul(c, q8))",
+    ),
+}
 _UNTURNED = "Reshape Reshape Reshape Slice Slice Neg Concat Mul Mul Add"
 NOT_ROTARY: Forms = {
     "halves in order": (_UNTURNED, f"{_HEADS}; y = Add(Mul(q8, c), Mul(Concat(Neg(Slice(q8, (0,),"

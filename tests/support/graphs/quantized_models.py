@@ -55,14 +55,18 @@ class Drawn:
             axis: the axis of several scales.
         """
         name = f"{op_type}{len(self.nodes)}"
-        given = (self.constant(f"{name}_scale", np.asarray(scale, np.float32)),
-                 self.constant(f"{name}_zero", zero))  # fmt: skip
+        given = (
+            self.constant(f"{name}_scale", np.asarray(scale, np.float32)),
+            self.constant(f"{name}_zero", zero),
+        )
         return self.node(op_type, x, *given, **({} if axis is None else {"axis": axis}))
 
     def model(self, inputs: dict[str, np.ndarray], made: str, kind: str) -> onnx.ModelProto:
         """Return the model with its only output."""
-        given = [helper.make_tensor_value_info(name, KINDS[str(a.dtype)], a.shape)
-                 for name, a in inputs.items()]  # fmt: skip
+        given = [
+            helper.make_tensor_value_info(name, KINDS[str(a.dtype)], a.shape)
+            for name, a in inputs.items()
+        ]
         output = helper.make_tensor_value_info(made, KINDS[kind], None)
         weights = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, "quantized", given, [output], weights)

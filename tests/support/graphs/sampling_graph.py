@@ -16,9 +16,12 @@ def sampling_graph(
     logits: str = "float32", steps: str = "int64",
 ) -> Graph:  # fmt: skip
     """Return a graph of one SampleToken whose inputs are all fed."""
-    inputs = (TensorInfo("logits", logits, (batch, vocabulary)),
-              TensorInfo("recent", dtype, (batch, size)), TensorInfo("step", steps, (batch,)),
-              TensorInfo("options", "uint32", (sets, 12)))  # fmt: skip
+    inputs = (
+        TensorInfo("logits", logits, (batch, vocabulary)),
+        TensorInfo("recent", dtype, (batch, size)),
+        TensorInfo("step", steps, (batch,)),
+        TensorInfo("options", "uint32", (sets, 12)),
+    )
     node = Node("sample", "SampleToken", tuple(i.name for i in inputs), OUTPUTS, {}, "vklab", 1)
     infos = {info.name: info for info in inputs}
     return Graph("test", 21, (node,), inputs, OUTPUTS, {}, infos, {"": 21, "vklab": 1})

@@ -17,8 +17,12 @@ node = helper.make_node
 
 def cell(rows: int | str = ROWS, width: int = WIDTH) -> onnx.ModelProto:
     """Build h2 = Tanh(h w + x), y = ReduceSum(h2): the state h becomes h2."""
-    nodes = [node("MatMul", ["h", "w"], ["hw"]), node("Add", ["hw", "x"], ["s"]),
-             node("Tanh", ["s"], ["h2"]), node("ReduceSum", ["h2"], ["y"], keepdims=0)]  # fmt: skip
+    nodes = [
+        node("MatMul", ["h", "w"], ["hw"]),
+        node("Add", ["hw", "x"], ["s"]),
+        node("Tanh", ["s"], ["h2"]),
+        node("ReduceSum", ["h2"], ["y"], keepdims=0),
+    ]
     inputs = [value("x", (rows, width)), value("h", (rows, width))]
     return model(nodes, inputs, ["y", "h2"], {"w": random_array((width, width))})
 
@@ -48,12 +52,22 @@ def attention() -> onnx.ModelProto:
     ]
     cache, wide = (HEADS, LENGTH, DEPTH), (HEADS, LENGTH, 2 * DEPTH)
     at = helper.np_dtype_to_tensor_dtype(np.dtype(position_dtype()))
-    inputs = [value("at", (1,), at), value("count", (1,)),
-              value("past_v", wide), value("past_k", cache), value("q", (HEADS, 1, DEPTH)),
-              value("k", (HEADS, 1, DEPTH)), value("v", (HEADS, 1, 2 * DEPTH))]  # fmt: skip
+    inputs = [
+        value("at", (1,), at),
+        value("count", (1,)),
+        value("past_v", wide),
+        value("past_k", cache),
+        value("q", (HEADS, 1, DEPTH)),
+        value("k", (HEADS, 1, DEPTH)),
+        value("v", (HEADS, 1, 2 * DEPTH)),
+    ]
     numbers = np.arange(LENGTH, dtype=position_dtype())
-    constants = {"rows": numbers.reshape(1, LENGTH, 1), "places": numbers.reshape(1, 1, LENGTH),
-                 "low": np.float32(-1e9), "one": np.ones(1, np.float32)}  # fmt: skip
+    constants = {
+        "rows": numbers.reshape(1, LENGTH, 1),
+        "places": numbers.reshape(1, 1, LENGTH),
+        "low": np.float32(-1e9),
+        "one": np.ones(1, np.float32),
+    }
     return model(nodes, inputs, ["present_k", "y", "count2", "present_v"], constants)
 
 

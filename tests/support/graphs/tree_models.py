@@ -32,8 +32,16 @@ def nodes(
     missing: float = 0.0,
 ) -> tuple[dict[str, list[Any]], Leaves]:  # fmt: skip
     """Return the attributes `nodes_...` of random trees, and the tree and node of each leaf."""
-    names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
-             "missing_value_tracks_true")  # fmt: skip
+    names = (
+        "treeids",
+        "nodeids",
+        "featureids",
+        "modes",
+        "values",
+        "truenodeids",
+        "falsenodeids",
+        "missing_value_tracks_true",
+    )
     rows: list[tuple[Any, ...]] = []
     leaves: Leaves = []
     for tree in range(trees):
@@ -48,8 +56,15 @@ def nodes(
                 return own
             children = grow(left - 1), grow(left - 1)
             split = float(np.float32(rng.choice([rng.normal(), 0.0, 1.0])))
-            rows[start + own] = (tree, own, int(rng.integers(FEATURES)), str(rng.choice(modes)),
-                                 split, *children, int(rng.random() < missing))  # fmt: skip
+            rows[start + own] = (
+                tree,
+                own,
+                int(rng.integers(FEATURES)),
+                str(rng.choice(modes)),
+                split,
+                *children,
+                int(rng.random() < missing),
+            )
             return own
 
         grow(depth)
@@ -67,8 +82,9 @@ def _weights(
         chosen = rng.permutation(count)[:ids] if isinstance(ids, int) else ids
         for number in chosen:
             weight = abs(rng.normal()) if positive else rng.normal()
-            for name, item in zip(found, (tree, node, int(number), float(np.float32(weight))),
-                                  strict=True):  # fmt: skip
+            for name, item in zip(
+                found, (tree, node, int(number), float(np.float32(weight))), strict=True
+            ):
                 found[name].append(item)
     return {f"{prefix}_{name}": values for name, values in found.items()}
 
@@ -92,8 +108,14 @@ def classifier(
     made, leaves = nodes(rng, trees, depth)
     weights = _weights(rng, leaves, classes, ids, "class", positive)
     given = {"classlabels_int64s": list(range(10, 10 + classes)), **made, **weights, **more}
-    return helper.make_node("TreeEnsembleClassifier", ["X"], ["label", "scores"], "node", domain=ML,
-                            **{k: v for k, v in given.items() if v != []})  # fmt: skip
+    return helper.make_node(
+        "TreeEnsembleClassifier",
+        ["X"],
+        ["label", "scores"],
+        "node",
+        domain=ML,
+        **{k: v for k, v in given.items() if v != []},
+    )
 
 
 def features(rng: np.random.Generator, rows: int, dtype: Any = np.float32) -> np.ndarray:

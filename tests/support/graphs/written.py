@@ -37,15 +37,18 @@ def write(
         for n, a in writer.inputs.items()
     ]
     graph = helper.make_graph(
-        writer.nodes, "written", described,
-        [onnx.ValueInfoProto(name=prefix + name) for name in outputs], writer.constants,
-    )  # fmt: skip
+        writer.nodes,
+        "written",
+        described,
+        [onnx.ValueInfoProto(name=prefix + name) for name in outputs],
+        writer.constants,
+    )
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), writer.inputs
 
 
 def together(
-    models: Sequence[tuple[onnx.ModelProto, dict[str, np.ndarray]]]
+    models: Sequence[tuple[onnx.ModelProto, dict[str, np.ndarray]]],
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return models with different prefixes side by side in one."""
     whole, fed = onnx.ModelProto(), {}

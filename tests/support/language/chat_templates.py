@@ -86,36 +86,36 @@ CHAT = [
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 EXPECTED = {
     "llama2": (
-        "<s>[INST] <<SYS>>\nBe <b>brief</b>.\n<</SYS>>\n\nHi, \"é\" 🦙 [/INST] <think>\nhm\n"
+        '<s>[INST] <<SYS>>\nBe <b>brief</b>.\n<</SYS>>\n\nHi, "é" 🦙 [/INST] <think>\nhm\n'
         "</think>\n\nHello. </s><s>[INST] Again? [/INST]"
     ),
     "llama3": (
         "<s><|start_header_id|>system<|end_header_id|>\n\nBe "
-        "<b>brief</b>.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi, \"é\" "
+        '<b>brief</b>.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi, "é" '
         "🦙<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n<think>\nhm\n"
         "</think>\n\nHello.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
         "Again?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     ),
     "qwen2": (
-        "<|im_start|>system\nBe <b>brief</b>.<|im_end|>\n<|im_start|>user\nHi, \"é\" "
+        '<|im_start|>system\nBe <b>brief</b>.<|im_end|>\n<|im_start|>user\nHi, "é" '
         "🦙<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nHello.<|im_end|>\n"
         "<|im_start|>user\n Again?\n<|im_end|>\n<|im_start|>assistant\n"
     ),
     "qwen3": (
-        "<|im_start|>system\nBe <b>brief</b>.<|im_end|>\n<|im_start|>user\nHi, \"é\" "
+        '<|im_start|>system\nBe <b>brief</b>.<|im_end|>\n<|im_start|>user\nHi, "é" '
         "🦙<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\n Again?\n"
         "<|im_end|>\n<|im_start|>assistant\n"
     ),
     "zephyr": (
-        "<|system|>\nBe <b>brief</b>.</s>\n<|user|>\nHi, \"é\" 🦙</s>\n<|assistant|>\n"
+        '<|system|>\nBe <b>brief</b>.</s>\n<|user|>\nHi, "é" 🦙</s>\n<|assistant|>\n'
         "<think>\nhm\n</think>\n\nHello.</s>\n<|user|>\n Again?\n</s>\n<|assistant|>\n"
     ),
     "json": (
-        "[{\"role\": \"system\", \"content\": \"Be <b>brief</b>.\"}, "
-        "{\"role\": \"user\", \"content\": "
-        "\"Hi, \\\"é\\\" 🦙\"}, {\"role\": \"assistant\", \"content\": "
-        "\"<think>\\nhm\\n</think>\\n\\nHello.\"}, {\"role\": \"user\", \"content\": \" "
-        "Again?\\n\"}]|None"
+        '[{"role": "system", "content": "Be <b>brief</b>."}, '
+        '{"role": "user", "content": '
+        '"Hi, \\"é\\" 🦙"}, {"role": "assistant", "content": '
+        '"<think>\\nhm\\n</think>\\n\\nHello."}, {"role": "user", "content": " '
+        'Again?\\n"}]|None'
     ),
 }
 

@@ -48,8 +48,9 @@ def whole(kind: str, layers: int = 1) -> GgufFile:
     words = vocabularies.byte_bpe() if kind == "bpe" else vocabularies.sentencepiece()
     count = len(words["tokenizer.ggml.tokens"])
     kinds = {"attn": "F16", "ffn": "Q5_1"}
-    made = llama_models.tiny_model(layers=layers, vocabulary=count, kinds=kinds,
-                                   **{"llama.rope.freq_base": 5e5})  # fmt: skip
+    made = llama_models.tiny_model(
+        layers=layers, vocabulary=count, kinds=kinds, **{"llama.rope.freq_base": 5e5}
+    )
     return replace(made, metadata={**made.metadata, **words, "general.name": "tiny"})
 
 
@@ -57,8 +58,9 @@ def hurt(file: GgufFile, rng: np.random.Generator) -> GgufFile:
     """Return a file with one to three entries or tensors that are wrong, or missing."""
     metadata, tensors = dict(file.metadata), dict(file.tensors)
     for _ in range(rng.integers(1, 4)):
-        key, name, other = (str(rng.choice(sorted(names)))
-                            for names in (metadata, tensors, tensors))  # fmt: skip
+        key, name, other = (
+            str(rng.choice(sorted(names))) for names in (metadata, tensors, tensors)
+        )
         value = metadata[key]
         match rng.integers(0, 6):
             case 0:
@@ -67,8 +69,9 @@ def hurt(file: GgufFile, rng: np.random.Generator) -> GgufFile:
                 metadata[key] = VALUES[rng.integers(len(VALUES))]
             case 3 if isinstance(value, tuple | np.ndarray) and len(value) > 1:
                 order = rng.integers(0, len(value), rng.integers(1, len(value) + 2))
-                metadata[key] = (tuple(value[i] for i in order) if isinstance(value, tuple)
-                                 else value[order])  # fmt: skip
+                metadata[key] = (
+                    tuple(value[i] for i in order) if isinstance(value, tuple) else value[order]
+                )
             case 4 if len(tensors) > 1:
                 del tensors[name]
             case _:

@@ -40,17 +40,27 @@ def tiny_gpt2(width: int = 64, layers: int = 2, vocabulary: int = 45) -> GgufFil
         linear(f"blk.{layer}.ffn_up", 4 * width, width)
         linear(f"blk.{layer}.ffn_down", width, 4 * width)
     norm("output_norm")
-    return GgufFile("tiny.gguf", 3, {
-        "general.architecture": "gpt2", "gpt2.block_count": layers,
-        "gpt2.embedding_length": width, "gpt2.attention.head_count": HEADS,
-        "gpt2.context_length": 32, "gpt2.attention.layer_norm_epsilon": EPSILON,
-    }, tensors)  # fmt: skip
+    return GgufFile(
+        "tiny.gguf",
+        3,
+        {
+            "general.architecture": "gpt2",
+            "gpt2.block_count": layers,
+            "gpt2.embedding_length": width,
+            "gpt2.attention.head_count": HEADS,
+            "gpt2.context_length": 32,
+            "gpt2.attention.layer_norm_epsilon": EPSILON,
+        },
+        tensors,
+    )
 
 
 def logits(file: GgufFile, tokens: list[int]) -> np.ndarray:
     """Return the logits after every token, float64 [tokens, vocabulary]."""
-    w = {name: blocks.dequantize(t.block_type, t.data).astype(np.float64).reshape(t.shape)
-         for name, t in file.tensors.items()}  # fmt: skip
+    w = {
+        name: blocks.dequantize(t.block_type, t.data).astype(np.float64).reshape(t.shape)
+        for name, t in file.tensors.items()
+    }
     x = w["token_embd.weight"][tokens] + w["position_embd.weight"][: len(tokens)]
 
     def norm(x, name):

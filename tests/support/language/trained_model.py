@@ -48,8 +48,10 @@ def torch_logits(row: np.ndarray, dtype: str = "float64") -> np.ndarray:
     from vklab.apps.compare.models.language import Llama, LlamaShape
 
     file = read_gguf(MODEL)
-    weights = {name: blocks.dequantize(tensor.block_type, tensor.data).reshape(tensor.shape)
-               for name, tensor in file.tensors.items()}  # fmt: skip
+    weights = {
+        name: blocks.dequantize(tensor.block_type, tensor.data).reshape(tensor.shape)
+        for name, tensor in file.tensors.items()
+    }
     module = Llama(LlamaShape(len(Tokenizer(file)))).to(getattr(torch, dtype)).load(weights).eval()
     with torch.no_grad():
         return module(torch.from_numpy(row[None]))[0].double().numpy()

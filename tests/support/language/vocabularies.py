@@ -16,12 +16,15 @@ def byte_bpe(family: str = "smollm", **more) -> dict:
     tokens = (*SPECIAL, "<tool>", *LETTERS, *(merge.replace(" ", "") for merge in MERGES))
     types = [3, 3, 4] + [1] * (len(tokens) - 3)
     return {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": family,
-        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": MERGES,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": family,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.merges": MERGES,
         "tokenizer.ggml.token_type": np.array(types, np.int32),
-        "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
         **{f"tokenizer.ggml.{key}": value for key, value in more.items()},
-    }  # fmt: skip
+    }
 
 
 def sentencepiece(**more) -> dict:
@@ -31,11 +34,12 @@ def sentencepiece(**more) -> dict:
     types = [2, 3, 3] + [6] * 256 + [1] * len(words)
     scores = [0.0] * 259 + [-9.0, -9.0, -9.0, -2.0, -3.0, -1.0, -9.0]
     return {
-        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": np.array(types, np.int32),
         "tokenizer.ggml.scores": np.array(scores, np.float32),
         **{f"tokenizer.ggml.{key}": value for key, value in more.items()},
-    }  # fmt: skip
+    }
 
 
 def file_of(metadata: dict) -> GgufFile:

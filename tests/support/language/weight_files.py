@@ -24,10 +24,14 @@ def tensors() -> list[StoredTensor]:
     """Return a tensor of each of several formats, of different ranks."""
     rng = np.random.default_rng(0)
     return [
-        StoredTensor(f"t.{kind}", kind, shape,
-                     blocks.quantize(kind, rng.standard_normal(shape).astype(np.float32)))
+        StoredTensor(
+            f"t.{kind}",
+            kind,
+            shape,
+            blocks.quantize(kind, rng.standard_normal(shape).astype(np.float32)),
+        )
         for kind, shape in SHAPES.items()
-    ]  # fmt: skip
+    ]
 
 
 def entry(key: str, kind: int, value: bytes) -> bytes:
@@ -39,8 +43,12 @@ def entry(key: str, kind: int, value: bytes) -> bytes:
 def tensor(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
     """Return a tensor's description in GGUF; the shape is in the file's order, inner axis first."""
     raw = name.encode()
-    return (struct.pack("<Q", len(raw)) + raw + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-            + struct.pack("<IQ", kind, offset))  # fmt: skip
+    return (
+        struct.pack("<Q", len(raw))
+        + raw
+        + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        + struct.pack("<IQ", kind, offset)
+    )
 
 
 def gguf_bytes(

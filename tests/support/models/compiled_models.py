@@ -25,8 +25,12 @@ START = struct.Struct("<8sIIQQ")
 def network() -> onnx.ModelProto:
     """Return a model of two products, with an input of an open dimension and large weights."""
     make = onnx.helper.make_node
-    nodes = [make("MatMul", ["x", "w"], ["h"], "first"), make("Add", ["h", "b"], ["s"], "bias"),
-             make("Relu", ["s"], ["r"], "relu"), make("MatMul", ["r", "v"], ["y"], "second")]
+    nodes = [
+        make("MatMul", ["x", "w"], ["h"], "first"),
+        make("Add", ["h", "b"], ["s"], "bias"),
+        make("Relu", ["s"], ["r"], "relu"),
+        make("MatMul", ["r", "v"], ["y"], "second"),
+    ]
     constants = {"w": random_array((64, 48)), "b": random_array((48,)), "v": random_array((48, 5))}
     return model(nodes, [value("x", ("batch", 64))], [value("y", ("batch", 5))], constants)
 

@@ -24,10 +24,15 @@ class MiniClassifier(nn.Module):
     def __init__(self, pool: nn.Module | None = None) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-            pool or nn.AdaptiveAvgPool2d(4))  # fmt: skip
+            nn.Conv2d(3, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            pool or nn.AdaptiveAvgPool2d(4),
+        )
         self.classifier = nn.Sequential(
-            nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10))  # fmt: skip
+            nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10)
+        )
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
@@ -43,8 +48,13 @@ class Residual(nn.Module):
         self.first_norm = nn.BatchNorm2d(after)
         self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(after)
-        self.around = nn.Sequential() if stride == 1 and before == after else nn.Sequential(
-            nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))  # fmt: skip
+        self.around = (
+            nn.Sequential()
+            if stride == 1 and before == after
+            else nn.Sequential(
+                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
+            )
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of both paths, rectified."""
@@ -57,12 +67,22 @@ class ResNet18(nn.Module):
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
-                                  nn.ReLU(), nn.MaxPool2d(3, 2, 1))  # fmt: skip
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+        )
         widths = (64, 64, 128, 256, 512)
-        blocks = [Residual(widths[i] if number == 0 else widths[i + 1], widths[i + 1],
-                           2 if i and number == 0 else 1)
-                  for i in range(4) for number in range(2)]  # fmt: skip
+        blocks = [
+            Residual(
+                widths[i] if number == 0 else widths[i + 1],
+                widths[i + 1],
+                2 if i and number == 0 else 1,
+            )
+            for i in range(4)
+            for number in range(2)
+        ]
         self.blocks = nn.Sequential(*blocks)
         self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(512, classes)
 
@@ -97,8 +117,11 @@ class Inverted(nn.Module):
         layers: list[nn.Module] = []
         if wide != before:
             layers += [nn.Conv2d(before, wide, 1, bias=False), nn.BatchNorm2d(wide), act()]
-        layers += [nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False),
-                   nn.BatchNorm2d(wide), act()]  # fmt: skip
+        layers += [
+            nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False),
+            nn.BatchNorm2d(wide),
+            act(),
+        ]
         layers += [Squeeze(wide)] if squeeze else []
         layers += [nn.Conv2d(wide, after, 1, bias=False), nn.BatchNorm2d(after)]
         self.body, self.around = nn.Sequential(*layers), stride == 1 and before == after
@@ -121,8 +144,11 @@ class MobileNetV3(nn.Module):
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16),
-                                   nn.Hardswish()]  # fmt: skip
+        layers: list[nn.Module] = [
+            nn.Conv2d(3, 16, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.Hardswish(),
+        ]
         before = 16
         for kernel, wide, after, squeeze, hard, stride in SMALL:
             layers.append(Inverted(before, kernel, wide, after, squeeze, hard, stride))
@@ -162,8 +188,10 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's result, of x's shape."""
-        q, k, v = (each.reshape(self.split).transpose(1, 2)
-                   for each in self.qkv(self.before(x)).chunk(3, -1))  # fmt: skip
+        q, k, v = (
+            each.reshape(self.split).transpose(1, 2)
+            for each in self.qkv(self.before(x)).chunk(3, -1)
+        )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.out(mixed.transpose(1, 2).reshape(self.joined))
         return x + self.narrow(nn.functional.gelu(self.wide(self.after(x))))

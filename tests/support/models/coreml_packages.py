@@ -32,11 +32,17 @@ def convert(
 ) -> Any:
     """Return a module as coremltools' MLModel: an ML Program, or a NeuralNetwork."""
     dtype = np.int32 if given.dtype == torch.int32 else np.float32
-    options: dict[str, Any] = {"convert_to": "neuralnetwork"} if is_network else {
-        "convert_to": "mlprogram",
-        "compute_precision": {"float32": ct.precision.FLOAT32,
-                              "float16": ct.precision.FLOAT16}[precision],
-        "minimum_deployment_target": target or ct.target.iOS15}  # fmt: skip
+    options: dict[str, Any] = (
+        {"convert_to": "neuralnetwork"}
+        if is_network
+        else {
+            "convert_to": "mlprogram",
+            "compute_precision": {"float32": ct.precision.FLOAT32, "float16": ct.precision.FLOAT16}[
+                precision
+            ],
+            "minimum_deployment_target": target or ct.target.iOS15,
+        }
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if is_network or shape is not None:
@@ -45,8 +51,7 @@ def convert(
         else:
             program = torch.export.export(module, (given,)).run_decompositions({})
             options["inputs"] = [ct.TensorType(INPUT, tuple(given.shape), dtype=dtype)]
-        return ct.convert(program, outputs=[ct.TensorType(OUTPUT)], **options,
-                          skip_model_load=True)  # fmt: skip
+        return ct.convert(program, outputs=[ct.TensorType(OUTPUT)], **options, skip_model_load=True)
 
 
 def save(model: Any, folder: Path, name: str = "model") -> Path:

@@ -142,8 +142,7 @@ def small_program() -> WrittenProgram:
     made.input("x", "float32", (2, 5))
     made.const("weight", random.standard_normal((3, 5), np.float32), is_in_file=True)
     made.const("bias", random.standard_normal(3, np.float32), is_in_file=True)
-    made.operation("linear", "y", "float32", (2, 3),
-                   {"x": "x", "weight": "weight", "bias": "bias"})  # fmt: skip
+    made.operation("linear", "y", "float32", (2, 3), {"x": "x", "weight": "weight", "bias": "bias"})
     made.operation("relu", "z", "float32", (2, 3), {"x": "y"})
     made.outputs("z")
     return made

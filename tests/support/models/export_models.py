@@ -49,8 +49,10 @@ def dynamic(source: Source, is_script: bool) -> dict[str, Any]:
     if is_script:
         named = {**source.axes, **dict.fromkeys(source.outputs, {0: "batch"})}
         return {"dynamic_axes": named}
-    dims = {name: factor * torch.export.Dim(name) if factor > 1 else torch.export.Dim(name)
-            for name, factor in FACTORS.items()}  # fmt: skip
+    dims = {
+        name: factor * torch.export.Dim(name) if factor > 1 else torch.export.Dim(name)
+        for name, factor in FACTORS.items()
+    }
     shapes = [{axis: dims[name] for axis, name in source.axes[i].items()} for i in source.inputs]
     head = 3 if isinstance(source.module, Decoder) else 0  # what follows is variadic
     is_variadic = isinstance(source.module, (Pick, Decoder))
@@ -64,10 +66,16 @@ def export(source: Source, is_script: bool) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = torch.onnx.export(
-            source.module.eval(), tuple(source.inputs.values()), target if is_script else None,
-            input_names=list(source.inputs), output_names=source.outputs, dynamo=not is_script,
-            opset_version=17 if is_script else source.opset, verbose=False, **more,
-        )  # fmt: skip
+            source.module.eval(),
+            tuple(source.inputs.values()),
+            target if is_script else None,
+            input_names=list(source.inputs),
+            output_names=source.outputs,
+            dynamo=not is_script,
+            opset_version=17 if is_script else source.opset,
+            verbose=False,
+            **more,
+        )
     return onnx.load_from_string(target.getvalue()) if is_script else made.model_proto
 
 

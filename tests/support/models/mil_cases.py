@@ -40,8 +40,9 @@ def _sigmoid(x: Array) -> Array:
 
 
 _erf = np.vectorize(math.erf)
-X = np.concatenate([normal(2, 3, 5), np.full((2, 3, 1), 0.5), np.zeros((2, 3, 1))], 2,
-                   dtype=np.float32)  # fmt: skip
+X = np.concatenate(
+    [normal(2, 3, 5), np.full((2, 3, 1), 0.5), np.zeros((2, 3, 1))], 2, dtype=np.float32
+)
 POSITIVE = np.abs(normal(2, 7)) + np.float32(0.25)
 UNARY: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "relu": (lambda x: np.maximum(x, 0), {}), "tanh": (np.tanh, {}), "sigmoid": (_sigmoid, {}),
@@ -83,8 +84,9 @@ def conv2d(x: Array, weight: Array, bias: Array | None, stride: int, pad: int,
     """Convolve images, one output pixel at a time."""
     x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     count, inner, height, width = weight.shape
-    rows, columns = ((size - k) // stride + 1
-                     for size, k in zip(x.shape[2:], (height, width), strict=True))  # fmt: skip
+    rows, columns = (
+        (size - k) // stride + 1 for size, k in zip(x.shape[2:], (height, width), strict=True)
+    )
     result = np.zeros((len(x), count, rows, columns))
     for i in range(rows):
         for j in range(columns):
@@ -100,8 +102,13 @@ def pool2d(x: Array, size: int, stride: int, pad: int, fill: float,
     """Reduce windows of images; NaN stands for what does not count."""
     x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=fill)
     steps = [range(0, n - size + 1, stride) for n in x.shape[2:]]
-    return np.stack([np.stack([how(x[:, :, i : i + size, j : j + size], axis=(2, 3))
-                               for j in steps[1]], -1) for i in steps[0]], -2)  # fmt: skip
+    return np.stack(
+        [
+            np.stack([how(x[:, :, i : i + size, j : j + size], axis=(2, 3)) for j in steps[1]], -1)
+            for i in steps[0]
+        ],
+        -2,
+    )
 
 
 def layer_norm(x: Array, gamma: Array | None, beta: Array | None, axes: tuple[int, ...],
@@ -250,15 +257,20 @@ def result_dtype(case: Case, precision: str) -> str:
 
 def flat(case: Case) -> list[tuple[str, Array]]:
     """Return the values that a run gives, lists taken apart, with the names of their inputs."""
-    pairs = ((key, each) for key, given in case.given.items()
-             for each in (given if isinstance(given, list) else [given]))  # fmt: skip
+    pairs = (
+        (key, each)
+        for key, given in case.given.items()
+        for each in (given if isinstance(given, list) else [given])
+    )
     return [(key, np.asarray(each)) for key, each in pairs]
 
 
 def expected(case: Case, precision: str) -> tuple[Array, ...]:
     """Return the reference's results in float64 (or the dtype of a result that is not float)."""
-    rounded = [each.astype(precision).astype(np.float64) if each.dtype.kind == "f" else each
-               for _, each in flat(case)]  # fmt: skip
+    rounded = [
+        each.astype(precision).astype(np.float64) if each.dtype.kind == "f" else each
+        for _, each in flat(case)
+    ]
     result = case.expected(*rounded)
     return tuple(map(np.asarray, result)) if isinstance(result, tuple) else (np.asarray(result),)
 

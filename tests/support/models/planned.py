@@ -74,6 +74,7 @@ def next_chunk(
     graph: Graph, inputs: Mapping[str, TensorInfo], info: DeviceInfo | None = None
 ) -> tuple[Chunk, Graph] | Needed:
     """Return what `partition` decides first for a device on which every kernel can be had."""
-    require = functools.partial(capability.require, kernel_refusal=lambda dispatch: "",
-                                tune=tune.adapt)  # fmt: skip
+    require = functools.partial(
+        capability.require, kernel_refusal=lambda dispatch: "", tune=tune.adapt
+    )
     return partition.next_chunk(graph, inputs, [info or fake_device()], host.evaluate, require)

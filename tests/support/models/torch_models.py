@@ -57,8 +57,12 @@ class Decoder(nn.Module):
         from transformers import DynamicCache
 
         cache = DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
-        found = self.model(input_ids=input_ids, attention_mask=mask, position_ids=position_ids,
-                           past_key_values=cache)  # fmt: skip
+        found = self.model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+        )
         kept = [t for layer in found.past_key_values.layers for t in (layer.keys, layer.values)]
         return (found.logits, *kept)
 
@@ -69,9 +73,13 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.GroupNorm(4, before), nn.SiLU(), nn.Conv2d(before, after, 3, padding=1),
-            nn.GroupNorm(4, after), nn.SiLU(), nn.Conv2d(after, after, 3, padding=1),
-        )  # fmt: skip
+            nn.GroupNorm(4, before),
+            nn.SiLU(),
+            nn.Conv2d(before, after, 3, padding=1),
+            nn.GroupNorm(4, after),
+            nn.SiLU(),
+            nn.Conv2d(after, after, 3, padding=1),
+        )
         self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,8 +97,12 @@ class UNet(nn.Module):
         self.shrink = nn.ModuleList([nn.Conv2d(16, 16, 3, 2, 1), nn.AvgPool2d(2)])
         self.middle, self.mixed = nn.Linear(32, 96), nn.Linear(32, 32)
         self.bottom = Block(32, 32)
-        self.grow = nn.ModuleList([nn.ConvTranspose2d(32, 32, 4, 2, 1), nn.Upsample(
-            scale_factor=2, mode="bilinear", align_corners=False)])  # fmt: skip
+        self.grow = nn.ModuleList(
+            [
+                nn.ConvTranspose2d(32, 32, 4, 2, 1),
+                nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
+            ]
+        )
         self.up = nn.ModuleList([Block(64, 16), Block(32, 16)])
         self.last = nn.Conv2d(16, 4, 1)
 
@@ -141,14 +153,21 @@ def bert() -> Source:
     """Return an encoder with a mask and a pooled output."""
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=128, max_position_embeddings=64, **EAGER)  # fmt: skip
+    config = BertConfig(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=64,
+        **EAGER,
+    )
     names = ["input_ids", "attention_mask", "token_type_ids"]
     kinds = torch.randint(0, 2, (2, 6))
     inputs = dict(zip(names, [tokens(), torch.ones(2, 6, dtype=torch.int64), kinds], strict=True))
     outputs = ["last_hidden_state", "pooler_output"]
-    return Source(Pick(BertModel(config), outputs, names), inputs, dict.fromkeys(names, TEXT),
-                  outputs)  # fmt: skip
+    return Source(
+        Pick(BertModel(config), outputs, names), inputs, dict.fromkeys(names, TEXT), outputs
+    )
 
 
 def gpt2() -> Source:
@@ -158,8 +177,12 @@ def gpt2() -> Source:
     config = GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=64, use_cache=False, **EAGER)
     names = ["input_ids", "attention_mask"]  # without a mask the older exporter lacks aten::diff
     inputs = {"input_ids": tokens(), "attention_mask": torch.ones(2, 6, dtype=torch.int64)}
-    return Source(Pick(GPT2LMHeadModel(config), ["logits"], names), inputs,
-                  dict.fromkeys(names, TEXT), ["logits"])  # fmt: skip
+    return Source(
+        Pick(GPT2LMHeadModel(config), ["logits"], names),
+        inputs,
+        dict.fromkeys(names, TEXT),
+        ["logits"],
+    )
 
 
 def llama() -> Source:
@@ -169,14 +192,28 @@ def llama() -> Source:
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-                         num_attention_heads=4, num_key_value_heads=2,
-                         max_position_embeddings=64, **SMALL)  # fmt: skip
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        **SMALL,
+    )
     kept = {f"{kind}_{layer}": torch.randn(2, 2, 5, 16) for layer in (0, 1) for kind in "kv"}
-    inputs = {"input_ids": tokens(2, 3), "mask": torch.ones(2, 8, dtype=torch.int64),
-              "position_ids": torch.arange(5, 8).expand(2, 3), **kept}  # fmt: skip
-    axes = {"input_ids": TEXT, "mask": {0: "batch", 1: "total"}, "position_ids": TEXT,
-            **dict.fromkeys(kept, {0: "batch", 2: "past"})}  # fmt: skip
+    inputs = {
+        "input_ids": tokens(2, 3),
+        "mask": torch.ones(2, 8, dtype=torch.int64),
+        "position_ids": torch.arange(5, 8).expand(2, 3),
+        **kept,
+    }
+    axes = {
+        "input_ids": TEXT,
+        "mask": {0: "batch", 1: "total"},
+        "position_ids": TEXT,
+        **dict.fromkeys(kept, {0: "batch", 2: "past"}),
+    }
     outputs = ["logits", *(f"new_{name}" for name in kept)]
     return Source(Decoder(LlamaForCausalLM(config)), inputs, axes, outputs, opset=23)
 
@@ -185,17 +222,27 @@ def vit() -> Source:
     """Return an image classifier of patches and attention."""
     from transformers import ViTConfig, ViTForImageClassification
 
-    config = ViTConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-                       intermediate_size=128, image_size=32, patch_size=8,
-                       num_labels=10)  # fmt: skip
+    config = ViTConfig(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        image_size=32,
+        patch_size=8,
+        num_labels=10,
+    )
     model = Pick(ViTForImageClassification(config), ["logits"], ["pixel_values"])
     return image(model, 32)
 
 
 def image(module: nn.Module, size: int, axes: dict[int, str] | None = None) -> Source:
     """Return a source for a module of one image."""
-    return Source(module, {"image": torch.randn(2, 3, size, size)},
-                  {"image": axes or {0: "batch"}}, ["output"])  # fmt: skip
+    return Source(
+        module,
+        {"image": torch.randn(2, 3, size, size)},
+        {"image": axes or {0: "batch"}},
+        ["output"],
+    )
 
 
 def mobilenet_v3() -> Source:

@@ -40,8 +40,10 @@ UNDER = {
     "runtime/": ("many", "observe", "compiled", "bound"),
 }  # fmt: skip
 # The columns: what stands in the corner, left, top and height.
-COLUMNS = (("describe: pure data, no driver", 20, 124, 324),
-           ("drive: no tensors, no graphs", 400, 124, 324))  # fmt: skip
+COLUMNS = (
+    ("describe: pure data, no driver", 20, 124, 324),
+    ("drive: no tensors, no graphs", 400, 124, 324),
+)
 ARROWS = ((190, 86, 190, 124), (570, 86, 570, 124), (190, 216, 190, 240), (190, 296, 190, 350),
           (300, 448, 300, 490), (460, 448, 460, 490), (380, 576, 380, 610))  # fmt: skip
 
@@ -53,25 +55,39 @@ def drawn_map() -> str:
         parts.append(f'<rect x="{x}" y="{y}" width="340" height="{height}" rx="4" fill="#f4f4f4"/>')
         parts.append(svg.text(x + 10, y + 22, words, 'font-size="14"'))
     for x, y, end_x, end_y in ARROWS:
-        parts.append(f'<path d="M{x},{y}L{end_x},{end_y}" stroke="#555" fill="none"/>'
-                     f'<circle cx="{end_x}" cy="{end_y}" r="3" fill="#555"/>')  # fmt: skip
+        parts.append(
+            f'<path d="M{x},{y}L{end_x},{end_y}" stroke="#555" fill="none"/>'
+            f'<circle cx="{end_x}" cy="{end_y}" r="3" fill="#555"/>'
+        )
     for name, words, x, y, width in BOXES:
         colour = {20: "#555", 40: "#0072B2", 420: "#D55E00", 230: "#009E73"}[x]
-        parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="56" rx="4" fill="#fff" '
-                     f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{width}" height="56" rx="4" fill="#fff" '
+            f'stroke="{colour}" stroke-width="2"/>'
+        )
         parts.append(svg.text(x + 10, y + 22, f"vklab/{name}", 'font-size="14"'))
         parts.append(svg.text(x + 10, y + 42, words))
         for number, folder in enumerate(UNDER.get(name, ())):
             left, wide = x + 75 * number, 70
             top = y + 62
-            parts.append(f'<rect x="{left}" y="{top}" width="{wide}" height="24" rx="3" '
-                         f'fill="#fff" stroke="{colour}" stroke-dasharray="4 3"/>')  # fmt: skip
+            parts.append(
+                f'<rect x="{left}" y="{top}" width="{wide}" height="24" rx="3" '
+                f'fill="#fff" stroke="{colour}" stroke-dasharray="4 3"/>'
+            )
             parts.append(svg.text(left + 6, top + 16, folder))
-    parts.append(svg.text(20, 690, "A line leads from a folder down to one that imports it, at "
-                          "the dot. Dashed: sub-folders that one model on one device can do "
-                          "without."))  # fmt: skip
-    title = ("Eight folders of vklab: base below all; ops, graph and plan describe; vulkan and "
-             "shader drive; both meet in runtime; apps stand on it")  # fmt: skip
+    parts.append(
+        svg.text(
+            20,
+            690,
+            "A line leads from a folder down to one that imports it, at "
+            "the dot. Dashed: sub-folders that one model on one device can do "
+            "without.",
+        )
+    )
+    title = (
+        "Eight folders of vklab: base below all; ops, graph and plan describe; vulkan and "
+        "shader drive; both meet in runtime; apps stand on it"
+    )
     return svg.svg(title, 760, 706, parts)
 
 
@@ -86,13 +102,17 @@ def run_text(calls: Sequence[steady_run.Call]) -> str:
 
 def lines_text(files: dict[str, dict[str, int]]) -> str:
     """Return the table of the files that a default run of the digits executes."""
-    rows = ["| folder | files | logical lines | all lines | logical lines of functions that ran |",
-            "|---|---|---|---|---|"]  # fmt: skip
+    rows = [
+        "| folder | files | logical lines | all lines | logical lines of functions that ran |",
+        "|---|---|---|---|---|",
+    ]
     read = reading_path.on_path(files)
     for row in reading_path.table({**read, **{n: c for n, c in files.items() if "ops/" in n}}):
         rows.append("| `{}` | {} | {:,} | {:,} | {:,} |".format(*row))
-    for label, counted in (("**reading path**, without `ops/`", read),
-                           ("all of the run, without `ops/`", files)):  # fmt: skip
+    for label, counted in (
+        ("**reading path**, without `ops/`", read),
+        ("all of the run, without `ops/`", files),
+    ):
         sums = [reading_path.total(counted, kind) for kind in ("code", "all", "ran")]
         count = sum(not name.startswith("ops/") for name in counted)
         rows.append("| {} | {} | {:,} | {:,} | {:,} |".format(label, count, *sums))
@@ -111,8 +131,11 @@ def compared_text(files: dict[str, dict[str, int]], calls: list[steady_run.Call]
         ("Python calls of a steady run", "63", str(len(calls))),
         ("frames deep", "12", str(max(depth for depth, *_ in calls))),
         ("classes whose methods a steady run calls", "8", str(len(steady_run.classes(calls)))),
-        ("public classes of the runtime's folders", "142",
-         str(len(prose_rules.public_classes(ROOT)))),
+        (
+            "public classes of the runtime's folders",
+            "142",
+            str(len(prose_rules.public_classes(ROOT))),
+        ),
         ("names that several of them share", "10", "0"),
         ("classes of plans; classes that run them", "3; 3", "1; 1"),
         ("import cycles between files", "5", "0"),
@@ -146,11 +169,20 @@ def described() -> dict[str, dict[str, int]]:
     with tempfile.TemporaryDirectory() as folder:
         images = np.load(ROOT / "data" / "digits.npz")["images"][:50]
         np.savez(f"{folder}/inputs.npz", image=images)
-        command = [sys.executable, reading_path.__file__, str(ROOT / "data" / "digits_cnn.onnx"),
-                   f"{folder}/inputs.npz"]  # fmt: skip
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True,
-                              env={**os.environ, "VKLAB_CACHE": f"{folder}/cache",
-                                   reading_path.PROFILED: "1"})  # fmt: skip
+        command = [
+            sys.executable,
+            reading_path.__file__,
+            str(ROOT / "data" / "digits_cnn.onnx"),
+            f"{folder}/inputs.npz",
+        ]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "VKLAB_CACHE": f"{folder}/cache", reading_path.PROFILED: "1"},
+        )
         files: dict[str, dict[str, int]] = json.loads(done.stdout)["files"]
         return files
 

@@ -301,9 +301,11 @@ def crowded_folders(root: Path) -> list[str]:
     """Check that vklab/ has eight folders at most, and a folder twenty files."""
     files = [path for path in package_files(root) if path.is_relative_to(root / "vklab")]
     counts = Counter(str(path.parent.relative_to(root / "vklab")) for path in files)
-    problems = [f"vklab/{folder}: {count} files; which subjects are they?"
-                for folder, count in counts.items()
-                if count > FOLDER_FILES and folder not in CATALOGUES]  # fmt: skip
+    problems = [
+        f"vklab/{folder}: {count} files; which subjects are they?"
+        for folder, count in counts.items()
+        if count > FOLDER_FILES and folder not in CATALOGUES
+    ]
     folders = {folder.split("/")[0] for folder in counts} - {"."}
     if len(folders) > FOLDERS:
         problems.append(f"vklab/ has {len(folders)} folders: {', '.join(sorted(folders))}")
@@ -329,9 +331,11 @@ def too_big(root: Path, file_lines: int = FILE_LINES) -> list[str]:
         widths = [(number, len(line)) for number, line in enumerate(lines, 1)]
         problems += [f"{name}:{number}: {width} columns" for number, width in widths if width > 100]
     if catalogue > OPERATOR_LINES * max(operators, 10):
-        problems.append(f"{operators} operators take {catalogue} lines; each stays under "
-                        f"{OPERATOR_LINES}")  # fmt: skip
+        problems.append(
+            f"{operators} operators take {catalogue} lines; each stays under {OPERATOR_LINES}"
+        )
     if sum(passes) > PASS_LINES * max(len(passes), 10):
-        problems.append(f"{len(passes)} passes take {sum(passes)} lines; each stays under "
-                        f"{PASS_LINES}")  # fmt: skip
+        problems.append(
+            f"{len(passes)} passes take {sum(passes)} lines; each stays under {PASS_LINES}"
+        )
     return problems

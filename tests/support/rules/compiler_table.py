@@ -109,10 +109,11 @@ assert len(HEADERS) == len(fields(Row)) + 1
 def sizes_of(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return how long the axes with names are in some inputs."""
     return {
-        dim: size for info in graph.inputs
+        dim: size
+        for info in graph.inputs
         for dim, size in zip(info.shape, inputs[info.name].shape, strict=True)
         if isinstance(dim, str)
-    }  # fmt: skip
+    }
 
 
 def planned(model: onnx_import.Model, inputs: Mapping[str, np.ndarray]) -> Plan:
@@ -132,10 +133,20 @@ def row(name: str, model: onnx_import.Model, inputs: Mapping[str, np.ndarray]) -
     memory = memory_table.row(name, model, inputs, LAVAPIPE)
     assert memory.arena == facts["arena_bytes"] and memory.dispatches == facts["dispatches"]
     return Row(
-        name, imported, before["nodes"], facts["nodes"], before["dispatches"],
-        facts["dispatches"], before["barriers"], facts["barriers"], facts["generated_kernels"],
-        memory.arena, memory.bound, f"{memory.arena / max(memory.bound, 1):.3f}", memory.plain,
-    )  # fmt: skip
+        name,
+        imported,
+        before["nodes"],
+        facts["nodes"],
+        before["dispatches"],
+        facts["dispatches"],
+        before["barriers"],
+        facts["barriers"],
+        facts["generated_kernels"],
+        memory.arena,
+        memory.bound,
+        f"{memory.arena / max(memory.bound, 1):.3f}",
+        memory.plain,
+    )
 
 
 def light(name: str) -> tuple[str, onnx.ModelProto, dict[str, np.ndarray]]:

@@ -41,7 +41,8 @@ def _guards_own(node: ast.Try) -> bool:
     for inner in (each for statement in node.body for each in ast.walk(statement)):
         if isinstance(inner, ast.ImportFrom) and (inner.module or "").split(".")[0] == "vklab":
             return True
-        if isinstance(inner, ast.Import) and any(a.name.split(".")[0] == "vklab"
-                                                 for a in inner.names):  # fmt: skip
+        if isinstance(inner, ast.Import) and any(
+            a.name.split(".")[0] == "vklab" for a in inner.names
+        ):
             return True
     return False

@@ -59,11 +59,19 @@ def largest_live(lowered: Lowered, chunk: Chunk) -> int:
     largest = 0
     for number, dispatch in enumerate(lowered.dispatches):
         needed = sum(sizes[root] for root, at in steps.items() if at[0] <= number <= at[-1])
-        dying = [sizes[root] for name, info in dispatch.reads if name in dispatch.in_place
-                 for root in [lowered.roots[info.name]]
-                 if root in steps and steps[root][-1] == number]  # fmt: skip
-        born = [sizes[root] for _, info in dispatch.writes for root in [lowered.roots[info.name]]
-                if root in steps and steps[root][0] == number]  # fmt: skip
+        dying = [
+            sizes[root]
+            for name, info in dispatch.reads
+            if name in dispatch.in_place
+            for root in [lowered.roots[info.name]]
+            if root in steps and steps[root][-1] == number
+        ]
+        born = [
+            sizes[root]
+            for _, info in dispatch.writes
+            for root in [lowered.roots[info.name]]
+            if root in steps and steps[root][0] == number
+        ]
         if len(dispatch.writes) == 1 and born and born[0] in dying:
             needed -= born[0]
         largest = max(largest, needed)
@@ -82,8 +90,10 @@ class Row:
 
     def __str__(self) -> str:
         ratio, saved = self.arena / max(self.bound, 1), self.plain / max(self.arena, 1)
-        return (f"| {self.model} | {self.dispatches} | {self.arena} | {self.bound} | {ratio:.3f} | "
-                f"{self.plain} | {saved:.1f} |")  # fmt: skip
+        return (
+            f"| {self.model} | {self.dispatches} | {self.arena} | {self.bound} | {ratio:.3f} | "
+            f"{self.plain} | {saved:.1f} |"
+        )
 
 
 def row(
@@ -93,8 +103,10 @@ def row(
     graph = onnx_import.load_graph(model)
     needed: list[str] = []
     while True:
-        known = {n: plan_cache.describe(n, array, array if n in needed else None)
-                 for n, array in inputs.items()}  # fmt: skip
+        known = {
+            n: plan_cache.describe(n, array, array if n in needed else None)
+            for n, array in inputs.items()
+        }
         answer = planned.next_chunk(graph, known, info)
         if not isinstance(answer, Needed):
             break

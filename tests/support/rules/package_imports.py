@@ -18,8 +18,9 @@ COURSE = {"vklab_course": "labs/engine/vklab_course", "vklab_labs": "labs/lib"}
 def package_files(root: Path) -> list[Path]:
     """Return the Python files of vklab and of the course under a project root."""
     folders = (root / "vklab", root / "labs/engine", root / "labs/lib")
-    return sorted(p for folder in folders for p in folder.rglob("*.py")
-                  if "__pycache__" not in p.parts)  # fmt: skip
+    return sorted(
+        p for folder in folders for p in folder.rglob("*.py") if "__pycache__" not in p.parts
+    )
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,10 @@ def _imports(name: str, text: str, package: tuple[str, ...]) -> tuple[Import, ..
                 note(alias.name)
         elif isinstance(node, ast.ImportFrom):
             start = package[: len(package) - node.level + 1] if node.level else ()
-            note(".".join([*start, *([node.module] if node.module else [])]),
-                 *(alias.name for alias in node.names))  # fmt: skip
+            note(
+                ".".join([*start, *([node.module] if node.module else [])]),
+                *(alias.name for alias in node.names),
+            )
         elif isinstance(node, ast.Call) and node.args:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called == "import_module" and isinstance(node.args[0], ast.Constant):

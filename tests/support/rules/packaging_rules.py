@@ -152,7 +152,7 @@ def conda_differences(root: Path) -> list[str]:
         else:
             renamed = CONDA_NAMES.get(requirement.name, requirement.name)
             # Without extras, which conda does not know: its packages come with theirs.
-            wanted_conda.add(f"{renamed}{line[re.match(NAME, line).end():]}")
+            wanted_conda.add(f"{renamed}{line[re.match(NAME, line).end() :]}")
     for place, wanted, there in (
         ("conda", wanted_conda, set(conda)),
         ("pip", wanted_pip, set(last["pip"])),
@@ -167,8 +167,11 @@ def undeclared_imports(root: Path) -> list[str]:
     problems = []
     known: set[str] = set()
     for project, folder in zip(PROJECTS, ("vklab", "labs"), strict=True):
-        known |= {canonicalize_name(Requirement(line).name)
-                  for lines in declared(root, project).values() for line in lines}  # fmt: skip
+        known |= {
+            canonicalize_name(Requirement(line).name)
+            for lines in declared(root, project).values()
+            for line in lines
+        }
         for path in package_imports.package_files(root):
             if path.is_relative_to(root / folder):
                 problems += _undeclared(root, path, known, project)

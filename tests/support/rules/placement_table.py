@@ -132,11 +132,16 @@ def rows(name: str, devices: list[int]) -> Iterator[Row]:
             plan, time_ns = timed(session, inputs)
         placed = plan.placement
         yield Row(
-            name, policy, " ".join(f"{len(c.graph.nodes)}@{c.device}" for c in plan.chunks),
-            len(placed.transfers), draw.bytes_text(sum(m.size_bytes for m in placed.transfers)),
-            f"{placed.predicted_ns / 1e6:.2f}", f"{time_ns / 1e6:.2f}",
-            f"{placed.predicted_ns / time_ns:.2f}", *single,
-        )  # fmt: skip
+            name,
+            policy,
+            " ".join(f"{len(c.graph.nodes)}@{c.device}" for c in plan.chunks),
+            len(placed.transfers),
+            draw.bytes_text(sum(m.size_bytes for m in placed.transfers)),
+            f"{placed.predicted_ns / 1e6:.2f}",
+            f"{time_ns / 1e6:.2f}",
+            f"{placed.predicted_ns / time_ns:.2f}",
+            *single,
+        )
 
 
 def section(names: list[str]) -> str:
@@ -161,8 +166,9 @@ def section(names: list[str]) -> str:
 def replaced(document: str, made: str) -> str:
     """Return a document with a section in the place of the one of the same title, or at its end."""
     title = made.partition("\n")[0]
-    kept = [part for part in re.split(r"(?m)^(?=## )", document)[1:]
-            if part.partition("\n")[0] != title]  # fmt: skip
+    kept = [
+        part for part in re.split(r"(?m)^(?=## )", document)[1:] if part.partition("\n")[0] != title
+    ]
     sections = (part.strip() + "\n" for part in [*kept, made])
     return "\n".join([TEXT.format(share=CAP_SHARE), *sections])
 

@@ -177,8 +177,10 @@ def wrong_openings(root: Path, folders: Sequence[str] = ()) -> list[str]:
             third = rules.THIRD_PERSON.match(first) if is_order else first in THIRD_PERSON
             if first in PRONOUNS or third:
                 name, line = getattr(node, "name", "the module"), getattr(node, "lineno", 1)
-                problems.append(f"{source.name}:{line}: {name}: open with a verb as an order, "
-                                f"or a noun, not `{first}`")  # fmt: skip
+                problems.append(
+                    f"{source.name}:{line}: {name}: open with a verb as an order, "
+                    f"or a noun, not `{first}`"
+                )
     return problems
 
 
@@ -197,8 +199,11 @@ def unknown_labs(root: Path, folders: Sequence[str] = ()) -> list[str]:
         docstring = " ".join((ast.get_docstring(source.tree) or "").split())
         where = f"{source.name}:1"
         for numbers in NAMED.findall(docstring):
-            problems += [f"{where}: labs/source has no lab {number}"
-                         for number in re.findall(r"\d\w*", numbers) if number not in known]
+            problems += [
+                f"{where}: labs/source has no lab {number}"
+                for number in re.findall(r"\d\w*", numbers)
+                if number not in known
+            ]
         for noun, numbers in VISITED.findall(docstring):
             if (noun == "lab") != numbers.isalnum():
                 problems.append(f"{where}: `{noun} {numbers}`: lab or labs?")
@@ -263,9 +268,10 @@ def shared_class_names(root: Path, folders: Sequence[str] = ()) -> list[str]:
     return [
         f"{' and '.join(positions)}: two classes are called {name}"
         for name, positions in sorted(homes.items())
-        if len(positions) > 1 and name not in SHARED_CLASS_NAMES
+        if len(positions) > 1
+        and name not in SHARED_CLASS_NAMES
         and (not folders or any(_inside(p.split(":")[0], folders) for p in positions))
-    ]  # fmt: skip
+    ]
 
 
 def file_imports(root: Path) -> dict[str, set[str]]:
@@ -280,8 +286,10 @@ def file_imports(root: Path) -> dict[str, set[str]]:
         edges[name] = set()
         for item in package_imports.imports_of(root, path):
             if not (item.function and name.startswith(DOORS)):
-                edges[name] |= {path.relative_to(root).as_posix()
-                                for path in package_imports.files_of(root, item)}  # fmt: skip
+                edges[name] |= {
+                    path.relative_to(root).as_posix()
+                    for path in package_imports.files_of(root, item)
+                }
         edges[name] -= {"vklab/__init__.py"}
     edges.pop("vklab/__init__.py", None)
     return edges

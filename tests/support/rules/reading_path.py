@@ -28,11 +28,17 @@ SIDE = ("graph/passes", "plan/tuning", "plan/fusion", "plan/templates", "plan/re
 def logical_lines(text: str) -> set[int]:
     """Return the numbers of the lines on which a statement ends, docstrings apart."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    docstrings = {node.body[0].end_lineno for node in ast.walk(ast.parse(text))
-                  if isinstance(node, kinds) and ast.get_docstring(node) is not None}  # fmt: skip
+    docstrings = {
+        node.body[0].end_lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None
+    }
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return {token.start[0] for token in tokens
-            if token.type == tokenize.NEWLINE and token.start[0] not in docstrings}  # fmt: skip
+    return {
+        token.start[0]
+        for token in tokens
+        if token.type == tokenize.NEWLINE and token.start[0] not in docstrings
+    }
 
 
 def size_of(*names: str) -> int:
@@ -67,20 +73,34 @@ def describe(model: str, inputs: str) -> dict[str, Any]:
     import vklab
 
     with vklab.load(model, os.environ.get("VKLAB_DEVICE")) as session:
-        session.run({name: array for name, array in np.load(inputs).items()
-                     if name in {info.name for info in session.inputs}})  # fmt: skip
+        session.run(
+            {
+                name: array
+                for name, array in np.load(inputs).items()
+                if name in {info.name for info in session.inputs}
+            }
+        )
     sys.setprofile(None)
-    modules = {str(module.__file__) for name, module in sys.modules.items()
-               if name.split(".")[0] == "vklab" and getattr(module, "__file__", None)}  # fmt: skip
+    modules = {
+        str(module.__file__)
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "vklab" and getattr(module, "__file__", None)
+    }
     files: dict[str, dict[str, int]] = {}
     for name in sorted(modules):
         text = Path(name).read_text("utf-8")
         lines = logical_lines(text)
-        used = {number for code in ran if code.co_filename == name and code.co_name != "<module>"
-                for *_, number in code.co_lines()}  # fmt: skip
+        used = {
+            number
+            for code in ran
+            if code.co_filename == name and code.co_name != "<module>"
+            for *_, number in code.co_lines()
+        }
         files[str(Path(name).relative_to(ROOT / "vklab"))] = {
-            "code": len(lines), "all": len(text.splitlines()), "ran": len(lines & used),
-        }  # fmt: skip
+            "code": len(lines),
+            "all": len(text.splitlines()),
+            "ran": len(lines & used),
+        }
     return {"files": files}
 
 
@@ -92,10 +112,13 @@ def table(files: dict[str, dict[str, int]]) -> list[tuple[str, int, int, int, in
         folders.setdefault(folder, []).append(counts)
     order = sorted(folders, key=lambda folder: (folder == "ops/", folder))
     return [
-        (folder, len(folders[folder]),
-         *(sum(c[kind] for c in folders[folder]) for kind in ("code", "all", "ran")))
+        (
+            folder,
+            len(folders[folder]),
+            *(sum(c[kind] for c in folders[folder]) for kind in ("code", "all", "ran")),
+        )
         for folder in order
-    ]  # type: ignore[misc]  # fmt: skip
+    ]  # type: ignore[misc]
 
 
 def total(files: dict[str, dict[str, int]], kind: str = "code") -> int:

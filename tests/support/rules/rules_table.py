@@ -20,8 +20,10 @@ DEVICES = {"": "all", stages.GPU: "GPUs", stages.CPU: "CPU devices"}
 
 def table() -> str:
     """Return the rules in their order, as Markdown."""
-    rows = ["| name | stage | devices | needs one of | why, or why there |",
-            "|---|---|---|---|---|"]  # fmt: skip
+    rows = [
+        "| name | stage | devices | needs one of | why, or why there |",
+        "|---|---|---|---|---|",
+    ]
     for row in catalogue.RULES:
         if isinstance(row, Choice):
             stage, needs = "choice", ""

@@ -62,8 +62,10 @@ def take(files: Sequence[Path]) -> None:
     for stem, given in new.items():
         best = _best(stem.split("_")[0], new)
         if best:
-            given = {number: record.under_roofs(run, best) if run["roofs"] else run
-                     for number, run in given.items()}  # fmt: skip
+            given = {
+                number: record.under_roofs(run, best) if run["roofs"] else run
+                for number, run in given.items()
+            }
         target = FOLDER / f"{stem}.json"
         runs = _runs(target) | given
         data = runs[0] if len(runs) == 1 else record.gather([runs[n] for n in sorted(runs)])
@@ -79,10 +81,16 @@ def _best(gpu: str, new: Mapping[str, Mapping[int, dict[str, Any]]]) -> dict[str
         best = record.read(FOLDER / f"{name}.json")
     if not best or not best["roofs"]:
         return None
-    files = [*(run for runs in new.values() for run in runs.values()),
-             *map(record.read, sorted(FOLDER.glob(f"{gpu}_*.json")))]  # fmt: skip
-    found = [run["roofs"]["dispatch_us"] for file in files for run in file.get("runs") or [file]
-             if run["roofs"] and run["roofs"].get("dispatch_us")]  # fmt: skip
+    files = [
+        *(run for runs in new.values() for run in runs.values()),
+        *map(record.read, sorted(FOLDER.glob(f"{gpu}_*.json"))),
+    ]
+    found = [
+        run["roofs"]["dispatch_us"]
+        for file in files
+        for run in file.get("runs") or [file]
+        if run["roofs"] and run["roofs"].get("dispatch_us")
+    ]
     launch = best["roofs"].get("dispatch_us") or min(found, default=0.0)
     return {**best, "roofs": {**best["roofs"], "dispatch_us": launch}}
 
@@ -91,9 +99,14 @@ def _runs(path: Path) -> dict[int, dict[str, Any]]:
     """Return the runs that a file of several holds; {} for a file of one, or none."""
     data = record.read(path) if path.exists() else {}
     rows = record.rows_of(data) if data else []
-    return {number: {**run, "models": data["models"], "rows": [
-                replace(row, run=0).summary() for row in rows if row.run == number]}
-            for number, run in enumerate(data.get("runs") or ())}  # fmt: skip
+    return {
+        number: {
+            **run,
+            "models": data["models"],
+            "rows": [replace(row, run=0).summary() for row in rows if row.run == number],
+        }
+        for number, run in enumerate(data.get("runs") or ())
+    }
 
 
 def main() -> int:

@@ -45,9 +45,13 @@ def run(code: str, *arguments: object, **environment: str) -> subprocess.Complet
     is_fork = environment.get(loaded_python.PLAIN) != ""
     return subprocess.run(
         loaded_python.command(words) if is_fork else [sys.executable, *words],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=ROOT,
         env=env(**environment),
-    )  # fmt: skip
+    )
 
 
 def env(**changes: str) -> dict[str, str]:

@@ -182,11 +182,14 @@ def fuzz(folder: Path, seed: int, examples: int, seconds: float) -> dict[str, in
         test = hypothesis.given(st.data())(lambda data: runs.one(data.draw))
         hypothesis.seed(1000 * seed + batch)(
             hypothesis.settings(
-                max_examples=BATCH, database=None, deadline=None, print_blob=False,
+                max_examples=BATCH,
+                database=None,
+                deadline=None,
+                print_blob=False,
                 phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
                 suppress_health_check=list(hypothesis.HealthCheck),
             )(test)
-        )()  # fmt: skip
+        )()
     return runs.counts
 
 

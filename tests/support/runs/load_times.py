@@ -60,10 +60,17 @@ def measure(path: Path, device: int, cache: Path, repeats: int, cold: bool) -> l
     samples = []
     for number in range(repeats):
         used = cache / f"cold{path.name}{number}" if cold else cache / "warm"
-        said = child.python(CODE, path, device, json.dumps(SIZES), VKLAB_CACHE=str(used),
-                            PYTHONPYCACHEPREFIX=str(cache / "pyc"),
-                            PYTHONDONTWRITEBYTECODE="", PLAN_CHECKS="off",
-                            PYTHON_SERVER="")  # fmt: skip
+        said = child.python(
+            CODE,
+            path,
+            device,
+            json.dumps(SIZES),
+            VKLAB_CACHE=str(used),
+            PYTHONPYCACHEPREFIX=str(cache / "pyc"),
+            PYTHONDONTWRITEBYTECODE="",
+            PLAN_CHECKS="off",
+            PYTHON_SERVER="",
+        )
         samples.append(json.loads(said))
     return [min(step) for step in zip(*samples, strict=True)]
 
@@ -84,8 +91,12 @@ def main(device: int, repeats: int) -> None:
                 measure(source, device, folder, 1, False)  # fills the caches
                 for cold in (True, False):
                     spent = measure(source, device, folder, repeats, cold)
-                    cells = [label, source.suffix, "cold" if cold else "warm",
-                             *(f"{s:.2f}" for s in (*spent, spent[1] + spent[2]))]  # fmt: skip
+                    cells = [
+                        label,
+                        source.suffix,
+                        "cold" if cold else "warm",
+                        *(f"{s:.2f}" for s in (*spent, spent[1] + spent[2])),
+                    ]
                     print("| " + " | ".join(cells) + " |", flush=True)
 
 

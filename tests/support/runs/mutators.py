@@ -71,15 +71,21 @@ def change_attribute(draw: Draw, model: onnx.ModelProto, fed: Feed) -> str:
     node = _node(draw, model)
     item = _pick(draw, node.attribute)
     kinds = [st.lists(INTEGERS, max_size=9), INTEGERS, FLOATS, st.lists(FLOATS, max_size=3), TEXTS]
-    same = {AttributeProto.INTS: 0, AttributeProto.INT: 1, AttributeProto.FLOAT: 2,
-            AttributeProto.FLOATS: 3, AttributeProto.STRING: 4}.get(item.type)  # fmt: skip
+    same = {
+        AttributeProto.INTS: 0,
+        AttributeProto.INT: 1,
+        AttributeProto.FLOAT: 2,
+        AttributeProto.FLOATS: 3,
+        AttributeProto.STRING: 4,
+    }.get(item.type)
     if same == 0 and draw(st.booleans()):  # one number of many
         item.ints[draw(st.integers(0, len(item.ints) - 1))] = draw(INTEGERS)
         return f"{node.op_type}.{item.name}={list(item.ints)}"
     number = same if same is not None and draw(st.integers(0, 3)) else draw(st.integers(0, 4))
     value, name = draw(kinds[number]), item.name
-    item.CopyFrom(helper.make_attribute(name, value, attr_type=(
-        AttributeProto.INTS if value == [] else None)))  # fmt: skip
+    item.CopyFrom(
+        helper.make_attribute(name, value, attr_type=(AttributeProto.INTS if value == [] else None))
+    )
     return f"{node.op_type}.{name}={value!r}"
 
 

@@ -32,20 +32,33 @@ ROOT = Path(__file__).resolve().parents[3]
 # for those that run notebooks.
 LOADED = {
     loaded_python.PLAIN: (
-        "cloudpickle", "onnx", "vklab_course.children.kernel_child",
+        "cloudpickle",
+        "onnx",
+        "vklab_course.children.kernel_child",
         "vklab_course.children.limited_child",
-        "support.graphs.small_models", "support.checks.plan_checks",
-        "support.models.exported_models", "support.models.light_models",
+        "support.graphs.small_models",
+        "support.checks.plan_checks",
+        "support.models.exported_models",
+        "support.models.light_models",
         "vklab.apps.compare.models.graphs",
-        "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
+        "vklab.plan.report.table",
+        "vklab.runtime.many.streams",
+        "vklab.graph.passes",
         "vklab.plan.fusion",
     ),
     loaded_python.NOTEBOOKS: (
-        "pytest", "nbval.plugin", "nbformat", "ipykernel.kernelapp", "matplotlib.pyplot",
-        "matplotlib_inline.backend_inline", "vklab_course", "numpy", "onnx",
+        "pytest",
+        "nbval.plugin",
+        "nbformat",
+        "ipykernel.kernelapp",
+        "matplotlib.pyplot",
+        "matplotlib_inline.backend_inline",
+        "vklab_course",
+        "numpy",
+        "onnx",
         "vklab_course.grade.preload",
     ),
-}  # fmt: skip
+}
 BACKEND = "module://matplotlib_inline.backend_inline"  # as in every notebook
 HEADER_BYTES = 1 << 20
 
@@ -63,9 +76,13 @@ def running(folder: Path, variable: str = loaded_python.PLAIN) -> Iterator[None]
         return
     address = str(folder / "python")
     environment = {**child.env(), "MPLBACKEND": BACKEND}
-    server = subprocess.Popen([sys.executable, __file__, address, variable], cwd=ROOT,
-                              env=environment,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    server = subprocess.Popen(
+        [sys.executable, __file__, address, variable],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
         if server.stdout and server.stdout.read(1):
             os.environ[variable] = address

@@ -85,8 +85,10 @@ def main() -> None:
         print(f"{cost:8.2f} us a chunk: {name}")
     for info in open_devices.devices():
         if not info.refusal:
-            print(f"{submission_us(info.index):8.2f} us: one empty submission and its fence on "
-                  f"{info.index}: {info.name}")  # fmt: skip
+            print(
+                f"{submission_us(info.index):8.2f} us: one empty submission and its fence on "
+                f"{info.index}: {info.name}"
+            )
 
 
 if __name__ == "__main__":

@@ -48,8 +48,11 @@ def running(folder: Path) -> Iterator[None]:
         yield
         return
     address = str(folder / "slang")
-    server = subprocess.Popen([sys.executable, "-S", __file__, path, address, *_first(folder)],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    server = subprocess.Popen(
+        [sys.executable, "-S", __file__, path, address, *_first(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
         if server.stdout and server.stdout.read(1):
             os.environ[ADDRESS] = f"{found.program}{os.pathsep}{address}"
@@ -70,9 +73,20 @@ def _first(folder: Path) -> list[str]:
     from vklab.shader import source
 
     name, defines, _ = small_models.stock_variant("reduce")
-    return [str(source.find(name)), *(f"-I{root}" for root in source.roots()),
-            *(f"-D{name}={value}" for name, value in defines), "-target", "spirv", "-O0",
-            "-entry", "main", "-stage", "compute", "-o", str(folder / "first.spv")]  # fmt: skip
+    return [
+        str(source.find(name)),
+        *(f"-I{root}" for root in source.roots()),
+        *(f"-D{name}={value}" for name, value in defines),
+        "-target",
+        "spirv",
+        "-O0",
+        "-entry",
+        "main",
+        "-stage",
+        "compute",
+        "-o",
+        str(folder / "first.spv"),
+    ]
 
 
 def serve(path: str, address: str, *first: str) -> None:

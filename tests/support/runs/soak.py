@@ -63,11 +63,16 @@ def resources() -> dict[str, int | None]:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         status = Path("/proc/self/status").read_text()
         threads = re.search(r"Threads:\s+(\d+)", status)
-        found = {"rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
-                 "files": len(os.listdir("/proc/self/fd")),
-                 "threads": int(threads[1]) if threads else None}  # fmt: skip
-    return {**found, "python_threads": threading.active_count(),
-            "vulkan_objects": sum(api.live_handles().values())}  # fmt: skip
+        found = {
+            "rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+            "files": len(os.listdir("/proc/self/fd")),
+            "threads": int(threads[1]) if threads else None,
+        }
+    return {
+        **found,
+        "python_threads": threading.active_count(),
+        "vulkan_objects": sum(api.live_handles().values()),
+    }
 
 
 def loads(count: int) -> Report:
@@ -75,9 +80,12 @@ def loads(count: int) -> Report:
     rng = np.random.default_rng(0)
     images = np.load(DATA / "digits.npz")["images"][:2]
     rows = tree_models.features(rng, 3)
-    models = ((DATA / "digits_cnn.onnx", images), (relu((2, 3)), np.zeros((2, 3), np.float32)),
-              (classifiers.forest(zipmap=False), rows[:, :3]),
-              (tree_models.ml_model(tree_models.regressor(rng, 2, 2)), rows))  # fmt: skip
+    models = (
+        (DATA / "digits_cnn.onnx", images),
+        (relu((2, 3)), np.zeros((2, 3), np.float32)),
+        (classifiers.forest(zipmap=False), rows[:, :3]),
+        (tree_models.ml_model(tree_models.regressor(rng, 2, 2)), rows),
+    )
     records = []
     every = min(EVERY, max(1, count // 10))
     for number in range(1, count + 1):
@@ -87,8 +95,11 @@ def loads(count: int) -> Report:
         if number % every == 0:
             records.append({"loads": number, **resources()})
     first, last = records[len(records) // 5], records[-1]
-    grown = {name: last[name] - first[name] for name in first
-             if name != "loads" and last[name] is not None}  # fmt: skip
+    grown = {
+        name: last[name] - first[name]
+        for name in first
+        if name != "loads" and last[name] is not None
+    }
     steady = all(by <= (GROWTH_BYTES if name == "rss_bytes" else 0) for name, by in grown.items())
     return {"count": count, "grown": grown, "steady": steady, "records": records}
 
@@ -100,10 +111,14 @@ def _seeds(pattern: str) -> list[fuzz.Seed]:
     """Return the sound models whose name matches: onnx's node cases, and ensembles of trees."""
     rng = np.random.default_rng(0)
     fed = {"X": np.nan_to_num(tree_models.features(rng, 3))}
-    trees = [(f"{node.op_type} {number}", tree_models.ml_model(node), fed)
-             for number in range(20) for node in (
-                 tree_models.regressor(rng, 1 + number % 3, 1, 2, 2, tree_models.MODES),
-                 tree_models.classifier(rng, 2 + number % 3, 1, 2, 2))]  # fmt: skip
+    trees = [
+        (f"{node.op_type} {number}", tree_models.ml_model(node), fed)
+        for number in range(20)
+        for node in (
+            tree_models.regressor(rng, 1 + number % 3, 1, 2, 2, tree_models.MODES),
+            tree_models.classifier(rng, 2 + number % 3, 1, 2, 2),
+        )
+    ]
     return [seed for seed in [*fuzz.seeds(), *trees] if re.search(pattern, seed[0])]
 
 
@@ -155,22 +170,40 @@ def batch(folder: Path, seed: int, count: int, pattern: str) -> None:
             print(json.dumps(line), file=lines)
 
     examples = hypothesis.settings(
-        max_examples=count, database=None, deadline=None, phases=[hypothesis.Phase.generate],
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
+    )
     hypothesis.seed(seed)(examples(hypothesis.given(st.data())(one)))()
 
 
 def _outcomes(folder: Path, seed: int, count: int, pattern: str) -> Iterator[dict[str, str]]:
     """Run a batch in a process of its own, and yield its outcomes; a crash is one."""
-    words = [sys.executable, __file__, "--batch", str(folder), "--seed", str(seed),
-             "--models", str(count), "--seeds", pattern]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS),
-           "VKLAB_LOOP_LIMIT": "4096"}  # fmt: skip
+    words = [
+        sys.executable,
+        __file__,
+        "--batch",
+        str(folder),
+        "--seed",
+        str(seed),
+        "--models",
+        str(count),
+        "--seeds",
+        pattern,
+    ]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "VKLAB_LOOP_LIMIT": "4096"}
     with (folder / "stderr.txt").open("w") as errors:
         try:
-            code = subprocess.run(words, stdout=errors, stderr=errors, env=env, check=False,
-                                  timeout=START_S + 20 * count).returncode  # fmt: skip
+            code = subprocess.run(
+                words,
+                stdout=errors,
+                stderr=errors,
+                env=env,
+                check=False,
+                timeout=START_S + 20 * count,
+            ).returncode
         except subprocess.TimeoutExpired:
             code = 1
     lines = folder / "outcomes.jsonl"
@@ -179,10 +212,12 @@ def _outcomes(folder: Path, seed: int, count: int, pattern: str) -> Iterator[dic
         model, done = folder / "model.onnx", folder / "done.txt"
         said = (folder / "stderr.txt").read_text(errors="replace")[-2000:]
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        yield {"outcome": f"defect, crash: {name}",
-               "done": done.read_text(errors="replace") if done.exists() else "at the start",
-               "model": base64.b64encode(model.read_bytes()).decode() if model.exists() else "",
-               "stderr": said}  # fmt: skip
+        yield {
+            "outcome": f"defect, crash: {name}",
+            "done": done.read_text(errors="replace") if done.exists() else "at the start",
+            "model": base64.b64encode(model.read_bytes()).decode() if model.exists() else "",
+            "stderr": said,
+        }
 
 
 def models(count: int, jobs: int, seed: int, pattern: str, folder: Path) -> Report:
@@ -228,11 +263,13 @@ def soak(load_count: int, model_count: int, jobs: int, seed: int, pattern: str) 
         report: Report = {"ok": True}
         if load_count:
             words = [sys.executable, __file__, "--loads", str(load_count), "--here"]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS),
-                   "VKLAB_LOOP_LIMIT": "4096"}  # fmt: skip
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "VKLAB_LOOP_LIMIT": "4096"}
             done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
-            report["loads"] = (json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0
-                               else {"steady": False, "stderr": done.stderr[-3000:]})  # fmt: skip
+            report["loads"] = (
+                json.loads(done.stdout.splitlines()[-1])
+                if done.returncode == 0
+                else {"steady": False, "stderr": done.stderr[-3000:]}
+            )
             report["ok"] = report["loads"]["steady"]
         if model_count:
             suite_cases.all_cases()  # computed once; the processes read them

@@ -49,8 +49,9 @@ def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str,
     """
     places = {node.name: place for place, node in enumerate(session.graph.nodes)}
     infos = {n: TensorInfo(n, str(array.dtype), array.shape) for n, array in fed.items()}
-    (chunk,) = plans.make_plan(session.graph, infos, [vklab.devices()[SWIFTSHADER]],
-                               facts=Facts(evaluate=host.evaluate)).chunks  # fmt: skip
+    (chunk,) = plans.make_plan(
+        session.graph, infos, [vklab.devices()[SWIFTSHADER]], facts=Facts(evaluate=host.evaluate)
+    ).chunks
     # Work and dispatches by the last node of what is fused.
     work, dispatches, place = Counter[int](), Counter[int](), 0
     for label, step in zip(chunk.nodes, chunk.steps, strict=True):

@@ -58,7 +58,9 @@ def every_transfer_counts(**switches):
         TransferMemory.moves = real
 """
 
-FAKE = START + """
+FAKE = (
+    START
+    + """
 from support.fakes.fake_dma_buf import *
 def fresh(**facts):
     open_devices.close_all()
@@ -67,3 +69,4 @@ def fresh(**facts):
                           "reads_elsewhere": False, "dedicated": 0, **facts})
 fake = FakeDmaBuf()
 """
+)

@@ -74,12 +74,18 @@ def ask(task: list[Any], switches: dict[str, str], deadline: float) -> list[dict
     if left < 3:
         return [{"left out": "no time is left"}]
     changes = {f"VKLAB_{key}": value for key, value in switches.items()}
-    env = {**os.environ, **changes, "PYTHONPATH": search_path(ROOT), "VKLAB_DISABLE_FUSION": "1",
-           "VKLAB_TIMEOUT": "20"}  # fmt: skip
+    env = {
+        **os.environ,
+        **changes,
+        "PYTHONPATH": search_path(ROOT),
+        "VKLAB_DISABLE_FUSION": "1",
+        "VKLAB_TIMEOUT": "20",
+    }
     command = [sys.executable, __file__, "--child", json.dumps(task)]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=left,
-                              check=False)  # fmt: skip
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=left, check=False
+        )
         said, ending = done.stdout, f"exit code {done.returncode}: {done.stderr[-600:].strip()}"
         failed = bool(done.returncode)
     except subprocess.TimeoutExpired as error:
@@ -138,13 +144,21 @@ def capabilities() -> None:
     opened = [open_devices.open_device(info.index) for info in infos]
     for each in opened:
         wanted = (host_memory.EXTENSION, *dma_buf.EXTENSIONS)
-        say({"device": each.info.label, "driver": each.info.driver, "uuid": each.info.uuid,
-             "has": [name for name in wanted if name in each.device.extensions],
-             "dma-buf": sorted(dma_buf.features(each.device)),
-             "queue families": each.device.queue_family_indices})  # fmt: skip
+        say(
+            {
+                "device": each.info.label,
+                "driver": each.info.driver,
+                "uuid": each.info.uuid,
+                "has": [name for name in wanted if name in each.device.extensions],
+                "dma-buf": sorted(dma_buf.features(each.device)),
+                "queue families": each.device.queue_family_indices,
+            }
+        )
     for source, target in itertools.permutations(opened, 2):
-        for name, refusal in (("dma-buf", device_copies.dma_buf_refusal), ("host memory",
-                              device_copies.host_memory_refusal)):  # fmt: skip
+        for name, refusal in (
+            ("dma-buf", device_copies.dma_buf_refusal),
+            ("host memory", device_copies.host_memory_refusal),
+        ):
             try:
                 why = refusal(source, target)
             except Exception as error:
@@ -173,11 +187,18 @@ def measure(pair: list[int], mib: int) -> None:
         calls = [call for task in entry.runner.tasks for call in task.moves.values()]
         moved = seconds(calls[0]) if calls else 0.0
         size = move["bytes"]
-        say({"MiB": mib, "path": move["path"], "right": "yes" if error < 1e-3 else f"NO {error}",
-             "move GB/s": round(size / moved / 1e9, 2) if moved else "-",
-             "run GB/s": round(size / max(split - alone, 1e-9) / 1e9, 2),
-             "split ms": round(split * 1e3, 3), "alone ms": round(alone * 1e3, 3),
-             "why": move["reason"]})  # fmt: skip
+        say(
+            {
+                "MiB": mib,
+                "path": move["path"],
+                "right": "yes" if error < 1e-3 else f"NO {error}",
+                "move GB/s": round(size / moved / 1e9, 2) if moved else "-",
+                "run GB/s": round(size / max(split - alone, 1e-9) / 1e9, 2),
+                "split ms": round(split * 1e3, 3),
+                "alone ms": round(alone * 1e3, 3),
+                "why": move["reason"],
+            }
+        )
 
 
 def seconds(call: Any, times: int = 7) -> float:
@@ -198,10 +219,14 @@ def outer_product(side: int) -> Any:
     column = (np.arange(side) % 13 + 1).astype(np.float32)[:, None]
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, side])
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [side])
-    nodes = [helper.make_node("Mul", ["column", "x"], ["v"], "make"),
-             helper.make_node("ReduceSum", ["v", "axes"], ["y"], "read", keepdims=0)]  # fmt: skip
-    known = [numpy_helper.from_array(column, "column"),
-             numpy_helper.from_array(np.array([1], np.int64), "axes")]  # fmt: skip
+    nodes = [
+        helper.make_node("Mul", ["column", "x"], ["v"], "make"),
+        helper.make_node("ReduceSum", ["v", "axes"], ["y"], "read", keepdims=0),
+    ]
+    known = [
+        numpy_helper.from_array(column, "column"),
+        numpy_helper.from_array(np.array([1], np.int64), "axes"),
+    ]
     graph = helper.make_graph(nodes, "outer_product", [given], [made], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 

@@ -60,8 +60,10 @@ def _missing_text(missing: Sequence[str], inside: bool, root: Path) -> str:
     text = f"{sys.executable} cannot import {', '.join(missing)}"
     if inside:
         return f"{text} although .venv was set up; delete {root / '.venv'} and run this again"
-    return (f"{text}, and VKLAB_NO_BOOTSTRAP=1 forbids installing; install the package or unset "
-            "the variable")  # fmt: skip
+    return (
+        f"{text}, and VKLAB_NO_BOOTSTRAP=1 forbids installing; install the package or unset "
+        "the variable"
+    )
 
 
 def run_in(python: Path, arguments: Sequence[str]) -> int:

@@ -104,8 +104,11 @@ def _match(pattern: str, text: str) -> str:
 def required_distributions(root: Path, extras: Sequence[str]) -> tuple[str, ...]:
     """Return the distributions that both projects and the extras require on every platform."""
     projects = [_project(root, file) for file in PROJECTS.values()]
-    optional = {extra: lines for project in projects
-                for extra, lines in project.get("optional-dependencies", {}).items()}  # fmt: skip
+    optional = {
+        extra: lines
+        for project in projects
+        for extra, lines in project.get("optional-dependencies", {}).items()
+    }
     own = [project["name"] for project in projects]
     names: list[str] = []
     waiting = [line for project in projects for line in project["dependencies"]]
@@ -193,8 +196,9 @@ def pip_indexes(config: str) -> list[str]:
     options = []
     for option, text in re.findall(r"^\S+\.([\w-]+)=(.*)$", config, re.M):
         if option in ("index-url", "extra-index-url", "find-links"):
-            options += [part for url in ast.literal_eval(text).split()
-                        for part in (f"--{option}", url)]  # fmt: skip
+            options += [
+                part for url in ast.literal_eval(text).split() for part in (f"--{option}", url)
+            ]
     return options
 
 
@@ -227,8 +231,11 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
         alternatives = torch_alternatives(version, system.inspect_machine())
         cpu = " (CPU build)" if len(alternatives) > 1 else ""
         _install(f"torch {version}{cpu}", alternatives, root)
-        _install(f"vklab and its course [{','.join(wanted)}], and the packages they need",
-                 [editable_arguments(root, wanted)], root)  # fmt: skip
+        _install(
+            f"vklab and its course [{','.join(wanted)}], and the packages they need",
+            [editable_arguments(root, wanted)],
+            root,
+        )
     except steps.SetupStopped as stopped:
         if stopped.clean:
             write_state(root, {**state, "status": "failed"})
@@ -243,8 +250,12 @@ def _create(venv: Path, root: Path) -> None:
     steps.announce(f"creating .venv with Python {sys.version.split()[0]}")
     _step("creating .venv", [base, "-I", "-m", "venv", str(venv)], root)
     # An index without uv is no fault: the pip that comes with Python installs the same packages.
-    steps.run_logged(pip_command(str(venv_python(root)), [UV]), cwd=root,
-                     log=venv / LOG_FILE, limit_s=INSTALL_LIMIT_S)  # fmt: skip
+    steps.run_logged(
+        pip_command(str(venv_python(root)), [UV]),
+        cwd=root,
+        log=venv / LOG_FILE,
+        limit_s=INSTALL_LIMIT_S,
+    )
 
 
 def _install(what: str, alternatives: Sequence[list[str]], root: Path) -> None:
@@ -256,8 +267,9 @@ def _install(what: str, alternatives: Sequence[list[str]], root: Path) -> None:
     for command, indexes in ((uv_command, pip_indexes(config.output)), (pip_command, [])):
         for arguments in alternatives:
             if arguments == alternatives[-1] != alternatives[0]:
-                steps.announce("no index has a CPU build of torch; installing the default one "
-                               "(with CUDA)")  # fmt: skip
+                steps.announce(
+                    "no index has a CPU build of torch; installing the default one (with CUDA)"
+                )
             last = command(python, [*indexes, *arguments])
             result = steps.run_logged(last, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
             if result.returncode == 0:

@@ -76,11 +76,16 @@ def run_logged(
         try:
             process = stack.enter_context(
                 subprocess.Popen(
-                    command, cwd=cwd, text=True, errors="replace", stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    command,
+                    cwd=cwd,
+                    text=True,
+                    errors="replace",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
                     env={**os.environ, "LC_ALL": "C.UTF-8"},  # uv reads Python's paths as UTF-8
                 )
-            )  # fmt: skip
+            )
         except OSError as error:
             return StepResult(127, f"{command[0]}: {error.strerror}")
         timer = threading.Timer(limit_s, process.kill)

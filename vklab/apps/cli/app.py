@@ -83,8 +83,10 @@ def add_commands(app: typer.Typer, command: str, settings: Mapping[str, Any]) ->
 
 def _loaded(entry: EntryPoint | None) -> Any:
     if entry is None:
-        raise SetupError("the course is not installed here", f'pip install "vklab-course{EXTRAS}", '
-                         f'or in a clone: pip install . "./labs{EXTRAS}"')  # fmt: skip
+        raise SetupError(
+            "the course is not installed here",
+            f'pip install "vklab-course{EXTRAS}", or in a clone: pip install . "./labs{EXTRAS}"',
+        )
     try:
         return entry.load()
     except ModuleNotFoundError as error:
@@ -100,16 +102,23 @@ def _add_refusal(app: typer.Typer, name: str, error: VklabError) -> None:
         raise error
 
     any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(name, help=f"Not usable: {str(error).splitlines()[0]}.", add_help_option=False,
-                context_settings=any_arguments)(refuse)  # fmt: skip
+    app.command(
+        name,
+        help=f"Not usable: {str(error).splitlines()[0]}.",
+        add_help_option=False,
+        context_settings=any_arguments,
+    )(refuse)
 
 
 def build(command: str) -> typer.Typer:
     """Return the application with the given command, or with all for an unknown command."""
     app = typer.Typer(
-        add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
-        context_settings=HELP, help="Load and run ONNX models on Vulkan devices, and look inside.",
-    )  # fmt: skip
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings=HELP,
+        help="Load and run ONNX models on Vulkan devices, and look inside.",
+    )
     app.callback(epilog="--set, --debug and --validate may also stand after the command.")(switches)
     names = MODULES if command not in MODULES else (command,)
     for name in () if command == "--version" else names:

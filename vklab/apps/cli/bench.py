@@ -34,9 +34,12 @@ HEADERS = ("model", "runner", "median", "p05", "p95", "device", "ratio", "x floo
 GROWTHS = ("model", "plans", "new", "slowest", "again")
 RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 DTYPES = ("float32", "float16")
-FORMS = (", ".join(dict.fromkeys(name for name in (*graphs.MODELS, *models.MODELS)
-                                 if "chain" not in name))
-         + ", chain_add_N, matmul_MxKxN, conv8_CxHxW")  # fmt: skip
+FORMS = (
+    ", ".join(
+        dict.fromkeys(name for name in (*graphs.MODELS, *models.MODELS) if "chain" not in name)
+    )
+    + ", chain_add_N, matmul_MxKxN, conv8_CxHxW"
+)
 bench = typer.Typer(cls=bench_words.OldForm, help="Measure vklab and other runtimes.")
 
 
@@ -46,11 +49,15 @@ def show(data: Mapping[str, Any]) -> None:
     for index, run in enumerate(data.get("runs") or [data]):
         own = [row for row in rows if row.run == index]
         console.say_wrapped(markdown.machine(run))
-        console.say("whole runs with host arrays in us; `load` and `first` (run) in ms; `ratio`: "
-                    "time over vklab's", "dim")  # fmt: skip
+        console.say(
+            "whole runs with host arrays in us; `load` and `first` (run) in ms; `ratio`: "
+            "time over vklab's",
+            "dim",
+        )
         timed = [row for row in own if row.status == "ran"]
-        console.table("", HEADERS, [cells(row) for row in timed], " ".join(HEADERS[2:]),
-                      "model runner")  # fmt: skip
+        console.table(
+            "", HEADERS, [cells(row) for row in timed], " ".join(HEADERS[2:]), "model runner"
+        )
         failed: dict[tuple[str, str, str], list[str]] = {}
         for row in own:
             if row.status not in ("ran", "absent"):
@@ -63,6 +70,7 @@ def show(data: Mapping[str, Any]) -> None:
 
 def cells(row: Row) -> tuple[str, ...]:
     """Return a row of the table."""
+
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
@@ -70,9 +78,21 @@ def cells(row: Row) -> tuple[str, ...]:
     error = "" if row.max_abs_error is None else f"{row.max_abs_error:.1e}"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     megabytes = "" if row.host_bytes is None else f"{row.host_bytes / 1e6:.0f}"
-    return (row.model, row.runner, number(row.median_us), number(row.p05_us), number(row.p95_us),
-            number(row.device_us), ratio, number(over), error, number(row.load_ms),
-            number(row.first_ms), megabytes, str(row.clock_mhz or ""))  # fmt: skip
+    return (
+        row.model,
+        row.runner,
+        number(row.median_us),
+        number(row.p05_us),
+        number(row.p95_us),
+        number(row.device_us),
+        ratio,
+        number(over),
+        error,
+        number(row.load_ms),
+        number(row.first_ms),
+        megabytes,
+        str(row.clock_mhz or ""),
+    )
 
 
 def rate_cells(row: throughput.Row) -> tuple[str, ...]:
@@ -80,8 +100,15 @@ def rate_cells(row: throughput.Row) -> tuple[str, ...]:
     where = " + ".join(map(str, row.devices))
     if row.error:
         return (row.model, row.way, where, "", "", "", row.error)
-    return (row.model, row.way, where, f"{row.frames_per_s:.4g}", f"{row.ratio:.2f}", row.over,
-            f"{row.max_abs_error:.1e}")  # fmt: skip
+    return (
+        row.model,
+        row.way,
+        where,
+        f"{row.frames_per_s:.4g}",
+        f"{row.ratio:.2f}",
+        row.over,
+        f"{row.max_abs_error:.1e}",
+    )
 
 
 @dataclass(frozen=True)
@@ -90,30 +117,43 @@ class Chosen:
 
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="ONNX files, or names: models of the suites, "
-                       f"{FORMS}. Default: {' '.join(catalogue.DEFAULT)}.", show_default=False),
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="ONNX files, or names: models of the suites, "
+            f"{FORMS}. Default: {' '.join(catalogue.DEFAULT)}.",
+            show_default=False,
+        ),
     ] = None
     suite: Annotated[
         list[str] | None,
-        typer.Option(help=f"Models of a suite: {', '.join(catalogue.SUITES)}; repeatable.",
-                     show_default=False),
+        typer.Option(
+            help=f"Models of a suite: {', '.join(catalogue.SUITES)}; repeatable.",
+            show_default=False,
+        ),
     ] = None
     runner: Annotated[
         list[str] | None,
-        typer.Option(help="Runtime: a name, a pattern, or a beginning such as torch; repeatable. "
-                     "Default: every one that is there.", show_default=False),
+        typer.Option(
+            help="Runtime: a name, a pattern, or a beginning such as torch; repeatable. "
+            "Default: every one that is there.",
+            show_default=False,
+        ),
     ] = None
     device: Device = None
     dtype: Annotated[
-        str | None, typer.Option(metavar="|".join(DTYPES), help="Of the runners. Default: both; of "
-                                 "ablations float32.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="|".join(DTYPES),
+            help="Of the runners. Default: both; of ablations float32.",
+            show_default=False,
+        ),
     ] = None
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each runtime.")] = 5
     seconds: Annotated[float, typer.Option(min=0.001, help="Seconds of each turn.")] = 0.2
     limit: Annotated[
-        float, typer.Option(min=1, help="Seconds after which a runtime that loads or runs is "
-                            "stopped.")
-    ] = 120.0  # fmt: skip
+        float,
+        typer.Option(min=1, help="Seconds after which a runtime that loads or runs is stopped."),
+    ] = 120.0
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, *DTYPES):
@@ -137,8 +177,14 @@ class Chosen:
             pace: fields of the pace that have other values than these options.
         """
         each = turns.Pace(self.rounds, self.seconds, limit=self.limit)
-        return record.measured(self.models, registry.choose(runners, self.runner or ()),
-                               replace(each, **pace), info, console.warn, written.save)
+        return record.measured(
+            self.models,
+            registry.choose(runners, self.runner or ()),
+            replace(each, **pace),
+            info,
+            console.warn,
+            written.save,
+        )
 
 
 @dataclass(frozen=True)
@@ -146,18 +192,25 @@ class Written:
     """Options of the files that a record is written to, and how it is printed."""
 
     output: Annotated[
-        Path | None, written_file("--output", "-o", metavar="FILE.json", help="Write the JSON "
-                                  "object there, too.")
+        Path | None,
+        written_file(
+            "--output", "-o", metavar="FILE.json", help="Write the JSON object there, too."
+        ),
     ] = None
     tables: Annotated[
-        Path | None, written_file("--markdown", metavar="FILE.md", help="Write the tables in "
-                                  "Markdown.")
+        Path | None,
+        written_file("--markdown", metavar="FILE.md", help="Write the tables in Markdown."),
     ] = None
     pictures: Annotated[
-        Path | None, typer.Option("--plots", metavar="FOLDER", help="Write PNG plots: ratios, "
-                                  "cost of a dispatch, roofline.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--plots",
+            metavar="FOLDER",
+            help="Write PNG plots: ratios, cost of a dispatch, roofline.",
+            show_default=False,
+        ),
     ] = None
-    as_json: Json = False  # fmt: skip
+    as_json: Json = False
 
     def save(self, data: dict[str, Any]) -> None:
         """Write the record to the file for JSON."""
@@ -188,11 +241,15 @@ def bench_run(
     row of the table.
     """
     if precision not in (None, *registry.PRECISIONS):
-        raise typer.BadParameter(f"unknown precision {precision!r}; choose "
-                                 f"{' or '.join(registry.PRECISIONS)}")  # fmt: skip
+        raise typer.BadParameter(
+            f"unknown precision {precision!r}; choose {' or '.join(registry.PRECISIONS)}"
+        )
     info = open_devices.select(chosen.device)
-    known = [each for each in registry.every(info, root, precision or "")
-             if chosen.dtype in (None, each.dtype)]  # fmt: skip
+    known = [
+        each
+        for each in registry.every(info, root, precision or "")
+        if chosen.dtype in (None, each.dtype)
+    ]
     written.show(chosen.measure(known, info, written))
 
 
@@ -203,8 +260,9 @@ def bench_ablate(*, chosen: Chosen, written: Written) -> None:
     info = open_devices.select(chosen.device)
     runners = ablations.runners(info, chosen.dtype or "float32")
     together = max(1, (os.cpu_count() or 1) // 2)
-    written.show(chosen.measure(runners, info, written, warm_seconds=0.05, profiled=False,
-                                together=together))  # fmt: skip
+    written.show(
+        chosen.measure(runners, info, written, warm_seconds=0.05, profiled=False, together=together)
+    )
 
 
 @bench.command("gather")
@@ -237,17 +295,23 @@ def bench_rate(
     chosen = split(devices) or ()
     infos = open_devices.select_all(chosen)
     on_cpus = any(info.is_cpu for info in infos)
-    rows = list(throughput.measure_all(
-        names or (throughput.ON_CPUS if on_cpus else throughput.ON_GPUS), chosen))  # fmt: skip
+    rows = list(
+        throughput.measure_all(
+            names or (throughput.ON_CPUS if on_cpus else throughput.ON_GPUS), chosen
+        )
+    )
     if as_json:
-        console.emit({"machine": {"devices": [f"{info.index}: {info.name}" for info in infos]},
-                      "rows": [row.summary() for row in rows]})  # fmt: skip
+        console.emit(
+            {
+                "machine": {"devices": [f"{info.index}: {info.name}" for info in infos]},
+                "rows": [row.summary() for row in rows],
+            }
+        )
         return
     for info in infos:
         console.say(str(info), "bold")
     console.say("frames of host arrays; the modes take turns in short rounds", "dim")
-    console.table("", RATES, map(rate_cells, rows), "frames/s ratio",
-                  "model mode")  # fmt: skip
+    console.table("", RATES, map(rate_cells, rows), "frames/s ratio", "model mode")
 
 
 @bench.command("grow")
@@ -256,13 +320,25 @@ def bench_grow(device: Device = None, as_json: Json = False) -> None:
     info = open_devices.select(device)
     rows = list(growing.measure(device))
     if as_json:
-        console.emit({"machine": {"device": info.name, "driver": info.driver, "type": info.type},
-                      "rows": [row.summary() for row in rows]})  # fmt: skip
+        console.emit(
+            {
+                "machine": {"device": info.name, "driver": info.driver, "type": info.type},
+                "rows": [row.summary() for row in rows],
+            }
+        )
         return
     console.say(str(info), "bold")
     console.say("ms of a run of a new size (median, slowest), and of the next of that size", "dim")
-    cells = [(row.model, row.variant, f"{row.first_ms:.1f}", f"{row.slowest_ms:.1f}",
-              f"{row.again_ms:.1f}") for row in rows]  # fmt: skip
+    cells = [
+        (
+            row.model,
+            row.variant,
+            f"{row.first_ms:.1f}",
+            f"{row.slowest_ms:.1f}",
+            f"{row.again_ms:.1f}",
+        )
+        for row in rows
+    ]
     console.table("", GROWTHS, cells, " ".join(GROWTHS[2:]), "model plans")
 
 
@@ -279,8 +355,14 @@ def bench_peers(device: Device = None, root: Peers = None, as_json: Json = False
     wanted = peers.needed(info)
     done = dict(peers.set_up_all(wanted, root, lambda name: console.warn(f"installing {name}")))
     if as_json:
-        console.emit({"peers": [{"name": name, "ok": not problem, "detail": problem}
-                                for name, problem in done.items()]})  # fmt: skip
+        console.emit(
+            {
+                "peers": [
+                    {"name": name, "ok": not problem, "detail": problem}
+                    for name, problem in done.items()
+                ]
+            }
+        )
     else:
         for name, problem in done.items():
             console.say_wrapped(f"{name}: {problem or 'installed'}")

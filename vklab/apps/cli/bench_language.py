@@ -60,7 +60,7 @@ def bench_llm(
     lengths = language.Lengths(prompt, generate, tuple(depth or (0,)), cache)
     info = open_devices.select(device)
     if shapes is None:
-        shapes = [] if files else list(synthetic.SHAPES)[int(not info.is_cpu):][:1]
+        shapes = [] if files else list(synthetic.SHAPES)[int(not info.is_cpu) :][:1]
     kinds = kinds or [synthetic.MIX]
     _require_known("shape", shapes, synthetic.SHAPES)
     _require_known("type", kinds, synthetic.TYPES)
@@ -68,10 +68,16 @@ def bench_llm(
     known = language.machine(device)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     data: dict[str, Any] = {
-        "machine": {"device": info.name, "driver": info.driver, "type": info.type, "started": now,
-                    "clocks": known.settled, "bytes_per_s": known.bytes_per_s},
+        "machine": {
+            "device": info.name,
+            "driver": info.driver,
+            "type": info.type,
+            "started": now,
+            "clocks": known.settled,
+            "bytes_per_s": known.bytes_per_s,
+        },
         "rows": [],
-    }  # fmt: skip
+    }
     rows: list[language.Row] = []
     for model in language.models(files or (), shapes, kinds):
         console.warn(f"measuring {model[0]} {model[1]}")
@@ -86,10 +92,13 @@ def bench_llm(
         return
     console.say(str(info), "bold")
     roof = f"; roof: share of {known.bytes_per_s / 1e9:,.0f} GB/s" if known.bytes_per_s else ""
-    console.say(f"a prompt of {lengths.prompt}, then {lengths.generate} tokens, after as many as "
-                "depth says; products: the time of the layers' products alone over that of the "
-                f"prompt{roof}; host us: with the likeliest token / the slowest sampler; load: "
-                "first / with all kernels there, then the host's memory for that", "dim")
+    console.say(
+        f"a prompt of {lengths.prompt}, then {lengths.generate} tokens, after as many as "
+        "depth says; products: the time of the layers' products alone over that of the "
+        f"prompt{roof}; host us: with the likeliest token / the slowest sampler; load: "
+        "first / with all kernels there, then the host's memory for that",
+        "dim",
+    )
     console.table("", HEADERS, list(map(_cells, rows)), " ".join(HEADERS[3:]), "model type runner")
 
 
@@ -111,12 +120,23 @@ def _cells(row: language.Row) -> tuple[str, ...]:
     def pair(one: float | None, other: float | None, form: str = ".0f") -> str:
         return " / ".join(number(value, form) for value in (one, other) if value is not None)
 
-    slowest = max((each["host_us"] for each in row.samplers.values()), default=None) if (
-        row.samplers) else None  # fmt: skip
-    taken = [value for value in (row.load_anonymous_bytes, row.load_staging_bytes)
-             if value is not None]  # fmt: skip
-    return (*named, number(row.prompt_per_s, ".4g"), number(row.products_share, ".2f"),
-            number(row.decode_per_s, ".4g"), number(row.device_us), pair(row.host_us, slowest),
-            number(row.roof_share, ".0%"), pair(row.load_s, row.reload_s, ".2f"),
-            number(row.first_token_s, ".2f"),
-            " + ".join(map(draw.bytes_text, taken)))  # fmt: skip
+    slowest = (
+        max((each["host_us"] for each in row.samplers.values()), default=None)
+        if (row.samplers)
+        else None
+    )
+    taken = [
+        value for value in (row.load_anonymous_bytes, row.load_staging_bytes) if value is not None
+    ]
+    return (
+        *named,
+        number(row.prompt_per_s, ".4g"),
+        number(row.products_share, ".2f"),
+        number(row.decode_per_s, ".4g"),
+        number(row.device_us),
+        pair(row.host_us, slowest),
+        number(row.roof_share, ".0%"),
+        pair(row.load_s, row.reload_s, ".2f"),
+        number(row.first_token_s, ".2f"),
+        " + ".join(map(draw.bytes_text, taken)),
+    )

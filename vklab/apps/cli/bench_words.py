@@ -23,8 +23,10 @@ class OldForm(TyperGroup):
         """Parse words, those of the former form as today's."""
         if not args or args[0] not in (*self.commands, "--help", "-h"):
             args = current(args, self.commands)
-            console.warn("vklab: this form of `vklab bench` ends with the next release; write: "
-                         f"vklab bench {shlex.join(args)}")  # fmt: skip
+            console.warn(
+                "vklab: this form of `vklab bench` ends with the next release; write: "
+                f"vklab bench {shlex.join(args)}"
+            )
         return super().parse_args(ctx, args)
 
 
@@ -37,8 +39,12 @@ def current(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
     """
     given = {word.partition("=")[0] for word in words}
     name = next((new for old, new in OLD.items() if old in given), "run")
-    options = {spelling: option for command in commands.values() for option in command.params
-               for spelling in option.opts}  # fmt: skip
+    options = {
+        spelling: option
+        for command in commands.values()
+        for option in command.params
+        for spelling in option.opts
+    }
     own = {spelling for option in commands[name].params for spelling in option.opts}
     positional: list[str] = []
     kept: list[str] = []

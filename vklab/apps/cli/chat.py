@@ -22,8 +22,10 @@ from vklab.errors import ModelError, VklabError
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 COMMAND = re.compile(r"/\w*")
-HELP = ("/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
-        "an answer")  # fmt: skip
+HELP = (
+    "/clear forgets the chat, /exit or Ctrl-D leaves it, /help prints this line; Ctrl-C stops "
+    "an answer"
+)
 MARK = "> "
 
 
@@ -69,8 +71,13 @@ def generate(
     with llm_options.load(model, placed, made, as_json) as loaded:
         answer = loaded.generate(given, made.max_tokens, made.sampling, made.stop or ())
         is_stopped = _write(answer, as_json)
-        facts = {**llm_options.as_facts(loaded), "prompt": given, "text": answer.text,
-                 "tokens": answer.tokens, "statistics": answer.statistics.facts()}  # fmt: skip
+        facts = {
+            **llm_options.as_facts(loaded),
+            "prompt": given,
+            "text": answer.text,
+            "tokens": answer.tokens,
+            "statistics": answer.statistics.facts(),
+        }
     if as_json:
         console.emit(facts)
     if is_stopped:
@@ -133,8 +140,11 @@ def _answers(made: Chat, lines: Iterable[str], is_quiet: bool) -> Iterator[Answe
                 return
             if line == "/clear":
                 made.clear()
-            console.warn({"/clear": "the chat is forgotten", "/help": HELP}.get(
-                line, f"unknown command {line}; {HELP}"))  # fmt: skip
+            console.warn(
+                {"/clear": "the chat is forgotten", "/help": HELP}.get(
+                    line, f"unknown command {line}; {HELP}"
+                )
+            )
         elif line:
             try:
                 yield from _answered(made, line, is_quiet)

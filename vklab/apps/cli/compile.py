@@ -48,29 +48,35 @@ def compile(  # noqa: A001  (the command's name)
     if target.resolve() == model.resolve():
         raise typer.BadParameter(f"{target} is the model itself; name another file with --output")
     if target.is_file() and target.stat().st_size and not container.is_compiled(target):
-        raise typer.BadParameter(f"{target} is there, and no compiled model; delete the file or "
-                                 "name another one with --output")  # fmt: skip
+        raise typer.BadParameter(
+            f"{target} is there, and no compiled model; delete the file or "
+            "name another one with --output"
+        )
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most, dims, sizes = fixed_sizes(graph, files, dims, upper)
     info = profile.read(device_profile) if device_profile else open_devices.select(device)
     each = [sizes] if not most or sizes == {**sizes, **most} else [{**sizes, **most}, sizes]
     with console.compiling() as progress:
-        saved, complete = build.compile_graph(graph, info, each, dtype or "", most, progress,
-                                              tuned.kept(info))  # fmt: skip
+        saved, complete = build.compile_graph(
+            graph, info, each, dtype or "", most, progress, tuned.kept(info)
+        )
         if not complete and not device_profile:
             arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
             opened = open_devices.open_device(device)
-            saved, complete = build.compile_by_run(
-                graph, opened, arrays, dtype or "", most, progress
-            ), True
+            saved, complete = (
+                build.compile_by_run(graph, opened, arrays, dtype or "", most, progress),
+                True,
+            )
     facts = _facts(saved, info, complete)
     facts |= {"path": str(target), "bytes": saves.write(target, saved)}
     if as_json:
         console.emit(facts)
         return
-    console.say(f"{target}: {draw.bytes_text(facts['bytes'])}, {facts['plans']} plans of "
-                f"{facts['dispatches']} dispatches, {facts['kernels']} kernels, for {info.name}")
+    console.say(
+        f"{target}: {draw.bytes_text(facts['bytes'])}, {facts['plans']} plans of "
+        f"{facts['dispatches']} dispatches, {facts['kernels']} kernels, for {info.name}"
+    )
     if sizes:
         console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
     if not complete:
@@ -92,6 +98,7 @@ def _facts(saved: saves.Saved, info: DeviceInfo, complete: bool) -> dict[str, An
         "complete": complete,
         "host_nodes": [
             {"name": node, "reason": reason}
-            for part in every for node, reason in part.chunk.reasons.items()
+            for part in every
+            for node, reason in part.chunk.reasons.items()
         ],
-    }  # fmt: skip
+    }

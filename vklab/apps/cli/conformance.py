@@ -29,24 +29,44 @@ PEERS = (
 )
 # Cases that ONNX's text leaves open: tests/gpu/test_open_cases.py holds them.
 OPEN = (
-    ("RNN, GRU, LSTM: a sequence of length 0",
-     "ORT: `Y` and `Y_h` are 0; reference: ignores `sequence_lens`",
-     "`Y` is 0, `Y_h` is `initial_h`: no step, no change. An `X` of no steps at all runs on the "
-     "host, with ORT's zeros"),
-    ("Resize, linear, of integers", "ORT: cut off towards 0; reference: to the nearest, ties to "
-     "even", "the reference: its error is half as large"),
-    ("MaxPool of a window with NaN", "ORT: NaN or a number, by the place of the NaN and the rank; "
-     "reference: the largest number", "NaN, as in Max and ReduceMax: a fault must not vanish"),
-    ("DynamicQuantizeLinear of zeros", "ORT: scale 1; reference: scale 1/255", "the reference; the "
-     "zero point is 0, so all three mean the same numbers"),
-    ("Cast of a float to an unsigned integer out of range", "both: the conversion of their CPU; "
-     "ONNX calls it undefined", "a negative one passes through the signed integer, so -1 becomes "
-     "255 as in both; above the range it is what the driver makes of it"),
-    ("RotaryEmbedding, a position outside of the cache", "ORT: an error; reference: -1 is the last "
-     "row, others an error", "-1 is the last row, others take the nearest row: a kernel cannot "
-     "raise an error, and reads no other memory"),
-    ("HannWindow(1), HammingWindow(1), BlackmanWindow(1) with `periodic=0`", "both: NaN, as 0 / 0",
-     "the first value of longer windows, which is a number"),
+    (
+        "RNN, GRU, LSTM: a sequence of length 0",
+        "ORT: `Y` and `Y_h` are 0; reference: ignores `sequence_lens`",
+        "`Y` is 0, `Y_h` is `initial_h`: no step, no change. An `X` of no steps at all runs on the "
+        "host, with ORT's zeros",
+    ),
+    (
+        "Resize, linear, of integers",
+        "ORT: cut off towards 0; reference: to the nearest, ties to even",
+        "the reference: its error is half as large",
+    ),
+    (
+        "MaxPool of a window with NaN",
+        "ORT: NaN or a number, by the place of the NaN and the rank; reference: the largest number",
+        "NaN, as in Max and ReduceMax: a fault must not vanish",
+    ),
+    (
+        "DynamicQuantizeLinear of zeros",
+        "ORT: scale 1; reference: scale 1/255",
+        "the reference; the zero point is 0, so all three mean the same numbers",
+    ),
+    (
+        "Cast of a float to an unsigned integer out of range",
+        "both: the conversion of their CPU; ONNX calls it undefined",
+        "a negative one passes through the signed integer, so -1 becomes "
+        "255 as in both; above the range it is what the driver makes of it",
+    ),
+    (
+        "RotaryEmbedding, a position outside of the cache",
+        "ORT: an error; reference: -1 is the last row, others an error",
+        "-1 is the last row, others take the nearest row: a kernel cannot "
+        "raise an error, and reads no other memory",
+    ),
+    (
+        "HannWindow(1), HammingWindow(1), BlackmanWindow(1) with `periodic=0`",
+        "both: NaN, as 0 / 0",
+        "the first value of longer windows, which is a number",
+    ),
 )
 
 
@@ -94,8 +114,13 @@ def conformance(
         load_variants().planned_as_gpu(info) if as_gpu else contextlib.nullcontext(),
     ):
         jobs = 0 if as_gpu else jobs
-        report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
-                           lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
+        report = suite.run(
+            chosen,
+            f"VULKAN:{info.index}",
+            not no_fallback,
+            lambda number, case, outcome: _advance(bar, case),
+            jobs,
+        )
     facts = report.summary() | {"device": info.name, "driver": info.driver}
     if table:
         table.write_text(coverage_table(facts), encoding="utf-8")
@@ -112,10 +137,11 @@ def _why_none(pattern: str) -> str:
     for domain, op_type in registry.OPERATORS:
         name = f"{domain}.{op_type}" if domain else op_type
         if pattern in (name, op_type):
-            return (f"ONNX's suite has no case of {name}. The files tests/gpu/test_op_*.py that "
-                    f"name {op_type} prove it: run each with `vklab test --all FILE`")
-    return (f"no case matches {pattern!r}; give a regular expression over case names, or an "
-            "operator")  # fmt: skip
+            return (
+                f"ONNX's suite has no case of {name}. The files tests/gpu/test_op_*.py that "
+                f"name {op_type} prove it: run each with `vklab test --all FILE`"
+            )
+    return f"no case matches {pattern!r}; give a regular expression over case names, or an operator"
 
 
 def load_variants() -> ModuleType:
@@ -141,8 +167,10 @@ def _show(facts: dict[str, Any], reasons: bool) -> None:
     rows.append(("all", *(facts["counts"][s] for s in suite.STATUSES)))
     console.table("", ("cases", *suite.STATUSES), rows, " ".join(suite.STATUSES), "cases")
     covered = [name for name, row in facts["operators"].items() if row["covered"]]
-    console.say(f"{facts['without_dispatch']} passing cases need no dispatch: their result is "
-                "known before the run")
+    console.say(
+        f"{facts['without_dispatch']} passing cases need no dispatch: their result is "
+        "known before the run"
+    )
     console.say(f"{len(covered)} of {len(facts['operators'])} operators covered on Vulkan")
 
 
@@ -166,19 +194,34 @@ def coverage_table(facts: dict[str, Any]) -> str:
     ]
     for name, counts in facts["kinds"].items():
         lines.append(f"| {name} | " + " | ".join(str(counts[s]) for s in suite.STATUSES) + " |")
-    lines += ["", f"Of the cases that pass, {facts['without_dispatch']} are known before the run "
-              "(shapes, sizes, ranges, empty tensors): nothing is dispatched for them.", "",
-              f"**{covered} operators covered** of {len(rows)} with cases.", "",
-              "ONNX Runtime and onnx.reference ran the same node cases (November 2026); the others",
-              "are counted in their own registries of operators.", "",
-              "| peer | operators | cases |", "|---|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        f"Of the cases that pass, {facts['without_dispatch']} are known before the run "
+        "(shapes, sizes, ranges, empty tensors): nothing is dispatched for them.",
+        "",
+        f"**{covered} operators covered** of {len(rows)} with cases.",
+        "",
+        "ONNX Runtime and onnx.reference ran the same node cases (November 2026); the others",
+        "are counted in their own registries of operators.",
+        "",
+        "| peer | operators | cases |",
+        "|---|---|---|",
+    ]
     lines += [f"| {peer} | {operators} | {cases} |" for peer, operators, cases in PEERS]
-    lines += ["", "ONNX's text leaves some results open. ONNX Runtime (ORT, on the CPU), "
-              "onnx.reference and vklab do not all agree:", "",
-              "| case | they | vklab |", "|---|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        "ONNX's text leaves some results open. ONNX Runtime (ORT, on the CPU), "
+        "onnx.reference and vklab do not all agree:",
+        "",
+        "| case | they | vklab |",
+        "|---|---|---|",
+    ]
     lines += [f"| {case} | {they} | {ours} |" for case, they, ours in OPEN]
-    lines += ["", "| operator | pass | fallback | covered | why not all on Vulkan |",
-              "|---|---:|---:|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        "| operator | pass | fallback | covered | why not all on Vulkan |",
+        "|---|---:|---:|---|---|",
+    ]
     for name, row in rows.items():
         reason = "; ".join(row["reasons"])[:160].replace("|", "/")
         mark = "yes" if row["covered"] else "no"

@@ -109,9 +109,13 @@ def measure(
 
         def shared(some: Sequence[Variant], products: Names) -> Iterator[Any]:
             cases = [products if variant.kernel else names for variant in some]
-            parts = [[threads.submit(_in_child, pool, variant, *asked, part[number::jobs])
-                      for number in range(jobs)]
-                     for variant, part in zip(some, cases, strict=True)]  # fmt: skip
+            parts = [
+                [
+                    threads.submit(_in_child, pool, variant, *asked, part[number::jobs])
+                    for number in range(jobs)
+                ]
+                for variant, part in zip(some, cases, strict=True)
+            ]
             for variant, futures in zip(some, parts, strict=True):
                 yield variant, _joined([future.result() for future in futures])
 
@@ -154,8 +158,9 @@ def _run(
             product that it computes.
     """
     if (kinds, pattern) not in state:
-        state[kinds, pattern] = {(case.kind, case.name): case
-                                 for case in suite.cases(kinds, pattern)}  # fmt: skip
+        state[kinds, pattern] = {
+            (case.kind, case.name): case for case in suite.cases(kinds, pattern)
+        }
     cases = [state[kinds, pattern][name] for name in names]
     products, seen = [], 0
     with each_variant.applied(variant, device) as choices:
@@ -170,9 +175,11 @@ def _run(
 
         seen = choices.asked
         report = suite.run(cases, f"VULKAN:{device}", progress=note)
-    return {"outcomes": {(case.kind, case.name): outcome
-                         for case, outcome in report.outcomes.items()},
-            "products": products, "classes": {*choices}}  # fmt: skip
+    return {
+        "outcomes": {(case.kind, case.name): outcome for case, outcome in report.outcomes.items()},
+        "products": products,
+        "classes": {*choices},
+    }
 
 
 def _meets(case: suite.Case, choices: each_variant.Classes) -> bool:
@@ -203,27 +210,41 @@ def _row(
     for name, value in variant.switches.items():
         words += ["--set", shlex.quote(f"{name}={value}")]
     words += ["--as-gpu"] if variant.as_gpu else []
-    row: dict[str, Any] = {"variant": str(variant), "kernel": variant.kernel,
-                           "command": " ".join(words)}  # fmt: skip
+    row: dict[str, Any] = {
+        "variant": str(variant),
+        "kernel": variant.kernel,
+        "command": " ".join(words),
+    }
     failure = made["failure"]
     row |= {"status": failure.status, "reason": failure.reason} if failure else {"status": "ran"}
     if failure and not made["outcomes"]:
         return row
     order = suite.STATUSES.index
     counts = Counter(each.status for each in made["outcomes"].values())
-    worse = {name: {"status": each.status, "reason": each.reason}
-             for (kind, name), each in made["outcomes"].items()
-             if order(each.status) > order(usual["outcomes"][kind, name].status)}  # fmt: skip
-    return row | {"cases": len(made["outcomes"]), "worse": worse,
-                  "counts": {status: counts[status] for status in suite.STATUSES},
-                  "classes": len(made["classes"])}  # fmt: skip
+    worse = {
+        name: {"status": each.status, "reason": each.reason}
+        for (kind, name), each in made["outcomes"].items()
+        if order(each.status) > order(usual["outcomes"][kind, name].status)
+    }
+    return row | {
+        "cases": len(made["outcomes"]),
+        "worse": worse,
+        "counts": {status: counts[status] for status in suite.STATUSES},
+        "classes": len(made["classes"]),
+    }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    known = [str(row["cases"]), *(str(row["counts"][status]) for status in suite.STATUSES)
-             ] if "counts" in row else [""] * (len(HEADERS) - 3)  # fmt: skip
-    last = (row["status"], row["reason"]) if row["status"] != "ran" else (
-        str(len(row["worse"])), str(row["classes"] or ""))  # fmt: skip
+    known = (
+        [str(row["cases"]), *(str(row["counts"][status]) for status in suite.STATUSES)]
+        if "counts" in row
+        else [""] * (len(HEADERS) - 3)
+    )
+    last = (
+        (row["status"], row["reason"])
+        if row["status"] != "ran"
+        else (str(len(row["worse"])), str(row["classes"] or ""))
+    )
     return (row["variant"], *known, *last)
 
 
@@ -246,8 +267,11 @@ def table(rows: Sequence[dict[str, Any]], info: DeviceInfo, path: Path) -> None:
     """
     title = f"## {info.name}"
     written = path.read_text("utf-8") if path.exists() else ""
-    kept = [part.rstrip() for part in re.split(r"(?m)^(?=## )", written)[1:]
-            if part.splitlines()[0] != title]  # fmt: skip
+    kept = [
+        part.rstrip()
+        for part in re.split(r"(?m)^(?=## )", written)[1:]
+        if part.splitlines()[0] != title
+    ]
     made = "\n".join([title, "", *_section(rows, info)]).rstrip()
     path.write_text("\n\n".join([HEAD, *kept, made]) + "\n", "utf-8")
 
@@ -258,12 +282,17 @@ def _section(rows: Sequence[dict[str, Any]], info: DeviceInfo) -> list[str]:
     date = datetime.datetime.now(datetime.UTC).date()
     lines = [
         f"{info.driver}, {system}, {date}. Each row is `{rows[0]['command']}` with its options.",
-        "", f"| options | {' | '.join(HEADERS[1:])} |", f"|---|{'---:|' * (len(HEADERS) - 1)}",
-    ]  # fmt: skip
+        "",
+        f"| options | {' | '.join(HEADERS[1:])} |",
+        f"|---|{'---:|' * (len(HEADERS) - 1)}",
+    ]
     shown = [row for row in rows if row["status"] != "ran" or not row["kernel"] or row["classes"]]
     for row in shown:
         options = row["command"].removeprefix(rows[0]["command"]).strip()
         lines.append(f"| {f'`{options}`' if options else 'none'} | {' | '.join(_cells(row)[1:])} |")
-    named_cases = [f"* `{row['variant']}`: {name}: {each['status']}, {each['reason'][:160]}"
-                   for row in rows for name, each in row.get("worse", {}).items()]  # fmt: skip
+    named_cases = [
+        f"* `{row['variant']}`: {name}: {each['status']}, {each['reason'][:160]}"
+        for row in rows
+        for name, each in row.get("worse", {}).items()
+    ]
     return [*lines, "", *named_cases]

@@ -37,8 +37,9 @@ BAR_COLUMNS = 20
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
 # Characters that turn the text behind them around, and those that begin a line.
-_PICTURES |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
-                           0xFFFD)  # fmt: skip
+_PICTURES |= dict.fromkeys(
+    (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD
+)
 _LINES = {0x09: 0x2409, 0x0A: 0x240A, 0x85: 0xFFFD, 0x2028: 0x240A, 0x2029: 0x240A}
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
 
@@ -64,11 +65,13 @@ def lines(
         return
     for row in (headers, *rows):
         cells = [
-            [cell] if header in numbers
-            else [svg.shorten(cell, wide)] if header in whole or row is headers
+            [cell]
+            if header in numbers
+            else [svg.shorten(cell, wide)]
+            if header in whole or row is headers
             else wrapped(cell, wide)
             for header, cell, wide in zip(headers, row, widths, strict=True)
-        ]  # fmt: skip
+        ]
         for line in zip_longest(*cells, fillvalue=""):
             yield [
                 cell.rjust(wide) if header in numbers else cell.ljust(wide)
@@ -150,8 +153,13 @@ def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str
         first: text in front of the first line.
         later: text in front of the later lines.
     """
-    made = textwrap.wrap(_UNIT.sub("\\1\xa0", text), width, break_on_hyphens=False,
-                         initial_indent=first, subsequent_indent=later)  # fmt: skip
+    made = textwrap.wrap(
+        _UNIT.sub("\\1\xa0", text),
+        width,
+        break_on_hyphens=False,
+        initial_indent=first,
+        subsequent_indent=later,
+    )
     return [line.replace("\xa0", " ") for line in made] or [""]
 
 
@@ -242,8 +250,9 @@ def table(
     words = {*right.split()}
     numbers = frozenset(header for header in headers if header and {*header.split()} <= words)
     cells = [list(row) for row in rows]
-    styled = {cell.plain: str(cell.style) for row in cells for cell in row
-              if isinstance(cell, Text)}  # fmt: skip
+    styled = {
+        cell.plain: str(cell.style) for row in cells for cell in row if isinstance(cell, Text)
+    }
     texts = [[visible(" ".join(str(cell).split())) for cell in row] for row in cells]
     laid = lines(headers, texts, width(), numbers, frozenset(whole.split()))
     for number, padded in enumerate(laid):
@@ -278,8 +287,9 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
 
     `what` stands before the bar, `unit` after the counts.
     """
-    with tqdm(unit=unit, desc=what, file=sys.stderr, leave=False, disable=None,
-              delay=BAR_DELAY_S) as shown:  # fmt: skip
+    with tqdm(
+        unit=unit, desc=what, file=sys.stderr, leave=False, disable=None, delay=BAR_DELAY_S
+    ) as shown:
 
         def progress(done: int, of: int, name: str) -> None:
             shown.total = of
@@ -305,13 +315,19 @@ def loading(what: str) -> Iterator[dict[str, Callable[..., None]]]:
     Yields the arguments `progress` and `loaded` of `llm.load`.
     """
     fits = Column(no_wrap=True, overflow="ellipsis")
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False, table_column=fits),
-               BarColumn(BAR_COLUMNS), DownloadColumn(True, table_column=Column(no_wrap=True)))
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False, table_column=fits),
+        BarColumn(BAR_COLUMNS),
+        DownloadColumn(True, table_column=Column(no_wrap=True)),
+    )
     with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as shown:
         task = shown.add_task(what, total=None)
         yield {
             "progress": lambda done, of, name: shown.update(
-                task, description=f"{what}: kernel {done} of {of}, {name}"),
+                task, description=f"{what}: kernel {done} of {of}, {name}"
+            ),
             "loaded": lambda done, of: shown.update(
-                task, description=what, completed=done, total=of),
-        }  # fmt: skip
+                task, description=what, completed=done, total=of
+            ),
+        }

@@ -51,9 +51,13 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert a PyTorch module by coremltools, on macOS or Linux x86-64."""
     options = choices.Options(
-        frontend, kind, precision or ("float16" if kind == "mlprogram" else "float32"), target,
-        weights, tuple(choices.parse_sizes(each) for each in shape or ()),
-    )  # fmt: skip
+        frontend,
+        kind,
+        precision or ("float16" if kind == "mlprogram" else "float32"),
+        target,
+        weights,
+        tuple(choices.parse_sizes(each) for each in shape or ()),
+    )
     choices.check(options)
     names = (models.INPUTS[factory],) if factory in models.MODELS else ()
     named = models.factory(factory) if factory in models.MODELS else factory
@@ -86,18 +90,36 @@ def benchmark(
     timed = units.benchmark(path, given, runs, calls=calls)
     planned = units.plan(path, calls=calls) if plan else []
     if as_json:
-        console.emit({"timed": [dataclasses.asdict(each) for each in timed],
-                      "plan": [dataclasses.asdict(each) for each in planned]})  # fmt: skip
+        console.emit(
+            {
+                "timed": [dataclasses.asdict(each) for each in timed],
+                "plan": [dataclasses.asdict(each) for each in planned],
+            }
+        )
         return
-    rows = [(each.units, f"{each.median_us:.1f}" if each.latencies_ns else "",
-             each.reason or inspection.UNITS[each.units]) for each in timed]  # fmt: skip
+    rows = [
+        (
+            each.units,
+            f"{each.median_us:.1f}" if each.latencies_ns else "",
+            each.reason or inspection.UNITS[each.units],
+        )
+        for each in timed
+    ]
     console.table("", ("units", "median us", "what they permit"), rows, "", "units")
     if planned:
-        cells = [(each.operator, each.name, each.preferred, " ".join(each.supported),
-                  "" if each.cost is None else f"{100 * each.cost:.1f} %")
-                 for each in planned]  # fmt: skip
-        console.table("", ("operator", "output", "preferred", "supported", "cost"), cells, "",
-                      "operator")  # fmt: skip
+        cells = [
+            (
+                each.operator,
+                each.name,
+                each.preferred,
+                " ".join(each.supported),
+                "" if each.cost is None else f"{100 * each.cost:.1f} %",
+            )
+            for each in planned
+        ]
+        console.table(
+            "", ("operator", "output", "preferred", "supported", "cost"), cells, "", "operator"
+        )
 
 
 def _inputs(path: Path, file: Path | None) -> dict[str, np.ndarray]:
@@ -111,8 +133,10 @@ def _inputs(path: Path, file: Path | None) -> dict[str, np.ndarray]:
         elif each.dtype.startswith("int"):
             made[each.name] = random.integers(0, 10, each.shape, np.int32)
         else:
-            raise ModelError(f"input {each.name!r} is {each.dtype}, and random inputs are floats "
-                             "or integers; give it with --inputs")  # fmt: skip
+            raise ModelError(
+                f"input {each.name!r} is {each.dtype}, and random inputs are floats "
+                "or integers; give it with --inputs"
+            )
     return made
 
 
@@ -123,8 +147,10 @@ def _show(path: Path, as_json: bool) -> None:
         return
     opset = f", opset {facts.opset}" if facts.opset else ""
     console.say(f"{path.name}: {facts.kind}, specification {facts.version}{opset}")
-    console.say(f"{draw.bytes_text(facts.size_bytes)} on disk, "
-                f"{draw.bytes_text(facts.weight_bytes)} of weights")  # fmt: skip
+    console.say(
+        f"{draw.bytes_text(facts.size_bytes)} on disk, "
+        f"{draw.bytes_text(facts.weight_bytes)} of weights"
+    )
     rows = [
         (role, each.name, each.dtype, " x ".join(map(str, each.shape)), ", ".join(each.flexible))
         for role, features in (("input", facts.inputs), ("output", facts.outputs))
@@ -134,5 +160,6 @@ def _show(path: Path, as_json: bool) -> None:
     counts = [(name, str(count)) for name, count in facts.operators.items()]
     console.table("", ("operator", "count"), counts, "", "operator")
     if sys.platform != "darwin":
-        console.say("Prediction by Core ML needs macOS; vklab parity executes the program here.",
-                    "dim")  # fmt: skip
+        console.say(
+            "Prediction by Core ML needs macOS; vklab parity executes the program here.", "dim"
+        )

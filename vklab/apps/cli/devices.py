@@ -65,23 +65,49 @@ def devices(
 
 def facts(info: DeviceInfo) -> dict[str, Any]:
     """Return everything about a device, ready for JSON."""
-    names = ("queue_families", "heaps", "memory_types", "subgroup_operations", "limits",
-             "features", "extensions", "cooperative_matrices")  # fmt: skip
+    names = (
+        "queue_families",
+        "heaps",
+        "memory_types",
+        "subgroup_operations",
+        "limits",
+        "features",
+        "extensions",
+        "cooperative_matrices",
+    )
     everything = asdict(info)
-    return {**info.summary(), **{name: everything[name] for name in names},
-            "speed": asdict(speeds.known(info))}  # fmt: skip
+    return {
+        **info.summary(),
+        **{name: everything[name] for name in names},
+        "speed": asdict(speeds.known(info)),
+    }
 
 
 def _show_speeds(infos: Sequence[DeviceInfo]) -> None:
     """Show the speeds that placement computes with."""
-    headers = ("#", "memory GB/s", "GFLOP/s", "thin GFLOP/s", "launch", "host GB/s", "submission",
-               "speed")  # fmt: skip
+    headers = (
+        "#",
+        "memory GB/s",
+        "GFLOP/s",
+        "thin GFLOP/s",
+        "launch",
+        "host GB/s",
+        "submission",
+        "speed",
+    )
     rows = [
-        (info.index, f"{speed.bytes_per_ns:.3g}", f"{speed.flops_per_ns:.3g}",
-         f"{speed.thin_flops_per_ns:.3g}", draw.time_text(speed.launch_ns),
-         f"{speed.link_bytes_per_ns:.3g}", draw.time_text(speed.submit_ns), speed.source)
+        (
+            info.index,
+            f"{speed.bytes_per_ns:.3g}",
+            f"{speed.flops_per_ns:.3g}",
+            f"{speed.thin_flops_per_ns:.3g}",
+            draw.time_text(speed.launch_ns),
+            f"{speed.link_bytes_per_ns:.3g}",
+            draw.time_text(speed.submit_ns),
+            speed.source,
+        )
         for info, speed in ((info, speeds.known(info)) for info in infos)
-    ]  # fmt: skip
+    ]
     console.say()
     console.table("speeds for placement", headers, rows, right=" ".join(headers[:-1]))
 
@@ -89,11 +115,19 @@ def _show_speeds(infos: Sequence[DeviceInfo]) -> None:
 def _show_all(infos: tuple[DeviceInfo, ...]) -> None:
     headers = ["#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable"]
     rows: list[list[object]] = [
-        [info.index, info.name, info.type, info.vendor, info.driver,
-         ".".join(map(str, info.api_version)), draw.bytes_text(info.memory_bytes),
-         info.subgroup_size, "no" if info.refusal else "yes"]
+        [
+            info.index,
+            info.name,
+            info.type,
+            info.vendor,
+            info.driver,
+            ".".join(map(str, info.api_version)),
+            draw.bytes_text(info.memory_bytes),
+            info.subgroup_size,
+            "no" if info.refusal else "yes",
+        ]
         for info in infos
-    ]  # fmt: skip
+    ]
     if console.width() < WIDE:
         # The driver's name nearly always contains the vendor's.
         del headers[3]
@@ -110,30 +144,60 @@ def _show_one(info: DeviceInfo) -> None:
     console.say()
     console.table(f"device {info.index}", ("property", "value"), info.rows())
     console.say()
-    console.table("memory heaps", ("heap", "size", "free", "budget", "device-local"), [
-        (number, draw.bytes_text(heap.size_bytes),
-         draw.bytes_text(max(heap.budget_bytes - heap.usage_bytes, 0)),
-         draw.bytes_text(heap.budget_bytes), "yes" if heap.device_local else "no")
-        for number, heap in enumerate(info.heaps)
-    ], right="heap size free budget")  # fmt: skip
+    console.table(
+        "memory heaps",
+        ("heap", "size", "free", "budget", "device-local"),
+        [
+            (
+                number,
+                draw.bytes_text(heap.size_bytes),
+                draw.bytes_text(max(heap.budget_bytes - heap.usage_bytes, 0)),
+                draw.bytes_text(heap.budget_bytes),
+                "yes" if heap.device_local else "no",
+            )
+            for number, heap in enumerate(info.heaps)
+        ],
+        right="heap size free budget",
+    )
     console.say()
-    console.table("memory types", ("type", "heap", "flags"), [
-        (number, kind.heap, " ".join(sorted(kind.flags)) or "none")
-        for number, kind in enumerate(info.memory_types)
-    ], right="type heap")  # fmt: skip
+    console.table(
+        "memory types",
+        ("type", "heap", "flags"),
+        [
+            (number, kind.heap, " ".join(sorted(kind.flags)) or "none")
+            for number, kind in enumerate(info.memory_types)
+        ],
+        right="type heap",
+    )
     console.say()
-    console.table("limits", ("limit", "value"), [
-        (name, info.limits[name]) for name in SHOWN_LIMITS if name in info.limits
-    ])  # fmt: skip
+    console.table(
+        "limits",
+        ("limit", "value"),
+        [(name, info.limits[name]) for name in SHOWN_LIMITS if name in info.limits],
+    )
     console.say()
-    console.table("subgroup operations, features, extensions", ("", ""), [
-        ("subgroup", " ".join(sorted(info.subgroup_operations))),
-        ("features", " ".join(sorted(info.features))),
-        ("extensions", " ".join(sorted(info.extensions))),
-    ])  # fmt: skip
+    console.table(
+        "subgroup operations, features, extensions",
+        ("", ""),
+        [
+            ("subgroup", " ".join(sorted(info.subgroup_operations))),
+            ("features", " ".join(sorted(info.features))),
+            ("extensions", " ".join(sorted(info.extensions))),
+        ],
+    )
     if info.cooperative_matrices:
         console.say()
-        console.table("cooperative matrices", ("M x N x K", "A", "B", "C", "result"), [
-            (f"{matrix.m} x {matrix.n} x {matrix.k}", matrix.a, matrix.b, matrix.c, matrix.result)
-            for matrix in info.cooperative_matrices
-        ])  # fmt: skip
+        console.table(
+            "cooperative matrices",
+            ("M x N x K", "A", "B", "C", "result"),
+            [
+                (
+                    f"{matrix.m} x {matrix.n} x {matrix.k}",
+                    matrix.a,
+                    matrix.b,
+                    matrix.c,
+                    matrix.result,
+                )
+                for matrix in info.cooperative_matrices
+            ],
+        )

@@ -53,26 +53,40 @@ def gguf(
         notes = hugging_face.convert(source, output, block_type, blocks.quantize, progress)
     made = files.read_gguf(output)
     if as_json:
-        console.emit({"path": str(output), "tensors": len(made.tensors), "type": block_type,
-                      "size_bytes": output.stat().st_size, "notes": list(notes)})  # fmt: skip
+        console.emit(
+            {
+                "path": str(output),
+                "tensors": len(made.tensors),
+                "type": block_type,
+                "size_bytes": output.stat().st_size,
+                "notes": list(notes),
+            }
+        )
         return
     for note in notes:
         console.warn(note)
-    console.say(f"{output}: {made.text('general.architecture')}, {len(made.tensors)} tensors, "
-                f"{draw.bytes_text(output.stat().st_size)}")  # fmt: skip
+    console.say(
+        f"{output}: {made.text('general.architecture')}, {len(made.tensors)} tensors, "
+        f"{draw.bytes_text(output.stat().st_size)}"
+    )
 
 
 def _list_unused(source: Path, as_json: bool) -> None:
     """Print what nothing reads of a GGUF file."""
     if source.is_dir():
-        raise typer.BadParameter(f"{source} is a folder; --unused lists parts of a GGUF file, and "
-                                 "a conversion tells what it leaves out")  # fmt: skip
+        raise typer.BadParameter(
+            f"{source} is a folder; --unused lists parts of a GGUF file, and "
+            "a conversion tells what it leaves out"
+        )
     found = models.unused_entries(files.read_gguf(source))
     if as_json:
         console.emit({"path": str(source), "unused": [asdict(each) for each in found]})
     else:
-        console.table("", ("entry or tensor", "value", "why it changes no number"),
-                      [(each.name, each.value, each.reason or "unknown") for each in found])
+        console.table(
+            "",
+            ("entry or tensor", "value", "why it changes no number"),
+            [(each.name, each.value, each.reason or "unknown") for each in found],
+        )
     if not all(each.reason for each in found):
         raise typer.Exit(1)
 
@@ -80,11 +94,14 @@ def _list_unused(source: Path, as_json: bool) -> None:
 def _to_onnx(source: Path, output: Path, block_type: str, as_json: bool) -> None:
     """Write a GGUF file's model as ONNX."""
     if output.suffix != ".onnx":
-        raise typer.BadParameter(f"{source} is a file: it becomes ONNX, so the name {output.name} "
-                                 "must end in .onnx; `vklab quantize` changes formats")
+        raise typer.BadParameter(
+            f"{source} is a file: it becomes ONNX, so the name {output.name} "
+            "must end in .onnx; `vklab quantize` changes formats"
+        )
     if block_type not in onnx_export.FLOATS:
-        raise typer.BadParameter(f"--type {block_type}; in ONNX choose "
-                                 f"{', '.join(onnx_export.FLOATS)}")  # fmt: skip
+        raise typer.BadParameter(
+            f"--type {block_type}; in ONNX choose {', '.join(onnx_export.FLOATS)}"
+        )
     size = onnx_export.export(files.read_gguf(source), output, blocks.dequantize, block_type)
     if as_json:
         console.emit({"path": str(output), "type": block_type, "size_bytes": size, "notes": []})

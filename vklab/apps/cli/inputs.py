@@ -27,28 +27,40 @@ _LITERAL = re.compile(r"[-\d\[]|true$|false$")  # how a value begins; a file's n
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Files = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy|VALUE",
-                 help="Read an input from a file, or inputs by name from FILE.npz, or give its "
-                 "value, as in steps=3 or sizes=[2,4]; repeatable. Other inputs are random, the "
-                 "same numbers every time; a default keeps its initializer."),
-]  # fmt: skip
+    typer.Option(
+        "--input",
+        metavar="NAME=FILE.npy|VALUE",
+        help="Read an input from a file, or inputs by name from FILE.npz, or give its "
+        "value, as in steps=3 or sizes=[2,4]; repeatable. Other inputs are random, the "
+        "same numbers every time; a default keeps its initializer.",
+    ),
+]
 Dims = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE",
-                 help="Size of an open dimension; repeatable. Default: that of --input, or 1."),
-]  # fmt: skip
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Size of an open dimension; repeatable. Default: that of --input, or 1.",
+    ),
+]
 Size = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE",
-                 help="Size of an open dimension; repeatable. Default: that of --input, its upper "
-                 "bound, or 1."),
-]  # fmt: skip
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Size of an open dimension; repeatable. Default: that of --input, its upper "
+        "bound, or 1.",
+    ),
+]
 UpperBounds = Annotated[
     list[str] | None,
-    typer.Option("--upper-bound", metavar="NAME=SIZE",
-                 help="Largest size of an open dimension; repeatable. Memory for all sizes up to "
-                 "it is reserved once."),
-]  # fmt: skip
+    typer.Option(
+        "--upper-bound",
+        metavar="NAME=SIZE",
+        help="Largest size of an open dimension; repeatable. Memory for all sizes up to "
+        "it is reserved once.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -113,8 +125,13 @@ def open_sizes(
         given: arrays of --input by name.
         sizes: sizes of --dim by name.
     """
-    names = [dim for info in infos if info.shape != ANY_SHAPE for dim in info.shape
-             if isinstance(dim, str)]  # fmt: skip
+    names = [
+        dim
+        for info in infos
+        if info.shape != ANY_SHAPE
+        for dim in info.shape
+        if isinstance(dim, str)
+    ]
     _require_known("--dim", sizes, names)
     defaults = dict.fromkeys(names, 1)
     for info in infos:
@@ -142,9 +159,7 @@ def fixed_sizes(
     return most, dims, open_sizes(graph.inputs, given, parse_dims(dims))
 
 
-def given_arrays(
-    infos: Sequence[TensorInfo], files: Sequence[str] | None
-) -> dict[str, np.ndarray]:
+def given_arrays(infos: Sequence[TensorInfo], files: Sequence[str] | None) -> dict[str, np.ndarray]:
     """Return the arrays of --input by name; a value has the dtype of its input.
 
     Raises typer.BadParameter for options that do not fit the model, and FileNotFoundError.
@@ -155,8 +170,9 @@ def given_arrays(
         try:
             given[info.name] = np.asarray(given[info.name].value, info.dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise typer.BadParameter(f"--input {info.name}={given[info.name].value}: no "
-                                     f"{info.dtype}: {error}") from None  # fmt: skip
+            raise typer.BadParameter(
+                f"--input {info.name}={given[info.name].value}: no {info.dtype}: {error}"
+            ) from None
     return given
 
 
@@ -183,8 +199,9 @@ def _read_files(options: Sequence[str]) -> dict[str, Any]:
             try:
                 given[name] = _Value(json.loads(file))
             except ValueError as error:
-                raise typer.BadParameter(f"--input {option}: neither a file nor a value: "
-                                         f"{error}") from None  # fmt: skip
+                raise typer.BadParameter(
+                    f"--input {option}: neither a file nor a value: {error}"
+                ) from None
             continue
         try:
             loaded = np.load(path, allow_pickle=False)
@@ -215,9 +232,11 @@ def _random(info: TensorInfo, sizes: dict[str, int]) -> np.ndarray:
     problem = f"input {info} has no random values; run the model from Python, with Session.run"
     count = math.prod(shape) * 8  # NumPy draws float64 and int64
     if count > shapes.MOST_BYTES:
-        raise typer.BadParameter(f"input {info} with shape {shape} needs {draw.bytes_text(count)}, "
-                                 "more than the memory of this machine; choose smaller sizes with "
-                                 "--dim")  # fmt: skip
+        raise typer.BadParameter(
+            f"input {info} with shape {shape} needs {draw.bytes_text(count)}, "
+            "more than the memory of this machine; choose smaller sizes with "
+            "--dim"
+        )
     if info.dtype == "string":
         return np.full(shape, "", object)
     try:

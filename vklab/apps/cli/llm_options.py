@@ -28,8 +28,13 @@ class Generation:
 
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", "-n", metavar="N", min=1, help="Most tokens of an answer. "
-                     "Default: what the context has room for."),
+        typer.Option(
+            "--max-tokens",
+            "-n",
+            metavar="N",
+            min=1,
+            help="Most tokens of an answer. Default: what the context has room for.",
+        ),
     ] = None
     temperature: Annotated[
         float, typer.Option(min=0, help="Larger is more surprising; 0: always the likeliest token.")
@@ -46,28 +51,34 @@ class Generation:
     repeat_penalty: Annotated[
         float, typer.Option(help="Above 1: tokens of the last 64 become less likely.")
     ] = USUAL.repeat_penalty
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same tokens.")
-    ] = USUAL.seed
+    seed: Annotated[int, typer.Option(help="The same seed gives the same tokens.")] = USUAL.seed
     stop: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Text that ends an answer and is no part of it; "
-                     "repeatable."),
+        typer.Option(
+            metavar="TEXT", help="Text that ends an answer and is no part of it; repeatable."
+        ),
     ] = None
     context: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Tokens that the cache holds. Default: the model's "
-                     "own, at most 4096."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Tokens that the cache holds. Default: the model's own, at most 4096.",
+        ),
     ] = None
-    cache: Annotated[
-        str, typer.Option(metavar="F16|F32|Q8_0", help="Format of the cache.")
-    ] = "F16"  # fmt: skip
+    cache: Annotated[str, typer.Option(metavar="F16|F32|Q8_0", help="Format of the cache.")] = "F16"
 
     @property
     def sampling(self) -> SamplingOptions:
         """Return the options of the sampler."""
-        return SamplingOptions(self.temperature, self.top_k, self.top_p, self.min_p,
-                               self.repeat_penalty, seed=self.seed)  # fmt: skip
+        return SamplingOptions(
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.min_p,
+            self.repeat_penalty,
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,25 +88,37 @@ class Placed:
     device: options.Device = None
     devices: Annotated[
         str | None,
-        typer.Option(metavar="all|DEVICE,...", show_default=False, help="Devices for a model that "
-                     "is larger than one, by index or part of a name, in the order of its layers. "
-                     "The last one chooses the tokens."),
+        typer.Option(
+            metavar="all|DEVICE,...",
+            show_default=False,
+            help="Devices for a model that "
+            "is larger than one, by index or part of a name, in the order of its layers. "
+            "The last one chooses the tokens.",
+        ),
     ] = None
     layers: Annotated[
         str | None,
-        typer.Option(metavar="N", show_default=False, help="With --devices: layers on each device "
-                     "but the last, as N or N,M. Default: as many as fit. Without: layers on the "
-                     "device; the others are on the CPU."),
-    ] = None  # fmt: skip
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="With --devices: layers on each device "
+            "but the last, as N or N,M. Default: as many as fit. Without: layers on the "
+            "device; the others are on the CPU.",
+        ),
+    ] = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments `device`, `devices` and `layers` of a decoder."""
         numbers = self.layers.split(",") if self.layers is not None else None
         if not all(number.strip().isdigit() for number in numbers or ()):
-            raise typer.BadParameter(f"--layers {self.layers}: write a number, or several as in "
-                                     "8,12")  # fmt: skip
-        return {"device": self.device, "devices": options.split(self.devices),
-                "layers": None if numbers is None else list(map(int, numbers))}  # fmt: skip
+            raise typer.BadParameter(
+                f"--layers {self.layers}: write a number, or several as in 8,12"
+            )
+        return {
+            "device": self.device,
+            "devices": options.split(self.devices),
+            "layers": None if numbers is None else list(map(int, numbers)),
+        }
 
 
 def load(path: Path, placed: Placed, made: Generation, is_quiet: bool = False) -> LanguageModel:
@@ -107,14 +130,16 @@ def load(path: Path, placed: Placed, made: Generation, is_quiet: bool = False) -
         made: has the cache's length and format.
         is_quiet: print no sizes.
     """
+
     def report(sizes: Sizes) -> None:
         if not is_quiet:
             say_sizes(path.name, sizes)
 
     with console.loading(f"loading {path.name}") as shown:
         more = {**shown, **placed.arguments()}
-        return language_model.load(path, context=made.context, cache=made.cache, report=report,
-                                   **more)  # fmt: skip
+        return language_model.load(
+            path, context=made.context, cache=made.cache, report=report, **more
+        )
 
 
 def say_sizes(name: str, sizes: Sizes) -> None:
@@ -145,9 +170,23 @@ def as_facts(model: LanguageModel) -> dict[str, Any]:
     sizes = model.decoder.sizes
 
     def numbers(part: Sizes) -> dict[str, int]:
-        return {"weights_bytes": part.weights_bytes, "cache_bytes": part.cache_bytes,
-                "scratch_bytes": part.scratch_bytes}  # fmt: skip
+        return {
+            "weights_bytes": part.weights_bytes,
+            "cache_bytes": part.cache_bytes,
+            "scratch_bytes": part.scratch_bytes,
+        }
 
-    return {"model": model.name, "context": model.context, **numbers(sizes),
-            "devices": [{"device": part.device, "layers": part.layers or "all", **numbers(part),
-                         "free_bytes": part.free_bytes} for part in sizes.parts]}  # fmt: skip
+    return {
+        "model": model.name,
+        "context": model.context,
+        **numbers(sizes),
+        "devices": [
+            {
+                "device": part.device,
+                "layers": part.layers or "all",
+                **numbers(part),
+                "free_bytes": part.free_bytes,
+            }
+            for part in sizes.parts
+        ],
+    }

@@ -25,15 +25,22 @@ def written_file(*names: str, help: str, metavar: str = "FILE") -> Any:
         help: what is written.
         metavar: the placeholder in the help.
     """
-    return typer.Option(*names, metavar=metavar, help=f"{help} Its folder must exist.",
-                        callback=_require_folder, show_default=False)  # fmt: skip
+    return typer.Option(
+        *names,
+        metavar=metavar,
+        help=f"{help} Its folder must exist.",
+        callback=_require_folder,
+        show_default=False,
+    )
 
 
 def require_parent(path: Path | None) -> Path | None:
     """Return the path of an option; typer.BadParameter if its folder is not there."""
     if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}; create it first, for example "
-                                 f"with mkdir -p {path.parent}")  # fmt: skip
+        raise typer.BadParameter(
+            f"there is no folder {path.parent}; create it first, for example "
+            f"with mkdir -p {path.parent}"
+        )
     return path
 
 
@@ -46,34 +53,52 @@ def _require_folder(path: Path | None) -> Path | None:
 Json = Annotated[bool, typer.Option("--json", help=console.JSON_HELP)]
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="INDEX|NAME|gpu|cpu",
-                 help="Device to use: its index, part of its name, or the fastest GPU or CPU. "
-                 "Default: the fastest."),
-]  # fmt: skip
+    typer.Option(
+        "--device",
+        metavar="INDEX|NAME|gpu|cpu",
+        help="Device to use: its index, part of its name, or the fastest GPU or CPU. "
+        "Default: the fastest.",
+    ),
+]
 DType = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="float16",
-                 help="Compute a float32 model in half precision. Default: the model's dtype."),
-]  # fmt: skip
+    typer.Option(
+        "--dtype",
+        metavar="float16",
+        help="Compute a float32 model in half precision. Default: the model's dtype.",
+    ),
+]
 Precision = Annotated[
     str | None,
-    typer.Option("--precision", metavar="bf16x3|half-sums|int8|exact",
-                 help="Products of float32 as three of bfloat16, or sums of float16 in float16: "
-                 "faster on matrix units, less exact. int8 and exact: rows times weights in blocks "
-                 "may, or may not, be rounded. Default: as the model permits.",
-                 show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--precision",
+        metavar="bf16x3|half-sums|int8|exact",
+        help="Products of float32 as three of bfloat16, or sums of float16 in float16: "
+        "faster on matrix units, less exact. int8 and exact: rows times weights in blocks "
+        "may, or may not, be rounded. Default: as the model permits.",
+        show_default=False,
+    ),
+]
 Inputs = Annotated[
     Path | None,
-    typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name. Default: those of a PyTorch "
-                 "factory, else random ones of a seed.", show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--inputs",
+        metavar="FILE.npz",
+        help="Inputs by name. Default: those of a PyTorch factory, else random ones of a seed.",
+        show_default=False,
+    ),
+]
 Peers = Annotated[
     Path | None,
-    typer.Option("--peers", metavar="FOLDER", help="Folder with a folder for each package that "
-                 "cannot stand beside the others. Default: one in the cache folder, which `vklab "
-                 "bench peers` fills.", show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--peers",
+        metavar="FOLDER",
+        help="Folder with a folder for each package that "
+        "cannot stand beside the others. Default: one in the cache folder, which `vklab "
+        "bench peers` fills.",
+        show_default=False,
+    ),
+]
 
 
 def split(devices: str | None) -> list[str] | str | None:
@@ -90,8 +115,9 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     as options are.
     """
     given = inspect.signature(command, eval_str=True).parameters.values()
-    groups: dict[str, Any] = {one.name: one.annotation for one in given
-                              if dataclasses.is_dataclass(one.annotation)}  # fmt: skip
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in given if dataclasses.is_dataclass(one.annotation)
+    }
     options: list[inspect.Parameter] = []
     for one in given:
         group = groups.get(one.name)
@@ -99,9 +125,12 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def flat(**values: Any) -> Any:
-        made = {name: group(**{field.name: values.pop(field.name)
-                               for field in dataclasses.fields(group)})
-                for name, group in groups.items()}  # fmt: skip
+        made = {
+            name: group(
+                **{field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+            )
+            for name, group in groups.items()
+        }
         return command(**values, **made)
 
     flat.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -111,6 +140,12 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 def _options(group: Any) -> list[inspect.Parameter]:
     """Return the fields of a group as parameters of a command."""
     hints = get_type_hints(group, include_extras=True)
-    return [inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default,
-                              annotation=hints[field.name])
-            for field in dataclasses.fields(group)]  # fmt: skip
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(group)
+    ]

@@ -110,21 +110,29 @@ def parity(
         show_providers(as_json)
         return
     if not model:
-        raise typer.BadParameter("give a model: an .onnx file, an .mlpackage, a name, or "
-                                 "MODULE:FUNCTION")  # fmt: skip
+        raise typer.BadParameter(
+            "give a model: an .onnx file, an .mlpackage, a name, or MODULE:FUNCTION"
+        )
     source = forms.of_text(model)
     if package is not None:
         source = replace(source, package=forms.of_text(str(package)).package)
     chosen = registry.choose(registry.listed(peers, limit), backends or ())
     if not chosen:
-        raise typer.BadParameter(f"no backend matches {', '.join(backends or ())}; without "
-                                 "--backends the report names all of them")  # fmt: skip
+        raise typer.BadParameter(
+            f"no backend matches {', '.join(backends or ())}; without "
+            "--backends the report names all of them"
+        )
     chosen = registry.on_device(chosen, device_id, _named(session_option or ()))
     options = pipeline.Options(
-        limit, layers or parts is not None, rounds=rounds, batches=_sizes(batches),
-        recordings=tuple(load_outputs or ()), stand_ins=tuple(recorded.shipped()), parts=parts,
+        limit,
+        layers or parts is not None,
+        rounds=rounds,
+        batches=_sizes(batches),
+        recordings=tuple(load_outputs or ()),
+        stand_ins=tuple(recorded.shipped()),
+        parts=parts,
         model=model,
-    )  # fmt: skip
+    )
     given = forms.inputs_of(source, inputs, limit) if inputs else None
     try:
         made = pipeline.run(source, chosen, given, options, _progress)
@@ -151,8 +159,9 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _named(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
-    wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True)
-             if not (name and value)]  # fmt: skip
+    wrong = [
+        text for text, (name, _, value) in zip(texts, pairs, strict=True) if not (name and value)
+    ]
     if wrong:
         raise typer.BadParameter(f"--session-option {wrong[0]}: write NAME=VALUE")
     return {name: value for name, _, value in pairs}
@@ -166,13 +175,12 @@ def _progress(text: str) -> None:
 def _provenance() -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "machine": f"{platform.system()}, {platform.machine()}, "
-                   f"{os.cpu_count()} CPUs",
+        "machine": f"{platform.system()}, {platform.machine()}, {os.cpu_count()} CPUs",
         "date": now.date().isoformat(),
         "command": shlex.join(["vklab", *(Path(word).name for word in sys.argv[1:])]),
         "measured_by": os.environ.get("VKLAB_MEASURED_BY", "not given"),
         "source": "",
-    }  # fmt: skip
+    }
 
 
 def _show(made: pipeline.Parity) -> None:
@@ -181,17 +189,26 @@ def _show(made: pipeline.Parity) -> None:
         console.say_wrapped(note)
     here = [each for each in made.rows if each.row.status != "absent"]
     if here:
-        console.table("", HEADERS, [_cells(each) for each in here],
-                      "max error of tolerance median us size", "backend status")  # fmt: skip
+        console.table(
+            "",
+            HEADERS,
+            [_cells(each) for each in here],
+            "max error of tolerance median us size",
+            "backend status",
+        )
     for text in summary.sentences(here):
         console.say_wrapped(text)
     for size, name in timing.crossovers({each.row.backend: each.batches for each in made.rows}):
         console.say(f"from batch {size} on, {name} is the fastest")
     for each in here:
         if each.layers:
-            console.table(f"layers of {each.row.backend}", summary.LAYER_HEADERS,
-                          summary.layer_rows(each.layers, SHOWN),
-                          " ".join(summary.LAYER_HEADERS[2:]), "layer")  # fmt: skip
+            console.table(
+                f"layers of {each.row.backend}",
+                summary.LAYER_HEADERS,
+                summary.layer_rows(each.layers, SHOWN),
+                " ".join(summary.LAYER_HEADERS[2:]),
+                "layer",
+            )
     missing = [each.row for each in made.rows if each.row.status == "absent"]
     if missing:
         console.say("not available:", "bold")
@@ -202,18 +219,24 @@ def _show(made: pipeline.Parity) -> None:
 def _cells(each: Measured) -> Sequence[object]:
     row = each.row
     share = max(each.verdict.shares.values(), default=0.0) if each.verdict else None
-    status = row.status if row.passed is None else f"{row.status}, " + (
-        "passed" if row.passed else "FAILED")  # fmt: skip
+    status = (
+        row.status
+        if row.passed is None
+        else f"{row.status}, " + ("passed" if row.passed else "FAILED")
+    )
     color = "red" if row.passed is False else "green" if row.passed else COLORS[row.status]
     return (
-        row.backend, summary.device_text(row), row.dtypes.weights, row.dtypes.arithmetic,
+        row.backend,
+        summary.device_text(row),
+        row.dtypes.weights,
+        row.dtypes.arithmetic,
         Text(status, color),
         "" if row.max_abs_error is None else f"{row.max_abs_error:.2e}",
         "" if share is None else f"{share:.1%}",
         "" if row.latency_us is None else f"{row.latency_us['median']:.0f}",
         "" if row.bytes is None else draw.bytes_text(row.bytes),
         summary.nodes_text(row),
-    )  # fmt: skip
+    )
 
 
 def provider_facts(answers: Mapping[str, Availability]) -> dict[str, Any]:
@@ -223,17 +246,31 @@ def provider_facts(answers: Mapping[str, Availability]) -> dict[str, Any]:
         mine = answers[f"onnxruntime-{row.key}-{row.variants[0].name}"]
         for name in row.packages:
             package = providers.PACKAGES[name]
-            rows.append({
-                "provider": row.ep, "systems": list(row.systems), "vendor": row.vendor,
-                "needs": row.needs, "package": name, "version": package.version,
-                "released": package.released, "kind": package.kind,
-                "replaced_by": package.replaced_by, "available": bool(mine),
-                "reason": mine.reason, "install": mine.install,
-            })  # fmt: skip
-    ended = [{"package": name, "version": providers.PACKAGES[name].version,
-              "released": providers.PACKAGES[name].released,
-              "replaced_by": providers.PACKAGES[name].replaced_by}
-             for name in providers.ENDED]  # fmt: skip
+            rows.append(
+                {
+                    "provider": row.ep,
+                    "systems": list(row.systems),
+                    "vendor": row.vendor,
+                    "needs": row.needs,
+                    "package": name,
+                    "version": package.version,
+                    "released": package.released,
+                    "kind": package.kind,
+                    "replaced_by": package.replaced_by,
+                    "available": bool(mine),
+                    "reason": mine.reason,
+                    "install": mine.install,
+                }
+            )
+    ended = [
+        {
+            "package": name,
+            "version": providers.PACKAGES[name].version,
+            "released": providers.PACKAGES[name].released,
+            "replaced_by": providers.PACKAGES[name].replaced_by,
+        }
+        for name in providers.ENDED
+    ]
     return {"checked": providers.CHECKED, "providers": rows, "ended": ended}
 
 
@@ -243,18 +280,30 @@ def show_providers(as_json: bool) -> None:
     if as_json:
         console.emit(found)
         return
-    console.say(f"versions of {found['checked']}; a full build owns the module onnxruntime, a "
-                "plugin stands beside it", "dim")
+    console.say(
+        f"versions of {found['checked']}; a full build owns the module onnxruntime, a "
+        "plugin stands beside it",
+        "dim",
+    )
     console.table("", PROVIDER_HEADERS, map(_provider_cells, found["providers"]), "", "package")
     for row in found["providers"]:
         if row["replaced_by"]:
             console.say_wrapped(f"{row['package']}: followed by {row['replaced_by']}")
     for row in found["ended"]:
-        console.say_wrapped(f"{row['package']} {row['version']} ({row['released']}) has ended; "
-                            f"followed by {row['replaced_by']}")  # fmt: skip
+        console.say_wrapped(
+            f"{row['package']} {row['version']} ({row['released']}) has ended; "
+            f"followed by {row['replaced_by']}"
+        )
 
 
 def _provider_cells(row: Mapping[str, Any]) -> Sequence[str]:
-    return (row["provider"].removesuffix("ExecutionProvider"), " ".join(row["systems"]),
-            row["vendor"], row["package"], row["version"], row["released"], row["kind"],
-            "yes" if row["available"] else "no")  # fmt: skip
+    return (
+        row["provider"].removesuffix("ExecutionProvider"),
+        " ".join(row["systems"]),
+        row["vendor"],
+        row["package"],
+        row["version"],
+        row["released"],
+        row["kind"],
+        "yes" if row["available"] else "no",
+    )

@@ -41,21 +41,27 @@ def perplexity(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure how well a language model predicts a text; counted as llama.cpp counts."""
-    how = Reading(by_steps, cache, report=llm_options.say_sizes,
-                  **placed.arguments())  # fmt: skip
+    how = Reading(by_steps, cache, report=llm_options.say_sizes, **placed.arguments())
     with console.bar("judging", " chunks") as progress:
         found = measuring.perplexity(
-            gguf.read_gguf(model), _read(text), context,
-            None if against is None else gguf.read_gguf(against), chunks, progress, how,
-        )  # fmt: skip
+            gguf.read_gguf(model),
+            _read(text),
+            context,
+            None if against is None else gguf.read_gguf(against),
+            chunks,
+            progress,
+            how,
+        )
     if as_json:
         console.emit(_facts(found))
         return
     headers = measuring.HEADERS if against else measuring.HEADERS[:3]
     rows = [row[: len(headers)] for row in found.rows()]
     console.table("", headers, rows, right="perplexity +- change mean KL same top-1")
-    console.say(f"{found.tokens:,} tokens in {found.chunks} chunks of {found.context}, "
-                f"{found.chunks * found.context / found.seconds:,.0f} tokens a second")
+    console.say(
+        f"{found.tokens:,} tokens in {found.chunks} chunks of {found.context}, "
+        f"{found.chunks * found.context / found.seconds:,.0f} tokens a second"
+    )
 
 
 def _read(path: Path) -> str:
@@ -70,11 +76,21 @@ def _read(path: Path) -> str:
 
 
 def _facts(found: measuring.Perplexity) -> dict[str, Any]:
-    facts = {"model": found.name, "perplexity": found.value, "error": found.error,
-             "tokens": found.tokens, "chunks": found.chunks, "context": found.context,
-             "seconds": found.seconds}  # fmt: skip
+    facts = {
+        "model": found.name,
+        "perplexity": found.value,
+        "error": found.error,
+        "tokens": found.tokens,
+        "chunks": found.chunks,
+        "context": found.context,
+        "seconds": found.seconds,
+    }
     if found.against is not None:
         other = found.against
-        facts |= {"against": _facts(other.reference), "change": other.change,
-                  "mean_kl_divergence": other.divergence, "top1_agreement": other.agreement}
+        facts |= {
+            "against": _facts(other.reference),
+            "change": other.change,
+            "mean_kl_divergence": other.divergence,
+            "top1_agreement": other.agreement,
+        }
     return facts

@@ -40,26 +40,39 @@ class PlacementFlags:
 
     devices: Annotated[
         str | None,
-        typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
-                     help="Split the model over these devices, by index or part of a name."),
+        typer.Option(
+            "--devices",
+            metavar="all|DEVICE,...",
+            show_default=False,
+            help="Split the model over these devices, by index or part of a name.",
+        ),
     ] = None
     pins: Annotated[
         list[str] | None,
-        typer.Option("--place", metavar="PATTERN=DEVICE",
-                     help="With --devices: nodes or operators that must be on a device; "
-                     "repeatable."),
+        typer.Option(
+            "--place",
+            metavar="PATTERN=DEVICE",
+            help="With --devices: nodes or operators that must be on a device; repeatable.",
+        ),
     ] = None
     caps: Annotated[
         list[str] | None,
-        typer.Option("--cap", metavar="DEVICE=BYTES",
-                     help="With --devices: most memory to use on a device (64M, 2G); repeatable."),
+        typer.Option(
+            "--cap",
+            metavar="DEVICE=BYTES",
+            help="With --devices: most memory to use on a device (64M, 2G); repeatable.",
+        ),
     ] = None
     policy: Annotated[
         str | None,
-        typer.Option("--policy", metavar="|".join(placement.POLICIES), show_default=False,
-                     help="With --devices: cost, the least predicted time, which is the default, "
-                     "or greedy, the first device with room."),
-    ] = None  # fmt: skip
+        typer.Option(
+            "--policy",
+            metavar="|".join(placement.POLICIES),
+            show_default=False,
+            help="With --devices: cost, the least predicted time, which is the default, "
+            "or greedy, the first device with room.",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         given = {"--place": self.pins, "--cap": self.caps, "--policy": self.policy}
@@ -104,14 +117,19 @@ class PlacementFlags:
                 raise typer.BadParameter(f"{flag} {option}: write {form}")
             info = open_devices.select(name)
             if info.index not in indices:
-                raise SetupError(f"{flag} {option}: {info.name} is not among --devices "
-                                 f"{self.devices}")  # fmt: skip
+                raise SetupError(
+                    f"{flag} {option}: {info.name} is not among --devices {self.devices}"
+                )
             values[option] = indices.index(info.index), other
         return values
 
 
 def show(
-    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], flags: PlacementFlags,
+    model: Path,
+    graph: Graph,
+    sizes: Mapping[str, int],
+    dims: list[str],
+    flags: PlacementFlags,
     as_json: bool,
 ) -> None:
     """Print the placement of a model: devices, stages and transfers, with reasons.
@@ -130,17 +148,30 @@ def show(
     placement.check_pins(graph, infos, pins)
     placement.check_policy(flags.chosen_policy)
     costs = speeds.all_kept(infos)
-    refusal = functools.partial(capability.refusal, kernel_refusal=kernels.unavailable,
-                                tune=tune.adapt)  # fmt: skip
+    refusal = functools.partial(
+        capability.refusal, kernel_refusal=kernels.unavailable, tune=tune.adapt
+    )
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
-        placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
-                                 policy=flags.chosen_policy, refusal=refusal, is_part=True,
-                                 fastest_first=flags.devices == "all")  # fmt: skip
+        placed = placement.place(
+            part,
+            infos,
+            costs=costs,
+            caps=caps,
+            pins=pins,
+            policy=flags.chosen_policy,
+            refusal=refusal,
+            is_part=True,
+            fastest_first=flags.devices == "all",
+        )
         parts.append((placed, cutting.cut(part, placed.devices)))
     if as_json:
-        console.emit({"devices": [info.summary() for info in infos],
-                      "parts": [_summary(*part) for part in parts]})  # fmt: skip
+        console.emit(
+            {
+                "devices": [info.summary() for info in infos],
+                "parts": [_summary(*part) for part in parts],
+            }
+        )
         return
     console.say(f"{model.name}, policy {flags.chosen_policy}", "bold")
     for number, (placed, cut) in enumerate(parts):
@@ -166,8 +197,9 @@ def _parts(
     """Return the graphs of the parts for Vulkan; run the model if the host has a part, too."""
     bound = shapes.bind(graph, sizes)
     given = {info.name: info for info in bound.inputs}
-    require = functools.partial(capability.require, kernel_refusal=kernels.unavailable,
-                                tune=tune.adapt)  # fmt: skip
+    require = functools.partial(
+        capability.require, kernel_refusal=kernels.unavailable, tune=tune.adapt
+    )
     first = partition.next_chunk(bound, given, infos, executor.evaluate, require)
     if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
         return [first[0].graph]
@@ -187,24 +219,40 @@ def _summary(placed: Placement, cut: Sequence[Chunk]) -> dict[str, Any]:
     return {
         **placed.summary(),
         "stages": [
-            {"number": stage.number, "device": placed.loads[stage.device].index,
-             "nodes": [node.name for node in stage.graph.nodes],
-             "predecessors": stage.predecessors, "reason": _reasons(placed, stage)}
+            {
+                "number": stage.number,
+                "device": placed.loads[stage.device].index,
+                "nodes": [node.name for node in stage.graph.nodes],
+                "predecessors": stage.predecessors,
+                "reason": _reasons(placed, stage),
+            }
             for stage in cut
         ],
         "moves": [vars(move) for move in cutting.transfers(cut)],
-    }  # fmt: skip
+    }
 
 
 def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
     size, time = draw.bytes_text, draw.time_text
     console.say_wrapped(str(placed))
     headers = ("device", "speed", "nodes", "busy", "weights", "activations", "budget")
-    console.table("\ndevices", headers, [
-        (f"{load.index}: {load.name}", load.speed, load.nodes, time(load.predicted_ns),
-         size(load.weights_bytes), size(load.peak_bytes), size(load.budget_bytes))
-        for load in placed.loads
-    ], right="nodes busy weights activations budget")  # fmt: skip
+    console.table(
+        "\ndevices",
+        headers,
+        [
+            (
+                f"{load.index}: {load.name}",
+                load.speed,
+                load.nodes,
+                time(load.predicted_ns),
+                size(load.weights_bytes),
+                size(load.peak_bytes),
+                size(load.budget_bytes),
+            )
+            for load in placed.loads
+        ],
+        right="nodes busy weights activations budget",
+    )
     if any(load.speed == "guessed" for load in placed.loads):
         console.say_wrapped("some speeds are guessed; measure them: vklab devices --measure")
     rows = []
@@ -212,14 +260,41 @@ def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
         names = [node.name for node in stage.graph.nodes]
         ends = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
         after = ", ".join(map(str, stage.predecessors)) or "-"
-        rows.append((stage.number, placed.loads[stage.device].index, len(names), ends, after,
-                     _reasons(placed, stage)))  # fmt: skip
-    console.table("\nstages", ("stage", "device", "count", "nodes", "after", "why"), rows,
-                  right="stage device count")  # fmt: skip
-    console.table("\ntransfers", ("value", "from", "to", "bytes", "predicted"), [
-        (move.value, placed.loads[move.source].index, placed.loads[move.target].index,
-         size(move.size_bytes), time(move.predicted_ns)) for move in placed.transfers
-    ] or [("none", "", "", "", "")], right="from to bytes predicted")  # fmt: skip
-    console.table("\nalternatives", ("placement", "predicted", "why not"), [
-        (other.name, time(other.predicted_ns), other.refusal) for other in placed.alternatives
-    ], right="predicted")  # fmt: skip
+        rows.append(
+            (
+                stage.number,
+                placed.loads[stage.device].index,
+                len(names),
+                ends,
+                after,
+                _reasons(placed, stage),
+            )
+        )
+    console.table(
+        "\nstages",
+        ("stage", "device", "count", "nodes", "after", "why"),
+        rows,
+        right="stage device count",
+    )
+    console.table(
+        "\ntransfers",
+        ("value", "from", "to", "bytes", "predicted"),
+        [
+            (
+                move.value,
+                placed.loads[move.source].index,
+                placed.loads[move.target].index,
+                size(move.size_bytes),
+                time(move.predicted_ns),
+            )
+            for move in placed.transfers
+        ]
+        or [("none", "", "", "", "")],
+        right="from to bytes predicted",
+    )
+    console.table(
+        "\nalternatives",
+        ("placement", "predicted", "why not"),
+        [(other.name, time(other.predicted_ns), other.refusal) for other in placed.alternatives],
+        right="predicted",
+    )

@@ -103,21 +103,30 @@ def plan(
         return
     if show_rules:
         arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
-        _say_rules(planned, lambda: build.plan_whole(
-            graph, info, sizes, arrays, dtype or "", tuned.kept(info)), info, as_json)  # fmt: skip
+        _say_rules(
+            planned,
+            lambda: build.plan_whole(graph, info, sizes, arrays, dtype or "", tuned.kept(info)),
+            info,
+            as_json,
+        )
         return
     if svg:
         if len(planned.plan.chunks) != 1:
-            raise typer.BadParameter("--svg: the host runs a part of this model, so it has several "
-                                     "chunks; only one can be drawn")  # fmt: skip
+            raise typer.BadParameter(
+                "--svg: the host runs a part of this model, so it has several "
+                "chunks; only one can be drawn"
+            )
         svg.write_text(planned.plan.picture(model.name), encoding="utf-8")
     if as_json:
         facts = _facts(graph, planned, info, dtype or "")
         console.emit({**facts, **({"reason": planned.reason} if is_compiled else {})})
         return
     if is_compiled:
-        console.say(f"planned here: {planned.reason}" if planned.reason else
-                    "the plan of the compiled model")  # fmt: skip
+        console.say(
+            f"planned here: {planned.reason}"
+            if planned.reason
+            else "the plan of the compiled model"
+        )
     if show_passes:
         _say_passes(graph, planned, dtype or "")
         return
@@ -141,15 +150,26 @@ def _say_rules(
         as_json: whether to print JSON.
     """
     if again() is None:
-        raise typer.BadParameter("--rules: only a run tells the plan of this model, and each rule "
-                                 "would need a run of its own")  # fmt: skip
+        raise typer.BadParameter(
+            "--rules: only a run tells the plan of this model, and each rule "
+            "would need a run of its own"
+        )
     rows = plan_rules.made_by(planned.plan, again, info)
     if as_json:
-        console.emit({"rules": [{"node": node, "kernel": kernel, "rules": list(rules)}
-                                for node, kernel, rules in rows]})  # fmt: skip
+        console.emit(
+            {
+                "rules": [
+                    {"node": node, "kernel": kernel, "rules": list(rules)}
+                    for node, kernel, rules in rows
+                ]
+            }
+        )
         return
-    console.table("rules", ("node", "kernel", "without one of these it is another"),
-                  [(node, kernel, ", ".join(rules)) for node, kernel, rules in rows])  # fmt: skip
+    console.table(
+        "rules",
+        ("node", "kernel", "without one of these it is another"),
+        [(node, kernel, ", ".join(rules)) for node, kernel, rules in rows],
+    )
 
 
 def _plan(
@@ -220,20 +240,28 @@ def _say_summary(
         console.say_wrapped(f"open dimensions: {dims}")
     after = f", {folded} after constant folding" if planned.before else ""
     on_host = f", {host} of them on the host" if host else ""
-    sizes_text = {name: draw.bytes_text(facts[f"{name}_bytes"])
-                  for name in ("arena", "lower_bound", "weights")}  # fmt: skip
+    sizes_text = {
+        name: draw.bytes_text(facts[f"{name}_bytes"])
+        for name in ("arena", "lower_bound", "weights")
+    }
     plain = draw.bytes_text(_without_aliasing(planned, info))
     nodes = sum(len(each.graph.nodes) for each in planned.each) + host
     count = facts["tuned_dispatches"]
     measured = f"; {count} as `vklab tune` measured" if count else ""
     for title, words in (
         ("nodes", f"{len(graph.nodes)} imported{after}, {nodes} after passes{on_host}"),
-        ("dispatches", f"{facts['dispatches']}, with {facts['generated_kernels']} generated "
-         f"kernels, {facts['barriers']} barriers, {facts['transfers']} copies{measured}"),
-        ("activations", f"{sizes_text['arena']}; lower bound {sizes_text['lower_bound']}; "
-         f"without aliasing {plain}"),
+        (
+            "dispatches",
+            f"{facts['dispatches']}, with {facts['generated_kernels']} generated "
+            f"kernels, {facts['barriers']} barriers, {facts['transfers']} copies{measured}",
+        ),
+        (
+            "activations",
+            f"{sizes_text['arena']}; lower bound {sizes_text['lower_bound']}; "
+            f"without aliasing {plain}",
+        ),
         ("weights", sizes_text["weights"]),
-    ):  # fmt: skip
+    ):
         console.say_wrapped(f"{title:12} {words}", indent=13)
 
 
@@ -250,8 +278,15 @@ def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[st
     table, reasons = [], []
     for node, kernel, groups, written in rows:
         is_dispatch = re.fullmatch(r"\d+x\d+x\d+", groups) is not None
-        table.append((str(number).rjust(NUMBER) if is_dispatch else "", node, kernel, groups,
-                      _written(written) if is_dispatch else ""))  # fmt: skip
+        table.append(
+            (
+                str(number).rjust(NUMBER) if is_dispatch else "",
+                node,
+                kernel,
+                groups,
+                _written(written) if is_dispatch else "",
+            )
+        )
         reasons.append("" if is_dispatch else written)
         number += is_dispatch
     headers = ("#", "nodes", "kernel", "workgroups", "writes")
@@ -261,9 +296,17 @@ def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[st
         titles = ("#".rjust(NUMBER), *headers[1:])
         yield "  ".join(h.ljust(n) for h, n in zip(titles, widths, strict=True)).rstrip()
     for row, reason in zip(table, reasons, strict=True):
-        cells = [[row[0]], [svg.shorten(row[1], widths[1])],
-                 console.wrapped(row[2], widths[2]), [row[3]],
-                 console.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
+        cells = (
+            [
+                [row[0]],
+                [svg.shorten(row[1], widths[1])],
+                console.wrapped(row[2], widths[2]),
+                [row[3]],
+                console.wrapped(row[4], widths[4]),
+            ]
+            if widths
+            else []
+        )
         for line in zip_longest(*cells, fillvalue=""):
             pairs = zip(line, widths, strict=True)
             yield "  ".join(cell.ljust(wide) for cell, wide in pairs).rstrip()
@@ -292,10 +335,16 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
         console.say(f"constants folded, functions expanded: {len(before.nodes)} nodes{part}\n")
         steps = list(_effects(before, dtype))
         rows = [
-            (name, old, new, ", ".join(f"{n:+} {kind}" for kind, n in changes.items())
-             or "rewritten, with the same number of each kind")
-            for name, old, new, changes, did in steps if did
-        ]  # fmt: skip
+            (
+                name,
+                old,
+                new,
+                ", ".join(f"{n:+} {kind}" for kind, n in changes.items())
+                or "rewritten, with the same number of each kind",
+            )
+            for name, old, new, changes, did in steps
+            if did
+        ]
         if rows:
             headers = ("pass", "nodes", "after", "what changed")
             console.table("", headers, rows, right="nodes after", whole="pass")
@@ -312,16 +361,22 @@ def _show(planned: Plan, wanted: str, libraries: bool) -> None:
     chosen = [
         (number, label, dispatch)
         for number, (label, dispatch) in enumerate(zip(labels, planned.dispatches, strict=True))
-        if wanted == str(number) or wanted in label.split(" + ")
+        if wanted == str(number)
+        or wanted in label.split(" + ")
         or wanted in (info.name for _, info in dispatch.writes)
-    ]  # fmt: skip
+    ]
     if not chosen:
-        raise typer.BadParameter(f"--show {wanted}: no dispatch has this node or value; numbers "
-                                 f"go from 0 to {len(labels) - 1}")  # fmt: skip
+        raise typer.BadParameter(
+            f"--show {wanted}: no dispatch has this node or value; numbers "
+            f"go from 0 to {len(labels) - 1}"
+        )
     for number, label, dispatch in chosen:
         console.say(f"// dispatch {number}: {label}\n// {dispatch}")
-        for title, pairs in (("defines", dispatch.defines), ("constants", dispatch.constants),
-                             ("push constants", dispatch.push)):  # fmt: skip
+        for title, pairs in (
+            ("defines", dispatch.defines),
+            ("constants", dispatch.constants),
+            ("push constants", dispatch.push),
+        ):
             if pairs:
                 words = ", ".join(f"{name}={value}" for name, value in pairs)
                 console.say(f"// {title}: {words}")

@@ -26,7 +26,8 @@ def made_by(plan: Plan, again: Callable[[], Plan | None], info: DeviceInfo) -> l
         info: the device, which tells which rules can apply.
     """
     made: list[tuple[str, str, list[str]]] = [
-        (node, dispatch.kernel, []) for node, dispatch in _named(plan)]  # fmt: skip
+        (node, dispatch.kernel, []) for node, dispatch in _named(plan)
+    ]
     marks = [_mark(dispatch) for _, dispatch in _named(plan)]
     left_out = settings.names("DISABLE_PASSES")
     for name in dict.fromkeys(row.name for row in catalogue.RULES if _applies(row, info)):
@@ -55,5 +56,10 @@ def _named(plan: Plan) -> Iterator[tuple[str, Dispatch]]:
 
 def _mark(dispatch: Dispatch) -> tuple[Any, ...]:
     """Return what tells a dispatch from others: its kernel, sizes and results."""
-    return (dispatch.variant, dispatch.workgroups, dispatch.push, dispatch.constants,
-            tuple(info.name for info in dispatch.tensors_written))  # fmt: skip
+    return (
+        dispatch.variant,
+        dispatch.workgroups,
+        dispatch.push,
+        dispatch.constants,
+        tuple(info.name for info in dispatch.tensors_written),
+    )

@@ -75,22 +75,31 @@ def quantize(
     choice = Choice(bits or 0, method, tuple(keep or ()), max_drop, not per_tensor, symmetric)
     given = models.read(model)
     made = quantizing.quantize(
-        given.proto, choice, None if data is None else _read(data, given),
+        given.proto,
+        choice,
+        None if data is None else _read(data, given),
         lambda proto: loading.load(proto, device),
-    )  # fmt: skip
+    )
     onnx.save(made.proto, output)
     facts = _facts(made, output)
     if as_json:
         console.emit(facts)
         return
     console.table(
-        "", ["layer", "operator", "in", "SQNR in dB", "weights"],
-        [[each.name, each.op_type, "float32" if each.kept else f"int{bits or 8}",
-          "" if each.sqnr_db is None else f"{each.sqnr_db:.1f}",
-          f"{draw.bytes_text(each.before_bytes)} -> {draw.bytes_text(each.after_bytes)}"]
-         for each in made.layers],
+        "",
+        ["layer", "operator", "in", "SQNR in dB", "weights"],
+        [
+            [
+                each.name,
+                each.op_type,
+                "float32" if each.kept else f"int{bits or 8}",
+                "" if each.sqnr_db is None else f"{each.sqnr_db:.1f}",
+                f"{draw.bytes_text(each.before_bytes)} -> {draw.bytes_text(each.after_bytes)}",
+            ]
+            for each in made.layers
+        ],
         right="dB",
-    )  # fmt: skip
+    )
     console.say(f"{output}: {made}")
 
 
@@ -103,11 +112,19 @@ def _quantize_gguf(model: Path, output: Path, block_type: str, as_json: bool) ->
     gguf_writer.write_gguf(output, made.metadata, made.tensors.values())
     kinds = sorted({tensor.block_type for tensor in made.tensors.values()})
     if as_json:
-        console.emit({"path": str(output), "before_bytes": given.size_bytes,
-                      "after_bytes": made.size_bytes, "types": kinds})  # fmt: skip
+        console.emit(
+            {
+                "path": str(output),
+                "before_bytes": given.size_bytes,
+                "after_bytes": made.size_bytes,
+                "types": kinds,
+            }
+        )
         return
-    console.say(f"{output}: {draw.bytes_text(given.size_bytes)} -> "
-                f"{draw.bytes_text(made.size_bytes)}, {', '.join(kinds)}")  # fmt: skip
+    console.say(
+        f"{output}: {draw.bytes_text(given.size_bytes)} -> "
+        f"{draw.bytes_text(made.size_bytes)}, {', '.join(kinds)}"
+    )
 
 
 def _read(path: Path, given: models.Model) -> dict[str, np.ndarray]:
@@ -123,15 +140,30 @@ def _read(path: Path, given: models.Model) -> dict[str, np.ndarray]:
             return dict(loaded)
     names = [value.name for value in given.inputs]
     if len(names) != 1:
-        raise typer.BadParameter(f"{path} has one array, but the model's inputs are "
-                                 f"{', '.join(names)}; give an .npz file")  # fmt: skip
+        raise typer.BadParameter(
+            f"{path} has one array, but the model's inputs are "
+            f"{', '.join(names)}; give an .npz file"
+        )
     return {names[0]: loaded}
 
 
 def _facts(made: Quantized, output: Path) -> dict[str, Any]:
-    layers = [{"name": each.name, "op_type": each.op_type, "kept": each.kept,
-               "sqnr_db": each.sqnr_db, "before_bytes": each.before_bytes,
-               "after_bytes": each.after_bytes} for each in made.layers]  # fmt: skip
-    return {"path": str(output), "before_bytes": made.before_bytes, "after_bytes": made.after_bytes,
-            "saved_bytes": made.before_bytes - made.after_bytes, "drop": made.drop,
-            "layers": layers}  # fmt: skip
+    layers = [
+        {
+            "name": each.name,
+            "op_type": each.op_type,
+            "kept": each.kept,
+            "sqnr_db": each.sqnr_db,
+            "before_bytes": each.before_bytes,
+            "after_bytes": each.after_bytes,
+        }
+        for each in made.layers
+    ]
+    return {
+        "path": str(output),
+        "before_bytes": made.before_bytes,
+        "after_bytes": made.after_bytes,
+        "saved_bytes": made.before_bytes - made.after_bytes,
+        "drop": made.drop,
+        "layers": layers,
+    }

@@ -66,8 +66,16 @@ def run(
     names = None if chosen is None else [name.strip() for name in chosen.split(",")]
     with (
         console.compiling() as progress,
-        loading.load(model, device, progress, dtype=dtype, precision=precision,
-                     upper_bounds=bounds, outputs=names, **several) as loaded,
+        loading.load(
+            model,
+            device,
+            progress,
+            dtype=dtype,
+            precision=precision,
+            upper_bounds=bounds,
+            outputs=names,
+            **several,
+        ) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims, loaded.defaults)
         for info in loaded.devices:
@@ -80,8 +88,10 @@ def run(
         saved = save(outputs, output) if output else {}
         facts = _facts(loaded.device, outputs, latency, comparison, saved) | _host(loaded)
         if flags:
-            facts |= {"devices": [info.summary() for info in loaded.devices],
-                      "plan": str(loaded.plan)}  # fmt: skip
+            facts |= {
+                "devices": [info.summary() for info in loaded.devices],
+                "plan": str(loaded.plan),
+            }
     if as_json:
         console.emit(facts)
     else:
@@ -92,8 +102,9 @@ def run(
 def announce_cpu(info: DeviceInfo) -> None:
     """Warn on stderr if a device is a CPU."""
     if info.is_cpu:
-        console.warn(f"CPU DEVICE: {info.name} runs shaders on the CPU; "
-                     "its times say nothing about a GPU")  # fmt: skip
+        console.warn(
+            f"CPU DEVICE: {info.name} runs shaders on the CPU; its times say nothing about a GPU"
+        )
 
 
 def measure(
@@ -118,8 +129,13 @@ def measure(
         if len(samples) == repeat or (repeat is None and enough):
             break
     low, middle, high = np.percentile(samples, (5, 50, 95)) / 1e3
-    return {"first": first_ns / 1e3, "median": float(middle), "p05": float(low),
-            "p95": float(high), "runs": len(samples)}  # fmt: skip
+    return {
+        "first": first_ns / 1e3,
+        "median": float(middle),
+        "p05": float(low),
+        "p95": float(high),
+        "runs": len(samples),
+    }
 
 
 def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
@@ -178,9 +194,7 @@ def _facts(
         "device_type": info.type,
         "driver": info.driver,
         "latency_us": latency,
-        "outputs": {
-            name: _described(value) for name, value in outputs.items()
-        },
+        "outputs": {name: _described(value) for name, value in outputs.items()},
     }
     if comparison is not None:
         facts["check"] = comparison.summary()

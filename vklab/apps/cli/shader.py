@@ -18,9 +18,7 @@ from vklab.errors import ShaderError
 from vklab.shader import compiler, source, stock_builder
 
 shader = typer.Typer(no_args_is_help=True, help="Compile, show and list shaders.")
-Name = Annotated[
-    str, typer.Argument(help="A kernel's name (softmax), labs/NAME.comp, or a path.")
-]
+Name = Annotated[str, typer.Argument(help="A kernel's name (softmax), labs/NAME.comp, or a path.")]
 TYPES = {"b": "int8", "B": "uint8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32",
          "q": "int64", "Q": "uint64", "e": "float16", "f": "float32", "d": "float64"}  # fmt: skip
 
@@ -96,20 +94,35 @@ def _show_compiled(path: Path, compiled: compiler.Shader, output: Path | None) -
     if compiled.defines:
         console.say("defines " + ", ".join(f"{name}={value}" for name, value in compiled.defines))
     for title, headers, rows in (
-        ("storage buffers", ("binding", "name", "access"), [
-            (item["number"], name, "read and write" if item["writable"] else "read")
-            for name, item in facts["bindings"].items()
-        ]),
-        (f"push constants, {facts['push_bytes']} bytes", ("offset", "name", "type"), [
-            (item["offset"], name,
-             item["type"] + (f"[{item['count']}]" if item["count"] > 1 else ""))
-            for name, item in facts["push_constants"].items()
-        ]),
-        ("specialization constants", ("id", "name", "type", "default"), [
-            (item["id"], name, item["type"], item["default"])
-            for name, item in facts["specialization_constants"].items()
-        ]),
-    ):  # fmt: skip
+        (
+            "storage buffers",
+            ("binding", "name", "access"),
+            [
+                (item["number"], name, "read and write" if item["writable"] else "read")
+                for name, item in facts["bindings"].items()
+            ],
+        ),
+        (
+            f"push constants, {facts['push_bytes']} bytes",
+            ("offset", "name", "type"),
+            [
+                (
+                    item["offset"],
+                    name,
+                    item["type"] + (f"[{item['count']}]" if item["count"] > 1 else ""),
+                )
+                for name, item in facts["push_constants"].items()
+            ],
+        ),
+        (
+            "specialization constants",
+            ("id", "name", "type", "default"),
+            [
+                (item["id"], name, item["type"], item["default"])
+                for name, item in facts["specialization_constants"].items()
+            ],
+        ),
+    ):
         if rows:
             console.say()
             console.table(title, headers, rows, right="binding offset id")
@@ -131,8 +144,12 @@ def list_shaders(
         for path in sorted(path for path in root.rglob("*") if path.suffix in (".slang", ".comp")):
             name = path.relative_to(root).as_posix()
             opening = path.read_text("utf-8", "replace").split("\n", 1)[0]
-            facts = {"name": name, "language": source.language(path), "path": str(path),
-                     "about": " ".join(opening.strip("/ ").split())}  # fmt: skip
+            facts = {
+                "name": name,
+                "language": source.language(path),
+                "path": str(path),
+                "about": " ".join(opening.strip("/ ").split()),
+            }
             shaders.setdefault(name, facts)
     if as_json:
         console.emit({"shaders": list(shaders.values())})

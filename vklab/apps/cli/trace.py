@@ -84,13 +84,15 @@ def trace(
     chosen = devices.split(",") if devices and devices != "all" else devices
     with (
         console.compiling() as progress,
-        loading.load(model, device, progress, devices=chosen,
-                     replicate=bool(chosen and frames)) as loaded,
-    ):  # fmt: skip
+        loading.load(
+            model, device, progress, devices=chosen, replicate=bool(chosen and frames)
+        ) as loaded,
+    ):
         fed = feed(loaded.inputs, files, dims, loaded.defaults)
         announce_cpu(loaded.device)
-        traced = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
-                              in_flight=in_flight)  # fmt: skip
+        traced = loaded.trace(
+            fed.arrays, repeats=repeat, steps=steps, frames=frames, in_flight=in_flight
+        )
     if chrome:
         chrome.write_text(json.dumps(traced.to_chrome()), "utf-8")
     if png:

@@ -68,11 +68,14 @@ def tune(
     if model.suffix == GGUF:
         source, values = single_step(read_gguf(model))
         if files or dims:
-            raise typer.BadParameter("a GGUF file is tuned for steps of one token; leave out "
-                                     "--input and --dim")  # fmt: skip
+            raise typer.BadParameter(
+                "a GGUF file is tuned for steps of one token; leave out --input and --dim"
+            )
     elif not is_named and container.is_compiled(model):
-        raise typer.BadParameter(f"{model} is a compiled model, whose kernels are fixed; tune the "
-                                 "ONNX file, then compile it again")  # fmt: skip
+        raise typer.BadParameter(
+            f"{model} is a compiled model, whose kernels are fixed; tune the "
+            "ONNX file, then compile it again"
+        )
     if settings.get("DISABLE_CACHE"):
         raise typer.BadParameter("VKLAB_DISABLE_CACHE=1 leaves no folder for the measurements")
     with (
@@ -84,8 +87,9 @@ def tune(
         info = loaded.device
         announce_cpu(info)
         with console.bar("tuning", " steps") as progress:
-            result = tuning.tune(loaded, fed.arrays, limit_s=limit, progress=progress,
-                                 compiling=compiling)  # fmt: skip
+            result = tuning.tune(
+                loaded, fed.arrays, limit_s=limit, progress=progress, compiling=compiling
+            )
     if as_json:
         console.emit(_facts(result, info))
     else:
@@ -95,11 +99,23 @@ def tune(
 
 
 def _facts(result: tuning.Tuning, info: DeviceInfo) -> dict[str, Any]:
-    rows = [{**asdict(row), "choice": candidates.title(row.choice),
-             "ratio": _ratio(row.before_ns, row.after_ns)} for row in result.rows]  # fmt: skip
-    return {**asdict(result), "rows": rows, "folder": str(tuned.folder(info)),
-            "whole": {**result.whole._asdict(),
-                      "ratio": _ratio(result.whole.before_ns, result.whole.after_ns)}}  # fmt: skip
+    rows = [
+        {
+            **asdict(row),
+            "choice": candidates.title(row.choice),
+            "ratio": _ratio(row.before_ns, row.after_ns),
+        }
+        for row in result.rows
+    ]
+    return {
+        **asdict(result),
+        "rows": rows,
+        "folder": str(tuned.folder(info)),
+        "whole": {
+            **result.whole._asdict(),
+            "ratio": _ratio(result.whole.before_ns, result.whole.after_ns),
+        },
+    }
 
 
 def _say(result: tuning.Tuning, origins: tuple[str, ...], info: DeviceInfo) -> None:
@@ -107,13 +123,20 @@ def _say(result: tuning.Tuning, origins: tuple[str, ...], info: DeviceInfo) -> N
     for origin in origins:
         console.say_wrapped(f"input {origin}")
     if result.clock == "host":
-        console.say_wrapped("this device has no timestamps: each time is that of a whole run, on "
-                            "the host's clock")  # fmt: skip
+        console.say_wrapped(
+            "this device has no timestamps: each time is that of a whole run, on the host's clock"
+        )
     cells = [
-        (row.problem, row.node, str(row.count), str(row.measured), candidates.title(row.choice),
-         *_times(row.before_ns, row.after_ns))
+        (
+            row.problem,
+            row.node,
+            str(row.count),
+            str(row.measured),
+            candidates.title(row.choice),
+            *_times(row.before_ns, row.after_ns),
+        )
         for row in result.rows
-    ]  # fmt: skip
+    ]
     if result.whole.before_ns:
         times = _times(result.whole.before_ns, result.whole.after_ns)
         cells.append(("whole model", "", "", "", "", *times))
@@ -124,14 +147,18 @@ def _say(result: tuning.Tuning, origins: tuple[str, ...], info: DeviceInfo) -> N
     for note in result.notes:
         console.say_wrapped(note)
     if result.whole.before_ns:
-        console.say_wrapped(f"outputs differ by at most {result.whole.difference:.1e} of their "
-                            "largest element")  # fmt: skip
+        console.say_wrapped(
+            f"outputs differ by at most {result.whole.difference:.1e} of their largest element"
+        )
     console.say_wrapped(f"{result.kept} choices kept in {tuned.folder(info)}")
 
 
 def _times(before_ns: float, after_ns: float) -> tuple[str, str, str]:
-    return (draw.time_text(before_ns), draw.time_text(after_ns),
-            f"{_ratio(before_ns, after_ns):.2f}")  # fmt: skip
+    return (
+        draw.time_text(before_ns),
+        draw.time_text(after_ns),
+        f"{_ratio(before_ns, after_ns):.2f}",
+    )
 
 
 def _ratio(before_ns: float, after_ns: float) -> float:
@@ -146,8 +173,10 @@ def _show(info: DeviceInfo, as_json: bool) -> None:
         console.emit({"device": info.name, "folder": str(tuned.folder(info)), "entries": rows})
         return
     console.say(f"{info.name}: {len(kept)} choices kept in {tuned.folder(info)}", "bold")
-    cells = [(entry.problem, candidates.title(entry.choice),
-              *_times(entry.before_ns, entry.after_ns)) for entry in kept]  # fmt: skip
+    cells = [
+        (entry.problem, candidates.title(entry.choice), *_times(entry.before_ns, entry.after_ns))
+        for entry in kept
+    ]
     if cells:
         console.table("", KEPT, cells, right="before after ratio")
 

@@ -3,6 +3,7 @@
 A backend is one runtime on one device with one set of dtypes. It says whether it can run here,
 prepares one model, and the prepared model runs inputs. What it returns is judged elsewhere.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -33,6 +34,7 @@ class Dtypes:
         arithmetic: dtype in which products and activations are computed.
         sums: dtype of long sums (of a convolution, of a matrix product); "" if nobody says.
     """
+
     weights: str
     arithmetic: str
     sums: str
@@ -46,6 +48,7 @@ class Availability:
         reason: one sentence that says what is missing.
         install: the command or the step that would install it.
     """
+
     reason: str = ""
     install: str = ""
 
@@ -71,6 +74,7 @@ class ModelSource:
         package: the .mlpackage or .mlmodel, given or converted.
         named: whether the catalogue builds the ONNX file of this name.
     """
+
     name: str
     factory: str = ""
     onnx: Path | None = None
@@ -80,8 +84,10 @@ class ModelSource:
     def require_onnx(self) -> Path:
         """Return the ONNX file; raise Refused if the model has none."""
         if self.onnx is None:
-            raise Refused(f"{self.name} has no ONNX form; give an .onnx file, or its PyTorch "
-                          "source as MODULE:FUNCTION, which is exported")  # fmt: skip
+            raise Refused(
+                f"{self.name} has no ONNX form; give an .onnx file, or its PyTorch "
+                "source as MODULE:FUNCTION, which is exported"
+            )
         return self.onnx
 
 
@@ -110,6 +116,7 @@ class Result:
         latencies_ns: time of each measured run.
         size_bytes: bytes of the model as this backend stores it.
     """
+
     outputs: dict[str, np.ndarray]
     layers: dict[str, np.ndarray] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
@@ -196,6 +203,7 @@ class Row:
         bytes: bytes of the model as this backend stores it.
         recorded: provenance of a recorded result; None if it ran here.
     """
+
     backend: str
     device: str
     dtypes: Dtypes

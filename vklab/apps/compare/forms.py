@@ -54,9 +54,11 @@ def of_text(text: str) -> ModelSource:
         return ModelSource(text, named=True)
     module, colon, function = text.partition(":")
     if not (colon and module.replace(".", "").isidentifier() and function.isidentifier()):
-        raise ModelError(f"{text!r} is no model: give an .onnx file, an .mlpackage, a PyTorch "
-                         "factory as MODULE:FUNCTION, or a name among "
-                         f"{', '.join(catalogue.names())}")  # fmt: skip
+        raise ModelError(
+            f"{text!r} is no model: give an .onnx file, an .mlpackage, a PyTorch "
+            "factory as MODULE:FUNCTION, or a name among "
+            f"{', '.join(catalogue.names())}"
+        )
     return ModelSource(function, factory=text)
 
 
@@ -100,8 +102,10 @@ def exported(
         facts = worker.once(_export, source.factory, path, False, seconds=seconds)
     if facts["opset"] != facts["asked"]:
         notes.append(f"opset {facts['asked']} was asked for, {facts['opset']} obtained")
-    notes.append(f"exported to ONNX opset {facts['opset']}: {facts['nodes']} nodes, "
-                 f"{draw.bytes_text(facts['bytes'])}, accepted by onnx's checker")  # fmt: skip
+    notes.append(
+        f"exported to ONNX opset {facts['opset']}: {facts['nodes']} nodes, "
+        f"{draw.bytes_text(facts['bytes'])}, accepted by onnx's checker"
+    )
     if facts["shapes"]:
         notes.append(f"onnx's shape inference refuses the export: {facts['shapes']}")
     return replace(source, onnx=path), notes
@@ -124,9 +128,7 @@ def program_of(source: ModelSource, path: Path, seconds: float) -> onnx.ModelPro
     return onnx.load(path)
 
 
-def _of_package(
-    source: ModelSource, folder: Path, seconds: float
-) -> tuple[ModelSource, list[str]]:
+def _of_package(source: ModelSource, folder: Path, seconds: float) -> tuple[ModelSource, list[str]]:
     """Return a Core ML package with the ONNX form of its program, operator by operator.
 
     Args:
@@ -138,8 +140,10 @@ def _of_package(
         return source, []
     path = folder / f"{source.name}.onnx"
     program_of(source, path, seconds)
-    note = ("the oracle is the package's program in float64, with the weights that the package "
-            "stores; without the PyTorch source nobody knows the weights before rounding")
+    note = (
+        "the oracle is the package's program in float64, with the weights that the package "
+        "stores; without the PyTorch source nobody knows the weights before rounding"
+    )
     return ModelSource(source.name, "", path, source.package), [note]
 
 
@@ -155,8 +159,12 @@ def computes_in(proto: onnx.ModelProto) -> str:
     """Return "float16" for a model with weights or casts of that dtype, else "float32"."""
     half = TensorProto.FLOAT16
     stored = any(tensor.data_type == half for tensor in proto.graph.initializer)
-    casts = any(item.name == "to" and item.i == half for node in proto.graph.node
-                for item in node.attribute if node.op_type == "Cast")  # fmt: skip
+    casts = any(
+        item.name == "to" and item.i == half
+        for node in proto.graph.node
+        for item in node.attribute
+        if node.op_type == "Cast"
+    )
     return "float16" if stored or casts else "float32"
 
 
@@ -205,8 +213,9 @@ def require_inputs(source: ModelSource, inputs: Mapping[str, np.ndarray]) -> Non
     """Raise ModelError unless there is an array for each input of the model, and no other."""
     wanted = graph_inputs.names(proto_of(source))
     if {*wanted} != {*inputs}:
-        raise ModelError(f"the inputs are {', '.join(inputs) or 'none'}, the model has "
-                         f"{', '.join(wanted)}")  # fmt: skip
+        raise ModelError(
+            f"the inputs are {', '.join(inputs) or 'none'}, the model has {', '.join(wanted)}"
+        )
 
 
 def random_inputs(proto: onnx.ModelProto, seed: int = SEED) -> dict[str, np.ndarray]:

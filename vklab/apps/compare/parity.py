@@ -92,8 +92,11 @@ class Parity:
 
     def recordings(self, provenance: Mapping[str, Any]) -> list[recorded.Recording]:
         """Return the results of the backends that ran here, to be written into a file."""
-        return [each.recording(self.source, self.inputs, provenance) for each in self.rows
-                if each.result is not None and each.row.recorded is None]  # fmt: skip
+        return [
+            each.recording(self.source, self.inputs, provenance)
+            for each in self.rows
+            if each.result is not None and each.row.recorded is None
+        ]
 
 
 def run(
@@ -114,8 +117,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="vklab-parity-") as folder:
         progress("exporting")
         is_package = not source.onnx and not source.factory and not source.named
-        source, notes = forms.exported(source, Path(folder), options.seconds,
-                                       bool(options.batches))  # fmt: skip
+        source, notes = forms.exported(source, Path(folder), options.seconds, bool(options.batches))
         given = forms.inputs_of(source, None, options.seconds) if inputs is None else dict(inputs)
         forms.require_inputs(source, given)
         progress("computing the oracle")
@@ -157,8 +159,9 @@ class _Work:
         if not self._truth.exported:
             return []
         dtypes = Dtypes("float32", "float64", "float64")
-        verdict = judge.outputs(self._truth.exported, self._truth.outputs,
-                                tolerances.model("float32"))  # fmt: skip
+        verdict = judge.outputs(
+            self._truth.exported, self._truth.outputs, tolerances.model("float32")
+        )
         row = Row(EXPORT, oracle.GRAPH, dtypes, "ran")
         return [rows.judged(row, verdict)]
 
@@ -186,8 +189,9 @@ class _Work:
                     found[each.name] = rows.failed(each, failure, self._options.model)
                     live.close()
             self._time(alive, found)
-        found |= self._stand_ins([name for name, each in found.items()
-                                  if each.row.status == "absent"])  # fmt: skip
+        found |= self._stand_ins(
+            [name for name, each in found.items() if each.row.status == "absent"]
+        )
         return [found[each.name] for each in backends]
 
     def _stand_ins(self, absent: Sequence[str]) -> dict[str, Measured]:
@@ -231,8 +235,9 @@ class _Work:
             return table
         self._progress("following the noise of 8-bit steps")
         try:
-            return forms.tolerance_of(self._source, self._inputs, self._truth, steps,
-                                      self._options.seconds)  # fmt: skip
+            return forms.tolerance_of(
+                self._source, self._inputs, self._truth, steps, self._options.seconds
+            )
         except Failure:  # too large a model for the time limit
             return table
 
@@ -278,15 +283,17 @@ class _Work:
         if not self._options.rounds or not alive:
             return
         self._progress("timing the backends in turn")
-        times, failures = timing.in_turn(alive, self._inputs, self._options.rounds,
-                                         self._options.slice_s)  # fmt: skip
+        times, failures = timing.in_turn(
+            alive, self._inputs, self._options.rounds, self._options.slice_s
+        )
         for name, measured in times.items():
             found[name] = rows.with_bound(rows.timed(found[name], measured.plain), measured)
         for name, failure in failures.items():
             found[name] = rows.failed(alive.pop(name).runtime, failure, self._options.model)
         if self._options.batches:
-            by_batch = timing.by_batch(alive, self._inputs, self._options.batches,
-                                       self._options.slice_s)  # fmt: skip
+            by_batch = timing.by_batch(
+                alive, self._inputs, self._options.batches, self._options.slice_s
+            )
             for name, (medians, note) in by_batch.items():
                 notes = (*found[name].notes, note) if note else found[name].notes
                 found[name] = replace(found[name], batches=medians, notes=notes)

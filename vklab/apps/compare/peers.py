@@ -46,8 +46,17 @@ def environment(package: str, root: Path | None = None) -> Path | None:
 
 def command(package: str, target: Path) -> list[str]:
     """Return the command that installs a package with its dependencies into a folder."""
-    return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-            "--target", str(target), *REQUIREMENTS.get(package, (package,))]  # fmt: skip
+    return [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--target",
+        str(target),
+        *REQUIREMENTS.get(package, (package,)),
+    ]
 
 
 def set_up(package: str, root: Path | None = None, seconds: float = SECONDS) -> Path:
@@ -64,8 +73,10 @@ def set_up(package: str, root: Path | None = None, seconds: float = SECONDS) -> 
     """
     above = folder(root)
     if above is None:
-        raise SetupError("there is no folder for environments of peers: caches are switched off",
-                         "unset VKLAB_DISABLE_CACHE, or name a folder")  # fmt: skip
+        raise SetupError(
+            "there is no folder for environments of peers: caches are switched off",
+            "unset VKLAB_DISABLE_CACHE, or name a folder",
+        )
     target = above / package
     if target.is_dir():
         return target

@@ -61,8 +61,11 @@ class _Evaluated:
         """Return every value by name; the evaluator computes the same with and without."""
         with np.errstate(all="ignore"):
             values: Any = self._runner.run(None, dict(inputs), intermediate=True)
-        return {name: np.asarray(value) for name, value in values.items()
-                if name and isinstance(value, (np.ndarray, np.generic))}  # fmt: skip
+        return {
+            name: np.asarray(value)
+            for name, value in values.items()
+            if name and isinstance(value, (np.ndarray, np.generic))
+        }
 
     def close(self) -> None:
         """Free the evaluator."""

@@ -56,9 +56,11 @@ def choose(backends: Sequence[Backend], patterns: Sequence[str]) -> list[Backend
     """Return the backends whose name matches a pattern, or has it as a part; all without one."""
     if not patterns:
         return list(backends)
-    return [each for each in backends
-            if any(fnmatch.fnmatch(each.name, pattern) or pattern in each.name
-                   for pattern in patterns)]  # fmt: skip
+    return [
+        each
+        for each in backends
+        if any(fnmatch.fnmatch(each.name, pattern) or pattern in each.name for pattern in patterns)
+    ]
 
 
 def on_device(
@@ -71,9 +73,12 @@ def on_device(
         device_id: number of the device among those of the provider.
         session: options by name, as `onnxruntime.sessions.set_option` takes them.
     """
-    return [dataclasses.replace(each, device_id=device_id, session=dict(session))
-            if isinstance(each, onnxruntime.OnnxRuntime) else each
-            for each in backends]  # fmt: skip
+    return [
+        dataclasses.replace(each, device_id=device_id, session=dict(session))
+        if isinstance(each, onnxruntime.OnnxRuntime)
+        else each
+        for each in backends
+    ]
 
 
 def survey(backends: Sequence[Backend], seconds: float = 60.0) -> dict[str, Availability]:

@@ -73,8 +73,9 @@ def every() -> tuple[Vulkan, ...]:
         return tuple(Vulkan(-1, "Vulkan device", dtype, problem) for dtype in ("", "float16"))
     return tuple(
         Vulkan(info.index, f"{info.name}, {info.driver}", dtype, info.refusal or "")
-        for info in infos for dtype in ("", "float16")
-    )  # fmt: skip
+        for info in infos
+        for dtype in ("", "float16")
+    )
 
 
 @contextlib.contextmanager

@@ -73,8 +73,9 @@ def _dask() -> tuple[Any, Any]:
 
         from vklab.apps.distributed import worker
     except ImportError as error:
-        raise SetupError(f"batches over several workers need Dask ({error})",
-                         "pip install 'vklab[distributed]'") from error  # fmt: skip
+        raise SetupError(
+            f"batches over several workers need Dask ({error})", "pip install 'vklab[distributed]'"
+        ) from error
     return dask, worker
 
 
@@ -91,8 +92,10 @@ def _shippable(model: Any) -> bytes:
             onnx_import.onnx.load_external_data_for_model(proto, str(folder))
         return bytes(proto.SerializeToString())
     except ValueError as error:
-        raise ModelError(f"{model} cannot be sent to workers as one message ({error}); "
-                         "`vklab compile` makes a file that can") from error  # fmt: skip
+        raise ModelError(
+            f"{model} cannot be sent to workers as one message ({error}); "
+            "`vklab compile` makes a file that can"
+        ) from error
 
 
 def _onnx_import() -> Any:
@@ -141,12 +144,16 @@ def _client(dask: Any, worker: Any, address: str | None, count: int) -> Iterator
         return
     with (
         dask.distributed.LocalCluster(
-            n_workers=count or len(worker.candidates()), threads_per_worker=1, processes=True,
+            n_workers=count or len(worker.candidates()),
+            threads_per_worker=1,
+            processes=True,
             # Dask counts mapped device memory as the process's own: set no limit.
-            memory_limit=None, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR,
+            memory_limit=None,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.ERROR,
         ) as cluster,
         dask.distributed.Client(cluster) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 
@@ -187,11 +194,13 @@ def _next(dask: Any, client: Any, waiting: deque[tuple[int, Any]], bar: Any) -> 
         _wait(dask, client, future)
         result = future.result()
     except dask.distributed.KilledWorker as error:
-        raise VklabError(f"batch {number}: every worker that ran it died ({error}); read the "
-                         "workers' logs") from error  # fmt: skip
+        raise VklabError(
+            f"batch {number}: every worker that ran it died ({error}); read the workers' logs"
+        ) from error
     except dask.distributed.CancelledError as error:
-        raise VklabError(f"batch {number} was cancelled: the scheduler or the client is gone "
-                         f"({error})") from error  # fmt: skip
+        raise VklabError(
+            f"batch {number} was cancelled: the scheduler or the client is gone ({error})"
+        ) from error
     waiting.popleft()
     future.release()
     bar.update()

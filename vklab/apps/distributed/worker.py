@@ -27,9 +27,7 @@ class ModelPlugin(WorkerPlugin):
         options: further arguments of `vklab.load`.
     """
 
-    def __init__(
-        self, model: bytes, devices: Sequence[int | str], options: dict[str, Any]
-    ) -> None:
+    def __init__(self, model: bytes, devices: Sequence[int | str], options: dict[str, Any]) -> None:
         self.model = model
         self.devices = devices
         self.options = options

@@ -86,8 +86,12 @@ def check_packages() -> list[Check]:
     extra = {name: _version(name) for name in OPTIONAL}
     there = [f"{name} {version}" for name, version in extra.items() if version]
     absent = [f"no {name} ({OPTIONAL[name]})" for name, version in extra.items() if not version]
-    return [required, Check("optional packages", True, ", ".join(there + absent),
-                            report.SET_UP if absent else "")]  # fmt: skip
+    return [
+        required,
+        Check(
+            "optional packages", True, ", ".join(there + absent), report.SET_UP if absent else ""
+        ),
+    ]
 
 
 def check_loader(loader: detect.Loader, machine: system.Machine) -> Check:
@@ -121,8 +125,12 @@ def check_drivers(manifests: Sequence[detect.Manifest], machine: system.Machine)
     variable = machine.drivers_named_by
     if good:
         kept = os.pathsep.join(str(manifest.path) for manifest in good)
-        return Check("drivers", True, "; ".join([names, *broken]),
-                     report.assign("VK_DRIVER_FILES", kept) if broken else "")  # fmt: skip
+        return Check(
+            "drivers",
+            True,
+            "; ".join([names, *broken]),
+            report.assign("VK_DRIVER_FILES", kept) if broken else "",
+        )
     if variable:
         detail = f"{variable} names no driver manifest that works"
         return Check("drivers", False, "; ".join([detail, *broken]), report.assign(variable, ""))
@@ -186,9 +194,13 @@ def _compiler_version(tools: toolchain.Toolchain) -> tuple[str, str]:
     flag = "-version" if tools.language == "slang" else "--version"
     try:
         done = subprocess.run(
-            [tools.program, flag], capture_output=True, text=True, check=False,
-            timeout=detect.TOOL_LIMIT_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [tools.program, flag],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=detect.TOOL_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"{name} does not run: {error}"
     lines = (done.stdout + done.stderr).strip().splitlines()
@@ -218,9 +230,10 @@ def check_caches() -> list[Check]:
     short = free < LEAST_FREE_BYTES
     return [
         Check("caches", True, f"{root}: {len(files)} files, {size}{_damaged(root)}"),
-        Check("disk", not short, room, "delete files on this disk" if short else "",
-              essential=False),
-    ]  # fmt: skip
+        Check(
+            "disk", not short, room, "delete files on this disk" if short else "", essential=False
+        ),
+    ]
 
 
 def _damaged(root: Path) -> str:

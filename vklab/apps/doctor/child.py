@@ -51,9 +51,14 @@ def ask(
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": path}
     try:
         process = subprocess.Popen(
-            command(arguments), env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace",
-        )  # fmt: skip
+            command(arguments),
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
     except OSError as error:
         return Answer(problem=f"no child process can be started: {error}")
     try:

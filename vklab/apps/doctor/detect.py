@@ -110,10 +110,19 @@ def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
     if named is not None:
         return named
     home = Path(environment.get("HOME") or "/nonexistent")
-    roots = ["/usr/local/share", "/usr/local/etc", "/opt/homebrew/share", "/opt/homebrew/etc",
-             "/etc", str(home / ".local/share")]  # fmt: skip
-    roots += [f"{environment[name]}/share" for name in ("VULKAN_SDK", "CONDA_PREFIX")
-              if environment.get(name)]  # fmt: skip
+    roots = [
+        "/usr/local/share",
+        "/usr/local/etc",
+        "/opt/homebrew/share",
+        "/opt/homebrew/etc",
+        "/etc",
+        str(home / ".local/share"),
+    ]
+    roots += [
+        f"{environment[name]}/share"
+        for name in ("VULKAN_SDK", "CONDA_PREFIX")
+        if environment.get(name)
+    ]
     roots += [str(path) for path in sorted(home.glob("VulkanSDK/*/macOS/share"))]
     return [path for root in roots for path in sorted(Path(root, "vulkan/icd.d").glob("*.json"))]
 

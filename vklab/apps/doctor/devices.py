@@ -90,9 +90,7 @@ def _check_one(
     return Check(name, False, f"{label}: {problem}", repair, not others)
 
 
-def _explain_listing(
-    listed: child.Answer, manifests: Sequence[Manifest], repair: str
-) -> Check:
+def _explain_listing(listed: child.Answer, manifests: Sequence[Manifest], repair: str) -> Check:
     """Explain why no device could be listed; name the driver that breaks the others."""
     if not _is_native(listed.problem):
         return Check("devices", False, listed.problem, repair)

@@ -36,8 +36,9 @@ def run_device(index: int) -> dict[str, Any]:
     left, right, total = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in names
     )
-    graph = helper.make_graph([helper.make_node("Add", names[:2], names[2:])], "three",
-                              [left, right], [total])  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Add", names[:2], names[2:])], "three", [left, right], [total]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     with loading.load(model, device=index) as loaded:
         values = (np.array(numbers, np.float32) for numbers in (child.LEFT, child.RIGHT))

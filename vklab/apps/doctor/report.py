@@ -91,8 +91,9 @@ class Report:
         """Return the outcome in one line."""
         marks = [check.mark for check in self.checks]
         notes = marks.count("note")
-        counts = (f"{len(marks)} checks, {marks.count('FAILED')} failed, "
-                  f"{notes} note{'s' * (notes != 1)}")  # fmt: skip
+        counts = (
+            f"{len(marks)} checks, {marks.count('FAILED')} failed, {notes} note{'s' * (notes != 1)}"
+        )
         return f"{'vklab can work here' if self.ok else 'vklab can NOT work here'}: {counts}"
 
     def summary(self) -> dict[str, Any]:

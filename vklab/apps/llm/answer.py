@@ -100,14 +100,19 @@ class Statistics:
 
     def facts(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {**asdict(self), "prompt_per_s": self.prompt_per_s,
-                "decode_per_s": self.decode_per_s}  # fmt: skip
+        return {
+            **asdict(self),
+            "prompt_per_s": self.prompt_per_s,
+            "decode_per_s": self.decode_per_s,
+        }
 
     def __str__(self) -> str:
         kept = f" (+ {self.kept_tokens} in the cache)" if self.kept_tokens else ""
-        return (f"prompt {self.prompt_tokens - self.kept_tokens}{kept} tokens at "
-                f"{self.prompt_per_s:.1f}/s, first token after {self.first_token_s:.2f} s, "
-                f"{self.answer_tokens} tokens at {self.decode_per_s:.1f}/s")  # fmt: skip
+        return (
+            f"prompt {self.prompt_tokens - self.kept_tokens}{kept} tokens at "
+            f"{self.prompt_per_s:.1f}/s, first token after {self.first_token_s:.2f} s, "
+            f"{self.answer_tokens} tokens at {self.decode_per_s:.1f}/s"
+        )
 
 
 class Answer:
@@ -163,8 +168,14 @@ class Answer:
         """Return tokens and times so far; `reason` is "cancelled" until the answer has ended."""
         asked, began = self._times
         first = self._first_s or time.perf_counter()
-        return Statistics(*self._counts, len(self.tokens), first - asked, first - began,
-                          max(0.0, self._last_s - self._first_s), self._reason)  # fmt: skip
+        return Statistics(
+            *self._counts,
+            len(self.tokens),
+            first - asked,
+            first - began,
+            max(0.0, self._last_s - self._first_s),
+            self._reason,
+        )
 
     def _written(self) -> Generator[str, None, None]:
         """Yield pieces of text while the model writes."""

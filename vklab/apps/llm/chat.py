@@ -42,29 +42,38 @@ class TokenBoxes(list[int]):
         return f"{len(self)} tokens: {boxes}"
 
     def _repr_html_(self) -> str:
-        boxes = [_box(text, token, number)
-                 for number, (text, token) in enumerate(zip(self.texts, self, strict=True))]
+        boxes = [
+            _box(text, token, number)
+            for number, (text, token) in enumerate(zip(self.texts, self, strict=True))
+        ]
         return f'<div style="line-height:2.6em">{"".join(boxes)}</div>'
 
 
 def _box(text: str, token: int, number: int) -> str:
     shown = escape(text).replace(" ", "&middot;").replace("\n", "&#9166;").replace("\t", "&#8677;")
-    return (f'<span style="display:inline-block;line-height:1.2em;margin:1px;padding:1px 4px;'
-            f'border-radius:3px;color:#000;background:{BOXES[number % len(BOXES)]};'
-            f'text-align:center"><code style="color:#000;background:none">{shown}</code><br>'
-            f'<small>{token}</small></span>')  # fmt: skip
+    return (
+        f'<span style="display:inline-block;line-height:1.2em;margin:1px;padding:1px 4px;'
+        f"border-radius:3px;color:#000;background:{BOXES[number % len(BOXES)]};"
+        f'text-align:center"><code style="color:#000;background:none">{shown}</code><br>'
+        f"<small>{token}</small></span>"
+    )
 
 
 def cache_svg(used: int, bound: int) -> str:
     """Return a bar of the cache: the positions in use, and those that are free."""
     share = min(1.0, used / bound) if bound else 0.0
     words = f"cache: {used:,} of {bound:,} positions"
-    return svg.svg(words, WIDTH, 44, [
-        svg.text(4, 14, words),
-        f'<rect x="4" y="20" width="{WIDTH - 8}" height="18" fill="#eee" stroke="#999"/>',
-        f'<rect x="4" y="20" width="{(WIDTH - 8) * share:.1f}" height="18" '
-        f'fill="{svg.PALETTE[2]}"/>',
-    ])  # fmt: skip
+    return svg.svg(
+        words,
+        WIDTH,
+        44,
+        [
+            svg.text(4, 14, words),
+            f'<rect x="4" y="20" width="{WIDTH - 8}" height="18" fill="#eee" stroke="#999"/>',
+            f'<rect x="4" y="20" width="{(WIDTH - 8) * share:.1f}" height="18" '
+            f'fill="{svg.PALETTE[2]}"/>',
+        ],
+    )
 
 
 class Answering(Protocol):
@@ -142,8 +151,9 @@ class Chat:
         self._model.close_answer()
         messages = [*self.messages, {"role": "user", "content": text}]
         tokens = self._model.template.encode(messages, **self._variables)
-        answer = self._model.answer(tokens, asked, self.max_tokens, self.options, self.stop,
-                                    self._add, True)  # fmt: skip
+        answer = self._model.answer(
+            tokens, asked, self.max_tokens, self.options, self.stop, self._add, True
+        )
         self.messages[:] = messages
         return answer
 

@@ -70,8 +70,16 @@ class Reading:
             if report:
                 report(file.name, sizes)
 
-        return Decoder(file, self.device, context, cache=self.cache or "F16", report=told,
-                       every_logit=every_logit, devices=self.devices, layers=self.layers)
+        return Decoder(
+            file,
+            self.device,
+            context,
+            cache=self.cache or "F16",
+            report=told,
+            every_logit=every_logit,
+            devices=self.devices,
+            layers=self.layers,
+        )
 
 
 class Judged:

@@ -42,8 +42,9 @@ def load(
     file = read_gguf(path)
     tokenizer = Tokenizer(file)  # before the weights: a damaged vocabulary is found at once
     chat_template = ChatTemplate(file, tokenizer, text=template)
-    return LanguageModel(Decoder(file, device, context, cache=cache, **more), tokenizer,
-                         chat_template)  # fmt: skip
+    return LanguageModel(
+        Decoder(file, device, context, cache=cache, **more), tokenizer, chat_template
+    )
 
 
 class LanguageModel:
@@ -63,8 +64,10 @@ class LanguageModel:
         self._answer: Answer | None = None
         if len(tokenizer) > decoder.vocabulary:
             decoder.close()
-            raise ModelError(f"{decoder.file.name}: {len(tokenizer)} tokens in the vocabulary, "
-                             f"logits for {decoder.vocabulary}")  # fmt: skip
+            raise ModelError(
+                f"{decoder.file.name}: {len(tokenizer)} tokens in the vocabulary, "
+                f"logits for {decoder.vocabulary}"
+            )
 
     @property
     def context(self) -> int:
@@ -144,8 +147,10 @@ class LanguageModel:
             raise ModelError("the prompt is empty, and the model has no token that begins a text")
         room = self.context - len(tokens)
         if room < 1:
-            raise ModelError(f"the prompt has {len(tokens)} tokens; a context of {self.context} has"
-                             " no room for it and an answer")  # fmt: skip
+            raise ModelError(
+                f"the prompt has {len(tokens)} tokens; a context of {self.context} has"
+                " no room for it and an answer"
+            )
         if max_tokens is not None and max_tokens < 1:
             raise ModelError(f"at most {max_tokens} tokens are asked for; ask for at least 1")
         stream = TextStream(self.tokenizer, stop)
@@ -156,9 +161,14 @@ class LanguageModel:
         made = self.decoder.generate(options, self.tokenizer.ends, limit)
         known = self.tokenizer.vocabulary
         self._answer = Answer(
-            made, stream, (limit, "length" if is_short else "context"), (asked, began),
-            (len(tokens), kept), on_end, trim and known.is_spm and known.add_space,
-        )  # fmt: skip
+            made,
+            stream,
+            (limit, "length" if is_short else "context"),
+            (asked, began),
+            (len(tokens), kept),
+            on_end,
+            trim and known.is_spm and known.add_space,
+        )
         return self._answer
 
     def _prefill(self, tokens: list[int]) -> int:
@@ -188,13 +198,18 @@ class LanguageModel:
         self.close()
 
     def __repr__(self) -> str:
-        return (f"LanguageModel {self.name}: {len(self.tokenizer):,} tokens, context "
-                f"{self.context:,}, {self.decoder.sizes}")  # fmt: skip
+        return (
+            f"LanguageModel {self.name}: {len(self.tokenizer):,} tokens, context "
+            f"{self.context:,}, {self.decoder.sizes}"
+        )
 
     def _repr_html_(self) -> str:
         file, sizes = self.decoder.file, self.decoder.sizes
-        rows = [("architecture", file.text("general.architecture")),
-                ("tokenizer", repr(self.tokenizer)), ("template", repr(self.template)),
-                *((f"{part.device} {part.layers}".strip(), str(part)) for part in sizes.parts)]
+        rows = [
+            ("architecture", file.text("general.architecture")),
+            ("tokenizer", repr(self.tokenizer)),
+            ("template", repr(self.template)),
+            *((f"{part.device} {part.layers}".strip(), str(part)) for part in sizes.parts),
+        ]
         table = draw.table_html(self.name, ("", ""), rows)
         return table + chat.cache_svg(len(self.cached), self.context)

@@ -56,16 +56,21 @@ class Perplexity:
     against: Comparison | None = None
 
     def __str__(self) -> str:
-        return (f"{self.name}: perplexity {self.value:.4f} +- {self.error:.4f}, {self.tokens:,} "
-                f"tokens in {self.chunks} chunks of {self.context}")  # fmt: skip
+        return (
+            f"{self.name}: perplexity {self.value:.4f} +- {self.error:.4f}, {self.tokens:,} "
+            f"tokens in {self.chunks} chunks of {self.context}"
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the model's row of a table, and the reference's below it."""
         other = self.against
         compared = ("", "", "")
         if other is not None:
-            compared = (f"{100 * other.change:+.3f} %", f"{other.divergence:.6f}",
-                        f"{100 * other.agreement:.2f} %")  # fmt: skip
+            compared = (
+                f"{100 * other.change:+.3f} %",
+                f"{other.divergence:.6f}",
+                f"{100 * other.agreement:.2f} %",
+            )
         rows = [(self.name, f"{self.value:.4f}", f"{self.error:.4f}", *compared)]
         return rows + ([] if other is None else other.reference.rows())
 
@@ -96,8 +101,16 @@ class _Sums:
         spread = max(0.0, self.squares / self.count - mean**2) / max(1, self.count - 1)
         value = math.exp(min(mean, 700.0))
         count, context = shape
-        return Perplexity(name, value, value * math.sqrt(spread), self.count, count, context,
-                          self.seconds, against)  # fmt: skip
+        return Perplexity(
+            name,
+            value,
+            value * math.sqrt(spread),
+            self.count,
+            count,
+            context,
+            self.seconds,
+            against,
+        )
 
 
 def chunks(tokens: Sequence[int], context: int, begin: int | None = None) -> np.ndarray:
@@ -113,8 +126,10 @@ def chunks(tokens: Sequence[int], context: int, begin: int | None = None) -> np.
     if context < 4:
         raise ModelError(f"a context of {context} tokens; the least is 4")
     if len(tokens) < 2 * context:
-        raise ModelError(f"the text has {len(tokens)} tokens; a context of {context} needs at "
-                         f"least {2 * context}: give more text, or a smaller context")
+        raise ModelError(
+            f"the text has {len(tokens)} tokens; a context of {context} needs at "
+            f"least {2 * context}: give more text, or a smaller context"
+        )
     rows = np.array(tokens[: len(tokens) // context * context], np.int64).reshape(-1, context)
     if begin is not None:
         rows[:, 0] = begin
@@ -147,8 +162,10 @@ def perplexity(
     tokenizer = Tokenizer(file)
     known = tokenizer.vocabulary
     if against is not None and Tokenizer(against).vocabulary.tokens != known.tokens:
-        raise ModelError(f"{file.name} and {against.name} have different vocabularies, so their "
-                         "predictions cannot be compared")  # fmt: skip
+        raise ModelError(
+            f"{file.name} and {against.name} have different vocabularies, so their "
+            "predictions cannot be compared"
+        )
     begin = known.bos if known.add_bos else None
     rows = chunks(tokenizer.encode(text), context, begin)[:most_chunks]
     if not len(rows):
@@ -162,8 +179,12 @@ def perplexity(
     if against is None:
         return sums[0].perplexity(file.name, shape, None)
     other = sums[1].perplexity(against.name, shape, None)
-    compared = Comparison(other, divergence / sums[0].count, same / sums[0].count,
-                          math.expm1((sums[0].loss - sums[1].loss) / sums[0].count))  # fmt: skip
+    compared = Comparison(
+        other,
+        divergence / sums[0].count,
+        same / sums[0].count,
+        math.expm1((sums[0].loss - sums[1].loss) / sums[0].count),
+    )
     return sums[0].perplexity(file.name, shape, compared)
 
 
@@ -193,7 +214,9 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     """Return logarithms of probabilities, float64. Logits that are not finite are a ModelError."""
     wide = logits.astype(np.float64)
     if not np.isfinite(wide).all():
-        raise ModelError("the model's logits are not finite: its file is damaged, or its values "
-                         "leave the range of the device's floats")  # fmt: skip
+        raise ModelError(
+            "the model's logits are not finite: its file is damaged, or its values "
+            "leave the range of the device's floats"
+        )
     wide -= wide.max(axis=1, keepdims=True)
     return wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))

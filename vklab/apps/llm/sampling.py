@@ -20,8 +20,10 @@ from vklab.errors import ModelError
 ALL = (1 << 32) - 1  # the word of top_p = 1
 LOG2_E = np.float32(math.log2(math.e))
 # 2^-x on [0, 1], from x^6 to x^0: fitted at Chebyshev nodes, relative error below 2e-7.
-POWERS = np.array([0.000114980845, -0.0012917893, 0.009597169, -0.055499278, 0.2402261,
-                   -0.6931472, 1.0], np.float32)  # fmt: skip
+POWERS = np.array(
+    [0.000114980845, -0.0012917893, 0.009597169, -0.055499278, 0.2402261, -0.6931472, 1.0],
+    np.float32,
+)
 RANGES = {
     "temperature": (0.0, 1e6), "top_k": (0, 1 << 30), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0),
     "repeat_penalty": (0.01, 100.0), "repeat_last": (0, 1024), "presence_penalty": (-100.0, 100.0),
@@ -80,8 +82,14 @@ class SamplingOptions:
 
     def words(self) -> np.ndarray:
         """Return the input `options` of SampleToken: uint32 [1, 12], floats by their bits."""
-        numbers = [self.floor, self.scale if not self.is_greedy else 0, self.repeat_penalty,
-                   1 / self.repeat_penalty, self.presence_penalty, self.frequency_penalty]
+        numbers = [
+            self.floor,
+            self.scale if not self.is_greedy else 0,
+            self.repeat_penalty,
+            1 / self.repeat_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+        ]
         bits = np.array(numbers, np.float32).view(np.uint32)
         integers = [1 if self.is_greedy else self.top_k, _share(self.top_p)]
         rest = [self.repeat_last, self.seed & 0xFFFFFFFF, self.seed >> 32, 0]
@@ -127,8 +135,12 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     for i in range(10):
         left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
         first, second = (key[0] + i * 0x9E3779B9, key[1] + i * 0xBB67AE85)
-        a, b, c, d = (((right >> 32) ^ b ^ first) & 0xFFFFFFFF, right & 0xFFFFFFFF,
-                      ((left >> 32) ^ d ^ second) & 0xFFFFFFFF, left & 0xFFFFFFFF)  # fmt: skip
+        a, b, c, d = (
+            ((right >> 32) ^ b ^ first) & 0xFFFFFFFF,
+            right & 0xFFFFFFFF,
+            ((left >> 32) ^ d ^ second) & 0xFFFFFFFF,
+            left & 0xFFFFFFFF,
+        )
     return a, b, c, d
 
 
@@ -158,8 +170,9 @@ def _penalized(values: np.ndarray, recent: np.ndarray, options: SamplingOptions)
         return values
     tokens, counts = np.unique(last, return_counts=True)
     x = values[tokens]
-    factors = np.where(x > 0, np.float32(1 / options.repeat_penalty),
-                       np.float32(options.repeat_penalty))  # fmt: skip
+    factors = np.where(
+        x > 0, np.float32(1 / options.repeat_penalty), np.float32(options.repeat_penalty)
+    )
     each = counts.astype(np.float32) * np.float32(options.frequency_penalty)
     changed = values.copy()
     with np.errstate(over="ignore"):

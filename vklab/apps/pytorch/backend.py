@@ -79,11 +79,15 @@ def _require_inference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> No
     if not given:
         raise ModelError("the graph takes no tensors")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-        raise ModelError("the graph needs gradients, and vklab computes none; for inference, call "
-                         "the model under torch.no_grad() or torch.inference_mode()")  # fmt: skip
+        raise ModelError(
+            "the graph needs gradients, and vklab computes none; for inference, call "
+            "the model under torch.no_grad() or torch.inference_mode()"
+        )
     if any(True for _ in graph.parameters()):
-        raise ModelError("the graph contains its parameters; set "
-                         "torch._dynamo.config.inline_inbuilt_nn_modules = True")  # fmt: skip
+        raise ModelError(
+            "the graph contains its parameters; set "
+            "torch._dynamo.config.inline_inbuilt_nn_modules = True"
+        )
     for tensor in given:
         tensors.require_dense(tensor)
 

@@ -66,8 +66,10 @@ class Positional(torch.nn.Module):
                 kinds.append(None)
                 continue
             else:
-                raise ModelError(f"the graph returns a {type(value).__name__}; only tensors, "
-                                 "whole numbers and None can be returned")  # fmt: skip
+                raise ModelError(
+                    f"the graph returns a {type(value).__name__}; only tensors, "
+                    "whole numbers and None can be returned"
+                )
             outputs.append(value)
         if not outputs:
             raise ModelError("the graph returns no tensors")
@@ -85,8 +87,10 @@ def is_pure(exported: Any) -> bool:
             # Attention and LSTMs have that tag for a dropout that is mostly off.
             dropout = [exporter.argument(node, name) for name in ("dropout_p", "train")]
             if any(dropout) or dropout == [None, None]:
-                raise ModelError(f"{node.target} draws random numbers from PyTorch's generator, "
-                                 "which vklab does not have")  # fmt: skip
+                raise ModelError(
+                    f"{node.target} draws random numbers from PyTorch's generator, "
+                    "which vklab does not have"
+                )
     kinds = {spec.kind.name for spec in exported.graph_signature.output_specs}
     [output] = exported.graph.find_nodes(op="output")
     roots = [_root(node) for node in output.args[0] if isinstance(node, torch.fx.Node)]

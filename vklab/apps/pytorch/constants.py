@@ -89,8 +89,9 @@ def _leaky_relu(self: Any, negative_slope: float = 0.01) -> Any:
 def _elu(self: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     if self.dtype != ir.DataType.DOUBLE and scale == input_scale == 1:
         return op.Elu(self, alpha=alpha)
-    negative = op.Mul(op.Elu(op.Mul(self, constant(input_scale, self.dtype))),
-                      constant(alpha * scale, self.dtype))  # fmt: skip
+    negative = op.Mul(
+        op.Elu(op.Mul(self, constant(input_scale, self.dtype))), constant(alpha * scale, self.dtype)
+    )
     positive = self if scale == 1 else op.Mul(self, constant(scale, self.dtype))
     return op.Where(op.Less(self, constant(0.0, self.dtype)), negative, positive)
 
@@ -145,5 +146,7 @@ def require_exact(nodes: Iterable[torch.fx.Node]) -> None:
         given = {**{name: placed[name] for name in _POSITIONAL if name in placed}, **node.kwargs}
         for name, number in given.items():
             if node.target not in EXACT and isinstance(number, float) and _is_lost(name, number):
-                raise ModelError(f"{node.target} in float64 takes {name}={number}, which PyTorch's "
-                                 "exporter rounds to float32; multiply by it instead")  # fmt: skip
+                raise ModelError(
+                    f"{node.target} in float64 takes {name}={number}, which PyTorch's "
+                    "exporter rounds to float32; multiply by it instead"
+                )

@@ -64,17 +64,21 @@ def export_module(
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
     if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError("from_torch cannot export a ScriptModule of torch.jit; pass the "
-                         "torch.nn.Module that it was made from")  # fmt: skip
+        raise ModelError(
+            "from_torch cannot export a ScriptModule of torch.jit; pass the "
+            "torch.nn.Module that it was made from"
+        )
     args, kwargs = _arguments(module, example_inputs)
     shapes = _shapes(module, args, kwargs, dynamic_shapes)
     with _evaluated(module), _flat_outputs(module) as names:
         program = export(module, args, kwargs, shapes)
     for spec in program.exported_program.graph_signature.output_specs:
         if spec.kind.name == "BUFFER_MUTATION":
-            raise ModelError(f"{type(module).__name__} writes to its buffer {spec.target!r}, and a "
-                             "session keeps no state between runs; return the buffer "
-                             "instead")  # fmt: skip
+            raise ModelError(
+                f"{type(module).__name__} writes to its buffer {spec.target!r}, and a "
+                "session keeps no state between runs; return the buffer "
+                "instead"
+            )
     if not names:
         raise ModelError(f"{type(module).__name__} returns no tensor")
     sizes = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
@@ -101,23 +105,31 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
             sizes.require_open(captured)
             constants.require_exact(captured.graph.nodes)
             program = torch.onnx.export(
-                captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False,
+                captured,
+                dynamo=True,
+                dynamic_shapes=shapes,
+                opset_version=OPSET,
+                verbose=False,
                 custom_translation_table={**constants.EXACT, **resizing.TABLE, **sizes.TABLE},
-            )  # fmt: skip
+            )
         except ModelError:
             raise
         except Exception as error:  # torch's errors share no other base class
             name = type(module).__name__
-            hint = ("\ntorch.export fixes a dimension whose example has size 0 or 1: give example "
-                    "inputs of size 2 or more in each open dimension")  # fmt: skip
+            hint = (
+                "\ntorch.export fixes a dimension whose example has size 0 or 1: give example "
+                "inputs of size 2 or more in each open dimension"
+            )
             more = hint if "0/1 special" in str(error) else ""
             raise ModelError(
                 f"{name} cannot be exported to ONNX: {_reason(error)}{more}"
             ) from error
     for node in program.exported_program.graph.nodes:
         if argument(node, "training") and argument(node, "running_mean") is not None:
-            raise ModelError("a batch normalisation is in training mode, which the exporter "
-                             "mistakes for inference; call module.eval() first")  # fmt: skip
+            raise ModelError(
+                "a batch normalisation is in training mode, which the exporter "
+                "mistakes for inference; call module.eval() first"
+            )
     return program
 
 
@@ -238,9 +250,11 @@ def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
                 outputs[name] = leaf.clone() if is_known else leaf
             elif not isinstance(leaf, CONSTANTS):
                 kind = type(leaf).__name__
-                raise ModelError(f"{type(module).__name__} returns a {kind} as {_path_name(path)}, "
-                                 "and its tensors would be lost; return tensors, or register "
-                                 f"{kind} by torch.utils._pytree.register_pytree_node")  # fmt: skip
+                raise ModelError(
+                    f"{type(module).__name__} returns a {kind} as {_path_name(path)}, "
+                    "and its tensors would be lost; return tensors, or register "
+                    f"{kind} by torch.utils._pytree.register_pytree_node"
+                )
         names[:] = outputs
         return tuple(outputs.values())
 

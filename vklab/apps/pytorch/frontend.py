@@ -52,8 +52,13 @@ def from_torch(
     """
     exporter = _load_exporter()
     program, names, size = exporter.export_module(module, example_inputs, dynamic_shapes)
-    options: dict[str, Any] = {"device": device, "devices": devices, "dtype": dtype,
-                               "upper_bounds": upper_bounds, "progress": progress}  # fmt: skip
+    options: dict[str, Any] = {
+        "device": device,
+        "devices": devices,
+        "dtype": dtype,
+        "upper_bounds": upper_bounds,
+        "progress": progress,
+    }
     if size <= IN_MEMORY_BYTES:
         return loading.load(exporter.renamed(program.model_proto, names), **options)
     folder = tempfile.TemporaryDirectory(prefix="vklab-torch-", ignore_cleanup_errors=True)

@@ -178,8 +178,10 @@ class CompiledGraph:
             key += tuple(tuple(args[number].shape) for number in self._tensors)
         if key not in self._exports:
             if len(self._exports) == MOST_EXPORTS:
-                raise ModelError(f"the graph is called with more than {MOST_EXPORTS} sets of "
-                                 "Python numbers or shapes, each a separate export")  # fmt: skip
+                raise ModelError(
+                    f"the graph is called with more than {MOST_EXPORTS} sets of "
+                    "Python numbers or shapes, each a separate export"
+                )
             try:
                 self._exports[key] = self._export(args)
             except ModelError:
@@ -202,8 +204,9 @@ class CompiledGraph:
         if not (is_pure or self._is_functional):
             raise SideEffects
         if len(program.model.graph.inputs) != len(given):
-            raise ModelError(f"the exporter kept {len(program.model.graph.inputs)} of "
-                             f"{len(given)} inputs")  # fmt: skip
+            raise ModelError(
+                f"the exporter kept {len(program.model.graph.inputs)} of {len(given)} inputs"
+            )
         proto = program.model_proto
         return _Exported(proto, onnx_import.from_proto(proto), outputs[-1])
 

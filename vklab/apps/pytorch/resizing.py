@@ -74,8 +74,9 @@ class _Axis:
         if self.factor is not None:
             step = constant(1 / self.factor, FLOAT)
             if not is_shifted:
-                is_plain = op.Or(op.Equal(ratio, constant(1.0, FLOAT)),
-                                 op.Equal(ratio, constant(0.5, FLOAT)))  # fmt: skip
+                is_plain = op.Or(
+                    op.Equal(ratio, constant(1.0, FLOAT)), op.Equal(ratio, constant(0.5, FLOAT))
+                )
                 step = op.Where(is_plain, ratio, step)
         count = op.Squeeze(new_length, op.Constant(value_ints=[0]))
         at = op.Cast(op.Range(constant(0, INT64), count, constant(1, INT64)), to=FLOAT)
@@ -123,8 +124,14 @@ def _nearest(x: Any, axes: Sequence[_Axis], is_shifted: bool) -> Any:
     counts = [axis.whole_factor(is_shifted) for axis in axes]
     if None not in counts:
         scales = op.Constant(value_floats=[1.0, 1.0, *(float(count or 1) for count in counts)])
-        return op.Resize(x, None, scales, mode="nearest", nearest_mode="floor",
-                         coordinate_transformation_mode="asymmetric")  # fmt: skip
+        return op.Resize(
+            x,
+            None,
+            scales,
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )
     for axis, count in zip(axes, counts, strict=True):
         if count != 1:
             x = op.Gather(x, axis.nearest(is_shifted), axis=axis.number)
@@ -144,20 +151,28 @@ def _weighted(
         antialias: of interpolate.
     """
     if align_corners and antialias:
-        raise ModelError("interpolate with antialias and align_corners has no equal in ONNX; use "
-                         "align_corners=False")  # fmt: skip
-    how = {"mode": mode, "antialias": int(antialias), "exclude_outside": int(antialias),
-           "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
-           "cubic_coeff_a": -0.5 if antialias else -0.75}  # fmt: skip
+        raise ModelError(
+            "interpolate with antialias and align_corners has no equal in ONNX; use "
+            "align_corners=False"
+        )
+    how = {
+        "mode": mode,
+        "antialias": int(antialias),
+        "exclude_outside": int(antialias),
+        "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
+        "cubic_coeff_a": -0.5 if antialias else -0.75,
+    }
     if align_corners or all(axis.is_by_size() for axis in axes):
         sizes = op.Concat(op.Shape(x, start=0, end=2), *(a.new_length() for a in axes), axis=0)
         return op.Resize(x, None, None, sizes, **how)
     is_simple = all(axis.is_simple() for axis in axes)
     is_kept = mode == "linear" or antialias  # an axis whose size stays, whatever its factor
     if x.dtype == DOUBLE and not is_simple:
-        raise ModelError(f"interpolate of float64 by {[axis.factor for axis in axes]}: factors of "
-                         "Resize are float32; set recompute_scale_factor=True, or give "
-                         "the size")  # fmt: skip
+        raise ModelError(
+            f"interpolate of float64 by {[axis.factor for axis in axes]}: factors of "
+            "Resize are float32; set recompute_scale_factor=True, or give "
+            "the size"
+        )
     plain = op.Constant(value_floats=[1.0, 1.0])
     scales = op.Concat(plain, *(axis.scale(is_kept) for axis in axes), axis=0)
     y = op.Resize(x, None, scales, **how)
@@ -240,7 +255,9 @@ _MODES = {
 # A part of the custom_translation_table of torch.onnx.export.
 TABLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._adaptive_avg_pool2d.default: _averaged,
-    **{getattr(getattr(torch.ops.aten, name), overload): function
-    for name, functions in _MODES.items()
-    for overload, function in zip(("vec", "default"), functions, strict=True)},
+    **{
+        getattr(getattr(torch.ops.aten, name), overload): function
+        for name, functions in _MODES.items()
+        for overload, function in zip(("vec", "default"), functions, strict=True)
+    },
 }

@@ -81,8 +81,10 @@ def _range(
         known: Any = ir.tensor(torch.arange(*numbers, dtype=_TORCH[kind]), dtype=kind)
         return op.Constant(value=known)
     if kind.is_integer():
-        raise ModelError(f"arange of {kind} by a float that depends on a size; round it first, or "
-                         "cast what arange of floats returns")  # fmt: skip
+        raise ModelError(
+            f"arange of {kind} by a float that depends on a size; round it first, or "
+            "cast what arange of floats returns"
+        )
     first, last, by = (float64(number) for number in numbers)
     count = op.Cast(op.Ceil(op.Div(op.Sub(last, first), by)), to=INT64)
     at = float64(op.Range(constant(0, INT64), count, constant(1, INT64)))
@@ -97,19 +99,31 @@ def _range_by_one(start: Any, end: Any, dtype: int = UNKNOWN, **options: Any) ->
     return _range(start, end, 1, dtype, **options)
 
 
-_TORCH = {ir.DataType[name]: dtype for name, dtype in (
-    ("FLOAT", torch.float32), ("DOUBLE", torch.float64), ("FLOAT16", torch.float16),
-    ("BFLOAT16", torch.bfloat16), ("INT8", torch.int8), ("INT16", torch.int16),
-    ("INT32", torch.int32), ("INT64", torch.int64), ("UINT8", torch.uint8),
-)}  # fmt: skip
+_TORCH = {
+    ir.DataType[name]: dtype
+    for name, dtype in (
+        ("FLOAT", torch.float32),
+        ("DOUBLE", torch.float64),
+        ("FLOAT16", torch.float16),
+        ("BFLOAT16", torch.bfloat16),
+        ("INT8", torch.int8),
+        ("INT16", torch.int16),
+        ("INT32", torch.int32),
+        ("INT64", torch.int64),
+        ("UINT8", torch.uint8),
+    )
+}
+
 
 def require_open(exported: Any) -> None:
     """Raise ModelError if the export of a module fixed a size that a factor computes."""
     for guard in getattr(exported, "_guards_code", ()):
         if re.fullmatch(r"math\.\w+\(.*sym_float.*\) == \d+", guard):
-            raise ModelError(f"torch.export fixes a size that depends on an open one: {guard}; use "
-                             "math.trunc in place of int, or give the dimension a "
-                             "fixed size")  # fmt: skip
+            raise ModelError(
+                f"torch.export fixes a size that depends on an open one: {guard}; use "
+                "math.trunc in place of int, or give the dimension a "
+                "fixed size"
+            )
 
 
 # A part of the custom_translation_table of torch.onnx.export.

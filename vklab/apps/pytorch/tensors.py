@@ -44,8 +44,12 @@ def to_tensor(array: np.ndarray, dtype: torch.dtype, device: torch.device) -> to
 def require_dense(tensor: torch.Tensor) -> None:
     """Raise ModelError for a tensor that ONNX cannot express: complex, sparse or quantized."""
     if tensor.is_complex():
-        raise ModelError(f"an input or output is a tensor of {tensor.dtype}, which ONNX does not "
-                         "have; take or return torch.view_as_real(x)")  # fmt: skip
+        raise ModelError(
+            f"an input or output is a tensor of {tensor.dtype}, which ONNX does not "
+            "have; take or return torch.view_as_real(x)"
+        )
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise ModelError(f"an input or output is a tensor of {tensor.dtype} and {tensor.layout}; "
-                         "only dense tensors are supported")  # fmt: skip
+        raise ModelError(
+            f"an input or output is a tensor of {tensor.dtype} and {tensor.layout}; "
+            "only dense tensors are supported"
+        )

@@ -44,8 +44,9 @@ class BlockPicture:
         block = blocks.block_format(block_type)
         row = np.asarray(values, np.float32).reshape(-1)
         if len(row) < block.elements:
-            raise ModelError(f"a block of {block_type} has {block.elements} numbers, not "
-                             f"{len(row)}")  # fmt: skip
+            raise ModelError(
+                f"a block of {block_type} has {block.elements} numbers, not {len(row)}"
+            )
         self.block_type = block_type
         self.given = row[: block.elements].copy()
         self.data = quantize(block_type, self.given)
@@ -65,8 +66,10 @@ class BlockPicture:
 
     def __str__(self) -> str:
         error = abs(self.stored - self.given).max()
-        return (f"{self.block_type}: {self.given.size} numbers in {self.data.size} bytes, "
-                f"{self.bits:g} bits each, largest error {error:.3g}")  # fmt: skip
+        return (
+            f"{self.block_type}: {self.given.size} numbers in {self.data.size} bytes, "
+            f"{self.bits:g} bits each, largest error {error:.3g}"
+        )
 
     __repr__ = __str__
 
@@ -74,9 +77,11 @@ class BlockPicture:
         parts, at = [], 0.0
         for number, (name, size) in enumerate(self.fields):
             wide = WIDTH * size / self.data.size
-            parts.append(f'<rect x="{at:.1f}" y="{GAP}" width="{max(wide - 1, 1):.1f}" '
-                         f'height="{BAR}" fill="{FIELDS[number % len(FIELDS)]}"><title>{name}: '
-                         f'{MEANINGS[name]}, {size} bytes</title></rect>')  # fmt: skip
+            parts.append(
+                f'<rect x="{at:.1f}" y="{GAP}" width="{max(wide - 1, 1):.1f}" '
+                f'height="{BAR}" fill="{FIELDS[number % len(FIELDS)]}"><title>{name}: '
+                f"{MEANINGS[name]}, {size} bytes</title></rect>"
+            )
             if wide > 8 * len(name) + 8:
                 parts.append(svg.text(at + wide / 2, GAP + BAR - 8, name, 'text-anchor="middle"'))
             at += wide
@@ -98,12 +103,16 @@ class BlockPicture:
         def y(number: float) -> float:
             return top + CHART * (high - number) / span
 
-        lines = [f'<line x1="0" x2="{WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}" stroke="{GIVEN}" '
-                 'stroke-width="0.5"/>']  # fmt: skip
+        lines = [
+            f'<line x1="0" x2="{WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}" stroke="{GIVEN}" '
+            'stroke-width="0.5"/>'
+        ]
         for place, (given, stored) in enumerate(zip(self.given, self.stored, strict=True)):
             middle = (place + 0.5) * step
-            lines.append(f'<line x1="{middle - step / 2:.1f}" x2="{middle + step / 2:.1f}" '
-                         f'y1="{y(stored):.1f}" y2="{y(stored):.1f}" stroke="{STORED}" '
-                         'stroke-width="2"/>')  # fmt: skip
+            lines.append(
+                f'<line x1="{middle - step / 2:.1f}" x2="{middle + step / 2:.1f}" '
+                f'y1="{y(stored):.1f}" y2="{y(stored):.1f}" stroke="{STORED}" '
+                'stroke-width="2"/>'
+            )
             lines.append(f'<circle cx="{middle:.1f}" cy="{y(given):.1f}" r="1.6" fill="{GIVEN}"/>')
         return lines

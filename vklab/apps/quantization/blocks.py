@@ -30,8 +30,10 @@ def dequantize(block_type: str, data: np.ndarray) -> np.ndarray:
     block = blocks.block_format(block_type)
     size = block.fields.itemsize
     if data.dtype != np.uint8 or not data.ndim or data.shape[-1] % size:
-        raise ModelError(f"{data.dtype}{list(data.shape)} is not made of rows of {size} bytes, as "
-                         f"a block of {block_type} has")  # fmt: skip
+        raise ModelError(
+            f"{data.dtype}{list(data.shape)} is not made of rows of {size} bytes, as "
+            f"a block of {block_type} has"
+        )
     shape = (*data.shape[:-1], data.shape[-1] // size * block.elements)
     fields = np.ascontiguousarray(data).reshape(-1).view(block.fields)
     with np.errstate(invalid="ignore", over="ignore"):  # scales may be infinite

@@ -30,8 +30,10 @@ def check(model: Model, data: Mapping[str, np.ndarray]) -> None:
     """
     names = [value.name for value in model.inputs]
     if sorted(data) != sorted(names):
-        raise ModelError(f"the calibration data has {', '.join(sorted(data)) or 'nothing'}; the "
-                         f"inputs of the model are {', '.join(names)}")  # fmt: skip
+        raise ModelError(
+            f"the calibration data has {', '.join(sorted(data)) or 'nothing'}; the "
+            f"inputs of the model are {', '.join(names)}"
+        )
     for value in model.inputs:
         array = data[value.name]
         dims = _dims(value)
@@ -40,16 +42,21 @@ def check(model: Model, data: Mapping[str, np.ndarray]) -> None:
             not dim or dim == size for dim, size in zip(dims[1:], array.shape[1:], strict=False)
         )
         if not fits or (dims and dims[0] and array.shape[0] % dims[0]):
-            raise ModelError(f"calibration data of {value.name} has shape {array.shape}; the model "
-                             f"takes {wanted}")  # fmt: skip
+            raise ModelError(
+                f"calibration data of {value.name} has shape {array.shape}; the model "
+                f"takes {wanted}"
+            )
         if not array.size:
             raise ModelError(f"the calibration data of {value.name} is empty")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ModelError(f"the calibration data of {value.name} has numbers that are not "
-                             "finite")  # fmt: skip
+            raise ModelError(
+                f"the calibration data of {value.name} has numbers that are not finite"
+            )
         if array.dtype.kind == "f" and array.min() == array.max():
-            raise ModelError(f"all calibration data of {value.name} is {array.flat[0]}; ranges "
-                             "need samples that differ")  # fmt: skip
+            raise ModelError(
+                f"all calibration data of {value.name} is {array.flat[0]}; ranges "
+                "need samples that differ"
+            )
     if len({array.shape[:1] for array in data.values()}) > 1:
         raise ModelError("the inputs have different numbers of calibration samples")
 
@@ -59,9 +66,7 @@ def _dims(value: onnx.ValueInfoProto) -> list[int]:
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-def batches(
-    model: Model, data: Mapping[str, np.ndarray]
-) -> Iterator[dict[str, np.ndarray]]:
+def batches(model: Model, data: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """Yield the data in batches that the model takes; a last smaller one if it takes any."""
     sizes = [dims[0] for dims in map(_dims, model.inputs) if dims]
     size = next((size for size in sizes if size), SAMPLES)

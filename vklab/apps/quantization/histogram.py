@@ -77,13 +77,18 @@ class Histogram:
         parts = [
             f'<rect x="{number * step:.1f}" y="{HEIGHT + 10 - height:.1f}" width="{step - 1:.1f}" '
             f'height="{height:.1f}" fill="#3b6ea5"/>'
-            for number, height in enumerate(heights) if height
-        ]  # fmt: skip
+            for number, height in enumerate(heights)
+            if height
+        ]
         title, unit = f"{self}, on a logarithmic scale", 2 * self.limit / BINS
-        ends = [(0, f"{first * unit - self.limit:.3g}", "start"), (WIDTH / 2, title, "middle"),
-                (WIDTH, f"{(first + DRAWN * each) * unit - self.limit:.3g}", "end")]  # fmt: skip
-        parts += [svg.text(x, HEIGHT + 26, label, f'text-anchor="{anchor}"')
-                  for x, label, anchor in ends]  # fmt: skip
+        ends = [
+            (0, f"{first * unit - self.limit:.3g}", "start"),
+            (WIDTH / 2, title, "middle"),
+            (WIDTH, f"{(first + DRAWN * each) * unit - self.limit:.3g}", "end"),
+        ]
+        parts += [
+            svg.text(x, HEIGHT + 26, label, f'text-anchor="{anchor}"') for x, label, anchor in ends
+        ]
         return svg.svg(title, WIDTH, HEIGHT + 34, parts)
 
 
@@ -101,8 +106,10 @@ def percentile(histogram: Histogram, kept: float = KEPT) -> tuple[float, float]:
     total = np.cumsum(histogram.counts) / max(histogram.counts.sum(), 1)
     edges = histogram.edges
     first, last = (int(np.searchsorted(total, end)) for end in (share, 1 - share))
-    return (max(float(edges[first]), float(histogram.low)),
-            min(float(edges[min(last + 1, BINS)]), float(histogram.high)))  # fmt: skip
+    return (
+        max(float(edges[first]), float(histogram.low)),
+        min(float(edges[min(last + 1, BINS)]), float(histogram.high)),
+    )
 
 
 def entropy(histogram: Histogram) -> tuple[float, float]:

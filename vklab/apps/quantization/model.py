@@ -75,16 +75,20 @@ class Model:
             axis = 0 if node.op_type == "Conv" or turned else 1
             found.append(Layer(node, node.name or node.output[0], weights, axis))
         if not found:
-            raise ModelError(f"the model has no node to quantise: {', '.join(LAYERS)} with "
-                             "constant float32 weights")  # fmt: skip
+            raise ModelError(
+                f"the model has no node to quantise: {', '.join(LAYERS)} with "
+                "constant float32 weights"
+            )
         return found
 
     @staticmethod
     def _is_plain(node: onnx.NodeProto) -> bool:
         """Tell whether a Gemm only multiplies and adds."""
         wanted = {"alpha": 1.0, "beta": 1.0, "transA": 0}
-        return all(onnx.helper.get_attribute_value(each) == wanted.get(each.name, each.i)
-                   for each in node.attribute)  # fmt: skip
+        return all(
+            onnx.helper.get_attribute_value(each) == wanted.get(each.name, each.i)
+            for each in node.attribute
+        )
 
     def only_reader(self, name: str) -> onnx.NodeProto | None:
         """Return the node that alone reads a value; None if there are others, or it is output."""

@@ -63,8 +63,9 @@ def rewrite(model: Model, layers: Collection[Layer], bits: int) -> onnx.ModelPro
         raise ModelError(f"weights of {bits} bits; choose one of {BITS}")
     chosen = {layer.name: layer for layer in layers if layer.node.op_type != "Conv"}
     if not chosen:
-        raise ModelError("the model has no MatMul or Gemm with constant float32 weights to keep "
-                         f"in {bits} bits")  # fmt: skip
+        raise ModelError(
+            f"the model has no MatMul or Gemm with constant float32 weights to keep in {bits} bits"
+        )
     made = onnx.ModelProto()
     made.CopyFrom(model.proto)
     graph = made.graph
@@ -88,10 +89,16 @@ def _product(graph: onnx.GraphProto, layer: Layer, bits: int) -> list[onnx.NodeP
     bias = layer.node.input[2] if len(layer.node.input) > 2 else ""
     end = layer.node.output[0]
     product = helper.make_node(
-        "MatMulNBits", [layer.node.input[0], *names], [f"{layer.name}:product" if bias else end],
-        layer.name, domain=DOMAIN, K=weights.shape[0], N=weights.shape[1], bits=bits,
+        "MatMulNBits",
+        [layer.node.input[0], *names],
+        [f"{layer.name}:product" if bias else end],
+        layer.name,
+        domain=DOMAIN,
+        K=weights.shape[0],
+        N=weights.shape[1],
+        bits=bits,
         block_size=BLOCK,
-    )  # fmt: skip
+    )
     if not bias:
         return [product]
     return [product, helper.make_node("Add", [f"{layer.name}:product", bias], [end])]

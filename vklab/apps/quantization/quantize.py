@@ -26,9 +26,7 @@ OPSET = 13
 STEP = 16
 
 
-def rewrite(
-    model: Model, layers: Collection[Layer], per_channel: bool = True
-) -> onnx.ModelProto:
+def rewrite(model: Model, layers: Collection[Layer], per_channel: bool = True) -> onnx.ModelProto:
     """Return the model with each layer as DynamicQuantizeLinear and a product of integers.
 
     Args:
@@ -71,27 +69,37 @@ def _product(
         weights, axis = np.ascontiguousarray(weights.T), 1
     scale = codes.of_weights(weights, axis if per_channel else None)
     shape = (1, -1) + (1,) * (weights.ndim - 2) if node.op_type == "Conv" else (-1,)
-    constants = {f"{name}:weights": codes.quantized(weights, scale),
-                 f"{name}:scale": scale.steps.reshape(shape if per_channel else ())}  # fmt: skip
+    constants = {
+        f"{name}:weights": codes.quantized(weights, scale),
+        f"{name}:scale": scale.steps.reshape(shape if per_channel else ()),
+    }
     x = node.input[0]
     op_type = "ConvInteger" if node.op_type == "Conv" else "MatMulInteger"
-    product = helper.make_node(op_type, [f"{x}:codes", f"{name}:weights", f"{x}:zero"],
-                               [f"{name}:sums"], name)  # fmt: skip
+    product = helper.make_node(
+        op_type, [f"{x}:codes", f"{name}:weights", f"{x}:zero"], [f"{name}:sums"], name
+    )
     if node.op_type == "Conv":
         product.attribute.extend(node.attribute)
     bias = node.input[2] if len(node.input) > 2 else ""
     end = node.output[0]
     wide = helper.make_node("Cast", [f"{name}:sums"], [f"{name}:wide"], to=onnx.TensorProto.FLOAT)
-    steps = [product, wide,
-             helper.make_node("Mul", [f"{x}:scale", f"{name}:scale"], [f"{name}:step"]),
-             helper.make_node("Mul", [f"{name}:wide", f"{name}:step"],
-                              [f"{name}:real" if bias else end])]  # fmt: skip
+    steps = [
+        product,
+        wide,
+        helper.make_node("Mul", [f"{x}:scale", f"{name}:scale"], [f"{name}:step"]),
+        helper.make_node(
+            "Mul", [f"{name}:wide", f"{name}:step"], [f"{name}:real" if bias else end]
+        ),
+    ]
     if bias:
         array = model.array(bias)
         if array is not None:
             constants[f"{name}:bias"] = array.reshape(shape) if array.size > 1 else array
-        steps.append(helper.make_node("Add", [f"{name}:real", f"{name}:bias" if array is not None
-                                              else bias], [end]))  # fmt: skip
+        steps.append(
+            helper.make_node(
+                "Add", [f"{name}:real", f"{name}:bias" if array is not None else bias], [end]
+            )
+        )
     return steps, constants
 
 
@@ -145,10 +153,17 @@ class Quantized:
         return f"{len(self.layers) - kept} of {len(self.layers)} layers quantised, {sizes}{drop}"
 
     def _repr_html_(self) -> str:
-        rows = [(each.name, each.op_type, "float32" if each.kept else "quantised",
-                 "" if each.sqnr_db is None else f"{each.sqnr_db:.1f}",
-                 draw.bytes_text(each.before_bytes), draw.bytes_text(each.after_bytes))
-                for each in self.layers]  # fmt: skip
+        rows = [
+            (
+                each.name,
+                each.op_type,
+                "float32" if each.kept else "quantised",
+                "" if each.sqnr_db is None else f"{each.sqnr_db:.1f}",
+                draw.bytes_text(each.before_bytes),
+                draw.bytes_text(each.after_bytes),
+            )
+            for each in self.layers
+        ]
         names = ("layer", "operator", "kept in", "SQNR in dB", "weights before", "after")
         return draw.table_html(str(self), names, rows)
 
@@ -172,8 +187,9 @@ def quantize(
     """
     choice = choice or Choice()
     if choice.method not in histogram.METHODS:
-        raise ModelError(f"unknown method {choice.method!r}; choose one of "
-                         f"{', '.join(histogram.METHODS)}")  # fmt: skip
+        raise ModelError(
+            f"unknown method {choice.method!r}; choose one of {', '.join(histogram.METHODS)}"
+        )
     if choice.max_drop is not None and data is None:
         raise ModelError("a bound on the drop takes calibration data")
     model = Model(_with_opset(proto))
@@ -196,13 +212,16 @@ class _Attempts:
         load: Load | None,
     ) -> None:  # fmt: skip
         self.model, self.choice, self.data, self.load = model, choice, data, load
-        self.layers = [layer for layer in model.layers()
-                       if not choice.bits or layer.node.op_type != "Conv"]  # fmt: skip
+        self.layers = [
+            layer for layer in model.layers() if not choice.bits or layer.node.op_type != "Conv"
+        ]
         names = {layer.name for layer in self.layers} | {n.op_type for n in model.proto.graph.node}
         unknown = [name for name in choice.keep if name not in names]
         if unknown:
-            raise ModelError(f"no node to keep is called {unknown[0]!r}; there are "
-                             f"{', '.join(layer.name for layer in self.layers)}")  # fmt: skip
+            raise ModelError(
+                f"no node to keep is called {unknown[0]!r}; there are "
+                f"{', '.join(layer.name for layer in self.layers)}"
+            )
         if data is not None:
             calibrate.check(model, data)
         self._scales = self._calibrated() if data is not None and not choice.bits else {}
@@ -243,24 +262,35 @@ class _Attempts:
                 return self._result(made, kept, quality, lost)
             left = [layer.name for layer in self.layers if layer.name not in kept]
             kept.update(sorted(left, key=quality.__getitem__)[: max(1, len(self.layers) // STEP)])
-        raise ModelError("no layer is left to quantise: " + (
-            f"the outputs drop by more than {self.choice.max_drop:g} with any of them"
-            if self.choice.max_drop is not None else "all of them are to be kept"))  # fmt: skip
+        raise ModelError(
+            "no layer is left to quantise: "
+            + (
+                f"the outputs drop by more than {self.choice.max_drop:g} with any of them"
+                if self.choice.max_drop is not None
+                else "all of them are to be kept"
+            )
+        )
 
     def _measured(self, made: onnx.ModelProto) -> tuple[dict[str, float], float]:
         """Return the SQNR of each layer's result, and the drop of the model's outputs."""
         found = list(self._values(made))
         quality = {}
         for layer in self.layers:
-            exact, ours = (np.concatenate([np.asarray(each[layer.node.output[0]]).ravel()
-                                           for each in runs]) for runs in (self._exact, found))
+            exact, ours = (
+                np.concatenate([np.asarray(each[layer.node.output[0]]).ravel() for each in runs])
+                for runs in (self._exact, found)
+            )
             quality[layer.name] = codes.sqnr_db(exact, ours)
         outputs = [value.name for value in self.model.proto.graph.output]
         return quality, max(
-            drop(*(np.concatenate([np.atleast_1d(each[name]) for each in runs])
-                   for runs in (self._exact, found)))
+            drop(
+                *(
+                    np.concatenate([np.atleast_1d(each[name]) for each in runs])
+                    for runs in (self._exact, found)
+                )
+            )
             for name in outputs
-        )  # fmt: skip
+        )
 
     def _result(
         self, made: onnx.ModelProto, kept: Collection[str], quality: Mapping[str, float],
@@ -275,10 +305,15 @@ class _Attempts:
         scales = 5 * (filters if self.choice.per_channel else 1)  # step and zero point
         after = before if kept else layer.weights.size + scales
         if self.choice.bits and not kept:
-            after = sum(each.nbytes for each in nbits.blocks(
-                layer.weights if layer.axis == 1 else layer.weights.T, self.choice.bits))
-        return LayerError(layer.name, layer.node.op_type, quality.get(layer.name), before, after,
-                          kept)  # fmt: skip
+            after = sum(
+                each.nbytes
+                for each in nbits.blocks(
+                    layer.weights if layer.axis == 1 else layer.weights.T, self.choice.bits
+                )
+            )
+        return LayerError(
+            layer.name, layer.node.op_type, quality.get(layer.name), before, after, kept
+        )
 
 
 def drop(exact: np.ndarray, ours: np.ndarray) -> float:

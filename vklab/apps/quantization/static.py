@@ -116,8 +116,11 @@ class _Builder:
         return name
 
     def _scaling(self, op_type: str, name: str, made: str, scale: Scale, owner: str) -> str:
-        inputs = [name, self.constant(f"{owner}:scale", scale.steps),
-                  self.constant(f"{owner}:zero", scale.zeros)]  # fmt: skip
+        inputs = [
+            name,
+            self.constant(f"{owner}:scale", scale.steps),
+            self.constant(f"{owner}:zero", scale.zeros),
+        ]
         node = helper.make_node(op_type, inputs, [made], made)
         if scale.axis is not None:
             node.attribute.append(helper.make_attribute("axis", scale.axis))
@@ -161,8 +164,11 @@ class _Builder:
         read |= {value.name for value in graph.output}
         kept = [each for each in graph.initializer if each.name in read]
         del graph.node[:], graph.initializer[:], graph.value_info[:]
-        live = [node for node in self.nodes
-                if node.op_type not in ("Constant", "Identity") or read & set(node.output)]
+        live = [
+            node
+            for node in self.nodes
+            if node.op_type not in ("Constant", "Identity") or read & set(node.output)
+        ]
         graph.node.extend(live)
         graph.initializer.extend([*kept, *(self.constants[n] for n in self.constants if n in read)])
         return made

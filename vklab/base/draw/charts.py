@@ -55,7 +55,12 @@ def histograms(title: str, samples: Mapping[str, Sequence[float]]) -> str:
 
 
 def _histogram(
-    name: str, values: Sequence[float], colour: str, base: float, across: float, scale: float,
+    name: str,
+    values: Sequence[float],
+    colour: str,
+    base: float,
+    across: float,
+    scale: float,
     unit: str,
 ) -> list[str]:
     """Return the elements of one histogram.
@@ -86,13 +91,17 @@ def _histogram(
     marks = (("median", percentile(values, 50), ""), ("95 %", percentile(values, 95), "4 3"))
     for word, value, dashes in marks:
         x = LEFT + value * across
-        parts.append(f'<path d="M{x:.1f},{base}v-{BAND - 26}" stroke="#000" stroke-width="1.5" '
-                     f'stroke-dasharray="{dashes or "none"}"><title>{word}</title></path>')
+        parts.append(
+            f'<path d="M{x:.1f},{base}v-{BAND - 26}" stroke="#000" stroke-width="1.5" '
+            f'stroke-dasharray="{dashes or "none"}"><title>{word}</title></path>'
+        )
     parts.append(text(10, base - 36, shorten(name, 22), 'font-weight="bold"'))
     for line, (word, value, dashes) in enumerate(marks):
         y = base - 20 + 15 * line
-        parts.append(f'<path d="M10,{y - 4}h18" stroke="#000" stroke-width="1.5" '
-                     f'stroke-dasharray="{dashes or "none"}"/>')
+        parts.append(
+            f'<path d="M10,{y - 4}h18" stroke="#000" stroke-width="1.5" '
+            f'stroke-dasharray="{dashes or "none"}"/>'
+        )
         parts.append(text(33, y, f"{word} {value / scale:.4g} {unit}"))
     return parts
 
@@ -123,8 +132,10 @@ def log_marks(title: str, rows: Sequence[tuple[str, float]], axis: str, note: st
             label = f"{10.0**power:g}" if -4 <= power <= 4 else f"1e{power}"
             parts.append(f'<path d="M{x:.1f},{top}V{bottom + 4}" stroke="#ddd"/>')
             parts.append(text(x, bottom + 16, label, 'text-anchor="middle"'))
-    parts.append(f'<path d="M{limit:.1f},{top - 6}V{bottom + 4}" stroke="#000" stroke-width="1.5" '
-                 'stroke-dasharray="6 4"/>')  # fmt: skip
+    parts.append(
+        f'<path d="M{limit:.1f},{top - 6}V{bottom + 4}" stroke="#000" stroke-width="1.5" '
+        'stroke-dasharray="6 4"/>'
+    )
     parts.append(text(limit, top - 8, "tolerance", 'text-anchor="end"'))
     for number, (name, value) in enumerate(rows):
         y = top + LINE * number + LINE / 2
@@ -154,13 +165,20 @@ def _mark(
     good = value <= 1
     words = "equal" if value <= 0 else "infinite" if value == math.inf else f"{value:.2g}"
     colour = BLUE if good else ORANGE
-    shape = (f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}"/>' if good else
-             f'<path d="M{x - 5:.1f},{y - 5}l10,10m0,-10l-10,10" stroke="{colour}" '
-             'stroke-width="3"/>')  # fmt: skip
+    shape = (
+        f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}"/>'
+        if good
+        else f'<path d="M{x - 5:.1f},{y - 5}l10,10m0,-10l-10,10" stroke="{colour}" '
+        'stroke-width="3"/>'
+    )
     anchor, beside = ("start", x + 9) if at < high - 1.2 else ("end", x - 9)
     return [
         f'<path d="M{left},{y}H{x:.1f}" stroke="{colour}" stroke-opacity="0.5"/>',
         f"<g>{shape}<title>{escape(name)}: {words}</title></g>",
-        text(beside, y + 4, words, f'text-anchor="{anchor}" stroke="#fff" stroke-width="4" '
-                                   'paint-order="stroke"'),
+        text(
+            beside,
+            y + 4,
+            words,
+            f'text-anchor="{anchor}" stroke="#fff" stroke-width="4" paint-order="stroke"',
+        ),
     ]

@@ -89,8 +89,9 @@ def chart(
         for number in range(len(band)):
             if ruled and 0 < first + number < last:
                 x = LEFT + (number + 1) * (WIDE + BETWEEN) - BETWEEN / 2
-                parts.append(f'<path d="M{x:.0f},{top}v{height}" stroke="#bbb" '
-                             'stroke-dasharray="2 3"/>')  # fmt: skip
+                parts.append(
+                    f'<path d="M{x:.0f},{top}v{height}" stroke="#bbb" stroke-dasharray="2 3"/>'
+                )
         top += height
     parts += (_line(source, box) for source, box in _pairs(boxes))
     parts += (part for box in boxes.values() for part in _drawn(box))
@@ -154,16 +155,20 @@ def _line(source: Box, box: Box) -> str:
         y, down, aside = source.y + 8, box.y + 8, 5 + source.lane % 3 * 3
         lane = source.top - 6 - LANE * source.lane
         path = f"H{x + aside:.0f}V{lane:.0f}H{to - 5 - aside:.0f}V{down:.0f}H{to - 4:.0f}"
-    return (f'<path d="M{x:.0f},{y:.0f}{path}" fill="none" stroke="#555" stroke-linejoin="round"/>'
-            f'<path d="M{to:.0f},{down:.0f}l-6,-3v6z" fill="#555"/>')  # fmt: skip
+    return (
+        f'<path d="M{x:.0f},{y:.0f}{path}" fill="none" stroke="#555" stroke-linejoin="round"/>'
+        f'<path d="M{to:.0f},{down:.0f}l-6,-3v6z" fill="#555"/>'
+    )
 
 
 def _drawn(box: Box) -> Iterator[str]:
     channels = (int(box.colour[i : i + 2], 16) for i in (1, 3, 5))
     light = "".join(f"{255 - (255 - channel) * 3 // 10:02x}" for channel in channels)
-    yield (f'<g><title>{escape(box.about)}</title><rect x="{box.x:.0f}" y="{box.y:.0f}" '
-           f'width="{WIDE}" height="{box.height}" rx="4" fill="#{light}" stroke="{box.colour}" '
-           f'stroke-width="{3 if box.thick else 1}"/>')  # fmt: skip
+    yield (
+        f'<g><title>{escape(box.about)}</title><rect x="{box.x:.0f}" y="{box.y:.0f}" '
+        f'width="{WIDE}" height="{box.height}" rx="4" fill="#{light}" stroke="{box.colour}" '
+        f'stroke-width="{3 if box.thick else 1}"/>'
+    )
     heading = svg.shorten(box.heading, LETTERS - 2)
     yield svg.text(box.x + 6, box.y + 14, heading, 'font-weight="bold"')
     for number, line in enumerate(box.lines, 1):
@@ -175,7 +180,9 @@ def legend(entries: Mapping[str, str], y: int) -> Iterator[str]:
     """Yield the SVG elements of a legend: a text for each colour."""
     x = LEFT
     for words, colour in entries.items():
-        yield (f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}" fill-opacity="0.4" '
-               f'stroke="{colour}"/>')  # fmt: skip
+        yield (
+            f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}" fill-opacity="0.4" '
+            f'stroke="{colour}"/>'
+        )
         yield svg.text(x + 17, y + 10, words)
         x += 36 + 6 * len(words)

@@ -41,8 +41,14 @@ def heat_map(
     parts = []
     for number, name in enumerate(columns):
         x = NAMES + CELL * (number + 0.4)
-        parts.append(text(0, 0, shorten(name, LONGEST), f'{PLAIN} transform="translate('
-                          f'{x:.0f} {head - 6}) rotate(-40)"'))
+        parts.append(
+            text(
+                0,
+                0,
+                shorten(name, LONGEST),
+                f'{PLAIN} transform="translate({x:.0f} {head - 6}) rotate(-40)"',
+            )
+        )
     for line, row in enumerate(rows):
         y = head + LINE * line
         parts.append(text(NAMES - 8, y + 14, shorten(row, 36), f'{PLAIN} text-anchor="end"'))
@@ -69,9 +75,11 @@ def _cell(x: float, y: float, given: tuple[float, str] | None, row: str, column:
     share, words = given
     fill, ink = next((fill, ink) for limit, fill, ink in STEPS if share <= limit)
     label = text(x + CELL / 2, y + 14, _share_text(share), f'fill="{ink}" text-anchor="middle"')
-    return (f'<g><rect x="{x + 1:.0f}" y="{y + 1:.0f}" width="{CELL - 2}" height="{LINE - 2}" '
-            f'fill="{fill}" stroke="#888" stroke-width="0.5"/>{label}'
-            f"<title>{escape(f'{column}, {row}: {words}')}</title></g>")  # fmt: skip
+    return (
+        f'<g><rect x="{x + 1:.0f}" y="{y + 1:.0f}" width="{CELL - 2}" height="{LINE - 2}" '
+        f'fill="{fill}" stroke="#888" stroke-width="0.5"/>{label}'
+        f"<title>{escape(f'{column}, {row}: {words}')}</title></g>"
+    )
 
 
 def _share_text(share: float) -> str:
@@ -85,8 +93,10 @@ def _legend(y: float) -> list[str]:
     parts = [text(10, y + 12, "error as a share of its tolerance:", PLAIN)]
     for number, ((_, fill, ink), label) in enumerate(zip(STEPS, labels, strict=True)):
         x = NAMES - 30 + 66 * number
-        parts.append(f'<rect x="{x}" y="{y}" width="64" height="17" fill="{fill}" '
-                     'stroke="#888" stroke-width="0.5"/>')
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="64" height="17" fill="{fill}" '
+            'stroke="#888" stroke-width="0.5"/>'
+        )
         parts.append(text(x + 32, y + 12, label, f'fill="{ink}" text-anchor="middle"'))
     return parts
 
@@ -114,17 +124,27 @@ def histogram_rows(
                 tall = max((high - 12) * count / total, 1.5)
                 x = NAMES + wide * column
                 said = f"{name}: {count} of {total} elements, {bins[column]} {axis}"
-                parts.append(f'<g><rect x="{x + 2}" y="{base - tall:.1f}" width="{wide - 4}" '
-                             f'height="{tall:.1f}" fill="{BLUE}"/>'
-                             f"<title>{escape(said)}</title></g>")
-                parts.append(text(x + wide / 2, base - tall - 2, _percent(count / total),
-                                  f'{PLAIN} text-anchor="middle" font-size="9"'))
+                parts.append(
+                    f'<g><rect x="{x + 2}" y="{base - tall:.1f}" width="{wide - 4}" '
+                    f'height="{tall:.1f}" fill="{BLUE}"/>'
+                    f"<title>{escape(said)}</title></g>"
+                )
+                parts.append(
+                    text(
+                        x + wide / 2,
+                        base - tall - 2,
+                        _percent(count / total),
+                        f'{PLAIN} text-anchor="middle" font-size="9"',
+                    )
+                )
     bottom = top + (high + 8) * len(counts)
     for column, label in enumerate(bins):
-        parts.append(text(NAMES + wide * (column + 0.5), bottom + 15, label,
-                          f'{PLAIN} text-anchor="middle"'))
-    parts.append(text(NAMES + wide * len(bins) / 2, bottom + 32, axis,
-                      f'{PLAIN} text-anchor="middle"'))
+        parts.append(
+            text(NAMES + wide * (column + 0.5), bottom + 15, label, f'{PLAIN} text-anchor="middle"')
+        )
+    parts.append(
+        text(NAMES + wide * len(bins) / 2, bottom + 32, axis, f'{PLAIN} text-anchor="middle"')
+    )
     return svg(title, NAMES + wide * len(bins) + 20, bottom + 42, parts, "")
 
 
@@ -156,12 +176,16 @@ def bars(title: str, rows: Sequence[tuple[str, float, float, float, str]], axis:
     for number, (name, low, value, high, words) in enumerate(rows):
         y = top + 24 * number
         parts.append(text(NAMES - 8, y + 14, shorten(name, 38), f'{PLAIN} text-anchor="end"'))
-        parts.append(f'<g><rect x="{NAMES}" y="{y + 3}" width="{max(across(value), 1):.1f}" '
-                     f'height="15" fill="{BLUE}" stroke="currentColor" stroke-opacity="0.4"/>'
-                     f"<title>{escape(f'{name}: {words}')}</title></g>")
+        parts.append(
+            f'<g><rect x="{NAMES}" y="{y + 3}" width="{max(across(value), 1):.1f}" '
+            f'height="15" fill="{BLUE}" stroke="currentColor" stroke-opacity="0.4"/>'
+            f"<title>{escape(f'{name}: {words}')}</title></g>"
+        )
         a, b = NAMES + across(low), NAMES + across(high)
-        parts.append(f'<path d="M{a:.1f},{y + 7}v7M{a:.1f},{y + 10.5}H{b:.1f}M{b:.1f},{y + 7}v7" '
-                     f'stroke="{PALETTE[1]}" stroke-width="2" fill="none"/>')
+        parts.append(
+            f'<path d="M{a:.1f},{y + 7}v7M{a:.1f},{y + 10.5}H{b:.1f}M{b:.1f},{y + 7}v7" '
+            f'stroke="{PALETTE[1]}" stroke-width="2" fill="none"/>'
+        )
         parts.append(text(NAMES + across(high) + 8, y + 14, words, PLAIN))
     bottom = top + 24 * len(rows)
     parts.append(f'<path d="M{NAMES},{top}V{bottom}" {FAINT}/>')

@@ -22,9 +22,7 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"[:width]
 
 
-def svg(
-    title: str, width: int, height: int, parts: Iterable[str], background: str = "#fff"
-) -> str:
+def svg(title: str, width: int, height: int, parts: Iterable[str], background: str = "#fff") -> str:
     """Return a complete SVG drawing, on a white page unless another background is given.
 
     Args:
@@ -73,8 +71,9 @@ def memory_map_svg(title: str, boxes: Lives, steps: int, size_bytes: int, bound:
         bound: lower bound in bytes, drawn as a line.
     """
     heading = text(70, 16, title, 'font-size="13"')
-    return svg(title, 640, 276, [heading, *memory_map((70, 36, 558, 198), boxes, steps, size_bytes,
-                                                      bound)])  # fmt: skip
+    return svg(
+        title, 640, 276, [heading, *memory_map((70, 36, 558, 198), boxes, steps, size_bytes, bound)]
+    )
 
 
 def memory_map(

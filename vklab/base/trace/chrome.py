@@ -35,21 +35,31 @@ def events(trace: Timeline) -> dict[str, Any]:
 
 def _names(track: Track, device: str, lane: str) -> list[dict[str, Any]]:
     facts: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("process_name", {"name": device}), ("process_sort_index", {"sort_index": track[0]}),
-        ("thread_name", {"name": lane}), ("thread_sort_index", {"sort_index": track[1]}),
-    )  # fmt: skip
-    return [{"ph": "M", "pid": track[0], "tid": track[1], "name": name, "args": arguments}
-            for name, arguments in facts]  # fmt: skip
+        ("process_name", {"name": device}),
+        ("process_sort_index", {"sort_index": track[0]}),
+        ("thread_name", {"name": lane}),
+        ("thread_sort_index", {"sort_index": track[1]}),
+    )
+    return [
+        {"ph": "M", "pid": track[0], "tid": track[1], "name": name, "args": arguments}
+        for name, arguments in facts
+    ]
 
 
 def _slice(span: Span, track: Track, start_ns: int) -> dict[str, Any]:
     facts = {
-        key: value for key, value in asdict(span).items()
-        if key not in LEFT_OUT and value != ""
-    }  # fmt: skip
-    return {"ph": "X", "name": span.name, "cat": span.kind, "pid": track[0], "tid": track[1],
-            "ts": (span.start_ns - start_ns) / 1e3, "dur": span.duration_ns / 1e3,
-            "args": facts}  # fmt: skip
+        key: value for key, value in asdict(span).items() if key not in LEFT_OUT and value != ""
+    }
+    return {
+        "ph": "X",
+        "name": span.name,
+        "cat": span.kind,
+        "pid": track[0],
+        "tid": track[1],
+        "ts": (span.start_ns - start_ns) / 1e3,
+        "dur": span.duration_ns / 1e3,
+        "args": facts,
+    }
 
 
 def _arrow(
@@ -61,7 +71,16 @@ def _arrow(
     ends: list[dict[str, Any]] = []
     for phase, span, moment in (("s", source, leaves), ("f", target, target.start_ns)):
         process, thread = tracks[id(span)]
-        ends.append({"ph": phase, "id": number, "name": "after", "cat": "dependency",
-                     "pid": process, "tid": thread, "ts": (moment - start_ns) / 1e3})  # fmt: skip
+        ends.append(
+            {
+                "ph": phase,
+                "id": number,
+                "name": "after",
+                "cat": "dependency",
+                "pid": process,
+                "tid": thread,
+                "ts": (moment - start_ns) / 1e3,
+            }
+        )
     ends[1]["bp"] = "e"  # the arrow ends at the slice around it
     return ends

@@ -38,8 +38,10 @@ def _matplotlib() -> Any:
         import matplotlib.textpath
         import matplotlib.ticker
     except ImportError as error:
-        raise SetupError(f"a Gantt chart needs matplotlib, which cannot be imported ({error})",
-                         "pip install matplotlib") from error  # fmt: skip
+        raise SetupError(
+            f"a Gantt chart needs matplotlib, which cannot be imported ({error})",
+            "pip install matplotlib",
+        ) from error
     return matplotlib
 
 
@@ -100,14 +102,17 @@ class _Chart:
                 # A white edge separates neighbours, except around boxes too narrow for one.
                 gaps = [0.5 if width > 2 * self.least else 0.0 for _, width in boxes]
                 self.axes.broken_barh(
-                    boxes, (middle - 0.4 * ROW, 0.7 * ROW), facecolor=colour, zorder=2,
-                    edgecolor="white", linewidth=gaps or 0,
-                )  # fmt: skip
+                    boxes,
+                    (middle - 0.4 * ROW, 0.7 * ROW),
+                    facecolor=colour,
+                    zorder=2,
+                    edgecolor="white",
+                    linewidth=gaps or 0,
+                )
                 for span in chosen:
                     self._label(span, middle - 0.05 * ROW)
             top += ROW
-        self.axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks],
-                             parse_math=False)  # fmt: skip
+        self.axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks], parse_math=False)
 
     def _box(self, span: Span) -> tuple[float, float]:
         return self._x(span.start_ns), max(span.duration_ns / self.scale, self.least)
@@ -131,11 +136,19 @@ class _Chart:
         share = f"busy {draw.time_text(busy)}, {100 * busy / max(self.trace.duration_ns, 1):.0f} %"
         for x, text, side in ((0.004, self._cut(device, 360), "left"), (0.996, share, "right")):
             self.axes.text(
-                x, top + 0.58 * HEAD, text, transform=self.axes.get_yaxis_transform(), color=INK,
-                fontsize=9, fontweight="bold" if side == "left" else "normal", ha=side,
-                va="center", zorder=5, parse_math=False,
+                x,
+                top + 0.58 * HEAD,
+                text,
+                transform=self.axes.get_yaxis_transform(),
+                color=INK,
+                fontsize=9,
+                fontweight="bold" if side == "left" else "normal",
+                ha=side,
+                va="center",
+                zorder=5,
+                parse_math=False,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            )  # fmt: skip
+            )
 
     def _label(self, span: Span, y: float) -> None:
         """Write a span's name into its box, shortened to fit; too narrow a box stays empty."""
@@ -147,9 +160,17 @@ class _Chart:
         if text:
             colour = INK if span.kind in LIGHT else "white"
             self.axes.text(
-                self._x((span.start_ns + span.end_ns) / 2), y, text, fontsize=POINTS, zorder=4,
-                color=colour, ha="center", va="center", clip_on=True, parse_math=False,
-            )  # fmt: skip
+                self._x((span.start_ns + span.end_ns) / 2),
+                y,
+                text,
+                fontsize=POINTS,
+                zorder=4,
+                color=colour,
+                ha="center",
+                va="center",
+                clip_on=True,
+                parse_math=False,
+            )
 
     def _cut(self, text: str, points: float) -> str:
         if points < 2 * POINTS:  # no room for two letters
@@ -203,13 +224,27 @@ class _Chart:
             total = draw.time_text(self.trace.critical_ns())
             keys += axes.plot([], [], color=PATH, linewidth=2.2, label=f"critical path, {total}")
         self.figure.legend(
-            handles=keys, loc="upper left", bbox_to_anchor=(LEFT - 0.008, 1 - 0.36 / height),
-            ncols=len(keys) or 1, frameon=False, fontsize=8.5, borderaxespad=0, handlelength=1.4,
+            handles=keys,
+            loc="upper left",
+            bbox_to_anchor=(LEFT - 0.008, 1 - 0.36 / height),
+            ncols=len(keys) or 1,
+            frameon=False,
+            fontsize=8.5,
+            borderaxespad=0,
+            handlelength=1.4,
             columnspacing=1.4,
-        )  # fmt: skip
+        )
         text = title or f"Trace: {self.trace.length_text()}"
-        self.figure.text(LEFT, 1 - 0.2 / height, text, fontsize=11, fontweight="bold",
-                         color=INK, va="center", parse_math=False)  # fmt: skip
+        self.figure.text(
+            LEFT,
+            1 - 0.2 / height,
+            text,
+            fontsize=11,
+            fontweight="bold",
+            color=INK,
+            va="center",
+            parse_math=False,
+        )
 
     def _x(self, moment: float) -> float:
         return (moment - self.trace.start_ns) / self.scale

@@ -55,8 +55,9 @@ class Span:
         if self.kind not in KINDS:
             raise ValueError(f"span {self.name!r}: {self.kind!r} is not one of {', '.join(KINDS)}")
         if self.end_ns < self.start_ns:
-            raise ValueError(f"span {self.name!r} ends {self.start_ns - self.end_ns} ns before "
-                             "it starts")  # fmt: skip
+            raise ValueError(
+                f"span {self.name!r} ends {self.start_ns - self.end_ns} ns before it starts"
+            )
 
     @property
     def duration_ns(self) -> int:
@@ -158,10 +159,13 @@ class Timeline:
         for number, span in enumerate(self.spans):
             named.setdefault((span.run, span.name), []).append(number)
         return {
-            number: [p for name in span.after
-                     for p in named.get((span.run, name) if isinstance(name, str) else name, ())]
+            number: [
+                p
+                for name in span.after
+                for p in named.get((span.run, name) if isinstance(name, str) else name, ())
+            ]
             for number, span in enumerate(self.spans)
-        }  # fmt: skip
+        }
 
     def busy_ns(self, device: str) -> int:
         """Return the time in which a device, or HOST, was busy: its spans except waits.
@@ -177,9 +181,11 @@ class Timeline:
     def overlap_ns(self) -> int:
         """Return the time in which at least two of the devices, the host included, were busy."""
         edges = [
-            edge for device in self.devices for start, end in self._busy(device)
+            edge
+            for device in self.devices
+            for start, end in self._busy(device)
             for edge in ((start, 1), (end, -1))
-        ]  # fmt: skip
+        ]
         total = count = since = 0
         for moment, change in sorted(edges):
             total += moment - since if count > 1 else 0
@@ -215,10 +221,16 @@ class Timeline:
             "transferred_bytes": sum(s.bytes for s in self.spans if s.kind == "transfer"),
             "critical_path_ns": _length((s.start_ns, s.end_ns) for s in path),
             "critical_path": [
-                {"name": s.name, "kind": s.kind, "device": s.device, "run": s.run,
-                 "duration_ns": s.duration_ns} for s in path
+                {
+                    "name": s.name,
+                    "kind": s.kind,
+                    "device": s.device,
+                    "run": s.run,
+                    "duration_ns": s.duration_ns,
+                }
+                for s in path
             ],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         lines = [self.length_text()]
@@ -234,10 +246,14 @@ class Timeline:
         """Return the table of busy and idle time, one row of text for each device."""
         total = max(self.duration_ns, 1)
         return [
-            (name, draw.time_text(self.busy_ns(name)), draw.time_text(self.idle_ns(name)),
-             f"{100 * self.busy_ns(name) / total:.0f} %")
+            (
+                name,
+                draw.time_text(self.busy_ns(name)),
+                draw.time_text(self.idle_ns(name)),
+                f"{100 * self.busy_ns(name) / total:.0f} %",
+            )
             for name in self.devices
-        ]  # fmt: skip
+        ]
 
 
 def _length(intervals: Iterable[tuple[int, int]]) -> int:

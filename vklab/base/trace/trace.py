@@ -41,7 +41,9 @@ class Trace(Timeline):
         table = draw.table_html("Busy and idle", self.headers, self.cells())
         try:
             label = escape(f"Gantt chart: {self}", quote=True)
-            return (f'<div role="img" aria-label="{label}" style="max-width:100%">{self.svg()}'
-                    f"</div>{table}")  # fmt: skip
+            return (
+                f'<div role="img" aria-label="{label}" style="max-width:100%">{self.svg()}'
+                f"</div>{table}"
+            )
         except SetupError as error:
             return f"<p>{escape(str(error))}</p>{table}"

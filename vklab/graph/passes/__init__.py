@@ -16,8 +16,18 @@ from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.types import DeviceInfo
 
-__all__ = ["DTYPES", "LAYOUT_PASSES", "MOST_ROUNDS", "PASSES", "Effect", "apply", "effects",
-           "require_dtype", "run", "traverse"]
+__all__ = [
+    "DTYPES",
+    "LAYOUT_PASSES",
+    "MOST_ROUNDS",
+    "PASSES",
+    "Effect",
+    "apply",
+    "effects",
+    "require_dtype",
+    "run",
+    "traverse",
+]
 
 
 Pass = Callable[..., Graph]
@@ -34,8 +44,10 @@ DTYPES = ("float16",)
 def require_dtype(dtype: str) -> None:
     """Raise ModelError for a dtype no model can be computed in; '' is the model's own."""
     if dtype not in ("", *DTYPES):
-        raise ModelError(f"unknown dtype={dtype!r} to compute a model in; omit it to keep the "
-                         f"model's own, or choose {', '.join(DTYPES)}")  # fmt: skip
+        raise ModelError(
+            f"unknown dtype={dtype!r} to compute a model in; omit it to keep the "
+            f"model's own, or choose {', '.join(DTYPES)}"
+        )
 
 
 def traverse(

@@ -55,8 +55,11 @@ def channels_last(graph: Graph, width: int = FOUR) -> Graph:
     if not work.written:
         return graph
     turned = rewriting.rewritten(graph, work.nodes, *work.new)
-    for step in (move_transposes.move_transposes, drop_no_ops.drop_no_ops,
-                 turned_weights.turn_weights):  # fmt: skip
+    for step in (
+        move_transposes.move_transposes,
+        drop_no_ops.drop_no_ops,
+        turned_weights.turn_weights,
+    ):
         turned = step(turned)
     more = _moved(turned) - _moved(graph)
     return turned if more <= MOST_MOVED * work.written else graph
@@ -82,9 +85,12 @@ class _Rewriter:
         self.new: list[TensorInfo] = []
         self.written = 0
         self.rules: dict[str, Callable[[Node], bool]] = {
-            "Conv": self._conv, "MaxPool": self._pool, "AveragePool": self._pool,
-            "GlobalAveragePool": self._mean, "ReduceMean": self._mean,
-        }  # fmt: skip
+            "Conv": self._conv,
+            "MaxPool": self._pool,
+            "AveragePool": self._pool,
+            "GlobalAveragePool": self._mean,
+            "ReduceMean": self._mean,
+        }
 
     def visit(self, node: Node) -> None:
         """Add a node, rewritten where a rule applies."""
@@ -97,7 +103,8 @@ class _Rewriter:
         both = [self.infos[name] for name in (node.inputs[0], node.outputs[0])]
         return not any(node.outputs[1:]) and all(
             i.rank == 4 and i.is_static and i.dtype in FLOATS and 0 < i.size_bytes <= MOST_BYTES
-            for i in both)  # fmt: skip
+            for i in both
+        )
 
     def _value(self, name: str, dims: tuple[int, ...], dtype: str) -> str:
         self.new.append(TensorInfo(name, dtype, dims))
@@ -113,8 +120,16 @@ class _Rewriter:
             dims = batch, height, line // photo.joined, photo.width * photo.joined
             operator = "PadLast", {"width": photo.width, "joined": photo.joined}
         name = self._value(internal(made, "in"), dims, source.dtype)
-        self.nodes.append(Node(name, operator[0], (source.name,), (name,), operator[1],
-                               domain="vklab" if photo else ""))  # fmt: skip
+        self.nodes.append(
+            Node(
+                name,
+                operator[0],
+                (source.name,),
+                (name,),
+                operator[1],
+                domain="vklab" if photo else "",
+            )
+        )
         return name
 
     def _end(self, node: Node) -> str:
@@ -125,8 +140,15 @@ class _Rewriter:
 
     def _close(self, node: Node) -> bool:
         made = node.outputs[0]
-        self.nodes.append(Node(internal(made, "out"), "Transpose", (internal(made, "last"),),
-                               (made,), {"perm": FIRST}))  # fmt: skip
+        self.nodes.append(
+            Node(
+                internal(made, "out"),
+                "Transpose",
+                (internal(made, "last"),),
+                (made,),
+                {"perm": FIRST},
+            )
+        )
         return True
 
     def _view(self, node: Node) -> window.Window:
@@ -134,8 +156,15 @@ class _Rewriter:
         given, dims = node.attributes, self.infos[node.inputs[0]].dims[2:]
         kernel = given.get("kernel_shape") or self.infos[node.inputs[1]].dims[2:]
         strides, dilations, pads = (given.get(name) for name in ("strides", "dilations", "pads"))
-        return window.resolve(dims, kernel, strides, dilations, pads,
-                              given.get("auto_pad", "NOTSET"), given.get("ceil_mode", 0))
+        return window.resolve(
+            dims,
+            kernel,
+            strides,
+            dilations,
+            pads,
+            given.get("auto_pad", "NOTSET"),
+            given.get("ceil_mode", 0),
+        )
 
     def _conv(self, node: Node) -> bool:
         weight, group = self.infos[node.inputs[1]], node.attributes.get("group", 1)
@@ -154,12 +183,24 @@ class _Rewriter:
         array = constant_cache.derive(("channels last", photo), laid_out, weight.constant)
         self.new.append(rewriting.constant(internal(weight.name, "last"), array))
         inputs = (self._begin(node, photo), self.new[-2].name, *node.inputs[2:])
-        attributes = {"dilations": view.dilations, "group": group, "strides": view.strides,
-                      "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
+        attributes = {
+            "dilations": view.dilations,
+            "group": group,
+            "strides": view.strides,
+            "pads": (*view.pads_begin, *view.pads_end),
+        }
         if photo:
             attributes |= {"strides": photo.strides, "pads": photo.pads}
-        self.nodes.append(Node(node.name, "ChannelsLastConv", inputs, (self._end(node),),
-                               attributes, domain="vklab"))  # fmt: skip
+        self.nodes.append(
+            Node(
+                node.name,
+                "ChannelsLastConv",
+                inputs,
+                (self._end(node),),
+                attributes,
+                domain="vklab",
+            )
+        )
         self.written += self.infos[node.outputs[0]].count
         return self._close(node)
 
@@ -173,24 +214,38 @@ class _Rewriter:
         for name, dims in ((volume, before), (pooled, after)):
             self._value(name, (batch, 1, *dims[1:]), dtype)
         attributes = {name: value for name, value in node.attributes.items() if name != "auto_pad"}
-        attributes |= {"kernel_shape": (*view.kernel, 1), "strides": (*view.strides, 1),
-                       "pads": (*view.pads_begin, 0, *view.pads_end, 0)}  # fmt: skip
+        attributes |= {
+            "kernel_shape": (*view.kernel, 1),
+            "strides": (*view.strides, 1),
+            "pads": (*view.pads_begin, 0, *view.pads_end, 0),
+        }
         if "dilations" in attributes:
             attributes["dilations"] = (*view.dilations, 1)
         made = {info.name: info for info in self.new}
         begin, shape = rewriting.reshape(self.graph, source, made[volume])
         end, final = rewriting.reshape(self.graph, pooled, made[last])
         self.new += [shape, final]
-        self.nodes += [begin, replace(node, inputs=(volume,), outputs=(pooled,),
-                                      attributes=attributes), end]  # fmt: skip
+        self.nodes += [
+            begin,
+            replace(node, inputs=(volume,), outputs=(pooled,), attributes=attributes),
+            end,
+        ]
         return self._close(node)
 
     def _mean(self, node: Node) -> bool:
         """Take the mean of each channel, if that is what a node does."""
         if self.infos[node.outputs[0]].dims != (*self.infos[node.inputs[0]].dims[:2], 1, 1):
             return False
-        self.nodes.append(Node(node.name, "ReduceMean", (self._begin(node),), (self._end(node),),
-                               {"axes": (1, 2), "keepdims": 1}, opset=13))  # fmt: skip
+        self.nodes.append(
+            Node(
+                node.name,
+                "ReduceMean",
+                (self._begin(node),),
+                (self._end(node),),
+                {"axes": (1, 2), "keepdims": 1},
+                opset=13,
+            )
+        )
         return self._close(node)
 
 
@@ -209,4 +264,5 @@ def _is_fast(dims: tuple[int, ...], group: int, view: window.Window) -> bool:
         return (depth == 1 and filters == group) or not (depth % FOUR or filters // group % FOUR)
     is_point = set(view.kernel) | set(view.strides) == {1} and not any(view.pads_begin)
     return (max(view.input) == 1 and is_point) or (
-        depth % FOUR == 0 and (is_point or filters % FOUR == 0))  # fmt: skip
+        depth % FOUR == 0 and (is_point or filters % FOUR == 0)
+    )

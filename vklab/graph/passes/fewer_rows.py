@@ -88,7 +88,8 @@ class _Mover:
         """Tell whether all readers of a value are nodes of fewer rows, or the Slice."""
         readers = self.readers.get(made, [])
         return made not in self.kept and all(
-            node is self.cut or self.chosen.get(node.outputs[0]) is node for node in readers)
+            node is self.cut or self.chosen.get(node.outputs[0]) is node for node in readers
+        )
 
     def _agree(self, axes: dict[str, int]) -> bool:
         return all(self.axes.get(name, axis) == axis for name, axis in axes.items())
@@ -124,8 +125,9 @@ class _Mover:
     def _view(first: TensorInfo, made: TensorInfo, axis: int) -> dict[str, int] | None:
         """Return the axis before a Reshape that only adds or removes axes of size 1."""
         long = [[a for a, size in enumerate(info.dims) if size != 1] for info in (first, made)]
-        sizes = [[info.dims[a] for a in axes] for info, axes in zip((first, made), long,
-                                                                    strict=True)]  # fmt: skip
+        sizes = [
+            [info.dims[a] for a in axes] for info, axes in zip((first, made), long, strict=True)
+        ]
         same = sizes[0] == sizes[1] and axis in long[1]
         return {first.name: long[0][long[1].index(axis)]} if same else None
 
@@ -150,14 +152,24 @@ class _Mover:
             for name, axis in axes.items():
                 if name not in self.chosen and name not in cuts:
                     cuts.add(name)
-                    along = rewriting.constant(internal(name, "fewer axis"),
-                                               np.array([axis], np.int64))  # fmt: skip
+                    along = rewriting.constant(
+                        internal(name, "fewer axis"), np.array([axis], np.int64)
+                    )
                     new += [along, self._info(name, fewer(name), axis)]
-                    nodes.append(replace(self.cut, name=fewer(name), outputs=(fewer(name),),
-                                         inputs=(name, *ends.values(), along.name)))  # fmt: skip
+                    nodes.append(
+                        replace(
+                            self.cut,
+                            name=fewer(name),
+                            outputs=(fewer(name),),
+                            inputs=(name, *ends.values(), along.name),
+                        )
+                    )
             info = self._info(made, fewer(made), self.axes[made])
-            turned = replace(node, outputs=(info.name,), inputs=tuple(
-                fewer(name) if name in axes else name for name in node.inputs))  # fmt: skip
+            turned = replace(
+                node,
+                outputs=(info.name,),
+                inputs=tuple(fewer(name) if name in axes else name for name in node.inputs),
+            )
             if node.op_type == "Reshape":
                 turned, shape = rewriting.reshape(self.graph, turned.inputs[0], info)
                 new.append(shape)

@@ -59,9 +59,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
     return rewriting.rewritten(graph, nodes, *new)
 
 
-def _chain(
-    graph: Graph, node: Node, readers: Mapping[str, list[Node]], fixed: set[str]
-) -> _Chain:
+def _chain(graph: Graph, node: Node, readers: Mapping[str, list[Node]], fixed: set[str]) -> _Chain:
     """Return the longest chain of Muls and Adds by channel constants after a node."""
     made = graph.infos[node.outputs[0]]
     channels = made.dims[1]

@@ -40,9 +40,12 @@ def _transposed(x: Pattern) -> Pattern:
     return Either((turn, *(PatternStep("Reshape", (each,), "flat") for each in (flat, turn))))
 
 
-KEYS = Either((
-    _scaled(_transposed(_repeated("k")), "k"), _transposed(_scaled(_repeated("k"), "k")),
-))  # fmt: skip
+KEYS = Either(
+    (
+        _scaled(_transposed(_repeated("k")), "k"),
+        _transposed(_scaled(_repeated("k"), "k")),
+    )
+)
 SCORES = _scaled(PatternStep("MatMul", (_scaled(AnyValue("q"), "q"), KEYS), "scores"), "scores")
 FILL, MASK = KnownNumber(name="fill"), AnyValue("mask")
 MASKED = Either((
@@ -96,8 +99,10 @@ def _repeats(search: matching.PatternSearch, match: Match) -> bool:
         many, whole = (match.named[f"{what} {name}"].outputs[0] for what in ("many", "all"))
         batch, heads, *row = search.dims(match.values[name])
         times = search.dims(many)[2:3]
-        if search.dims(many) != (batch, heads, *times, *row) or len(row) != 2 or (
-            search.dims(whole) != (batch, heads * times[0], *row)
+        if (
+            search.dims(many) != (batch, heads, *times, *row)
+            or len(row) != 2
+            or (search.dims(whole) != (batch, heads * times[0], *row))
         ):
             return False
     return True
@@ -114,8 +119,15 @@ def _attention(search: matching.PatternSearch, match: Match, root: Node) -> matc
         k = nodes[-1].outputs[0]
     if turn == (0, 2, 3, 1) and "many k" not in match.named:
         k = internal(root.name, "k")
-        nodes.append(Node(internal(root.name, "turn"), "Transpose", (values["k"],), (k,),
-                          {"perm": (0, 2, 1, 3)}))  # fmt: skip
+        nodes.append(
+            Node(
+                internal(root.name, "turn"),
+                "Transpose",
+                (values["k"],),
+                (k,),
+                {"perm": (0, 2, 1, 3)},
+            )
+        )
     elif turn != (0, 1, 3, 2):
         return (), {}
     mask = values.get("mask") or values.get("open") or ""
@@ -131,10 +143,16 @@ def _attention(search: matching.PatternSearch, match: Match, root: Node) -> matc
     # A row whose keys are all masked is NaN after Softmax, but 0 after ONNX's Attention.
     plain = not mask and not guarded
     nodes.append(
-        Node(root.name, "Attention", (values["q"], k, values["v"], *((mask,) if mask else ())),
-             root.outputs, {"scale": scale, **({} if plain else own)}, "" if plain else "vklab",
-             23 if plain else 1)
-    )  # fmt: skip
+        Node(
+            root.name,
+            "Attention",
+            (values["q"], k, values["v"], *((mask,) if mask else ())),
+            root.outputs,
+            {"scale": scale, **({} if plain else own)},
+            "" if plain else "vklab",
+            23 if plain else 1,
+        )
+    )
     return nodes, made
 
 
@@ -151,8 +169,9 @@ def _separated(
         nodes.append(Node(heads, "Transpose", (k,), (heads,), {"perm": (1, 0, 2)}))
         k = nodes[-1].outputs[0]
     *outer, columns, rows = search.dims(match.named["flat"].outputs[0])
-    shape = rewriting.constant(internal(root.name, "attention shape"),
-                               np.array((*outer, rows, columns), np.int64))  # fmt: skip
+    shape = rewriting.constant(
+        internal(root.name, "attention shape"), np.array((*outer, rows, columns), np.int64)
+    )
     apart = internal(root.name, "attention apart")
     nodes.append(Node(apart, "Reshape", (k, shape.name), (apart,)))
     return nodes, {shape.name: shape}

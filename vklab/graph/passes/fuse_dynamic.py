@@ -81,17 +81,41 @@ def _product(work: Rewrite, x: str, scale: str, product: Node) -> None:
         return
     table = words_product.filter_table(wide, 1, end.scales, end.bias)
     constants = (made[0], rewriting.constant(internal(name, "dynamic table"), table))
-    packed = Node(internal(name, "dynamic quantize"), "DynamicWords", (form.source,),
-                  (internal(name, "dynamic packed"), internal(name, "dynamic scaling")),
-                  {"axis": form.axis}, domain="vklab", opset=1)  # fmt: skip
+    packed = Node(
+        internal(name, "dynamic quantize"),
+        "DynamicWords",
+        (form.source,),
+        (internal(name, "dynamic packed"), internal(name, "dynamic scaling")),
+        {"axis": form.axis},
+        domain="vklab",
+        opset=1,
+    )
     read = (packed.outputs[0], *(info.name for info in constants), packed.outputs[1])
-    steps = [packed, quantized.own(internal(name, "dynamic product"), form.op_type, read, name,
-                                   **made[1], limits=(-128, 127), zeros=(0, 0),
-                                   codes=0)]  # fmt: skip
+    steps = [
+        packed,
+        quantized.own(
+            internal(name, "dynamic product"),
+            form.op_type,
+            read,
+            name,
+            **made[1],
+            limits=(-128, 127),
+            zeros=(0, 0),
+            codes=0,
+        ),
+    ]
     if form.op_type == "ConvWords" and not is_conv:
         steps[1] = replace(steps[1], outputs=(internal(name, "dynamic image"),))
-        steps.append(Node(internal(name, "dynamic flatten"), "Flatten", steps[1].outputs, (name,),
-                          {}, opset=13))  # fmt: skip
+        steps.append(
+            Node(
+                internal(name, "dynamic flatten"),
+                "Flatten",
+                steps[1].outputs,
+                (name,),
+                {},
+                opset=13,
+            )
+        )
     work.put(end.node, steps, constants)
 
 
@@ -119,8 +143,11 @@ def _end(work: Rewrite, product: Node, scale: str, filters: int, spatial: int) -
     add = work.only_reader(scaled.outputs[0])
     name = _other(add, "Add", scaled.outputs[0])
     bias = _by_filter(work.infos[name], filters, spatial) if name else None
-    if add is None or bias is None or str(bias.dtype) != "float32" or (
-        work.infos[add.outputs[0]].shape != work.infos[scaled.outputs[0]].shape
+    if (
+        add is None
+        or bias is None
+        or str(bias.dtype) != "float32"
+        or (work.infos[add.outputs[0]].shape != work.infos[scaled.outputs[0]].shape)
     ):
         return _End(scaled, scales, np.zeros(filters, np.float32))
     return _End(add, scales, bias)

@@ -16,25 +16,35 @@ from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, PatternSt
 X, HALF, ONE = AnyValue("x"), KnownNumber(0.5), KnownNumber(1.0)
 ROOT, CUBIC = KnownNumber(math.sqrt(2 / math.pi)), KnownNumber(0.044715)
 SQUARE = PatternStep("Pow", (X, KnownNumber(2.0)))
-SHARE = Either((
-    PatternStep("Div", (X, KnownNumber(math.sqrt(2)))), times(X, KnownNumber(math.sqrt(0.5))),
-))  # fmt: skip
+SHARE = Either(
+    (
+        PatternStep("Div", (X, KnownNumber(math.sqrt(2)))),
+        times(X, KnownNumber(math.sqrt(0.5))),
+    )
+)
 CUBE = Either((
     times(CUBIC, PatternStep("Pow", (X, KnownNumber(3.0)))), times(CUBIC, X, SQUARE),
     times(CUBIC, X, X, X),
 ))  # fmt: skip
-BENT = Either((
-    times(ROOT, PatternStep("Add", (X, CUBE))),
-    times(ROOT, X, PatternStep("Add", (ONE, Either((times(CUBIC, SQUARE), times(CUBIC, X, X)))))),
-))  # fmt: skip
+BENT = Either(
+    (
+        times(ROOT, PatternStep("Add", (X, CUBE))),
+        times(
+            ROOT, X, PatternStep("Add", (ONE, Either((times(CUBIC, SQUARE), times(CUBIC, X, X)))))
+        ),
+    )
+)
 
 
 def _whole(above: PatternStep) -> Either:
     share = PatternStep("Add", (ONE, above))
-    return Either((
-        times(X, HALF, share), PatternStep("Div", (times(X, share), KnownNumber(2.0))),
-        times(PatternStep("Div", (X, KnownNumber(2.0))), share),
-    ))  # fmt: skip
+    return Either(
+        (
+            times(X, HALF, share),
+            PatternStep("Div", (times(X, share), KnownNumber(2.0))),
+            times(PatternStep("Div", (X, KnownNumber(2.0))), share),
+        )
+    )
 
 
 FORMS = {"none": _whole(PatternStep("Erf", (SHARE,))), "tanh": _whole(PatternStep("Tanh", (BENT,)))}
@@ -53,6 +63,12 @@ def _build(
 ) -> Iterator[tuple[matching.Match, matching.Built]]:
     for approximate, form in FORMS.items() if root.op_type in ("Mul", "Div") else ():
         for match in search.find(form, root.outputs[0]):
-            node = Node(root.name, "Gelu", (match.values["x"],), root.outputs,
-                        {"approximate": approximate}, opset=20)  # fmt: skip
+            node = Node(
+                root.name,
+                "Gelu",
+                (match.values["x"],),
+                root.outputs,
+                {"approximate": approximate},
+                opset=20,
+            )
             yield match, ((node,), {})

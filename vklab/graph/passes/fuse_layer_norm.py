@@ -20,12 +20,15 @@ NORMAL = fuse_rms_norm.over_root(DISTANCE, VARIANCE)
 SCALED = PatternStep("Mul", (WEIGHT, NORMAL))
 INVERSE = fuse_rms_norm.inverse_root(VARIANCE)
 SHIFTED = tuple(
-    PatternStep("Add", (
-        PatternStep("Mul", (X, factor)),
-        PatternStep("Sub", (BIAS, PatternStep("Mul", (MEAN, factor)))),
-    ))
+    PatternStep(
+        "Add",
+        (
+            PatternStep("Mul", (X, factor)),
+            PatternStep("Sub", (BIAS, PatternStep("Mul", (MEAN, factor)))),
+        ),
+    )
     for factor in (PatternStep("Mul", (INVERSE, WEIGHT)), INVERSE)
-)  # fmt: skip
+)
 FORMS = {
     "Add": (PatternStep("Add", (SCALED, BIAS)), *SHIFTED), "Mul": (SCALED, NORMAL),
     "Div": (NORMAL,),

@@ -67,25 +67,54 @@ def _replace(work: Rewrite, node: Node) -> None:
     made = in_words(work, form, wide, name)
     if bias is None or made is None:
         return
-    table = words_product.filter_table(wide, x.byte_zero, x.scale * weights.scales / step,
-                                       bias / step)  # fmt: skip
+    table = words_product.filter_table(
+        wide, x.byte_zero, x.scale * weights.scales / step, bias / step
+    )
     constants = (made[0], rewriting.constant(internal(name, "quantized table"), table))
-    attributes = {**made[1], "limits": limits, "codes": int(y is not None),
-                  "zeros": (x.byte_zero, y.byte_zero if y else 0)}  # fmt: skip
-    packed = quantized.own(internal(name, "quantized pack"), "PackWords", (form.source,),
-                           internal(name, "quantized packed"), axis=form.axis)  # fmt: skip
+    attributes = {
+        **made[1],
+        "limits": limits,
+        "codes": int(y is not None),
+        "zeros": (x.byte_zero, y.byte_zero if y else 0),
+    }
+    packed = quantized.own(
+        internal(name, "quantized pack"),
+        "PackWords",
+        (form.source,),
+        internal(name, "quantized packed"),
+        axis=form.axis,
+    )
     read = (packed.outputs[0], *(info.name for info in constants))
-    product = quantized.own(internal(name, "quantized product"), form.op_type, read,
-                            internal(name, "quantized sums"), **attributes)  # fmt: skip
+    product = quantized.own(
+        internal(name, "quantized product"),
+        form.op_type,
+        read,
+        internal(name, "quantized sums"),
+        **attributes,
+    )
     steps = [packed, product]
     if form.op_type == "ConvWords" and node.op_type != "Conv":
-        flat = Node(internal(name, "quantized flatten"), "Flatten", product.outputs,
-                    (internal(name, "quantized flat"),), {}, opset=13)  # fmt: skip
+        flat = Node(
+            internal(name, "quantized flatten"),
+            "Flatten",
+            product.outputs,
+            (internal(name, "quantized flat"),),
+            {},
+            opset=13,
+        )
         steps.append(flat)
     if y is not None:
-        steps.append(quantized.own(internal(name, "quantized unpack"), "UnpackWords",
-                                   steps[-1].outputs, name, axis=form.axis, size=form.shape[0],
-                                   dtype=y.dtype))  # fmt: skip
+        steps.append(
+            quantized.own(
+                internal(name, "quantized unpack"),
+                "UnpackWords",
+                steps[-1].outputs,
+                name,
+                axis=form.axis,
+                size=form.shape[0],
+                dtype=y.dtype,
+            )
+        )
     else:
         steps[-1] = replace(steps[-1], outputs=(name,))
     work.put(last, steps, constants)
@@ -111,8 +140,12 @@ def in_words(
         return None
     lay_out = partial(words_product.lay_out, group=group)
     weights = rewriting.constant(internal(name, "quantized words"), _derived(group, lay_out, wide))
-    return weights, {**form.attributes, "filters": form.shape[0], "depth": form.shape[1],
-                     "long": int(largest >= words_product.LONGEST)}  # fmt: skip
+    return weights, {
+        **form.attributes,
+        "filters": form.shape[0],
+        "depth": form.shape[1],
+        "long": int(largest >= words_product.LONGEST),
+    }
 
 
 def _is_bounded(work: Rewrite, form: Form, name: str) -> bool:
@@ -148,8 +181,12 @@ def form_of(work: Rewrite, node: Node, x: str, filters: int) -> Form | None:
         if before.rank > 2 and before.dims[0] == info.dims[0] and before.rank <= 4:
             # A product with a flattened image is a convolution whose window is the image.
             space = before.dims[2:]
-            window_of = {"kernel_shape": space, "strides": (1,) * len(space),
-                         "dilations": (1,) * len(space), "pads": (0,) * 2 * len(space)}  # fmt: skip
+            window_of = {
+                "kernel_shape": space,
+                "strides": (1,) * len(space),
+                "dilations": (1,) * len(space),
+                "pads": (0,) * 2 * len(space),
+            }
             shape = (filters, before.dims[1], math.prod(space))
             return Form(before.name, "ConvWords", 1, shape, window_of)
     if info.rank < 2:
@@ -163,13 +200,24 @@ def _convolution(work: Rewrite, node: Node, info: TensorInfo) -> Form | None:
     if info.rank not in (3, 4):
         return None
     given = node.attributes
-    view = window.resolve(info.dims[2:], weight[2:], given.get("strides"), given.get("dilations"),
-                          given.get("pads"), given.get("auto_pad", "NOTSET"))  # fmt: skip
-    attributes = {"group": given.get("group", 1), "kernel_shape": view.kernel,
-                  "strides": view.strides, "dilations": view.dilations,
-                  "pads": (*view.pads_begin, *view.pads_end)}  # fmt: skip
-    return Form(info.name, "ConvWords", 1, (weight[0], weight[1], math.prod(weight[2:])),
-                 attributes)  # fmt: skip
+    view = window.resolve(
+        info.dims[2:],
+        weight[2:],
+        given.get("strides"),
+        given.get("dilations"),
+        given.get("pads"),
+        given.get("auto_pad", "NOTSET"),
+    )
+    attributes = {
+        "group": given.get("group", 1),
+        "kernel_shape": view.kernel,
+        "strides": view.strides,
+        "dilations": view.dilations,
+        "pads": (*view.pads_begin, *view.pads_end),
+    }
+    return Form(
+        info.name, "ConvWords", 1, (weight[0], weight[1], math.prod(weight[2:])), attributes
+    )
 
 
 def _end(work: Rewrite, node: Node) -> tuple[Node, Codes | None, tuple[int, int]]:
@@ -180,8 +228,10 @@ def _end(work: Rewrite, node: Node) -> tuple[Node, Codes | None, tuple[int, int]
     low, high = -math.inf, math.inf
     reader = work.only_reader(node.outputs[0])
     if reader is not None and reader.op_type in ("Relu", "Clip") and not reader.domain:
-        ends = [work.infos[name].constant if name else np.array(end)
-                for name, end in zip((*reader.inputs[1:], "", "")[:2], (low, high), strict=False)]
+        ends = [
+            work.infos[name].constant if name else np.array(end)
+            for name, end in zip((*reader.inputs[1:], "", "")[:2], (low, high), strict=False)
+        ]
         if reader.op_type == "Relu":
             low = 0.0
         elif all(end is not None for end in ends):
@@ -191,7 +241,9 @@ def _end(work: Rewrite, node: Node) -> tuple[Node, Codes | None, tuple[int, int]
     y = quantized.codes_written(work.search, reader)
     if reader is None or y is None or reader.inputs[0] in work.fixed:
         return node, None, (-128, 127)
-    bounds = (min(max(round(min(max(end / y.scale, -512), 512)) + y.byte_zero, -128), 127)
-              for end in (low, high))  # fmt: skip
+    bounds = (
+        min(max(round(min(max(end / y.scale, -512), 512)) + y.byte_zero, -128), 127)
+        for end in (low, high)
+    )
     first, second = bounds
     return reader, y, (first, second)

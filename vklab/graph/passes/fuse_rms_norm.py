@@ -26,10 +26,13 @@ def square(x: Pattern) -> Pattern:
 def inverse_root(mean: Pattern) -> Pattern:
     """Return a pattern for 1 / sqrt(mean + epsilon)."""
     root = _root(mean)
-    return Either((
-        PatternStep("Reciprocal", (root,)), PatternStep("Div", (KnownNumber(1.0), root)),
-        PatternStep("Pow", (_above(mean), KnownNumber(-0.5))),
-    ))  # fmt: skip
+    return Either(
+        (
+            PatternStep("Reciprocal", (root,)),
+            PatternStep("Div", (KnownNumber(1.0), root)),
+            PatternStep("Pow", (_above(mean), KnownNumber(-0.5))),
+        )
+    )
 
 
 def over_root(x: Pattern, mean: Pattern) -> Pattern:
@@ -108,6 +111,12 @@ def _build(
                 continue
             weight, made = weight_of(search, match, root)
             attributes = {"axis": axis, "epsilon": match.numbers["epsilon"]}
-            node = Node(root.name, "RMSNormalization", (match.values["x"], weight), root.outputs,
-                        attributes, opset=23)  # fmt: skip
+            node = Node(
+                root.name,
+                "RMSNormalization",
+                (match.values["x"], weight),
+                root.outputs,
+                attributes,
+                opset=23,
+            )
             yield match, ((node,), made)

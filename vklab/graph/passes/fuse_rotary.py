@@ -14,13 +14,21 @@ from vklab.graph.passes.matching import AnyValue, PatternStep
 from vklab.ops import inputs
 
 X = AnyValue("x")
-HALVES = PatternStep("Concat", (
-    PatternStep("Neg", (PatternStep("Slice", (X,), "second"),)),
-    PatternStep("Slice", (X,), "first"),
-), "turned")  # fmt: skip
-FORM = PatternStep("Add", (
-    PatternStep("Mul", (X, AnyValue("cos"))), PatternStep("Mul", (HALVES, AnyValue("sin"))),
-))  # fmt: skip
+HALVES = PatternStep(
+    "Concat",
+    (
+        PatternStep("Neg", (PatternStep("Slice", (X,), "second"),)),
+        PatternStep("Slice", (X,), "first"),
+    ),
+    "turned",
+)
+FORM = PatternStep(
+    "Add",
+    (
+        PatternStep("Mul", (X, AnyValue("cos"))),
+        PatternStep("Mul", (HALVES, AnyValue("sin"))),
+    ),
+)
 
 
 def fuse_rotary(graph: Graph) -> Graph:

@@ -39,8 +39,12 @@ def _replace(work: Rewrite, node: Node) -> None:
         (a, b), (a_zero, b_zero, zero), limits = given
         pair = ((a, b), (a_zero, b_zero)) if own == 0 else ((b, a), (b_zero, a_zero))
         sums = tuple(map(float, (*pair[0], *pair[1], zero, *limits)))
-        added = replace(product, name=internal(product.name, f"with {node.name}"),
-                        outputs=node.outputs, inputs=(*product.inputs, "", node.inputs[1 - own]),
-                        attributes={**product.attributes, "sums": sums})  # fmt: skip
+        added = replace(
+            product,
+            name=internal(product.name, f"with {node.name}"),
+            outputs=node.outputs,
+            inputs=(*product.inputs, "", node.inputs[1 - own]),
+            attributes={**product.attributes, "sums": sums},
+        )
         if work.put(node, [added]):
             return

@@ -66,9 +66,7 @@ def join_heads(graph: Graph, width: int = 0) -> Graph:
     return rewriting.rewritten(graph, nodes, *new)
 
 
-def _branch(
-    graph: Graph, name: str, makers: dict[str, Node], single: set[str]
-) -> _Branch | None:
+def _branch(graph: Graph, name: str, makers: dict[str, Node], single: set[str]) -> _Branch | None:
     """Return the product whose columns become the heads of a value."""
     node = makers.get(name)
     while node and node.op_type in ("Reshape", "Transpose") and name in single:
@@ -93,12 +91,19 @@ def _branch(
 def _are_alike(graph: Graph, branches: Sequence[_Branch], width: int) -> bool:
     """Tell whether products read the same rows, and have as many columns each."""
     info = graph.infos[branches[0].product.inputs[0]]
-    kinds = {(b.product.inputs[0], tuple((c.dtype, c.shape) for c in b.constants))
-             for b in branches}  # fmt: skip
+    kinds = {
+        (b.product.inputs[0], tuple((c.dtype, c.shape) for c in b.constants)) for b in branches
+    }
     matrix = branches[0].constants[0]
-    return (len(kinds) == 1 and len({b.made for b in branches}) == PARTS and info.is_static
-            and info.rank >= 2 and info.count >= FEWEST_ROWS * info.dims[-1]
-            and not matrix.dims[1] % width and PARTS * matrix.size_bytes <= MOST_BYTES)  # fmt: skip
+    return (
+        len(kinds) == 1
+        and len({b.made for b in branches}) == PARTS
+        and info.is_static
+        and info.rank >= 2
+        and info.count >= FEWEST_ROWS * info.dims[-1]
+        and not matrix.dims[1] % width
+        and PARTS * matrix.size_bytes <= MOST_BYTES
+    )
 
 
 def _join(
@@ -110,9 +115,13 @@ def _join(
     rows, columns = source.dims[:-1], made.dims[-1]
     name = internal(first.made, "heads joined")
     parts = zip(*(branch.constants for branch in branches), strict=True)
-    new = [rewriting.constant(internal(name, f"heads constant{number}"), constant_cache.derive(
-               "joined", _side_by_side, *map(rewriting.value, each)))
-           for number, each in enumerate(parts)]  # fmt: skip
+    new = [
+        rewriting.constant(
+            internal(name, f"heads constant{number}"),
+            constant_cache.derive("joined", _side_by_side, *map(rewriting.value, each)),
+        )
+        for number, each in enumerate(parts)
+    ]
     wide = replace(made, name=name, shape=(*rows, PARTS * columns))
     product = replace(wide, name=internal(name, "heads product")) if first.added else wide
     apart = replace(made, name=internal(name, "heads apart"), shape=(*rows, PARTS, columns))
@@ -122,8 +131,7 @@ def _join(
     nodes = [Node(product.name, "MatMul", (source.name, new[0].name), (product.name,))]
     if first.added:
         nodes.append(Node(name, "Add", (product.name, new[1].name), (name,)))
-    nodes += [view, Node(turned.name, "Transpose", (apart.name,), (turned.name,),
-                         {"perm": order})]  # fmt: skip
+    nodes += [view, Node(turned.name, "Transpose", (apart.name,), (turned.name,), {"perm": order})]
     new += [wide, product, apart, turned, shape]
     position = {node.outputs[0]: number for number, node in enumerate(graph.nodes)}
     places = sorted((b.product.outputs[0] for b in branches), key=position.__getitem__)
@@ -131,12 +139,19 @@ def _join(
     replaced[places[0]] = tuple(nodes)
     for number, branch in enumerate(branches):
         cut = replace(turned, name=internal(branch.made, "heads cut"), shape=(1, *rows, columns))
-        ends = [rewriting.constant(internal(cut.name, f"cut {what}"), np.array([value], np.int64))
-                for what, value in (("start", number), ("end", number + 1), ("axis", 0))]
+        ends = [
+            rewriting.constant(internal(cut.name, f"cut {what}"), np.array([value], np.int64))
+            for what, value in (("start", number), ("end", number + 1), ("axis", 0))
+        ]
         view, shape = rewriting.reshape(graph, cut.name, graph.infos[branch.made])
         new += [cut, *ends, shape]
-        slicing = Node(cut.name, "Slice", (turned.name, *(end.name for end in ends)), (cut.name,),
-                       opset=SLICE_OPSET)  # fmt: skip
+        slicing = Node(
+            cut.name,
+            "Slice",
+            (turned.name, *(end.name for end in ends)),
+            (cut.name,),
+            opset=SLICE_OPSET,
+        )
         replaced[branch.made] = (*replaced[branch.made], slicing, view)
     return new
 

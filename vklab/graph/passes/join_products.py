@@ -90,8 +90,11 @@ def _branch(search: PatternSearch, seen: Node, fixed: set[str]) -> Iterator[_Bra
     if not is_heads or search.dims(made) != (dims[0], dims[2], dims[1] * dims[3]):
         return
     heads = (turn or [seen])[0].outputs[0]
-    rotary = [node for node in reader(heads, "RotaryEmbedding")
-              if node.inputs[0] == heads and node.domain in OWN]  # fmt: skip
+    rotary = [
+        node
+        for node in reader(heads, "RotaryEmbedding")
+        if node.inputs[0] == heads and node.domain in OWN
+    ]
     for match in search.find(PRODUCT, made) if len(search.readers[made]) == 1 else ():
         if len(match.nodes) > len(match.values) - 1:
             continue  # a Cast is inside
@@ -125,20 +128,34 @@ def _join(
         return []
     name, info = internal(one.made, "products joined"), graph.infos[one.made]
     arrays = ([part.constant for part in each if part.constant is not None] for each in parts)
-    new = [rewriting.constant(internal(name, f"joined constant{number}"),
-                              constant_cache.derive("joined", _side_by_side, *each))
-           for number, each in enumerate(arrays)]  # fmt: skip
+    new = [
+        rewriting.constant(
+            internal(name, f"joined constant{number}"),
+            constant_cache.derive("joined", _side_by_side, *each),
+        )
+        for number, each in enumerate(arrays)
+    ]
     made = [internal(name, "joined product"), name][-len(new) :]
     new += [replace(info, name=each, shape=(*info.dims[:2], new[0].dims[1])) for each in made]
     product = Node(name, "MatMul", (one.kind[0], new[0].name), (made[0],))
     bias = Node(name, "Add", (made[0], new[1].name), (name,))
     rotary = one.nodes[-1]
     domain, tables, attributes, size = one.angles
-    attributes |= {"size": size, "queries": one.dims[1], "keys": other.dims[1],
-                   "whole": int(domain == "vklab")}  # fmt: skip
-    both = Node(rotary.name, "RotaryHeads", (name, *tables),
-                (rotary.outputs[0], other.nodes[-1].outputs[0]), attributes,
-                "vklab", 1)  # fmt: skip
+    attributes |= {
+        "size": size,
+        "queries": one.dims[1],
+        "keys": other.dims[1],
+        "whole": int(domain == "vklab"),
+    }
+    both = Node(
+        rotary.name,
+        "RotaryHeads",
+        (name, *tables),
+        (rotary.outputs[0], other.nodes[-1].outputs[0]),
+        attributes,
+        "vklab",
+        1,
+    )
     replaced |= {node.outputs[0]: () for branch in branches for node in branch.nodes}
     order = {node.outputs[0]: number for number, node in enumerate(graph.nodes)}
     first = min((branch.nodes[0].outputs[0] for branch in branches), key=order.__getitem__)
@@ -149,8 +166,10 @@ def _join(
         end = start + branch.constants[0].dims[1]
         given = (start, end, 2)
         names = [internal(branch.made, f"branch {what}") for what in ("start", "end", "axis")]
-        new += [rewriting.constant(n, np.array([v], np.int64))
-                for n, v in zip(names, given, strict=True)]  # fmt: skip
+        new += [
+            rewriting.constant(n, np.array([v], np.int64))
+            for n, v in zip(names, given, strict=True)
+        ]
         cut = Node(branch.made, "Slice", (name, *names), (branch.made,), opset=SLICE_OPSET)
         replaced[branch.made] = (*replaced[branch.made], cut)
         start = end

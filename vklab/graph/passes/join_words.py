@@ -44,13 +44,34 @@ def _pack(work: Rewrite, node: Node) -> None:
             work.put(node, [Node(node.name, "Identity", maker.inputs, (made,), opset=13)])
     elif codes := quantized.codes_written(work.search, maker):
         if work.infos[maker.inputs[0]].dtype == "float32":
-            work.put(node, [quantized.own(node.name, "QuantizeWords", maker.inputs[:1], made,
-                                          axis=axis, scale=codes.scale, zero=codes.byte_zero)])
+            work.put(
+                node,
+                [
+                    quantized.own(
+                        node.name,
+                        "QuantizeWords",
+                        maker.inputs[:1],
+                        made,
+                        axis=axis,
+                        scale=codes.scale,
+                        zero=codes.byte_zero,
+                    )
+                ],
+            )
     elif _pools_planes(work, maker) and axis == 1:
-        inner = replace(node, name=internal(made, "inner"), inputs=maker.inputs,
-                        outputs=(internal(made, "before"),))  # fmt: skip
-        work.put(node, [inner, quantized.own(node.name, "MaxPoolWords", inner.outputs, made,
-                                             **maker.attributes)])  # fmt: skip
+        inner = replace(
+            node,
+            name=internal(made, "inner"),
+            inputs=maker.inputs,
+            outputs=(internal(made, "before"),),
+        )
+        work.put(
+            node,
+            [
+                inner,
+                quantized.own(node.name, "MaxPoolWords", inner.outputs, made, **maker.attributes),
+            ],
+        )
 
 
 def _pools_planes(work: Rewrite, node: Node) -> bool:
@@ -67,8 +88,20 @@ def _dequantize(work: Rewrite, node: Node) -> None:
         return
     given = {name: maker.attributes[name] for name in ("axis", "size")}
     if given["size"] % BYTES:
-        work.put(node, [quantized.own(node.name, "DequantizeWords", maker.inputs, node.outputs[0],
-                                      **given, scale=x.scale, zero=x.byte_zero)])  # fmt: skip
+        work.put(
+            node,
+            [
+                quantized.own(
+                    node.name,
+                    "DequantizeWords",
+                    maker.inputs,
+                    node.outputs[0],
+                    **given,
+                    scale=x.scale,
+                    zero=x.byte_zero,
+                )
+            ],
+        )
 
 
 def _add(work: Rewrite, node: Node) -> None:
@@ -80,29 +113,57 @@ def _add(work: Rewrite, node: Node) -> None:
     if y is None or add is None or add.op_type != "Add" or add.domain:
         return
     a, b = (quantized.codes_read(work.search, name) for name in add.inputs)
-    if a is None or b is None or not (_is_unpacked(work.search, a.name) or
-                                      _is_unpacked(work.search, b.name)):  # fmt: skip
+    if (
+        a is None
+        or b is None
+        or not (_is_unpacked(work.search, a.name) or _is_unpacked(work.search, b.name))
+    ):
         return
     info = work.infos[a.name]
     makers = (work.search.makers.get(codes.name) for codes in (a, b))
-    axis = next(maker.attributes["axis"] for maker in makers
-                if maker is not None and maker.op_type == "UnpackWords")  # fmt: skip
+    axis = next(
+        maker.attributes["axis"]
+        for maker in makers
+        if maker is not None and maker.op_type == "UnpackWords"
+    )
     if info.dims != work.infos[b.name].dims:
         return
     (name,) = node.outputs
-    packs = [quantized.own(internal(name, f"added pack{i}"), "PackWords", (codes.name,),
-                           internal(name, f"added packed{i}"), axis=axis)
-             for i, codes in enumerate((a, b))]  # fmt: skip
+    packs = [
+        quantized.own(
+            internal(name, f"added pack{i}"),
+            "PackWords",
+            (codes.name,),
+            internal(name, f"added packed{i}"),
+            axis=axis,
+        )
+        for i, codes in enumerate((a, b))
+    ]
     added = quantized.own(
-        internal(name, "added"), "AddWords", (packs[0].outputs[0], packs[1].outputs[0]),
+        internal(name, "added"),
+        "AddWords",
+        (packs[0].outputs[0], packs[1].outputs[0]),
         internal(name, "added sums"),
         scales=(a.scale / y.scale, b.scale / y.scale),
         zeros=(a.byte_zero, b.byte_zero, y.byte_zero),
         limits=(max(-128, y.byte_zero) if is_relu else -128, 127),
-    )  # fmt: skip
-    work.put(node, [*packs, added, quantized.own(
-        internal(name, "added unpack"), "UnpackWords", added.outputs, name, axis=axis,
-        size=info.dims[axis], dtype=y.dtype)])  # fmt: skip
+    )
+    work.put(
+        node,
+        [
+            *packs,
+            added,
+            quantized.own(
+                internal(name, "added unpack"),
+                "UnpackWords",
+                added.outputs,
+                name,
+                axis=axis,
+                size=info.dims[axis],
+                dtype=y.dtype,
+            ),
+        ],
+    )
 
 
 def _is_unpacked(search: PatternSearch, name: str) -> bool:

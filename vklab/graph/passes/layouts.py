@@ -106,9 +106,7 @@ def _reduction(infos: Infos, node: Node, order: Permutation) -> Change | None:
     return Change(after, attributes, axes, is_end=list(after) == sorted(after))
 
 
-def absorbed(
-    graph: Graph, readers: Mapping[str, list[Node]], fixed: Collection[str]
-) -> set[str]:
+def absorbed(graph: Graph, readers: Mapping[str, list[Node]], fixed: Collection[str]) -> set[str]:
     """Return the values after which a new Transpose costs nothing: only Transposes read them.
 
     Between the value and its Transposes may be nodes that a Transpose can move past.
@@ -125,12 +123,16 @@ def absorbed(
         for node in reversed(graph.nodes):
             for name in node.outputs:
                 behind = readers.get(name, ())
-                if behind and name not in fixed and all(
-                    (reader.op_type == "Transpose" and not reader.domain)
-                    or reader.outputs[0] in ends
-                    or (reader.outputs[0] in carried and reader.outputs[0] in found)
-                    for reader in behind
-                ):  # fmt: skip
+                if (
+                    behind
+                    and name not in fixed
+                    and all(
+                        (reader.op_type == "Transpose" and not reader.domain)
+                        or reader.outputs[0] in ends
+                        or (reader.outputs[0] in carried and reader.outputs[0] in found)
+                        for reader in behind
+                    )
+                ):
                     found.add(name)
         if found == before:
             return found
@@ -189,9 +191,7 @@ def before_reshape(
     return tuple(moved)
 
 
-def _blocks(
-    source: Sequence[int], target: Sequence[int]
-) -> list[tuple[range, range]]:
+def _blocks(source: Sequence[int], target: Sequence[int]) -> list[tuple[range, range]]:
     """Return the shortest runs of source and target axes with equal products of sizes."""
     if 0 in source or math.prod(source) != math.prod(target):
         return []

@@ -144,8 +144,10 @@ class PatternSearch:
 
     def _is_cast(self, node: Node) -> bool:
         """Tell whether a node at most rounds its input to another float dtype."""
-        return node.op_type in ("Cast", "Identity") and not node.domain and all(
-            self.info(name).dtype in FLOATS for name in (*node.inputs, *node.outputs)
+        return (
+            node.op_type in ("Cast", "Identity")
+            and not node.domain
+            and all(self.info(name).dtype in FLOATS for name in (*node.inputs, *node.outputs))
         )
 
     def _number_matches(self, pattern: KnownNumber, name: str, so_far: Match) -> Iterator[Match]:
@@ -163,8 +165,10 @@ class PatternSearch:
 
     def _step_matches(self, step: PatternStep, node: Node, so_far: Match) -> Iterator[Match]:
         named = so_far.named.get(step.name) if step.name else None
-        if node.domain or node.op_type not in step.op_types.split("|") or (
-            named is not None and named is not node
+        if (
+            node.domain
+            or node.op_type not in step.op_types.split("|")
+            or (named is not None and named is not node)
         ):
             return
         count = len(step.arguments)
@@ -181,9 +185,7 @@ class PatternSearch:
         for order in orders:
             yield from self._all_matches(tuple(zip(step.arguments, order, strict=True)), so_far)
 
-    def _all_matches(
-        self, pairs: Sequence[tuple[Pattern, str]], so_far: Match
-    ) -> Iterator[Match]:
+    def _all_matches(self, pairs: Sequence[tuple[Pattern, str]], so_far: Match) -> Iterator[Match]:
         if not pairs:
             yield so_far
             return
@@ -240,6 +242,8 @@ def _applied(
         if not isinstance(result, Result):
             return None
         infos.update({info.name: info for info in outputs})
-    same = all((infos[name].dtype, infos[name].shape) == (info.dtype, info.shape)
-               for name, info in before.items())  # fmt: skip
+    same = all(
+        (infos[name].dtype, infos[name].shape) == (info.dtype, info.shape)
+        for name, info in before.items()
+    )
     return infos if same else None

@@ -23,8 +23,10 @@ def merge_pads(graph: Graph) -> Graph:
     padded = {n.outputs[0]: n for n in graph.nodes if n.op_type == "Pad" and not n.domain}
     if not padded:
         return graph
-    nodes = [_merged(graph, node, padded.get(node.inputs[0])) if node.op_type == "Conv" else node
-             for node in graph.nodes]  # fmt: skip
+    nodes = [
+        _merged(graph, node, padded.get(node.inputs[0])) if node.op_type == "Conv" else node
+        for node in graph.nodes
+    ]
     if all(old is new for old, new in zip(graph.nodes, nodes, strict=True)):
         return graph
     read = {name for node in nodes for name in node.reads} | rewriting.fixed(graph)

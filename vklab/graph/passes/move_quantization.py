@@ -40,10 +40,18 @@ def _moved(graph: Graph) -> Graph:
             scaling = work.search.makers[node.inputs[0]]
             codes = internal(node.outputs[0], "moved codes")
             moved = replace(node, inputs=(x.name, *node.inputs[1:]), outputs=(codes,))
-            work.put(node, [moved, replace(
-                scaling, name=internal(node.name, "moved scaling"),
-                inputs=(codes, *scaling.inputs[1:]), outputs=node.outputs,
-            )])  # fmt: skip
+            work.put(
+                node,
+                [
+                    moved,
+                    replace(
+                        scaling,
+                        name=internal(node.name, "moved scaling"),
+                        inputs=(codes, *scaling.inputs[1:]),
+                        outputs=node.outputs,
+                    ),
+                ],
+            )
         elif (y := quantized.codes_written(work.search, node)) and (
             replace(x, name="") == replace(y, name="")
         ):

@@ -67,8 +67,9 @@ class _Mover:
 
     def _transpose(self, source: str, made: str, order: layouts.Permutation) -> None:
         """Add a Transpose and record its output's origin."""
-        self.nodes.append(Node(internal(made, "transpose"), "Transpose", (source,), (made,),
-                               {"perm": order}))  # fmt: skip
+        self.nodes.append(
+            Node(internal(made, "transpose"), "Transpose", (source,), (made,), {"perm": order})
+        )
         self.origin[made] = source, order
 
     def _merge(self, node: Node) -> None:
@@ -105,8 +106,9 @@ class _Mover:
         whole = tuple(before[axis] for axis in moved)
         if whole != tuple(range(len(whole))):
             dims = self.infos[base].dims
-            inner = self._value(internal(made.name, "moved"), [dims[axis] for axis in whole],
-                                made.dtype)  # fmt: skip
+            inner = self._value(
+                internal(made.name, "moved"), [dims[axis] for axis in whole], made.dtype
+            )
             self._transpose(base, inner, whole)
             base = inner
         reshape, shape = rewriting.reshape(self.graph, base, made)
@@ -124,8 +126,11 @@ class _Mover:
         made = node.outputs[0]
         change = layouts.through(self.infos, node, order, self.origin)
         dying = sum(map(self._dies, read))
-        if change is None or not dying or (dying == 1 and made not in self.absorbed
-                                           and not change.is_end):  # fmt: skip
+        if (
+            change is None
+            or not dying
+            or (dying == 1 and made not in self.absorbed and not change.is_end)
+        ):
             return False
         if change.axes is None:
             inputs = [self._moved(name, order, change) for name in node.inputs]

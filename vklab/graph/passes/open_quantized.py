@@ -46,9 +46,12 @@ def _is_known(work: Rewrite, node: Node) -> bool:
     one = (*x[1:], *y)
     rank = work.infos[weights[0]].rank
     fits = rank in (3, 4) if node.op_type == "QLinearConv" else rank == 2
-    return fits and all(work.infos[name].count == 1 for name in one) and all(
-        work.infos[name].dtype in words.CODES for name in (x[0], weights[0])
-    ) and all(work.infos[name].dtype == "float32" for name in (x[1], weights[1], y[0]))
+    return (
+        fits
+        and all(work.infos[name].count == 1 for name in one)
+        and all(work.infos[name].dtype in words.CODES for name in (x[0], weights[0]))
+        and all(work.infos[name].dtype == "float32" for name in (x[1], weights[1], y[0]))
+    )
 
 
 def _open(work: Rewrite, node: Node) -> None:
@@ -61,10 +64,16 @@ def _open(work: Rewrite, node: Node) -> None:
     nodes = [
         Node(internal(name, "open_x"), "DequantizeLinear", x, (real[0],), opset=OPSET),
         Node(internal(name, "open_w"), "DequantizeLinear", weights, (real[1],), axis, opset=OPSET),
-        Node(node.name, KINDS[node.op_type], (real[0], real[1], *bias), (real[2],),
-             node.attributes, opset=OPSET),
+        Node(
+            node.name,
+            KINDS[node.op_type],
+            (real[0], real[1], *bias),
+            (real[2],),
+            node.attributes,
+            opset=OPSET,
+        ),
         Node(internal(name, "open_y"), "QuantizeLinear", (real[2], *y), (name,), opset=OPSET),
-    ]  # fmt: skip
+    ]
     work.put(node, nodes, constants)
 
 

@@ -65,8 +65,11 @@ def _chain(
         found.append(value)
     flat, turned = (graph.infos[name] for name in found)
     image = graph.infos[conv.outputs[0]]
-    is_flat = image.rank == 4 and image.is_static and flat.shape == (
-        *image.dims[:2], image.dims[2] * image.dims[3])  # fmt: skip
+    is_flat = (
+        image.rank == 4
+        and image.is_static
+        and flat.shape == (*image.dims[:2], image.dims[2] * image.dims[3])
+    )
     if not is_flat or layouts.permutation(readers[flat.name][0], 3) != ROWS_FIRST:
         return None
     return flat.name, turned.name
@@ -82,11 +85,14 @@ def _suits(graph: Graph, conv: Node, width: int) -> bool:
     plain = all(given.get(name, value) == value for name, value in PLAIN.items())
     steps, pads = given.get("strides", (1, 1)), given.get("pads", (0,) * 4)
     return (
-        plain and tuple(steps) == tuple(kernel) and math.prod(kernel) > 1 and not any(pads)
+        plain
+        and tuple(steps) == tuple(kernel)
+        and math.prod(kernel) > 1
+        and not any(pads)
         and set(given.get("dilations", (1, 1))) == {1}
         and not any(size % side for size, side in zip(image.dims[2:], kernel, strict=True))
         and not (weight.dims[0] % width or math.prod(weight.dims[1:]) % width)
-    )  # fmt: skip
+    )
 
 
 def _product(
@@ -99,21 +105,28 @@ def _product(
     rows = [size // side for size, side in zip(image.dims[2:], kernel, strict=True)]
     apart = (batch, channels, rows[0], kernel[0], rows[1], kernel[1])
     depth = channels * math.prod(kernel)
-    names = [internal(conv.outputs[0], f"patches {part}")
-             for part in ("apart", "turned", "rows", "product")]  # fmt: skip
+    names = [
+        internal(conv.outputs[0], f"patches {part}")
+        for part in ("apart", "turned", "rows", "product")
+    ]
     shapes = (apart, tuple(apart[axis] for axis in APART), (batch, made.dims[1], depth), made.dims)
-    infos = [TensorInfo(name, image.dtype, shape)
-             for name, shape in zip(names, shapes, strict=True)]  # fmt: skip
+    infos = [
+        TensorInfo(name, image.dtype, shape) for name, shape in zip(names, shapes, strict=True)
+    ]
     array = constant_cache.derive("filters in columns", _columns, rewriting.value(weight))
     columns = rewriting.constant(internal(weight.name, "patches columns"), array)
     biased = len(conv.inputs) > 2 and bool(conv.inputs[2])
     result = names[3] if biased else made.name
-    views = [rewriting.reshape(graph, source, info)
-             for source, info in ((image.name, infos[0]), (names[1], infos[2]))]  # fmt: skip
+    views = [
+        rewriting.reshape(graph, source, info)
+        for source, info in ((image.name, infos[0]), (names[1], infos[2]))
+    ]
     nodes = [
-        views[0][0], Node(names[1], "Transpose", (names[0],), (names[1],), {"perm": APART}),
-        views[1][0], Node(result, "MatMul", (names[2], columns.name), (result,), {}),
-    ]  # fmt: skip
+        views[0][0],
+        Node(names[1], "Transpose", (names[0],), (names[1],), {"perm": APART}),
+        views[1][0],
+        Node(result, "MatMul", (names[2], columns.name), (result,), {}),
+    ]
     if biased:
         nodes.append(Node(made.name, "Add", (result, conv.inputs[2]), (made.name,), {}))
     return nodes, [*infos, columns, *(shape for _, shape in views)]

@@ -50,8 +50,9 @@ def _codes(search: PatternSearch, node: Node, codes: str) -> Codes | None:
         return None
     if zero and (point is None or point.size != 1):
         return None
-    return Codes(codes, info.dtype, float(scale.ravel()[0]),
-                 0 if point is None else int(point.ravel()[0]))  # fmt: skip
+    return Codes(
+        codes, info.dtype, float(scale.ravel()[0]), 0 if point is None else int(point.ravel()[0])
+    )
 
 
 def codes_read(search: PatternSearch, name: str) -> Codes | None:
@@ -113,9 +114,7 @@ class Rewrite:
         readers = self.search.readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.fixed else None
 
-    def put(
-        self, old: Node, nodes: Sequence[Node], constants: Sequence[TensorInfo] = ()
-    ) -> bool:
+    def put(self, old: Node, nodes: Sequence[Node], constants: Sequence[TensorInfo] = ()) -> bool:
         """Replace a node; tell whether the new nodes make an output of the same dtype and shape.
 
         Args:

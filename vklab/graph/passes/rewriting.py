@@ -65,8 +65,9 @@ def rewritten(graph: Graph, nodes: Iterable[Node], *new: TensorInfo) -> Graph:
     """
     infos = {info.name: info for info in new}
     constants = {name: info for name, info in infos.items() if info.constant is not None}
-    return graph.with_nodes(nodes, initializers={**graph.initializers, **constants},
-                            infos={**graph.infos, **infos})  # fmt: skip
+    return graph.with_nodes(
+        nodes, initializers={**graph.initializers, **constants}, infos={**graph.infos, **infos}
+    )
 
 
 def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorInfo]:
@@ -81,8 +82,14 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
     shape = constant(internal(made.name, "shape"), dims)
     attributes = {} if dims.all() else {"allowzero": 1}
     opset = 0 if graph.opset >= RESHAPE_OPSET else RESHAPE_OPSET
-    return Node(internal(made.name, "reshape"), "Reshape", (source, shape.name), (made.name,),
-                attributes, opset=opset), shape  # fmt: skip
+    return Node(
+        internal(made.name, "reshape"),
+        "Reshape",
+        (source, shape.name),
+        (made.name,),
+        attributes,
+        opset=opset,
+    ), shape
 
 
 def handed_on(graph: Graph, node: Node) -> str:

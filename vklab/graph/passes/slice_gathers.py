@@ -27,9 +27,15 @@ def slice_gathers(graph: Graph) -> Graph:
     if not ranges:
         return graph
     new: list[TensorInfo] = []
-    nodes = [part for node in graph.nodes
-             for part in (_sliced(graph, node, *ranges[node.outputs[0]], new)
-                          if node.outputs[0] in ranges else (node,))]  # fmt: skip
+    nodes = [
+        part
+        for node in graph.nodes
+        for part in (
+            _sliced(graph, node, *ranges[node.outputs[0]], new)
+            if node.outputs[0] in ranges
+            else (node,)
+        )
+    ]
     return rewriting.rewritten(graph, nodes, *new)
 
 
@@ -46,8 +52,9 @@ def _range(graph: Graph, node: Node) -> tuple[int, int] | None:
         return None
     first = numbers[0] % size
     inside = first + len(numbers) <= size
-    one_range = all(number % size == first + n and -size <= number < size
-                    for n, number in enumerate(numbers))  # fmt: skip
+    one_range = all(
+        number % size == first + n and -size <= number < size for n, number in enumerate(numbers)
+    )
     return (first, first + len(numbers)) if inside and one_range else None
 
 
@@ -65,8 +72,10 @@ def _sliced(
     """
     made, data = graph.infos[node.outputs[0]], graph.infos[node.inputs[0]]
     axis = int(node.attributes.get("axis", 0)) % data.rank
-    numbers = [rewriting.constant(internal(made.name, f"slice {what}"), np.array([value], np.int64))
-               for what, value in (("start", start), ("end", end), ("axis", axis))]  # fmt: skip
+    numbers = [
+        rewriting.constant(internal(made.name, f"slice {what}"), np.array([value], np.int64))
+        for what, value in (("start", start), ("end", end), ("axis", axis))
+    ]
     new += numbers
     is_scalar = made.rank < data.rank
     inner = internal(made.name, "slice") if is_scalar else made.name

@@ -50,18 +50,21 @@ def spread_sums(graph: Graph, width: int = 0) -> Graph:
     return rewriting.rewritten(graph, [n for n in nodes if n.outputs[0] not in gone], *new)
 
 
-def _operands(
-    graph: Graph, node: Node, makers: dict[str, Node]
-) -> tuple[Node, TensorInfo] | None:
+def _operands(graph: Graph, node: Node, makers: dict[str, Node]) -> tuple[Node, TensorInfo] | None:
     """Return the Concat and the constant that a node adds, if the constant has its shape."""
     if node.op_type != "Add" or node.domain or graph.infos[node.outputs[0]].dtype not in FLOATS:
         return None
     for whole, other in itertools.permutations(node.inputs):
         concat, info = makers.get(whole), graph.infos[other]
-        if (concat and concat.op_type == "Concat" and not concat.domain
-                and len(concat.inputs) <= MOST_PARTS and info.constant is not None
-                and graph.infos[whole].is_static
-                and info.shape == graph.infos[whole].shape):  # fmt: skip
+        if (
+            concat
+            and concat.op_type == "Concat"
+            and not concat.domain
+            and len(concat.inputs) <= MOST_PARTS
+            and info.constant is not None
+            and graph.infos[whole].is_static
+            and info.shape == graph.infos[whole].shape
+        ):
             return concat, info
     return None
 
@@ -76,8 +79,7 @@ def _spread(
         part = graph.infos[name]
         stop = start + part.dims[axis]
         cut = functools.partial(np.take, indices=range(start, stop), axis=axis)
-        array = constant_cache.derive(("part", axis, start, stop), cut,
-                                      rewriting.value(whole))
+        array = constant_cache.derive(("part", axis, start, stop), cut, rewriting.value(whole))
         piece = rewriting.constant(internal(whole.name, f"part{number}"), array)
         made = replace(part, name=internal(add.outputs[0], f"part{number}"), constant=None)
         nodes.append(Node(made.name, "Add", (name, piece.name), (made.name,), {}))

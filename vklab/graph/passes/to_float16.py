@@ -135,9 +135,14 @@ class _Conversion:
         read = [info.name for info in floats if info.constant is None]
         constants = [info for info in floats if info.constant is not None]
         is_square = node.op_type == "Mul" and len(read) == 2 and read[0] == read[1]
-        if (not floats or node.op_type in FRAGILE or is_square or self._is_named(node)
-                or not all(_fits(info, node.op_type) for info in constants)
-                or not self.far.isdisjoint(read)):  # fmt: skip
+        if (
+            not floats
+            or node.op_type in FRAGILE
+            or is_square
+            or self._is_named(node)
+            or not all(_fits(info, node.op_type) for info in constants)
+            or not self.far.isdisjoint(read)
+        ):
             return True
         wide = [name for name in read if name in self.kept]
         if node.op_type in DIVIDING and wide and floats[-1].name == wide[-1]:
@@ -156,8 +161,11 @@ class _Conversion:
     def _floats(self, node: Node) -> list[str]:
         """Return the inputs whose dtype the conversion changes."""
         wide = WIDE_INPUTS.get(node.op_type, ())
-        return [name for number, name in enumerate(node.inputs)
-                if name and number not in wide and self._was_float32(name)]  # fmt: skip
+        return [
+            name
+            for number, name in enumerate(node.inputs)
+            if name and number not in wide and self._was_float32(name)
+        ]
 
     # ---------------------------------------------------------------------------- rewriting
 
@@ -166,8 +174,9 @@ class _Conversion:
         floats = set(self._floats(node))
         seen = {
             name: _narrowed(self.graph.infos[name]) if name in floats else self.infos[name]
-            for name in node.inputs if name
-        }  # fmt: skip
+            for name in node.inputs
+            if name
+        }
         try:
             answer, made = shapes.apply_node(self.graph, node, seen)
         except (ModelError, PlanError, UnsupportedOperatorError, ValueNeededError):

@@ -32,8 +32,9 @@ def turn_weights(graph: Graph) -> Graph:
     for node in graph.nodes:
         path = _path(graph, node, makers)
         axes = _axes(graph, node, path)
-        if not axes or any(len(readers[each.outputs[0]]) > 1 or each.outputs[0] in kept
-                           for each in path):  # fmt: skip
+        if not axes or any(
+            len(readers[each.outputs[0]]) > 1 or each.outputs[0] in kept for each in path
+        ):
             nodes.append(node)
             continue
         made, infos = _flat(graph, node, path, axes)
@@ -116,8 +117,9 @@ def _flat(
     row, weight = graph.infos[reshape.outputs[0]], graph.infos[node.inputs[1]]
     view, dims = rewriting.reshape(graph, read, replace(row, name=internal(row.name, "unturned")))
     along = node.attributes.get("transB", 0)
-    array = constant_cache.derive(("rows", axes, along), lambda w: _turned(w, axes, along),
-                                  rewriting.value(weight))  # fmt: skip
+    array = constant_cache.derive(
+        ("rows", axes, along), lambda w: _turned(w, axes, along), rewriting.value(weight)
+    )
     rows = rewriting.constant(internal(weight.name, f"rows for {row.name}"), array)
     product = replace(node, inputs=(view.outputs[0], rows.name, *node.inputs[2:]))
     infos = [*new, replace(row, name=view.outputs[0]), dims, rows]

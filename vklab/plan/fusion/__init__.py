@@ -39,10 +39,13 @@ def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 def write(lowered: Lowered) -> Lowered:
     """Return the dispatches with the Slang text that fusion has made of each."""
-    return replace(lowered, dispatches=tuple(
-        catalogue.step("write fours")(each) if _is_wide(each) else codegen.emit(each)
-        for each in lowered.dispatches
-    ))  # fmt: skip
+    return replace(
+        lowered,
+        dispatches=tuple(
+            catalogue.step("write fours")(each) if _is_wide(each) else codegen.emit(each)
+            for each in lowered.dispatches
+        ),
+    )
 
 
 def _is_wide(dispatch: Dispatch) -> bool:

@@ -85,14 +85,15 @@ class _Work:
         return (
             not (self.scores.epilogue or self.weights.epilogue or self.weights.prologue)
             and self._types(self.scores) == self._types(self.values)
-            and self.weights.define_values["CAPTURE"] == "0" and v["alpha"] == 1
+            and self.weights.define_values["CAPTURE"] == "0"
+            and v["alpha"] == 1
             and dict(self.values.reads)["a_buffer"].name == self.weights.writes[0][1].name
             and (q["m"], q["n"]) == (v["m"], v["k"]) == (w["queries"], w["columns"])
             and q["batches"] == v["batches"] == w["rows"] // w["queries"] <= MOST_GROUPS
             and all(size == 1 or step == one * q["m"] * q["n"] for size, one, step in dense)
             and (v["a_row"], v["a_column"]) == (w["columns"], 1)
             and (q["a_column"], q["b_row"], v["b_column"]) == (1, 1, 1)
-        )  # fmt: skip
+        )
 
     @property
     def _all(self) -> tuple[Dispatch, Dispatch, Dispatch]:
@@ -111,46 +112,67 @@ class _Work:
             return None
         (rows, keys), (shape, strides) = tile, axes
         push = (
-            ("columns", q["n"]), ("queries", queries), ("heads", w["heads"]),
-            ("q_row", q["a_row"]), ("k_row", q["b_column"]), ("v_row", v["b_row"]),
+            ("columns", q["n"]),
+            ("queries", queries),
+            ("heads", w["heads"]),
+            ("q_row", q["a_row"]),
+            ("k_row", q["b_column"]),
+            ("v_row", v["b_row"]),
             ("batch_shape", shape),
-            *zip(("q_batch", "k_batch", "v_batch"), strides, strict=True), ("scale", q["alpha"]),
+            *zip(("q_batch", "k_batch", "v_batch"), strides, strict=True),
+            ("scale", q["alpha"]),
             *(each for each in self.weights.push if each[0] in MASK_NUMBERS),
-        )  # fmt: skip
+        )
         steps = (size, value_size, q["a_row"], q["b_column"], v["b_row"], *sum(strides, ()))
         of_q, of_v = dict(self.scores.reads), dict(self.values.reads)
         reads = (
-            ("q_buffer", of_q["a_buffer"]), ("k_buffer", of_q["b_buffer"]),
+            ("q_buffer", of_q["a_buffer"]),
+            ("k_buffer", of_q["b_buffer"]),
             ("v_buffer", of_v["b_buffer"]),
             *(each for each in self.weights.reads if each[0] != "x_buffer"),
-        )  # fmt: skip
+        )
         defines = (
             *(each for each in self.values.defines if each[0] in VALUE_DEFINES),
             *(each for each in self.weights.defines if each[0] in MASK_DEFINES),
             ("BATCH_AXES", str(len(shape))),
             ("FOURS", str(int(not any(step % 4 for step in steps)))),
-        )  # fmt: skip
+        )
         return Dispatch(
-            "attention", reads, self.values.writes, (-(-queries // rows), 1, q["batches"]), push,
-            defines, (("WORKGROUP", LANES * rows), ("KEYS", keys), ("SIZE", size),
-                      ("VALUE_SIZE", value_size), ("LINE", _line(size, value_size))),
-            flops=sum(each.flops for each in self._all), iterations=q["n"] * (size + value_size),
-            epilogue=self.values.epilogue, stores=True,
-        )  # fmt: skip
+            "attention",
+            reads,
+            self.values.writes,
+            (-(-queries // rows), 1, q["batches"]),
+            push,
+            defines,
+            (
+                ("WORKGROUP", LANES * rows),
+                ("KEYS", keys),
+                ("SIZE", size),
+                ("VALUE_SIZE", value_size),
+                ("LINE", _line(size, value_size)),
+            ),
+            flops=sum(each.flops for each in self._all),
+            iterations=q["n"] * (size + value_size),
+            epilogue=self.values.epilogue,
+            stores=True,
+        )
 
     def _axes(self) -> tuple[tuple[int, ...], Sequence[tuple[int, ...]]] | None:
         """Return the axes that lead to a head, and the strides of Q, K and V along them."""
         q, v = (each.push_values for each in (self.scores, self.values))
         shape = q["batch_shape"]
-        composed = views.compose(shape, StridedView(dense_strides(shape)), v["batch_shape"],
-                                 [StridedView(v["b_batch"])])  # fmt: skip
+        composed = views.compose(
+            shape, StridedView(dense_strides(shape)), v["batch_shape"], [StridedView(v["b_batch"])]
+        )
         if composed is None:
             return None
         cut, (of_values,) = composed
-        of_scores = (views.split_view(StridedView(q[name]), cut).strides
-                     for name in ("a_batch", "b_batch"))  # fmt: skip
-        axes, strides = elementwise.merge_axes(views.split_axes(shape, cut),
-                                               [*of_scores, of_values.strides])  # fmt: skip
+        of_scores = (
+            views.split_view(StridedView(q[name]), cut).strides for name in ("a_batch", "b_batch")
+        )
+        axes, strides = elementwise.merge_axes(
+            views.split_axes(shape, cut), [*of_scores, of_values.strides]
+        )
         if len(axes) > MOST_AXES:
             return None
         return (axes, strides) if axes else ((1,), [(0,)] * 3)
@@ -164,8 +186,11 @@ def _in_float32(product: Dispatch) -> bool:
 def _tile(size: int, value_size: int, shared_bytes: int) -> tuple[int, int] | None:
     """Return the queries and keys of a workgroup's tile; None if no tile fits."""
     line = _line(size, value_size)
-    fitting = ((rows, keys) for rows, keys in TILES if shared_bytes >= 20 * rows
-               + 16 * ((rows + keys) * line + rows * (keys // 4 + 1)))  # fmt: skip
+    fitting = (
+        (rows, keys)
+        for rows, keys in TILES
+        if shared_bytes >= 20 * rows + 16 * ((rows + keys) * line + rows * (keys // 4 + 1))
+    )
     return next(fitting, None) if value_size <= MOST_VALUES else None
 
 

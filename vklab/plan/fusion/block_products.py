@@ -89,15 +89,20 @@ def _rows_gated(flow: Flow, gate: int, one: Dispatch, two: Dispatch) -> Dispatch
     """Return the joint product; `gate` is 0 if that of `one` passes SiLU."""
     alone = replace(one, epilogue=None)
     if (alone.kernel, alone.defines, alone.push) != (two.kernel, two.defines, two.push) or (
-        two.epilogue or not _is_same(flow, one, two)
+        two.epilogue
+        or not _is_same(flow, one, two)
         or not block_units.gates_halves(alone, flow.info)
     ):
         return None
     up, gating = (two, alone) if gate == 0 else (alone, two)
     return replace(
-        up, reads=(*up.reads, ("g_buffer", dict(gating.reads)["b_buffer"])), writes=one.writes,
-        flops=one.flops + two.flops, defines=(*up.defines, ("GATED", "1")), stores=False,
-    )  # fmt: skip
+        up,
+        reads=(*up.reads, ("g_buffer", dict(gating.reads)["b_buffer"])),
+        writes=one.writes,
+        flops=one.flops + two.flops,
+        defines=(*up.defines, ("GATED", "1")),
+        stores=False,
+    )
 
 
 def fuse_norms(flow: Flow) -> None:
@@ -195,6 +200,8 @@ def _typed(dispatch: Dispatch, kind: str, binding: str, half: TensorInfo) -> Dis
     """
     known = dispatch.define_values
     types = {key: text for key, text in dtypes.type_defines(kind, half.dtype) if key in known}
-    reads, writes = (tuple((name, half if name == binding else info) for name, info in operands)
-                     for operands in (dispatch.reads, dispatch.writes))  # fmt: skip
+    reads, writes = (
+        tuple((name, half if name == binding else info) for name, info in operands)
+        for operands in (dispatch.reads, dispatch.writes)
+    )
     return replace(dispatch, reads=reads, writes=writes, defines=tuple((known | types).items()))

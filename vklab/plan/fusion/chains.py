@@ -55,7 +55,10 @@ def _joined(flow: Flow, index: int, reader: Dispatch, maker: Dispatch) -> Dispat
     if any(flow.roots[operand.info.name] == root for operand in combined.operands):
         return None  # the value is also read through another view
     return replace(
-        reader, kernel="pointwise", pointwise=combined, flops=reader.flops + maker.flops,
+        reader,
+        kernel="pointwise",
+        pointwise=combined,
+        flops=reader.flops + maker.flops,
         constants=(),
         reads=tuple((f"x{n}_buffer", operand.info) for n, operand in enumerate(combined.operands)),
-    )  # fmt: skip
+    )

@@ -48,8 +48,7 @@ def inline(
         begun = inner.formulas
     else:
         begun = _renumbered(inner.formulas, [*of_inner, *range(count, count + steps)])
-    of_outer = [count + steps - 1 if n in served else slots[next(numbers)]
-                for n in range(len(own))]  # fmt: skip
+    of_outer = [count + steps - 1 if n in served else slots[next(numbers)] for n in range(len(own))]
     of_outer += range(count + steps, count + steps + len(outer.formulas))
     shape = views.split_axes(outer.shape, cut)
     target = outer.target and views.split_view(outer.target, cut)
@@ -63,9 +62,7 @@ def _equal(operands: Sequence[Operand], number: int, roots: Mapping[str, str]) -
     return {n for n, key in enumerate(keys) if key == keys[number]}
 
 
-def _unique(
-    given: Sequence[Operand], roots: Mapping[str, str]
-) -> tuple[list[Operand], list[int]]:
+def _unique(given: Sequence[Operand], roots: Mapping[str, str]) -> tuple[list[Operand], list[int]]:
     """Return the distinct operands, and for each given one its number among them."""
     keys: list[tuple[str, str, StridedView]] = []
     operands: list[Operand] = []
@@ -81,8 +78,7 @@ def _unique(
 
 def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Formula, ...]:
     return tuple(
-        replace(f, arguments=tuple(numbers[argument] for argument in f.arguments))
-        for f in formulas
+        replace(f, arguments=tuple(numbers[argument] for argument in f.arguments)) for f in formulas
     )
 
 
@@ -90,8 +86,9 @@ def _merged(given: Pointwise) -> Pointwise:
     each = [operand.view for operand in given.operands]
     shape, merged = views.merge(given.shape, [*each, *([given.target] if given.target else [])])
     operands = tuple(replace(o, view=view) for o, view in zip(given.operands, merged, strict=False))
-    return replace(given, shape=shape, operands=operands,
-                   target=merged[-1] if given.target else None)  # fmt: skip
+    return replace(
+        given, shape=shape, operands=operands, target=merged[-1] if given.target else None
+    )
 
 
 def prepared(given: Pointwise) -> Pointwise:
@@ -150,13 +147,15 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
         return StridedView(tuple(view.strides[axis] for axis in axes), view.start)
 
     first = next(n for n, o in enumerate(given.operands) if o is reads[0])
-    rank = {n: number for number, n in enumerate([first, *(
-        n for n, o in enumerate(given.operands) if roots[o.info.name] != root)])}  # fmt: skip
+    rank = {
+        n: number
+        for number, n in enumerate(
+            [first, *(n for n, o in enumerate(given.operands) if roots[o.info.name] != root)]
+        )
+    }
     numbers = [rank.get(n, 0) for n in range(len(given.operands))]
     numbers += range(len(rank), len(rank) + len(given.formulas))
-    operands = tuple(
-        replace(given.operands[n], view=turned(given.operands[n].view)) for n in rank
-    )
+    operands = tuple(replace(given.operands[n], view=turned(given.operands[n].view)) for n in rank)
     target = turned(target)
     dense = given.target is None and target.is_dense(shape)
     formulas = _renumbered(given.formulas, numbers)

@@ -45,11 +45,17 @@ def one_dispatch(pool: Dispatch, conv: Dispatch, lanes: int) -> Dispatch | None:
     push, after, relu = conv.push_values, pool.push_values, _relu(conv)
     defines, result = conv.define_values, pool.writes[0][1]
     tensors = [info for _, info in (*conv.reads, *conv.writes, *pool.writes)]
-    if (conv.kernel != "conv" or relu is None or pool.define_values["MODE"] != "MAXIMUM"
-            or {info.dtype for info in tensors} != {result.dtype} or result.dtype not in FLOATS
-            or after["in_size"] != (1, push["out_h"], push["out_w"])
-            or after["kernel"][0] != 1 or set(after["dilation"]) != {1}
-            or conv.prologue):  # fmt: skip
+    if (
+        conv.kernel != "conv"
+        or relu is None
+        or pool.define_values["MODE"] != "MAXIMUM"
+        or {info.dtype for info in tensors} != {result.dtype}
+        or result.dtype not in FLOATS
+        or after["in_size"] != (1, push["out_h"], push["out_w"])
+        or after["kernel"][0] != 1
+        or set(after["dilation"]) != {1}
+        or conv.prologue
+    ):
         return None
     places = math.prod(after["kernel"])
     terms = push["in_channels"] * push["kernel_h"] * push["kernel_w"]
@@ -57,24 +63,54 @@ def one_dispatch(pool: Dispatch, conv: Dispatch, lanes: int) -> Dispatch | None:
         return None
     shared = min(lanes, 1 << (-(-terms // TERMS) - 1).bit_length())
     reads = tuple(pair for pair in conv.reads if pair[0] in ("x_buffer", "w_buffer", "bias_buffer"))
-    names = ("groups", "in_channels", "out_channels", "in_h", "in_w", "stride_h", "stride_w",
-             "dilation_h", "dilation_w", "pad_top", "pad_left")  # fmt: skip
-    made = {"count": result.count, **{name: push[name] for name in names},
-            "conv_h": push["out_h"], "conv_w": push["out_w"],
-            "out_h": after["out_size"][1], "out_w": after["out_size"][2],
-            "pool_stride_h": after["stride"][1], "pool_stride_w": after["stride"][2],
-            "pool_top": after["pad"][1], "pool_left": after["pad"][2]}  # fmt: skip
-    constants = {"LANES": shared, "WORKGROUP": WORKGROUP, "KERNEL_H": push["kernel_h"],
-                 "KERNEL_W": push["kernel_w"], "POOL_H": after["kernel"][1],
-                 "POOL_W": after["kernel"][2]}  # fmt: skip
-    typed = (*dtypes.type_defines("T", result.dtype)[:2],
-             *dtypes.type_defines("Y", result.dtype)[::2])  # fmt: skip
+    names = (
+        "groups",
+        "in_channels",
+        "out_channels",
+        "in_h",
+        "in_w",
+        "stride_h",
+        "stride_w",
+        "dilation_h",
+        "dilation_w",
+        "pad_top",
+        "pad_left",
+    )
+    made = {
+        "count": result.count,
+        **{name: push[name] for name in names},
+        "conv_h": push["out_h"],
+        "conv_w": push["out_w"],
+        "out_h": after["out_size"][1],
+        "out_w": after["out_size"][2],
+        "pool_stride_h": after["stride"][1],
+        "pool_stride_w": after["stride"][2],
+        "pool_top": after["pad"][1],
+        "pool_left": after["pad"][2],
+    }
+    constants = {
+        "LANES": shared,
+        "WORKGROUP": WORKGROUP,
+        "KERNEL_H": push["kernel_h"],
+        "KERNEL_W": push["kernel_w"],
+        "POOL_H": after["kernel"][1],
+        "POOL_W": after["kernel"][2],
+    }
+    typed = (
+        *dtypes.type_defines("T", result.dtype)[:2],
+        *dtypes.type_defines("Y", result.dtype)[::2],
+    )
     return Dispatch(
-        "conv_pool", reads, (("y_buffer", result),),
-        registry.grid(-(-result.count * shared // WORKGROUP)), tuple(made.items()),
-        (*typed, ("BIAS", defines["BIAS"]), ("RELU", str(int(relu)))), tuple(constants.items()),
-        flops=conv.flops + pool.flops, iterations=-(-terms // shared),
-    )  # fmt: skip
+        "conv_pool",
+        reads,
+        (("y_buffer", result),),
+        registry.grid(-(-result.count * shared // WORKGROUP)),
+        tuple(made.items()),
+        (*typed, ("BIAS", defines["BIAS"]), ("RELU", str(int(relu)))),
+        tuple(constants.items()),
+        flops=conv.flops + pool.flops,
+        iterations=-(-terms // shared),
+    )
 
 
 def _relu(conv: Dispatch) -> bool | None:

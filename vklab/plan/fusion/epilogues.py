@@ -38,5 +38,10 @@ def _joined(flow: Flow, reader: Dispatch, core: Dispatch) -> Dispatch | None:
     # Channels come last there: stored elsewhere, each would be a transaction of its own.
     if core.kernel == "conv_last" and turned.target is not None:
         return None
-    return replace(core, writes=reader.writes, epilogue=turned, defines=fusable.typed(core),
-                   flops=core.flops + reader.flops)  # fmt: skip
+    return replace(
+        core,
+        writes=reader.writes,
+        epilogue=turned,
+        defines=fusable.typed(core),
+        flops=core.flops + reader.flops,
+    )

@@ -81,15 +81,19 @@ class Uses:
 
     def enter(self, number: int, dispatch: Dispatch) -> None:
         """Add a dispatch under a number, beside others of that number."""
-        for known, values in ((self.readers, dispatch.tensors_read),
-                              (self.writers, dispatch.tensors_written)):  # fmt: skip
+        for known, values in (
+            (self.readers, dispatch.tensors_read),
+            (self.writers, dispatch.tensors_written),
+        ):
             for value in values:
                 known.setdefault(self.root(value), set()).add(number)
 
     def leave(self, number: int, dispatch: Dispatch) -> None:
         """Remove the only dispatch of a number."""
-        for known, values in ((self.readers, dispatch.tensors_read),
-                              (self.writers, dispatch.tensors_written)):  # fmt: skip
+        for known, values in (
+            (self.readers, dispatch.tensors_read),
+            (self.writers, dispatch.tensors_written),
+        ):
             for value in values:
                 known[self.root(value)].discard(number)
 
@@ -218,8 +222,10 @@ class Flow(Uses):
             self._lowered,
             dispatches=tuple(d for _, d in self.alive()),
             nodes=tuple(_label(self.nodes[number]) for number in left),
-            roots=self.roots, slices=self.slices, kept=frozenset(self.kept),
-        )  # fmt: skip
+            roots=self.roots,
+            slices=self.slices,
+            kept=frozenset(self.kept),
+        )
 
 
 def _prepared(dispatch: Dispatch) -> Dispatch:

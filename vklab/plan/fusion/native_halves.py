@@ -19,7 +19,10 @@ def use_native_halves(flow: Flow) -> None:
     if not rounding.has_halves(flow.info):
         return
     for number, dispatch in flow.alive():
-        if any(rounding.is_native(work, formula) for work in rounding.works(dispatch)
-               for formula in work.formulas):  # fmt: skip
+        if any(
+            rounding.is_native(work, formula)
+            for work in rounding.works(dispatch)
+            for formula in work.formulas
+        ):
             defines = (*dispatch.defines, rounding.DEFINE)
             flow.dispatches[number] = replace(dispatch, defines=defines)

@@ -66,13 +66,15 @@ def _strided(flow: Flow, reader: Dispatch, side: str, work: Pointwise) -> Dispat
     beside = views.split_view(StridedView(push[f"{other}_batch"]), cut[:-2])
     strides = {side: found.strides[:-2], other: beside.strides}
     try:
-        axes, count = linear.batch_axes(views.split_axes(batch, cut[:-2]),
-                                        [strides["a"], strides["b"]])  # fmt: skip
+        axes, count = linear.batch_axes(
+            views.split_axes(batch, cut[:-2]), [strides["a"], strides["b"]]
+        )
     except UnsupportedOperatorError:
         return None
     push |= {**dict(axes), row: found.strides[-2], column: found.strides[-1]}
-    reads = tuple((name, source if name == f"{side}_buffer" else info)
-                  for name, info in reader.reads)  # fmt: skip
+    reads = tuple(
+        (name, source if name == f"{side}_buffer" else info) for name, info in reader.reads
+    )
     defines = tuple(count if name == count[0] else (name, v) for name, v in reader.defines)
     return replace(reader, reads=reads, push=tuple(push.items()), defines=defines)
 

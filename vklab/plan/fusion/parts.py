@@ -26,8 +26,11 @@ def place_parts(flow: Flow) -> None:
         if start is None:
             continue
         part_life, whole_life = lives[flow.roots[part.name]], lives[flow.roots[whole.name]]
-        longer = replace(whole_life, first=min(part_life.first, whole_life.first),
-                         last=max(part_life.last, whole_life.last))  # fmt: skip
+        longer = replace(
+            whole_life,
+            first=min(part_life.first, whole_life.first),
+            last=max(part_life.last, whole_life.last),
+        )
         changed = {**lives, whole_life.name: longer}
         del changed[part_life.name]
         if memory.lower_bound(tuple(changed.values())) <= most:
@@ -54,8 +57,10 @@ def _start(flow: Flow, dispatch: Dispatch, part: TensorInfo, whole: TensorInfo) 
     start = (work.target.start if work.target else 0) + flow.slices.get(whole.name, 0)
     if root == into or {root, into} & flow.kept or start * flow.width(part) % flow.alignment:
         return None
-    alike = all(info.dtype == part.dtype and info.count + flow.slices.get(info.name, 0)
-                <= part.count for info, _ in _tensors(flow, root))  # fmt: skip
+    alike = all(
+        info.dtype == part.dtype and info.count + flow.slices.get(info.name, 0) <= part.count
+        for info, _ in _tensors(flow, root)
+    )
     ends = [info.count + flow.slices.get(info.name, 0) for info, _ in _tensors(flow, into)]
     written = sum(count for _, count in _tensors(flow, into))
     # Where elements are written twice, computing the part there would change the last writer.

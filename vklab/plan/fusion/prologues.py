@@ -43,5 +43,4 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:
         return None
-    return replace(core, prologue=work, defines=fusable.typed(core),
-                   flops=core.flops + maker.flops)  # fmt: skip
+    return replace(core, prologue=work, defines=fusable.typed(core), flops=core.flops + maker.flops)

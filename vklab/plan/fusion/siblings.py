@@ -49,10 +49,16 @@ def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None
         return None
     read = (operand.info for work in works for operand in work.operands)
     return replace(
-        before, kernel="pointwise", pointwise=None, siblings=works, constants=(), writes=writes,
-        reads=tuple((f"x{n}_buffer", info) for n, info in enumerate(read)), in_place=(),
+        before,
+        kernel="pointwise",
+        pointwise=None,
+        siblings=works,
+        constants=(),
+        writes=writes,
+        reads=tuple((f"x{n}_buffer", info) for n, info in enumerate(read)),
+        in_place=(),
         flops=before.flops + dispatch.flops,
-    )  # fmt: skip
+    )
 
 
 def _are_apart(flow: Flow, works: Sequence[Pointwise], writes: Operands) -> bool:

@@ -36,9 +36,15 @@ def _is_plain(dispatch: Dispatch) -> bool:
     n, k = push["n"], push["k"]
     steps = push["a_row"], push["a_column"], push["b_row"], push["b_column"]
     row = push["c_row"], push["c_column"], push["beta"]
-    return (steps == (k, 1, n, 1) and push["alpha"] == 1 and push["batches"] == 1
-            and push["start"] == 0 and push["m"] <= MOST_ROWS and defines["ACC"] == "float"
-            and (defines["BIAS"] == "0" or row == (0, 1, 1)))  # fmt: skip
+    return (
+        steps == (k, 1, n, 1)
+        and push["alpha"] == 1
+        and push["batches"] == 1
+        and push["start"] == 0
+        and push["m"] <= MOST_ROWS
+        and defines["ACC"] == "float"
+        and (defines["BIAS"] == "0" or row == (0, 1, 1))
+    )
 
 
 def _joined(flow: Flow, last: Dispatch, first: Dispatch) -> Dispatch | None:
@@ -69,16 +75,26 @@ def one_dispatch(last: Dispatch, first: Dispatch, most: int) -> Dispatch | None:
     if work and (work.target or len(work.operands) > 1 or work.operands[0].dtype != dtype):
         return None
     given, then = dict(first.reads), dict(last.reads)
-    reads = {"x_buffer": given["a_buffer"], "w_buffer": given["b_buffer"],
-             "v_buffer": then["b_buffer"]}  # fmt: skip
+    reads = {
+        "x_buffer": given["a_buffer"],
+        "w_buffer": given["b_buffer"],
+        "v_buffer": then["b_buffer"],
+    }
     biases = {"bias_buffer": given.get("c_buffer"), "last_buffer": then.get("c_buffer")}
     reads |= {name: info for name, info in biases.items() if info is not None}
     return Dispatch(
-        "squeeze", tuple(reads.items()), (("z_buffer", last.writes[0][1]),),
-        (-(-n // OWN), rows, 1), (("k", k), ("n", n)),
-        (("BIAS", str(int("bias_buffer" in reads))),
-         ("LAST_BIAS", str(int("last_buffer" in reads))),
-         *dtypes.type_defines("T", dtype)[:2], *dtypes.type_defines("Y", dtype)),
+        "squeeze",
+        tuple(reads.items()),
+        (("z_buffer", last.writes[0][1]),),
+        (-(-n // OWN), rows, 1),
+        (("k", k), ("n", n)),
+        (
+            ("BIAS", str(int("bias_buffer" in reads))),
+            ("LAST_BIAS", str(int("last_buffer" in reads))),
+            *dtypes.type_defines("T", dtype)[:2],
+            *dtypes.type_defines("Y", dtype),
+        ),
         (("WORKGROUP", lanes), ("HIDDEN", hidden), ("OWN", OWN)),
-        flops=first.flops + last.flops, epilogue=work,
-    )  # fmt: skip
+        flops=first.flops + last.flops,
+        epilogue=work,
+    )

@@ -54,9 +54,7 @@ def compose(
     )
 
 
-def _parts(
-    dim: int, stride: int, shape: Dims, strides: Dims
-) -> list[tuple[int, int, int]] | None:
+def _parts(dim: int, stride: int, shape: Dims, strides: Dims) -> list[tuple[int, int, int]] | None:
     """Cut an axis of `dim` steps of `stride` along a dense tensor into parts within its axes.
 
     Returns (size, axis of the tensor, step along it) of each part, outermost first.

@@ -41,9 +41,11 @@ def improved(
         gains.append((-min(inside, spent[-1] - inside), start, end))
     least = min(costs.submit_ns for costs in load.costs)
     trials = (
-        (order[start:end], device) for gain, start, end in sorted(gains) if -gain > least
+        (order[start:end], device)
+        for gain, start, end in sorted(gains)
+        if -gain > least
         for device in numbers
-    )  # fmt: skip
+    )
     tries = max(4, min(MOST_FORECASTS, FORECAST_NODES // max(1, len(now))))
     for positions, device in trials:
         changed = {p for p in positions if search.allowed[device][p] and now[p] != device}
@@ -107,5 +109,8 @@ def _traversed(parents: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]
         free[position] = free[parent] + 1
         free[parent] += sizes[position]
     order = sorted(range(len(parents)), key=starts.__getitem__)
-    return order, [(start, start + size) for start, size, parent
-                   in zip(starts, sizes, parents, strict=True) if siblings[parent] > 1]
+    return order, [
+        (start, start + size)
+        for start, size, parent in zip(starts, sizes, parents, strict=True)
+        if siblings[parent] > 1
+    ]

@@ -73,15 +73,21 @@ def estimate(info: DeviceInfo) -> DeviceCosts:
     guess = _GUESSES.get(info.type, _GUESSES["integrated"])
     width = info.limit("maxComputeWorkGroupInvocations") if info.is_cpu else _WIDTH
     share = min(1.0, width / _WIDTH)
-    return replace(guess, flops_per_ns=guess.flops_per_ns * share,
-                   thin_flops_per_ns=guess.thin_flops_per_ns * share)  # fmt: skip
+    return replace(
+        guess,
+        flops_per_ns=guess.flops_per_ns * share,
+        thin_flops_per_ns=guess.thin_flops_per_ns * share,
+    )
 
 
 def budget_bytes(info: DeviceInfo) -> int:
     """Return the bytes that can still be allocated in the device-local heaps of a device."""
     share = float(settings.get("MEMORY_LIMIT"))
-    free = (int(heap.budget_bytes * share) - heap.usage_bytes
-            for heap in info.heaps if heap.device_local)  # fmt: skip
+    free = (
+        int(heap.budget_bytes * share) - heap.usage_bytes
+        for heap in info.heaps
+        if heap.device_local
+    )
     return sum(max(0, count) for count in free)
 
 
@@ -122,10 +128,13 @@ class NodeWork:
         """
         launch = 0.0 if fused_bytes else costs.launch_ns
         return sum(
-            launch + max(max(0, moved - fused_bytes) / costs.bytes_per_ns,
-                         dense / costs.flops_per_ns + thin / costs.thin_flops_per_ns)
+            launch
+            + max(
+                max(0, moved - fused_bytes) / costs.bytes_per_ns,
+                dense / costs.flops_per_ns + thin / costs.thin_flops_per_ns,
+            )
             for dense, thin, moved in self.launches
-        )  # fmt: skip
+        )
 
 
 def _flops(dispatch: Dispatch) -> tuple[float, float]:
@@ -199,11 +208,20 @@ class Workload:
         fused = self._fused()
         self.joined = [maker for maker, _ in fused]
         alone = [[work.time_ns(speed) for work in self.work] for speed in self.costs]
-        self.times = [list(map(NodeWork.time_ns, self.work, itertools.repeat(speed),
-                               (count for _, count in fused)))
-                      for speed in self.costs]  # fmt: skip
-        self.apart_ns = [list(map(operator.sub, *pair))
-                         for pair in zip(alone, self.times, strict=True)]  # fmt: skip
+        self.times = [
+            list(
+                map(
+                    NodeWork.time_ns,
+                    self.work,
+                    itertools.repeat(speed),
+                    (count for _, count in fused),
+                )
+            )
+            for speed in self.costs
+        ]
+        self.apart_ns = [
+            list(map(operator.sub, *pair)) for pair in zip(alone, self.times, strict=True)
+        ]
         # All CPU devices share the same cores: they never run in parallel.
         first = next((d for d, info in enumerate(devices) if info.is_cpu), 0)
         self._lanes = [first if info.is_cpu else d for d, info in enumerate(devices)]
@@ -242,8 +260,11 @@ class Workload:
         fused = []
         for node, work in zip(self.graph.nodes, self.work, strict=True):
             joins = (
-                (2 * self.known[name].size_bytes, -makers[name]) for name in node.reads
-                if name in makers and len(readers[name]) == 1 and name not in ends
+                (2 * self.known[name].size_bytes, -makers[name])
+                for name in node.reads
+                if name in makers
+                and len(readers[name]) == 1
+                and name not in ends
                 and self.work[makers[name]].launches
             )
             is_fused = work.is_pointwise and not settings.get("DISABLE_FUSION")
@@ -338,9 +359,10 @@ class Workload:
                 last[self.roots.get(name, name)] = step
         lives = [
             Lifetime(name, self.stored_bytes(name, device), step, last[name], 1)
-            for step, node in enumerate(nodes) for name in node.outputs
+            for step, node in enumerate(nodes)
+            for name in node.outputs
             if name and name not in self.roots and name not in ends
-        ]  # fmt: skip
+        ]
         scratch = (self.work[self._positions[node.name]].scratch_bytes for node in nodes)
         lives += [Lifetime("", size, step, step, 1) for step, size in enumerate(scratch) if size]
         fixed = sum(self.stored_bytes(name, device) for name in ends)

@@ -67,20 +67,25 @@ def transfers(stages: Sequence[Chunk]) -> tuple[Transfer, ...]:
     makers = {name: stage.number for stage in stages for name in stage.graph.outputs}
     return tuple(
         Transfer(info.name, makers.get(info.name), stage.number, info.size_bytes)
-        for stage in stages for info in stage.graph.inputs
-    )  # fmt: skip
+        for stage in stages
+        for info in stage.graph.inputs
+    )
 
 
 def _edges(graph: Graph) -> list[tuple[int, int]]:
     """Return (maker, reader) as positions of nodes; constants make no edge."""
     makers = {
-        name: position for position, node in enumerate(graph.nodes) for name in node.outputs
+        name: position
+        for position, node in enumerate(graph.nodes)
+        for name in node.outputs
         if name and not _is_known(graph, name)
-    }  # fmt: skip
+    }
     return [
-        (makers[name], position) for position, node in enumerate(graph.nodes) for name in node.reads
+        (makers[name], position)
+        for position, node in enumerate(graph.nodes)
+        for name in node.reads
         if name in makers
-    ]  # fmt: skip
+    ]
 
 
 def _is_known(graph: Graph, name: str) -> bool:

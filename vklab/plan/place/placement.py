@@ -91,21 +91,26 @@ class Placement:
     alternatives: tuple[Alternative, ...]
 
     def __str__(self) -> str:
-        shares = ", ".join(f"{load.nodes} nodes on {load.index}: {load.name}"
-                           for load in self.loads if load.nodes)  # fmt: skip
+        shares = ", ".join(
+            f"{load.nodes} nodes on {load.index}: {load.name}" for load in self.loads if load.nodes
+        )
         moved = draw.bytes_text(sum(move.size_bytes for move in self.transfers))
         single = "no single device fits"
         if self.single_ns is not None:
             single = f"the best single device {draw.time_text(self.single_ns)}"
         speeds = " and ".join(sorted({load.speed for load in self.loads}))
-        return (f"placement ({self.policy}): {shares}; {len(self.transfers)} transfers, {moved}; "
-                f"{draw.time_text(self.predicted_ns)} predicted from {speeds} speeds, "
-                f"{single}")  # fmt: skip
+        return (
+            f"placement ({self.policy}): {shares}; {len(self.transfers)} transfers, {moved}; "
+            f"{draw.time_text(self.predicted_ns)} predicted from {speeds} speeds, "
+            f"{single}"
+        )
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return node, device and reason of every node, as text."""
-        return [(node, str(self.loads[number].index), self.reasons[node])
-                for node, number in self.devices.items()]  # fmt: skip
+        return [
+            (node, str(self.loads[number].index), self.reasons[node])
+            for node, number in self.devices.items()
+        ]
 
     def _repr_html_(self) -> str:
         return draw.table_html(str(self), ("node", "device", "why"), self.rows())
@@ -117,15 +122,20 @@ class Placement:
             "predicted_ns": self.predicted_ns,
             "single_ns": self.single_ns,
             "devices": [vars(load) for load in self.loads],
-            "nodes": [{"name": n, "device": self.loads[d].index, "reason": self.reasons[n]}
-                      for n, d in self.devices.items()],
+            "nodes": [
+                {"name": n, "device": self.loads[d].index, "reason": self.reasons[n]}
+                for n, d in self.devices.items()
+            ],
             "transfers": [
-                {**vars(move), "source": self.loads[move.source].index,
-                 "target": self.loads[move.target].index}
+                {
+                    **vars(move),
+                    "source": self.loads[move.source].index,
+                    "target": self.loads[move.target].index,
+                }
                 for move in self.transfers
             ],
             "alternatives": [vars(other) for other in self.alternatives],
-        }  # fmt: skip
+        }
 
 
 def place(
@@ -181,10 +191,18 @@ def place(
     singles = [p[2].total_ns for p in search.singles if search.fits(p[2])]
     counts = Counter(assigned)
     loads = tuple(
-        Load(info.index, info.name, load.costs[n].source, counts[n], forecast.busy_ns[n],
-             forecast.weights_bytes[n], forecast.peak_bytes[n], budgets[n])
+        Load(
+            info.index,
+            info.name,
+            load.costs[n].source,
+            counts[n],
+            forecast.busy_ns[n],
+            forecast.weights_bytes[n],
+            forecast.peak_bytes[n],
+            budgets[n],
+        )
         for n, info in enumerate(devices)
-    )  # fmt: skip
+    )
     return Placement(
         policy=policy,
         devices={node.name: d for node, d in zip(graph.nodes, assigned, strict=True)},
@@ -193,9 +211,11 @@ def place(
         loads=loads,
         predicted_ns=forecast.total_ns,
         single_ns=min(singles, default=None),
-        alternatives=tuple(Alternative(name, other.total_ns, _excess(search, other))
-                           for name, _, other in proposals),
-    )  # fmt: skip
+        alternatives=tuple(
+            Alternative(name, other.total_ns, _excess(search, other))
+            for name, _, other in proposals
+        ),
+    )
 
 
 def check_policy(policy: str) -> None:
@@ -215,19 +235,27 @@ def check_pins(graph: Graph, devices: Sequence[DeviceInfo], pins: Mapping[str, i
     for pattern, number in pins.items():
         if number not in range(len(devices)):
             choices = ", ".join(f"{n}: {info.name}" for n, info in enumerate(devices))
-            raise PlanError(f"place={{{pattern!r}: {number}}}: there is no device {number}; choose "
-                            f"from {choices}")  # fmt: skip
+            raise PlanError(
+                f"place={{{pattern!r}: {number}}}: there is no device {number}; choose "
+                f"from {choices}"
+            )
         if not any(_matches(node, pattern) for node in graph.nodes):
             names = ", ".join(node.name for node in graph.nodes[:_SHOWN])
             more = f" and {len(graph.nodes) - _SHOWN} more" if len(graph.nodes) > _SHOWN else ""
-            raise PlanError(f"place={{{pattern!r}: {number}}}: no node has such a name or "
-                            f"operator; nodes are {names}{more}")  # fmt: skip
+            raise PlanError(
+                f"place={{{pattern!r}: {number}}}: no node has such a name or "
+                f"operator; nodes are {names}{more}"
+            )
 
 
 def _matches(node: Node, pattern: str) -> bool:
     # "block1" matches its contents as well: an expanded node, or a module of PyTorch.
-    names = ((node.name, pattern), (node.name, f"{pattern}/*"), (node.op_type, pattern),
-             (origin(node.name), pattern))  # fmt: skip
+    names = (
+        (node.name, pattern),
+        (node.name, f"{pattern}/*"),
+        (node.op_type, pattern),
+        (origin(node.name), pattern),
+    )
     return any(fnmatch.fnmatchcase(name, wanted) for name, wanted in names)
 
 
@@ -237,15 +265,18 @@ def _check_devices(devices: Sequence[DeviceInfo], caps: Mapping[int, int]) -> No
     indices = [info.index for info in devices]
     for info in devices:
         if (count := indices.count(info.index)) > 1:
-            raise PlanError(f"device {info.index} ({info.name}) is listed {count} times; "
-                            "list it once")  # fmt: skip
+            raise PlanError(
+                f"device {info.index} ({info.name}) is listed {count} times; list it once"
+            )
     for number, size in caps.items():
         if number not in range(len(devices)):
-            raise PlanError(f"memory cap for unknown device {number}; choose from 0 to "
-                            f"{len(devices) - 1}")  # fmt: skip
+            raise PlanError(
+                f"memory cap for unknown device {number}; choose from 0 to {len(devices) - 1}"
+            )
         if not isinstance(size, (int, np.integer)) or size < 0:
-            raise PlanError(f"a memory cap of {size!r} for device {number}; give a number of "
-                            "bytes, 0 or more")  # fmt: skip
+            raise PlanError(
+                f"a memory cap of {size!r} for device {number}; give a number of bytes, 0 or more"
+            )
 
 
 def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]], list[str]]:
@@ -279,8 +310,10 @@ def _require_room(
         able = [d for d in range(len(budgets)) if allowed[d][position]]
         needs = {d: load.node_bytes(position, d) for d in able}
         if all(needs[d] > budgets[d] for d in needs):
-            has = "; ".join(f"device {load.label(d)} has {budgets[d]} of {need} bytes"
-                            for d, need in needs.items())  # fmt: skip
+            has = "; ".join(
+                f"device {load.label(d)} has {budgets[d]} of {need} bytes"
+                for d, need in needs.items()
+            )
             raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere: {has}")
 
 
@@ -290,8 +323,9 @@ def _excess(search: Search, forecast: Forecast) -> str:
     return "; ".join(
         f"device {search.workload.label(d)} needs {weights + peak} bytes ({weights} of weights, "
         f"{peak} of activations), has {budget}"
-        for d, (weights, peak, budget) in enumerate(needs) if weights + peak > budget
-    )  # fmt: skip
+        for d, (weights, peak, budget) in enumerate(needs)
+        if weights + peak > budget
+    )
 
 
 def _cheapest(
@@ -306,8 +340,9 @@ def _cheapest(
             fitting = [last] if search.fits(last[2]) else []
     if not fitting:
         tried = dict.fromkeys(_excess(search, forecast) for _, _, forecast in proposals)
-        raise PlanError(f"found no placement that fits: {'; '.join(tried)}; raise a memory cap, "
-                        "or add a device")  # fmt: skip
+        raise PlanError(
+            f"found no placement that fits: {'; '.join(tried)}; raise a memory cap, or add a device"
+        )
     name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
     assigned, forecast, moved = branches.improved(search, assigned, forecast)
     beside = f"a branch in parallel with others, moved from: {name}"
@@ -324,6 +359,7 @@ def _crossings(load: Workload, forecast: Forecast) -> tuple[Crossing, ...]:
         target = forecast.stages[move.target].device
         if source != target:
             time_ns = sum(load.costs[d].move_ns(move.size_bytes) for d in (source, target))
-            moves.setdefault((move.value, target), Crossing(
-                move.value, source, target, move.size_bytes, time_ns))
-    return tuple(moves.values())  # fmt: skip
+            moves.setdefault(
+                (move.value, target), Crossing(move.value, source, target, move.size_bytes, time_ns)
+            )
+    return tuple(moves.values())

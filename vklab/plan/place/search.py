@@ -39,8 +39,9 @@ class Search:
         """Return one proposal for each device that may run all nodes alone."""
         wholes = ((d, [d] * len(here)) for d, here in enumerate(self.allowed) if all(here))
         load = self.workload
-        return tuple((f"all on device {load.label(d)}", whole, load.forecast(whole))
-                     for d, whole in wholes)  # fmt: skip
+        return tuple(
+            (f"all on device {load.label(d)}", whole, load.forecast(whole)) for d, whole in wholes
+        )
 
     def cuts(self) -> Iterator[Proposal]:
         """Yield proposals for several devices: a path that ignores memory, and runs that fit it."""
@@ -88,8 +89,11 @@ class Search:
         numbers = range(len(self.allowed))
         if (len(numbers) << (len(numbers) - 1)) * len(self.workload.work) > STATE_NODES:
             orders = (self.fastest, self.fastest[::-1], list(numbers))
-            return [(d, [-1, *range(n * len(order), n * len(order) + step)])
-                    for n, order in enumerate(orders) for step, d in enumerate(order)]  # fmt: skip
+            return [
+                (d, [-1, *range(n * len(order), n * len(order) + step)])
+                for n, order in enumerate(orders)
+                for step, d in enumerate(order)
+            ]
         states: list[tuple[int, list[int]]] = []
         at: dict[tuple[tuple[int, ...], int], int] = {}
         for used in (u for size in numbers for u in itertools.combinations(numbers, size + 1)):
@@ -131,8 +135,10 @@ class Search:
     def nearest(self, position: int) -> int:
         """Return the fastest device that may run the node at a position."""
         times = self.workload.times
-        return min((d for d in range(len(times)) if self.allowed[d][position]),
-                   key=lambda d: (times[d][position], d))  # fmt: skip
+        return min(
+            (d for d in range(len(times)) if self.allowed[d][position]),
+            key=lambda d: (times[d][position], d),
+        )
 
     @functools.cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
@@ -172,10 +178,12 @@ class Search:
         load, live = self.workload, np.array(self._live_bytes[: len(self.workload.work)], float)
         split = np.array([maker == position - 1 for position, maker in enumerate(load.joined)])
         return {
-            (a, b): split * np.array(load.apart_ns[b]) + load.costs[b].submit_ns
-            + live / load.costs[a].link_bytes_per_ns + live / load.costs[b].link_bytes_per_ns
+            (a, b): split * np.array(load.apart_ns[b])
+            + load.costs[b].submit_ns
+            + live / load.costs[a].link_bytes_per_ns
+            + live / load.costs[b].link_bytes_per_ns
             for a, b in itertools.permutations(range(len(self.allowed)), 2)
-        }  # fmt: skip
+        }
 
     def _cheapest_path(self) -> list[int]:
         """Return the cheapest assignment in node order that may change device anywhere.
@@ -188,9 +196,12 @@ class Search:
         previous: list[list[int]] = []
         for position in range(len(self.workload.work)):
             steps = [
-                min((best[s] + (changes[s, d][position] if s != d else 0.0), s != d, s)
-                    for s in numbers) for d in numbers
-            ]  # fmt: skip
+                min(
+                    (best[s] + (changes[s, d][position] if s != d else 0.0), s != d, s)
+                    for s in numbers
+                )
+                for d in numbers
+            ]
             previous.append([step[2] for step in steps])
             best = [steps[d][0] + times[d][position] for d in numbers]
         device = min(numbers, key=lambda d: (best[d], d))
@@ -289,8 +300,10 @@ class Search:
     def _starts(self, device: int, budget: int) -> list[int]:
         """Return for each node the first start of a run up to it whose weights fit."""
         load, here = self.workload, self.allowed[device]
-        read = [{name for name in node.reads if here[position] and load.is_known(name)}
-                for position, node in enumerate(load.graph.nodes)]  # fmt: skip
+        read = [
+            {name for name in node.reads if here[position] and load.is_known(name)}
+            for position, node in enumerate(load.graph.nodes)
+        ]
         uses: Counter[str] = Counter()
         resident = start = 0
         starts = []
@@ -333,9 +346,13 @@ def first_fit(search: Search, fastest_first: bool = False) -> tuple[list[int], l
                 assigned.append(device)
                 why.append("; ".join(["the first device that fits", *full]))
                 break
-            full.append(f"device {load.label(device)} has {left[device]} bytes left of "
-                        f"{search.budgets[device]}, the node needs {need}")
+            full.append(
+                f"device {load.label(device)} has {left[device]} bytes left of "
+                f"{search.budgets[device]}, the node needs {need}"
+            )
         else:
-            raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere after the "
-                            f"nodes before it: {'; '.join(full)}")  # fmt: skip
+            raise PlanError(
+                f"node {node.name!r} ({node.op_type}) fits nowhere after the "
+                f"nodes before it: {'; '.join(full)}"
+            )
     return assigned, why

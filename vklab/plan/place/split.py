@@ -34,11 +34,18 @@ def split(
     wanted, placed = options.placement, facts.placement
     if placed is None or any(node.name not in placed.devices for node in graph.nodes):
         placed = placement.place(
-            graph, devices, costs=facts.costs, node_ns=wanted.node_ns, caps=wanted.caps,
-            free=facts.free_bytes or None, pins=wanted.pins,
-            policy=wanted.policy or placement.POLICIES[0], refusal=refusal, is_part=True,
+            graph,
+            devices,
+            costs=facts.costs,
+            node_ns=wanted.node_ns,
+            caps=wanted.caps,
+            free=facts.free_bytes or None,
+            pins=wanted.pins,
+            policy=wanted.policy or placement.POLICIES[0],
+            refusal=refusal,
+            is_part=True,
             fastest_first=wanted.fastest_first,
-        )  # fmt: skip
+        )
     numbers = placed.devices
     pieces = cutting.cut(graph, numbers, transfer_paths.early(graph, numbers, devices))
     moves = tuple(m for m in cutting.transfers(pieces) if m.source is not None)

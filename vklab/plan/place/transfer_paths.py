@@ -56,11 +56,12 @@ def unseen(
         ends.setdefault(move.value, set()).update(numbers)
     sizes = {move.value: move.size_bytes for move in moves}
     return frozenset(
-        name for name, numbers in ends.items()
-        if sizes[name] and name not in graph.outputs and (
-            len(numbers) == 1 or _moves_past(graph.infos[name], [devices[n] for n in numbers])
-        )
-    )  # fmt: skip
+        name
+        for name, numbers in ends.items()
+        if sizes[name]
+        and name not in graph.outputs
+        and (len(numbers) == 1 or _moves_past(graph.infos[name], [devices[n] for n in numbers]))
+    )
 
 
 def early(
@@ -82,8 +83,10 @@ def early(
             ends.setdefault(name, set()).add(numbers[node.name])
     made = {name for node in graph.nodes for name in node.outputs if name} - {*graph.outputs}
     return frozenset(
-        name for name in made
-        if len(ends[name]) > 1 and graph.infos[name].size_bytes >= least
+        name
+        for name in made
+        if len(ends[name]) > 1
+        and graph.infos[name].size_bytes >= least
         and _moves_past(graph.infos[name], [devices[number] for number in ends[name]])
     )
 

@@ -69,8 +69,9 @@ def flows(
     sources: list[set[int]] = []
     for number, step in enumerate(steps):
         read, written = _touched(step, slots)
-        sources.append({n for slot in read for other, by in alive.values()
-                        if slot.overlaps(other) for n in by})  # fmt: skip
+        sources.append(
+            {n for slot in read for other, by in alive.values() if slot.overlaps(other) for n in by}
+        )
         for name, slot in written:
             for other in [n for n, (s, _) in alive.items() if n != name and s.overlaps(slot)]:
                 del alive[other]
@@ -81,8 +82,10 @@ def flows(
 def _touched(step: Step, slots: Mapping[str, Slot]) -> tuple[list[Slot], list[tuple[str, Slot]]]:
     if isinstance(step, Copy):
         return [step.source], [(f"{step.name}:copied", step.target)]
-    return ([slots[info.name] for _, info in step.reads],
-            [(info.name, slots[info.name]) for _, info in step.writes])  # fmt: skip
+    return (
+        [slots[info.name] for _, info in step.reads],
+        [(info.name, slots[info.name]) for _, info in step.writes],
+    )
 
 
 def chunk_svg(title: str, chunk: Chunk) -> str:
@@ -95,23 +98,35 @@ def chunk_svg(title: str, chunk: Chunk) -> str:
     parts = [
         svg.text(LEFT, 18, svg.shorten(title, int(width / 7.2)), 'font-size="14"'),
         *layers.legend(entries, 32),
-        svg.text(LEFT, 60, "dispatches, row by row: those of one column may run in parallel; "
-                 "dashed line: barrier; thick frame: generated Slang; from, to: other rows"),
-    ]  # fmt: skip
+        svg.text(
+            LEFT,
+            60,
+            "dispatches, row by row: those of one column may run in parallel; "
+            "dashed line: barrier; thick frame: generated Slang; from, to: other rows",
+        ),
+    ]
     drawn, bottom = layers.chart(boxes, 66)
-    heading = (f"memory of activations: {draw.bytes_text(memory.arena_bytes)}; a box is a value, "
-               "its width the lifetime and its height the bytes")  # fmt: skip
+    heading = (
+        f"memory of activations: {draw.bytes_text(memory.arena_bytes)}; a box is a value, "
+        "its width the lifetime and its height the bytes"
+    )
     parts += [*drawn, svg.text(LEFT, bottom + 20, heading, 'font-size="13"')]
     frame = (LEFT + 70, bottom + 32, width - 2 * LEFT - 70, PLOT_HEIGHT)
-    parts += svg.memory_map(frame, memory_boxes(memory), memory.steps, memory.arena_bytes,
-                             memory.lower_bound_bytes)  # fmt: skip
+    parts += svg.memory_map(
+        frame, memory_boxes(memory), memory.steps, memory.arena_bytes, memory.lower_bound_bytes
+    )
     return svg.svg(title, width, bottom + PLOT_HEIGHT + 76, parts)
 
 
 def memory_svg(memory: MemoryPlan) -> str:
     """Draw the memory of activations: lifetimes to the right, addresses upwards."""
-    return svg.memory_map_svg(str(memory), memory_boxes(memory), memory.steps, memory.arena_bytes,
-                              memory.lower_bound_bytes)  # fmt: skip
+    return svg.memory_map_svg(
+        str(memory),
+        memory_boxes(memory),
+        memory.steps,
+        memory.arena_bytes,
+        memory.lower_bound_bytes,
+    )
 
 
 def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
@@ -122,8 +137,9 @@ def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
             starts[name] = sum(memory.arenas[other] for other in starts)
     return [
         (life.name, life.first, life.last, starts[slot.arena] + slot.offset_bytes, life.size_bytes)
-        for life in memory.lifetimes for slot in [memory.slots[life.name]]
-    ]  # fmt: skip
+        for life in memory.lifetimes
+        for slot in [memory.slots[life.name]]
+    ]
 
 
 def _boxes(
@@ -132,8 +148,9 @@ def _boxes(
     """Return a box for each step by its number; inputs have -1, -2 ..., outputs come last."""
     sources, writers = flows(chunk.steps, memory.slots, inputs)
     grey = _colour("input")
-    boxes = {-1 - n: Box(name, name, ["input"], f"input {name}", grey)
-             for n, name in enumerate(inputs)}  # fmt: skip
+    boxes = {
+        -1 - n: Box(name, name, ["input"], f"input {name}", grey) for n, name in enumerate(inputs)
+    }
     fences = {barrier.before for barrier in chunk.barriers}
     column, dispatched = 1, 0
     for number, (node, step) in enumerate(zip(chunk.nodes, chunk.steps, strict=True)):
@@ -144,8 +161,9 @@ def _boxes(
     for number, (name, slot) in enumerate(outputs.items(), len(chunk.steps)):
         box = boxes[number] = Box(name, name, ["output"], f"output {name}", grey, column + 1)
         slots = {n: memory.slots.get(n, slot) for n in writers}
-        box.sources = {n for value, by in writers.items() if slots[value].overlaps(slot)
-                       for n in by if n >= 0}  # fmt: skip
+        box.sources = {
+            n for value, by in writers.items() if slots[value].overlaps(slot) for n in by if n >= 0
+        }
     return boxes
 
 
@@ -162,8 +180,14 @@ def _step_box(node: str, step: Step, number: str) -> Box:
     dtype = "" if written.dtype == "float32" else f" {written.dtype}"
     lines.append(svg.shorten(shape + dtype, LETTERS))
     about = f"dispatch {number}, {node}: {label}; {step}; writes {written}"
-    return Box(f"{number} {step.kernel}", number, lines, about, _colour(step.kernel),
-               thick=bool(step.fragment))  # fmt: skip
+    return Box(
+        f"{number} {step.kernel}",
+        number,
+        lines,
+        about,
+        _colour(step.kernel),
+        thick=bool(step.fragment),
+    )
 
 
 def _colour(kernel: str) -> str:

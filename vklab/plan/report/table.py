@@ -62,10 +62,14 @@ def summary(plan: Plan) -> dict[str, Any]:
     }
     if _is_split(plan):
         facts["stages"] = [
-            {"device": _device(plan, chunk), "nodes": len(chunk.graph.nodes),
-             "dispatches": len(chunk.dispatches), "after": list(chunk.predecessors)}
+            {
+                "device": _device(plan, chunk),
+                "nodes": len(chunk.graph.nodes),
+                "dispatches": len(chunk.dispatches),
+                "after": list(chunk.predecessors),
+            }
             for chunk in plan.chunks
-        ]  # fmt: skip
+        ]
         facts["moves"] = [_move(plan, move) for move in plan.transfers]
     return facts
 
@@ -73,8 +77,14 @@ def summary(plan: Plan) -> dict[str, Any]:
 def _move(plan: Plan, move: Transfer) -> dict[str, Any]:
     name, reason = path_of(plan, move)
     source, target = plan.chunks[move.source or 0], plan.chunks[move.target]
-    return {"value": move.value, "bytes": move.size_bytes, "path": name, "reason": reason,
-            "from": _device(plan, source), "to": _device(plan, target)}  # fmt: skip
+    return {
+        "value": move.value,
+        "bytes": move.size_bytes,
+        "path": name,
+        "reason": reason,
+        "from": _device(plan, source),
+        "to": _device(plan, target),
+    }
 
 
 def rows(plan: Plan) -> Rows:
@@ -86,8 +96,9 @@ def rows(plan: Plan) -> Rows:
                 name, reason = path_of(plan, move)
                 source = _device(plan, plan.chunks[move.source or 0])
                 how = f"{name} ({reason})" if reason else name
-                found.append((move.value, "transfer", "",
-                              f"{move.size_bytes} bytes from {source}: {how}"))  # fmt: skip
+                found.append(
+                    (move.value, "transfer", "", f"{move.size_bytes} bytes from {source}: {how}")
+                )
         if _is_split(plan):
             found.append((str(chunk), "", "", _device(plan, chunk)))
         found += _steps(chunk) if chunk.is_on_device else _nodes(chunk)
@@ -108,10 +119,14 @@ def _steps(chunk: Chunk) -> Rows:
 
 def _nodes(chunk: Chunk) -> Rows:
     return [
-        (node.name, node.qualified_type, chunk.kind,
-         chunk.reasons.get(node.name, "") or "known only to the host")
+        (
+            node.name,
+            node.qualified_type,
+            chunk.kind,
+            chunk.reasons.get(node.name, "") or "known only to the host",
+        )
         for node in chunk.graph.nodes
-    ]  # fmt: skip
+    ]
 
 
 def dispatch_counts(plan: Plan) -> dict[str, int]:

@@ -81,8 +81,10 @@ def extend(
     largest = {info.name: info for info in bounds.at_bounds(before.rest.inputs, limits)}
     # Placement depends on speeds and free memory; values in a plan's key have no trace.
     is_placed = len(before.devices) > 1 or before.options.placement
-    is_known = any(info.constant is not None or not info.is_static
-                   for info in (*infos.values(), *largest.values()))  # fmt: skip
+    is_known = any(
+        info.constant is not None or not info.is_static
+        for info in (*infos.values(), *largest.values())
+    )
     is_largest = all(infos[name].shape == info.shape for name, info in largest.items())
     if is_placed or is_known or is_largest or settings.get("DISABLE_TEMPLATES"):
         return make(infos, facts)

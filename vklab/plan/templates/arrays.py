@@ -97,8 +97,9 @@ class TracedArray(NDArrayOperatorsMixin, Values):
     def __array_ufunc__(
         self, function: Callable[..., Any], method: str, *given: Any, **more: Any
     ) -> Any:
-        return self.trace.call(function if method == "__call__" else getattr(function, method),
-                               *given, **more)  # fmt: skip
+        return self.trace.call(
+            function if method == "__call__" else getattr(function, method), *given, **more
+        )
 
     def __len__(self) -> int:
         return int(self.shape[0])

@@ -113,10 +113,12 @@ class Trace:
         named = (f"{name}={self.text(each)}" for name, each in more.items())
         text = f"{self.text(function)}({', '.join([*map(self.text, given), *named])})"
         value, most = (
-            function(*(_plain(each, kind) for each in given),
-                     **{name: _plain(each, kind) for name, each in more.items()})
+            function(
+                *(_plain(each, kind) for each in given),
+                **{name: _plain(each, kind) for name, each in more.items()},
+            )
             for kind in ("value", "most")
-        )  # fmt: skip
+        )
         if isinstance(value, np.ndarray):
             return self.array(text, value, most)
         if type(value) is int or isinstance(value, np.integer):
@@ -186,16 +188,18 @@ def _infix(sign: str, compute: Callable[[Any, Any], Any], neutral: Any = None) -
             return NotImplemented
         if type(other) is int and other == neutral and type(self.value) is int:
             return self
-        return self.trace.symbol(f"{self.name} {sign} {_text(other)}",
-                                 *_computed(compute, self, other))  # fmt: skip
+        return self.trace.symbol(
+            f"{self.name} {sign} {_text(other)}", *_computed(compute, self, other)
+        )
 
     def right(self: Symbol, other: Any) -> Any:
         if not _is_number(other):
             return NotImplemented
         if sign in "+*" and type(other) is int and other == neutral and type(self.value) is int:
             return self
-        return self.trace.symbol(f"{_text(other)} {sign} {self.name}",
-                                 *_computed(compute, other, self))  # fmt: skip
+        return self.trace.symbol(
+            f"{_text(other)} {sign} {self.name}", *_computed(compute, other, self)
+        )
 
     return left, right
 
@@ -205,8 +209,11 @@ def _comparison(sign: str, compute: Callable[[Any, Any], bool]) -> Any:
         if not _is_number(other):
             return NotImplemented
         holds = compute(self.value, _plain(other, "value"))
-        return holds if self is other else (
-            self.trace.guard(f"{self.name} {sign} {_text(other)}", holds))  # fmt: skip
+        return (
+            holds
+            if self is other
+            else (self.trace.guard(f"{self.name} {sign} {_text(other)}", holds))
+        )
 
     return compare
 
@@ -286,8 +293,9 @@ class Symbol(Size):
 
     def array(self, values: Sequence[Any], dtype: Any) -> TracedArray:
         """Return symbols and numbers as an array."""
-        value, most = (np.array(_plain(list(values), kind)).astype(dtype)
-                       for kind in ("value", "most"))  # fmt: skip
+        value, most = (
+            np.array(_plain(list(values), kind)).astype(dtype) for kind in ("value", "most")
+        )
         text = f"array({self.trace.text(list(values))}).astype({str(np.dtype(dtype))!r})"
         return self.trace.array(text, value, most, list(values) if value.ndim == 1 else None)
 

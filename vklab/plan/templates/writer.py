@@ -34,8 +34,12 @@ def write(trace: Trace, variables: Sequence[Symbol], made: Any) -> Callable[...,
     writer = _Writer()
     result = writer.name(made)
     names = ", ".join(variable.name for variable in variables)
-    lines = [f"def build({names}):", *_ordered(trace.lines, [*writer.lines, result]),
-             *writer.lines, f"return {result}"]  # fmt: skip
+    lines = [
+        f"def build({names}):",
+        *_ordered(trace.lines, [*writer.lines, result]),
+        *writer.lines,
+        f"return {result}",
+    ]
     namespace: dict[str, Any] = {**_NAMES, **trace.constants, **writer.constants}
     exec("\n ".join(lines), namespace)
     build: Callable[..., Any] = namespace["build"]
@@ -109,8 +113,9 @@ class _Writer:
     def _built(self, value: Any) -> str:
         """Return the expression that builds an object anew; "" if it holds no symbols."""
         if isinstance(value, Mapping):
-            items = [f"{key!r}: {name}" for key, each in value.items()
-                     if (name := self._symbolic(each))]  # fmt: skip
+            items = [
+                f"{key!r}: {name}" for key, each in value.items() if (name := self._symbolic(each))
+            ]
             return f"{{**{self._constant(value)}, {', '.join(items)}}}" if items else ""
         if isinstance(value, tuple | list):
             if not any(self._symbolic(each) for each in value):

@@ -31,8 +31,11 @@ def early(lowered: Lowered, waits: Sequence[Collection[int]]) -> frozenset[int]:
     """
     if _is_off():
         return frozenset()
-    return frozenset(number for number, dispatch in enumerate(lowered.dispatches)
-                     if dispatch.kernel == KERNEL and not waits[number])  # fmt: skip
+    return frozenset(
+        number
+        for number, dispatch in enumerate(lowered.dispatches)
+        if dispatch.kernel == KERNEL and not waits[number]
+    )
 
 
 def placed(

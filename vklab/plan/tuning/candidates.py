@@ -42,8 +42,10 @@ def choices(problem: Problem, info: DeviceInfo) -> list[Choice]:
         if time <= MOST_SLOWER * shortest and alike < MOST_OF_A_TILE:
             near.append(choice)
     # Of choices without a time, those without a tile come first: there are few of them.
-    others = sorted((choice for time, choice in ordered if not time),
-                    key=lambda each: each[0] != block_sizes.RULE and bool(each[1]))  # fmt: skip
+    others = sorted(
+        (choice for time, choice in ordered if not time),
+        key=lambda each: each[0] != block_sizes.RULE and bool(each[1]),
+    )
     if near and math.prod(problem.sizes) > MOST_UNTILED:
         others = []
     for choice in (EXPECTED, *near[: MOST - 1], *others):

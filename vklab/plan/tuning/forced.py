@@ -26,8 +26,10 @@ def _parsed(text: str) -> Choice | None:
         return None
     match = _TEXT.fullmatch(text.strip())
     if match is None:
-        raise SettingError(f"VKLAB_VARIANT={text!r} names no kernel; write it as `vklab tune` "
-                           "does, such as 'tiled 64x64x16 by 4x4' or 'few rows in 4 parts'")
+        raise SettingError(
+            f"VKLAB_VARIANT={text!r} names no kernel; write it as `vklab tune` "
+            "does, such as 'tiled 64x64x16 by 4x4' or 'few rows in 4 parts'"
+        )
     name, *shape, parts = match.groups()
     numbers = tuple(int(number) for number in shape if number)
     return name.replace(" ", "_"), numbers, int(parts or 1)

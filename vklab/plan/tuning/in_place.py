@@ -25,22 +25,27 @@ def require_taken(graph: Graph, lowered: Lowered) -> None:
     """
     written = {info.name for dispatch in lowered.dispatches for _, info in dispatch.writes}
     roots, readers = lowered.roots, Counter(name for node in graph.nodes for name in node.inputs)
-    made = {info.name for dispatch in lowered.dispatches if not dispatch.pointwise
-            for _, info in dispatch.writes if roots.get(info.name, info.name) == info.name}
+    made = {
+        info.name
+        for dispatch in lowered.dispatches
+        if not dispatch.pointwise
+        for _, info in dispatch.writes
+        if roots.get(info.name, info.name) == info.name
+    }
     free = ({info.name for info in graph.inputs} | made) - set(graph.outputs)
     for node in graph.nodes:
         for result in written & {name for name in node.outputs if roots.get(name, name) != name}:
             [*taken] = (name for name in node.inputs if roots.get(name) == roots[result])
             if len(taken) != 1 or readers[taken[0]] > 1 or taken[0] not in free:
-                raise PlanError(f"node {node.name!r} writes {result} in place of "
-                                f"{', '.join(taken)}, which must be an input of the graph that no "
-                                "other node reads")  # fmt: skip
+                raise PlanError(
+                    f"node {node.name!r} writes {result} in place of "
+                    f"{', '.join(taken)}, which must be an input of the graph that no "
+                    "other node reads"
+                )
             free |= {result} - set(graph.outputs)
 
 
-def owners(
-    lowered: Lowered, placed: Collection[str], lasting: Collection[str]
-) -> dict[str, str]:
+def owners(lowered: Lowered, placed: Collection[str], lasting: Collection[str]) -> dict[str, str]:
     """Return for every root the root whose memory it uses: its own, or an operand's.
 
     Args:
@@ -81,9 +86,12 @@ def replaceable(dispatch: Dispatch, lowered: Lowered) -> list[str]:
     result = dispatch.writes[0][1]
     roots = [(binding, lowered.roots[info.name], info) for binding, info in dispatch.reads]
     whole = [
-        root for binding, root, info in roots
-        if binding in dispatch.in_place and info.size_bytes == result.size_bytes
-        and info.name not in lowered.slices and result.name not in lowered.slices
-    ]  # fmt: skip
+        root
+        for binding, root, info in roots
+        if binding in dispatch.in_place
+        and info.size_bytes == result.size_bytes
+        and info.name not in lowered.slices
+        and result.name not in lowered.slices
+    ]
     elsewhere = {root for binding, root, _ in roots if binding not in dispatch.in_place}
     return [root for root in whole if root not in elsewhere]

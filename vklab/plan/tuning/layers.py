@@ -45,11 +45,16 @@ def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
     layers = _layers(others, _Room(lowered, arranged), most, early)
     layers = ahead.placed(lowered, waits, layers, early) if layers else layers
     order = [number for layer in layers for number in layer]
-    return lowered if not order else replace(
-        lowered, dispatches=tuple(lowered.dispatches[number] for number in order),
-        nodes=tuple(lowered.nodes[number] for number in order),
-        layers=tuple(depth for depth, layer in enumerate(layers) for _ in layer),
-    )  # fmt: skip
+    return (
+        lowered
+        if not order
+        else replace(
+            lowered,
+            dispatches=tuple(lowered.dispatches[number] for number in order),
+            nodes=tuple(lowered.nodes[number] for number in order),
+            layers=tuple(depth for depth, layer in enumerate(layers) for _ in layer),
+        )
+    )
 
 
 def _layers(
@@ -63,8 +68,11 @@ def _layers(
             frees[other].append(number)
             heights[other] = max(heights[other], 1 + heights[number])
     waiting = [len(before) for before in waits]
-    ready = [(-heights[number], number) for number, count in enumerate(waiting)
-             if not count and number not in early]  # fmt: skip
+    ready = [
+        (-heights[number], number)
+        for number, count in enumerate(waiting)
+        if not count and number not in early
+    ]
     heapq.heapify(ready)
     layers: list[list[int]] = []
     while ready:
@@ -159,8 +167,14 @@ class _Room:
         dispatch, roots = self._lowered.dispatches[number], self._lowered.roots
         born = {roots[info.name] for _, info in dispatch.writes} - self._born
         alive = self._alive + sum(self._sizes.get(root, 0) for root in born)
-        replaced = next((root for root in in_place.replaceable(dispatch, self._lowered)
-                         if root in self._sizes and self._uses[root] == 1), "")  # fmt: skip
+        replaced = next(
+            (
+                root
+                for root in in_place.replaceable(dispatch, self._lowered)
+                if root in self._sizes and self._uses[root] == 1
+            ),
+            "",
+        )
         if replaced and not born.isdisjoint(self._sizes):
             alive -= self._sizes[replaced]
         else:

@@ -33,8 +33,10 @@ def chosen() -> str:
     """Return the key of CHOICES in the switch PRECISION, "" for none; SettingError if unknown."""
     text = str(settings.get("PRECISION"))
     if text not in ("", *CHOICES, *ROWS):
-        raise SettingError(f"precision {text!r} is unknown; leave it out for the dtype's own, or "
-                           f"choose {', '.join((*CHOICES, *ROWS))}")  # fmt: skip
+        raise SettingError(
+            f"precision {text!r} is unknown; leave it out for the dtype's own, or "
+            f"choose {', '.join((*CHOICES, *ROWS))}"
+        )
     return text if text in CHOICES else ""
 
 
@@ -62,12 +64,14 @@ def check(precision: str, opened: Sequence[Any]) -> dict[str, str]:
     return {"PRECISION": precision}
 
 
-
 def matrix(info: DeviceInfo, kinds: Kinds) -> CooperativeMatrix | None:
     """Return the largest matrix of these dtypes that kernels can use; None if there is none."""
-    usable = [each for each in info.cooperative_matrices
-              if (each.a, each.b, each.c, each.result) == kinds
-              and not any(side % 8 for side in (each.m, each.n, each.k))]  # fmt: skip
+    usable = [
+        each
+        for each in info.cooperative_matrices
+        if (each.a, each.b, each.c, each.result) == kinds
+        and not any(side % 8 for side in (each.m, each.n, each.k))
+    ]
     if "bfloat16" in kinds and "shaderBFloat16CooperativeMatrix" not in info.features:
         return None
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)

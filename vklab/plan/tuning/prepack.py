@@ -82,8 +82,7 @@ class ByLane:
 
     def matrix(self, values: np.ndarray) -> np.ndarray:
         """Return the values as a matrix [k, n]."""
-        return (values.reshape(self.k, self.n) if self.along_n
-                else values.reshape(self.n, self.k).T)  # fmt: skip
+        return values.reshape(self.k, self.n) if self.along_n else values.reshape(self.n, self.k).T
 
     def lay_out(self, values: np.ndarray) -> np.ndarray:
         """Return the values in this order."""
@@ -153,8 +152,9 @@ def by_filter(weight: TensorInfo) -> TensorInfo | None:
         return None
     rows, taps, span, each = weight.dims
     shape = (-(-taps * span // 4), rows * each, 4)
-    return TensorInfo(internal(weight.name, "by filter"), weight.dtype, shape,
-                      layout=ByFilter(weight.name))  # fmt: skip
+    return TensorInfo(
+        internal(weight.name, "by filter"), weight.dtype, shape, layout=ByFilter(weight.name)
+    )
 
 
 def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> TensorInfo | None:
@@ -286,8 +286,13 @@ def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
 
 def chunk(dispatch: Dispatch) -> int:
     """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
-    if dispatch.kernel in ("matmul_tiled", "matmul_cooperative", "conv_last_tiled",
-                           "conv_last_cooperative", "conv_last_sliced"):  # fmt: skip
+    if dispatch.kernel in (
+        "matmul_tiled",
+        "matmul_cooperative",
+        "conv_last_tiled",
+        "conv_last_cooperative",
+        "conv_last_sliced",
+    ):
         return int(dispatch.define_values["TILE_K"])
     if dispatch.kernel == "matvec" and ("FOURS", "2") in dispatch.defines:
         return 4

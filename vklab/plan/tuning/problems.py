@@ -31,8 +31,13 @@ def of(dispatch: Dispatch, sizes: ProductSizes) -> Problem:
         dispatch: the product, with its weights in the layout that is read.
         sizes: m, n, k and the batch count.
     """
-    forms = {"conv": _conv_form, "conv_last": _last_form, "conv_words": _words_form,
-             "matvec_units": _blocks_form, "matvec_floats": _blocks_form}  # fmt: skip
+    forms = {
+        "conv": _conv_form,
+        "conv_last": _last_form,
+        "conv_words": _words_form,
+        "matvec_units": _blocks_form,
+        "matvec_floats": _blocks_form,
+    }
     form = forms.get(dispatch.kernel, _product_form)(dispatch)
     shape = "x".join(str(rounded(size)) for size in sizes)
     dtype = dispatch.define_values.get("T", "int8")
@@ -53,10 +58,14 @@ def _product_form(dispatch: Dispatch) -> str:
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     a = "k" if along_k else "m" if push["a_row"] == 1 else "-"
     b = "n" if along_n else "k" if push["b_row"] == 1 else "-"
-    steps = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-             push["b_row"] if along_n else push["b_column"],
-             0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
-             *push["a_batch"], *push["b_batch"])  # fmt: skip
+    steps = (
+        push["a_row"] if along_k else push["a_column"],
+        push["k" if along_k else "m"],
+        push["b_row"] if along_n else push["b_column"],
+        0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
+        *push["a_batch"],
+        *push["b_batch"],
+    )
     widths = (8, 4, 1) if dispatch.define_values["T"] == "half" else (4, 1)
     width = next(w for w in widths if w == 1 or not any(step % w for step in steps))
     return f"{a}{b}{width}"
@@ -74,8 +83,7 @@ def _last_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and the channels that one load may take."""
     push, constants = dispatch.push_values, dispatch.constant_values
     sides = dispatch.define_values
-    window = (f"{sides['KERNEL_H']}x{sides['KERNEL_W']}"
-              f"/{push['stride_h']}x{constants['STRIDE_W']}")  # fmt: skip
+    window = f"{sides['KERNEL_H']}x{sides['KERNEL_W']}/{push['stride_h']}x{constants['STRIDE_W']}"
     width = next(w for w in (8, 4, 1) if not constants["DEPTH"] % w and not push["n"] % w)
     return f"{window} g{rounded(push['n'] // push['filters'])} {width}"
 

@@ -38,9 +38,12 @@ def cut(lowered: Lowered, info: DeviceInfo) -> Lowered:
         return lowered
     nodes = (name for name, each in zip(lowered.nodes, pieces, strict=True) for _ in each)
     return replace(
-        lowered, dispatches=tuple(d for each in pieces for d in each), nodes=tuple(nodes),
-        roots=cutter.roots, slices=cutter.slices,
-    )  # fmt: skip
+        lowered,
+        dispatches=tuple(d for each in pieces for d in each),
+        nodes=tuple(nodes),
+        roots=cutter.roots,
+        slices=cutter.slices,
+    )
 
 
 @dataclass
@@ -57,11 +60,16 @@ class _Cutter:
         if not self._is_large(dispatch) or dispatch.prologue or dispatch.epilogue:
             return [dispatch]
         rules: dict[str, Callable[[Dispatch], Pieces]] = {
-            "matmul": self._product, "conv": self._conv, "elementwise": self._elementwise,
-            "gather": self._gather, "normalize": self._rows, "softmax": self._rows,
-            "matvec_blocks": self._blocks, "matmul_blocks": self._blocks,
+            "matmul": self._product,
+            "conv": self._conv,
+            "elementwise": self._elementwise,
+            "gather": self._gather,
+            "normalize": self._rows,
+            "softmax": self._rows,
+            "matvec_blocks": self._blocks,
+            "matmul_blocks": self._blocks,
             "gather_blocks": self._blocks,
-        }  # fmt: skip
+        }
         rule = rules.get(dispatch.kernel)
         made = rule(dispatch) if rule else []
         return [piece for part in made for piece in self.cut(part)] or [dispatch]
@@ -113,10 +121,14 @@ class _Cutter:
             return
         for start in range(0, size, step):
             stop = min(start + step, size)
-            yield start, stop, {
-                name: self._slice(tensor, start * stride, (stop - 1) * stride + reach)
-                for name, (tensor, stride, reach) in moving.items()
-            }
+            yield (
+                start,
+                stop,
+                {
+                    name: self._slice(tensor, start * stride, (stop - 1) * stride + reach)
+                    for name, (tensor, stride, reach) in moving.items()
+                },
+            )
 
     def _along(self, axis: str, dispatch: Dispatch, strides: Mapping[str, int]) -> Pieces:
         """Cut a product along an axis; `strides` are the elements from one index to the next.
@@ -125,12 +137,18 @@ class _Cutter:
         """
         tensors = _operands(dispatch)
         moving = {
-            name: (whole, stride, stride if name == "y_buffer" or self._is_beyond(whole)
-                   else whole.count)
-            for name, stride in strides.items() if (whole := tensors.get(name))
-        }  # fmt: skip
-        return [_resized(dispatch, {axis: stop - start}, parts)
-                for start, stop, parts in self._ranges(dispatch.push_values[axis], moving)]
+            name: (
+                whole,
+                stride,
+                stride if name == "y_buffer" or self._is_beyond(whole) else whole.count,
+            )
+            for name, stride in strides.items()
+            if (whole := tensors.get(name))
+        }
+        return [
+            _resized(dispatch, {axis: stop - start}, parts)
+            for start, stop, parts in self._ranges(dispatch.push_values[axis], moving)
+        ]
 
     # -------------------------------------------------------------------------------- products
 
@@ -154,15 +172,23 @@ class _Cutter:
         shape = push["batch_shape"]
         axis = next((axis for axis, dim in enumerate(shape) if dim > 1), 0)
         inside = push["batches"] // shape[axis]
-        strides = {"a_buffer": push["a_batch"][axis], "b_buffer": push["b_batch"][axis],
-                   "y_buffer": inside * push["m"] * push["n"]}  # fmt: skip
+        strides = {
+            "a_buffer": push["a_batch"][axis],
+            "b_buffer": push["b_batch"][axis],
+            "y_buffer": inside * push["m"] * push["n"],
+        }
         moving = {name: (tensors[name], s, s) for name, s in strides.items()}
         return [
-            _resized(dispatch, {"batches": (stop - start) * inside,
-                                "batch_shape": (*shape[:axis], stop - start, *shape[axis + 1 :])},
-                     parts)
+            _resized(
+                dispatch,
+                {
+                    "batches": (stop - start) * inside,
+                    "batch_shape": (*shape[:axis], stop - start, *shape[axis + 1 :]),
+                },
+                parts,
+            )
             for start, stop, parts in self._ranges(shape[axis], moving, most)
-        ]  # fmt: skip
+        ]
 
     def _columns(self, dispatch: Dispatch) -> Pieces:
         """Cut a column-major B between columns; with several rows, move each piece into Y after."""
@@ -181,8 +207,9 @@ class _Cutter:
     def _sums(self, dispatch: Dispatch) -> Pieces:
         """Cut a row-major B between rows: each piece adds its partial sum to the previous one."""
         push, result = dispatch.push_values, dispatch.writes[0][1]
-        pieces = self._along("k", dispatch, {"a_buffer": push["a_column"],
-                                             "b_buffer": push["b_row"]})  # fmt: skip
+        pieces = self._along(
+            "k", dispatch, {"a_buffer": push["a_column"], "b_buffer": push["b_row"]}
+        )
         before: TensorInfo | None = None
         made = []
         for number, piece in enumerate(pieces):
@@ -192,9 +219,13 @@ class _Cutter:
                 defines = tuple((k, "1" if k == "BIAS" else v) for k, v in piece.defines)
                 reads = (*piece.reads[:2], ("c_buffer", before))
                 piece = replace(piece, reads=reads, defines=defines)
-            before = result if number == len(pieces) - 1 else self._between(
-                internal(result.name, f"partial sum{number}"), result,
-                (push["m"], push["n"]))  # fmt: skip
+            before = (
+                result
+                if number == len(pieces) - 1
+                else self._between(
+                    internal(result.name, f"partial sum{number}"), result, (push["m"], push["n"])
+                )
+            )
             piece = replace(piece, writes=(("y_buffer", before),))
             made.append(_resized(piece, changed, {}))
         return made
@@ -237,14 +268,21 @@ class _Cutter:
         groups, filters = push["groups"], push["out_channels"]
         weight, batch = tensors["w_buffer"], push["batches"] // push["groups"]
         if batch == 1:
-            strides = {"w_buffer": weight.count // filters, "bias_buffer": 1,
-                       "y_buffer": tensors["y_buffer"].count // filters}  # fmt: skip
+            strides = {
+                "w_buffer": weight.count // filters,
+                "bias_buffer": 1,
+                "y_buffer": tensors["y_buffer"].count // filters,
+            }
             return self._along("out_channels", dispatch, strides) if groups == 1 else []
-        moving = {name: (tensors[name], tensors[name].count // batch, tensors[name].count // batch)
-                  for name in ("x_buffer", "y_buffer")}  # fmt: skip
+        moving = {
+            name: (tensors[name], tensors[name].count // batch, tensors[name].count // batch)
+            for name in ("x_buffer", "y_buffer")
+        }
         most = 1 if self._is_beyond(weight) else NO_LIMIT
-        return [_resized(dispatch, {"batches": (stop - start) * groups}, parts)
-                for start, stop, parts in self._ranges(batch, moving, most)]
+        return [
+            _resized(dispatch, {"batches": (stop - start) * groups}, parts)
+            for start, stop, parts in self._ranges(batch, moving, most)
+        ]
 
     def _elementwise(self, dispatch: Dispatch) -> Pieces:
         """Cut the first axis; views with a negative stride or an offset are left uncut."""
@@ -256,8 +294,10 @@ class _Cutter:
             return []
         (formula,) = work.formulas
         shape, strides = elementwise.merge_axes(work.shape, [view.strides for view in views])
-        reach = [1 + sum((dim - 1) * s for dim, s in zip(shape[1:], steps[1:], strict=True))
-                 for steps in strides]  # fmt: skip
+        reach = [
+            1 + sum((dim - 1) * s for dim, s in zip(shape[1:], steps[1:], strict=True))
+            for steps in strides
+        ]
         inner = math.prod(shape[1:])
         moving = {
             f"x{n}": (o.info, steps[0], one)
@@ -267,11 +307,13 @@ class _Cutter:
         for start, stop, parts in self._ranges(shape[0], {**moving, "y": (result, inner, inner)}):
             inputs = [parts.get(name, whole) for name, (whole, _, _) in moving.items()]
             made += elementwise.strided(
-                formula.text, inputs, strides,
+                formula.text,
+                inputs,
+                strides,
                 replace(parts["y"], shape=(stop - start, *shape[1:])),
                 tuple((f"p{i}", number) for i, number in enumerate(formula.numbers)),
                 dtypes=[*(o.dtype for o in work.operands), formula.dtype],
-            )  # fmt: skip
+            )
         return made
 
     def _gather(self, dispatch: Dispatch) -> Pieces:
@@ -279,8 +321,10 @@ class _Cutter:
         x = _operands(dispatch)["x_buffer"]
         if any(self._is_beyond(i) for _, i in (*dispatch.reads[1:], *dispatch.writes)):
             return []
-        return [_resized(dispatch, {"first": start, "held": stop - start}, parts)
-                for start, stop, parts in self._ranges(x.count, {"x_buffer": (x, 1, 1)})]
+        return [
+            _resized(dispatch, {"first": start, "held": stop - start}, parts)
+            for start, stop, parts in self._ranges(x.count, {"x_buffer": (x, 1, 1)})
+        ]
 
     def _rows(self, dispatch: Dispatch) -> Pieces:
         """Cut between rows, which are independent of each other."""
@@ -291,8 +335,10 @@ class _Cutter:
         if len(dispatch.writes) > 1 or x.count != many * each:
             return []
         moving = {"x_buffer": (x, each, each), "y_buffer": (y, each, each)}
-        return [_resized(dispatch, {"rows": (stop - start) * together}, parts)
-                for start, stop, parts in self._ranges(many, moving)]
+        return [
+            _resized(dispatch, {"rows": (stop - start) * together}, parts)
+            for start, stop, parts in self._ranges(many, moving)
+        ]
 
 
 def _operands(dispatch: Dispatch) -> dict[str, TensorInfo]:
@@ -309,9 +355,7 @@ def _flat(dispatch: Dispatch) -> Dispatch:
     return _resized(dispatch, {"m": m * count, "batches": 1, "batch_shape": (*rest, 1)}, {})
 
 
-def _resized(
-    dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]
-) -> Dispatch:
+def _resized(dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]) -> Dispatch:
     """Return a dispatch with other push constants and operands, and the grid for them."""
     push = dispatch.push_values | dict(numbers)
     changed = replace(

@@ -283,8 +283,9 @@ def only(shape: Sequence[int], count: int) -> Pick:
 
     def pick(tiles: Iterable[Tile], sizes: ProductSizes) -> Any:
         del sizes
-        return next(((tile, count) for tile in tiles
-                     if tile.shape[: len(shape)] == tuple(shape)), None)  # fmt: skip
+        return next(
+            ((tile, count) for tile in tiles if tile.shape[: len(shape)] == tuple(shape)), None
+        )
 
     return pick
 

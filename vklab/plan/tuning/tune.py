@@ -43,11 +43,15 @@ def tune(
         task = _joined(stages.CHAIN, task)
     tuned = facts.tuned[device] if facts.tuned and not settings.get("DISABLE_TUNED") else {}
     chosen = _with_shared_weights(
-        task.lowered, lambda dispatch: _choose(dispatch, info, resident, tuned, facts))
+        task.lowered, lambda dispatch: _choose(dispatch, info, resident, tuned, facts)
+    )
     task = _joined(stages.NORM, task._replace(chosen=chosen))
     made = _filled(task.lowered, task.chosen)
-    return made if outputs is None else _joined(
-        stages.GATE, task._replace(lowered=made, chosen=[])).lowered  # fmt: skip
+    return (
+        made
+        if outputs is None
+        else _joined(stages.GATE, task._replace(lowered=made, chosen=[])).lowered
+    )
 
 
 def _joined(stage: str, task: JoinTask) -> JoinTask:
@@ -83,12 +87,21 @@ def _filled(lowered: Lowered, chosen: Sequence[tuple[Dispatch, ...]]) -> Lowered
             filled = None if read.name in roots else prepack.fill(read, constants)
             if filled is not None:
                 roots[filled.name], constants[filled.name] = filled.name, filled
-    named = _once(((node, each) for node, pieces in zip(lowered.nodes, chosen, strict=True)
-                   for each in pieces), lowered.roots)  # fmt: skip
+    named = _once(
+        (
+            (node, each)
+            for node, pieces in zip(lowered.nodes, chosen, strict=True)
+            for each in pieces
+        ),
+        lowered.roots,
+    )
     return replace(
-        lowered, dispatches=tuple(dispatch for _, dispatch in named),
-        nodes=tuple(node for node, _ in named), roots=roots, constants=constants,
-    )  # fmt: skip
+        lowered,
+        dispatches=tuple(dispatch for _, dispatch in named),
+        nodes=tuple(node for node, _ in named),
+        roots=roots,
+        constants=constants,
+    )
 
 
 def _once(
@@ -116,8 +129,9 @@ def _choose(
     """Return a dispatch as measured, or as expected if this machine lacks a measured kernel."""
     pieces = winograd.parts(dispatch, info)
     if len(pieces) > 1:
-        return tuple(each for piece in pieces
-                     for each in _choose(piece, info, resident, tuned, facts))  # fmt: skip
+        return tuple(
+            each for piece in pieces for each in _choose(piece, info, resident, tuned, facts)
+        )
     made = variants.choose(dispatch, info, resident, tuned)
     if any(each.measured and facts.kernel_refusal(each) for each in made):
         made = variants.choose(dispatch, info, resident)

@@ -57,8 +57,9 @@ def bind(
     Raises ModelError for a wrong name, dtype or shape, and for a tensor on another device;
     SetupError for `cuda` where this device, driver or PyTorch cannot share memory.
     """
-    return DeviceBinding(session, inputs, dict(state or {}), frozenset(in_place),
-                         frozenset(resident), ahead, cuda)  # fmt: skip
+    return DeviceBinding(
+        session, inputs, dict(state or {}), frozenset(in_place), frozenset(resident), ahead, cuda
+    )
 
 
 class DeviceBinding:
@@ -114,8 +115,11 @@ class DeviceBinding:
             raise ModelError(f"cuda=True: values pass through the host, because {self.reason}")
         if self.reason:
             values |= {n: np.asarray(v) for n, v in tensors.items() if n in states}
-            own = {name: array if name in in_place else array.copy()
-                   for name, array in values.items() if name not in bound}  # fmt: skip
+            own = {
+                name: array if name in in_place else array.copy()
+                for name, array in values.items()
+                if name not in bound
+            }
             self._home = CopiedRun(root, self.reason, own, bound, states)
         else:
             self._home = BoundPrograms(root, entry, tensors, states, resident, ahead, sharing)
@@ -125,15 +129,20 @@ class DeviceBinding:
             values |= {n: v for n, v in fed.items() if is_on(v, self._home.cuda_number)}
         self.state.opened.sessions.add(self)
         try:
-            self.inputs = Tensors({name: self._input(name, array, states, bound, in_place)
-                                   for name, array in values.items()})  # fmt: skip
+            self.inputs = Tensors(
+                {
+                    name: self._input(name, array, states, bound, in_place)
+                    for name, array in values.items()
+                }
+            )
             if isinstance(self._home, BoundPrograms):
                 self._home.recording()
         except BaseException:
             self.close()
             raise
-        self.outputs = Tensors({name: DeviceTensor(self._home, name, True, "output")
-                                for name in session.outputs})  # fmt: skip
+        self.outputs = Tensors(
+            {name: DeviceTensor(self._home, name, True, "output") for name in session.outputs}
+        )
 
     def _require_near(self, bound: Mapping[str, DeviceTensor]) -> None:
         """Raise ModelError for a tensor of another device, or of another dtype than its input."""
@@ -141,12 +150,16 @@ class DeviceBinding:
         for name, tensor in bound.items():
             tensor.home.require_open()
             if tensor.home.opened is not self.state.opened:
-                raise ModelError(f"input {infos[name]} is given as {tensor}; this session is on "
-                                 f"{self.state.opened.info.label}: pass tensor.numpy()")
+                raise ModelError(
+                    f"input {infos[name]} is given as {tensor}; this session is on "
+                    f"{self.state.opened.info.label}: pass tensor.numpy()"
+                )
             if tensor.home.reason:
-                raise ModelError(f"input {infos[name]} is given as a tensor in host memory, "
-                                 f"because {tensor.home.reason}; pass tensor.numpy(), and write "
-                                 "it before each run")  # fmt: skip
+                raise ModelError(
+                    f"input {infos[name]} is given as a tensor in host memory, "
+                    f"because {tensor.home.reason}; pass tensor.numpy(), and write "
+                    "it before each run"
+                )
             if str(tensor.dtype) != infos[name].dtype:
                 raise ModelError(f"input {infos[name]} is given as {tensor}: the dtypes differ")
 
@@ -177,8 +190,9 @@ class DeviceBinding:
             home = self._require_home()
             for name, value in (inputs or {}).items():
                 if name not in self.inputs:
-                    raise ModelError(f"the model has no input {name!r}; choose from "
-                                     f"{', '.join(self.inputs)}")  # fmt: skip
+                    raise ModelError(
+                        f"the model has no input {name!r}; choose from {', '.join(self.inputs)}"
+                    )
                 self.inputs[name][...] = value
             checked = bool(settings.get("CHECK"))
             before = {n: np.array(t.numpy()) for n, t in self.inputs.items()} if checked else {}
@@ -273,19 +287,24 @@ def _require_names(
     session: Any, states: Mapping[str, str], in_place: Collection[str], resident: Collection[str]
 ) -> None:
     inputs = [info.name for info in session.inputs]
-    for names, known, kind in ((states, inputs, "input"), (in_place, inputs, "input"),
-                               ((*states.values(), *resident), session.outputs, "output")):
+    for names, known, kind in (
+        (states, inputs, "input"),
+        (in_place, inputs, "input"),
+        ((*states.values(), *resident), session.outputs, "output"),
+    ):
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise ModelError(f"the model has no {kind} {unknown[0]!r}; choose from "
-                             f"{', '.join(known)}")  # fmt: skip
+            raise ModelError(
+                f"the model has no {kind} {unknown[0]!r}; choose from {', '.join(known)}"
+            )
     twice = [name for name in states.values() if [*states.values()].count(name) > 1]
     if twice:
         raise ModelError(f"output {twice[0]} is given as the next value of two states")
     shared = [name for name in in_place if name in states]
     if shared:
-        raise ModelError(f"{shared[0]} is a state, and cannot be read in place: it changes memory "
-                         "in each run")  # fmt: skip
+        raise ModelError(
+            f"{shared[0]} is a state, and cannot be read in place: it changes memory in each run"
+        )
 
 
 def _by_name(
@@ -304,8 +323,10 @@ def _by_name(
         session.arrays(given)  # raises: there are too many
     is_named = len(given) == 1 and isinstance(given[0], Mapping)
     fed = dict(given[0] if is_named else zip(infos, given, strict=False))
-    fed = {name: on_host(f"input {infos.get(name, name)}", value, cuda_number)
-           for name, value in fed.items()}  # fmt: skip
+    fed = {
+        name: on_host(f"input {infos.get(name, name)}", value, cuda_number)
+        for name, value in fed.items()
+    }
     sizes: dict[Any, int] = {}
     for name, value in fed.items():
         shape = infos[name].shape if name in infos else ()
@@ -314,8 +335,10 @@ def _by_name(
         if name not in fed:
             unknown = [d for d in infos[name].shape if not isinstance(d, int) and d not in sizes]
             if unknown:
-                raise ModelError(f"state {infos[name]}: give its first value, because the size of "
-                                 f"{unknown[0]} is not known")  # fmt: skip
+                raise ModelError(
+                    f"state {infos[name]}: give its first value, because the size of "
+                    f"{unknown[0]} is not known"
+                )
             whole = [d if isinstance(d, int) else sizes[d] for d in infos[name].shape]
             fed[name] = np.broadcast_to(np.zeros((), infos[name].dtype), whole)  # no memory
     return fed

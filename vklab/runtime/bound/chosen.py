@@ -40,8 +40,10 @@ def only(graph: Graph, outputs: Sequence[str] | str, saved: Any = None) -> Graph
         saved: the compiled model that the graph comes from, if there is one.
     """
     if saved:
-        raise ModelError("outputs= chooses before planning, and a compiled model is planned; "
-                         "choose in each run, with session.run(..., outputs=[...])")  # fmt: skip
+        raise ModelError(
+            "outputs= chooses before planning, and a compiled model is planned; "
+            "choose in each run, with session.run(..., outputs=[...])"
+        )
     return drop_dead_nodes.drop_dead_nodes(replace(graph, outputs=names(graph.outputs, outputs)))
 
 

@@ -67,8 +67,10 @@ class CopiedRun:
 
     def place(self, key: Key) -> Given:
         """Raise VklabError: there is no buffer that another binding could read."""
-        raise VklabError(f"{key[0]} is in host memory, because {self.reason}; copy it into the "
-                         "other binding before each of its runs")  # fmt: skip
+        raise VklabError(
+            f"{key[0]} is in host memory, because {self.reason}; copy it into the "
+            "other binding before each of its runs"
+        )
 
     cuda_number = None
 
@@ -86,8 +88,9 @@ class CopiedRun:
             raise VklabError(f"output {name} has no value before the first run of the binding")
         value: np.ndarray = self._outputs[name]
         if not isinstance(value, np.ndarray):
-            raise ModelError(f"output {name} is a {type(value).__name__}, not a tensor; use "
-                             "session.run")  # fmt: skip
+            raise ModelError(
+                f"output {name} is a {type(value).__name__}, not a tensor; use session.run"
+            )
         return value
 
     def read(self, key: Key) -> np.ndarray:
@@ -110,9 +113,11 @@ class CopiedRun:
         for past, present in self._states.items():
             before, after = values[past], made[present]
             if (before.shape, before.dtype) != (after.shape, after.dtype):
-                raise ModelError(f"state: output {present}: {after.dtype}{list(after.shape)} "
-                                 f"cannot be the next run's {past}: {before.dtype}"
-                                 f"{list(before.shape)}; dtype and shape must be equal")
+                raise ModelError(
+                    f"state: output {present}: {after.dtype}{list(after.shape)} "
+                    f"cannot be the next run's {past}: {before.dtype}"
+                    f"{list(before.shape)}; dtype and shape must be equal"
+                )
         self._outputs = made
         self._values |= {past: made[present] for past, present in self._states.items()}
 

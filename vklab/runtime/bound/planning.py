@@ -32,8 +32,12 @@ def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
     if root.needs:
         return f"the plan depends on the values of {', '.join(root.needs)}"
     chunks = entry.plan.chunks
-    if entry.plan.rest or len(chunks) != 1 or chunks[0].kind != "vulkan" or chunks[0].known or (
-        {*entry.plan.graph.outputs} - {*chunks[0].graph.outputs}
+    if (
+        entry.plan.rest
+        or len(chunks) != 1
+        or chunks[0].kind != "vulkan"
+        or chunks[0].known
+        or ({*entry.plan.graph.outputs} - {*chunks[0].graph.outputs})
     ):
         kinds = {chunk.kind for chunk in entry.chunks}
         left = entry.plan.rest.nodes if entry.plan.rest else ()

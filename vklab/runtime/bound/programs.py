@@ -106,25 +106,34 @@ class BoundPrograms:
         for past, present in self._states.items():
             before, after = infos[past], infos[present]
             if (before.dtype, before.shape) != (after.dtype, after.shape):
-                raise ModelError(f"state: output {after} cannot be the next run's {before}; "
-                                 "dtype and shape must be equal")  # fmt: skip
+                raise ModelError(
+                    f"state: output {after} cannot be the next run's {before}; "
+                    "dtype and shape must be equal"
+                )
 
     def _require_kept(self) -> None:
         """Raise ModelError for an input that the run changes, unless it is a state."""
-        written = {self._chunk.memory.slots[info.name]
-                   for dispatch in self._chunk.dispatches for _, info in dispatch.writes}
+        written = {
+            self._chunk.memory.slots[info.name]
+            for dispatch in self._chunk.dispatches
+            for _, info in dispatch.writes
+        }
         for name, slot in self._chunk.input_slots.items():
             if slot.size_bytes and slot in written and name not in self.kept:
-                raise ModelError(f"input {name} is changed in place by each run; bind it as a "
-                                 "state, with the output that takes over its memory")  # fmt: skip
+                raise ModelError(
+                    f"input {name} is changed in place by each run; bind it as a "
+                    "state, with the output that takes over its memory"
+                )
 
     def _slim(self, elsewhere: Collection[str]) -> Chunk:
         """Return the chunk without memory for inputs that all are in other buffers."""
         slots = self._chunk.input_slots
         needed = {slot.arena for name, slot in slots.items() if name not in elsewhere}
         spare = {slot.arena for slot in slots.values()} - needed
-        arenas = {name: memory.ALIGNMENT_BYTES if name in spare else size
-                  for name, size in self._chunk.memory.arenas.items()}  # fmt: skip
+        arenas = {
+            name: memory.ALIGNMENT_BYTES if name in spare else size
+            for name, size in self._chunk.memory.arenas.items()
+        }
         return replace(self._chunk, memory=replace(self._chunk.memory, arenas=arenas))
 
     def import_input(self, name: str, array: np.ndarray) -> str:
@@ -217,8 +226,10 @@ class BoundPrograms:
         if not self._sharing:
             raise ModelError(f"{name} is in memory of vklab alone: bind with cuda=True")
         if self._chunk.stored[name] != dtype:
-            raise ModelError(f"{name} cannot be a CUDA tensor: {self.opened.info.label} stores "
-                             f"{dtype} as {self._chunk.stored[name]}; use numpy()")  # fmt: skip
+            raise ModelError(
+                f"{name} cannot be a CUDA tensor: {self.opened.info.label} stores "
+                f"{dtype} as {self._chunk.stored[name]}; use numpy()"
+            )
         return self._sharing.tensor(*self.place(key), dtype, shape)
 
     def _settle_shared(self) -> None:
@@ -322,11 +333,16 @@ class BoundPrograms:
             # A kept state is here, too: the run before this one may still write it.
             given |= {name: self.place((name, False)) for name in self._states}
             self._programs[where] = self._root.executor.program(
-                self._state, self._chunk, self._memory.pools[self._turn], copied_in=(),
-                copied_out=(), given=given,
-            )  # fmt: skip
-        if not (self._imported or self._fresh) and all(tensor.home.is_fixed(tensor.key)
-                                      for tensor in self._given.values()):  # fmt: skip
+                self._state,
+                self._chunk,
+                self._memory.pools[self._turn],
+                copied_in=(),
+                copied_out=(),
+                given=given,
+            )
+        if not (self._imported or self._fresh) and all(
+            tensor.home.is_fixed(tensor.key) for tensor in self._given.values()
+        ):
             self._settled[self._turn] = self._programs[where]
         return self._programs[where]
 

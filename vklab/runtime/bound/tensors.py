@@ -35,8 +35,10 @@ def on_host(name: str, value: Any, cuda_number: int | None = None) -> Any:
     if is_on(value, cuda_number):
         return value
     if kind not in HOSTS:
-        raise ModelError(f"{name} is given on a device of type {NAMES.get(int(kind), int(kind))}, "
-                         f"number {number}; copy it to the host, for example with .cpu()")
+        raise ModelError(
+            f"{name} is given on a device of type {NAMES.get(int(kind), int(kind))}, "
+            f"number {number}; copy it to the host, for example with .cpu()"
+        )
     value = value.detach() if hasattr(value, "detach") else value
     return value if hasattr(value, "__array__") else np.from_dlpack(value)
 
@@ -160,8 +162,10 @@ class DeviceTensor:
             raise BufferError(f"{self} has no view, and copy=False forbids a copy")
         array = self.numpy()
         if array.dtype.kind not in "biufc":
-            raise BufferError(f"{self}: DLPack from NumPy has no {array.dtype}; view numpy() as "
-                              f"np.uint{8 * array.dtype.itemsize}")  # fmt: skip
+            raise BufferError(
+                f"{self}: DLPack from NumPy has no {array.dtype}; view numpy() as "
+                f"np.uint{8 * array.dtype.itemsize}"
+            )
         return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -178,8 +182,11 @@ class DeviceTensor:
             self._require_dtype(value)
             self.torch()[index] = value
             return
-        if view is None and index is ... and isinstance(value, np.ndarray) and (
-            (value.dtype, value.shape) == (self.dtype, self.shape)
+        if (
+            view is None
+            and index is ...
+            and isinstance(value, np.ndarray)
+            and ((value.dtype, value.shape) == (self.dtype, self.shape))
         ):  # without a further copy on the host
             self.home.write(self.key, value)
             return

@@ -75,8 +75,11 @@ def plan_whole(
     inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
     plan = root.extended(inputs, values)
     whole = plan is not None and plan.rest is None
-    return plan if plan and whole and plan.chunks[0].is_on_device and not plan.chunks[0].known \
+    return (
+        plan
+        if plan and whole and plan.chunks[0].is_on_device and not plan.chunks[0].known
         else None
+    )
 
 
 def compile_graph(
@@ -188,15 +191,18 @@ def save(
                 caches.append(behind)
     records = tuple(
         SavedStage(
-            None if cache is root else cache.plan.rest, tuple(cache.needs),
+            None if cache is root else cache.plan.rest,
+            tuple(cache.needs),
             tuple(_part(cache, key, entry, numbers) for key, entry in cache.entries.items()),
         )
         for cache in caches
-    )  # fmt: skip
+    )
     variants = dict.fromkeys(
         dispatch.variant
-        for record in records for part in record.parts for dispatch in part.chunk.dispatches
-    )  # fmt: skip
+        for record in records
+        for part in record.parts
+        for dispatch in part.chunk.dispatches
+    )
     variants |= dict.fromkeys(more)
     with root.executor.compiling():
         compiled = compiler.compile_all(variants, progress)

@@ -36,11 +36,13 @@ class OutdatedError(ModelError):
 def _classes() -> dict[str, type]:
     return {
         f"{name}.{kind.__qualname__}": kind
-        for name, module in sys.modules.copy().items() if name.startswith(_PARTS)
+        for name, module in sys.modules.copy().items()
+        if name.startswith(_PARTS)
         for kind in list(vars(module).values())
-        if isinstance(kind, type) and is_dataclass(kind)
+        if isinstance(kind, type)
+        and is_dataclass(kind)
         and kind.__module__ in (name, _MOVED.get(name))
-    }  # fmt: skip
+    }
 
 
 def _layout(kind: type) -> list[list[str]]:
@@ -182,8 +184,9 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
 
 def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
     if isinstance(value, list):  # mostly numbers and names, which need no decoding
-        return tuple([_read(x, objects, blobs) if x.__class__ in (list, dict) else x
-                      for x in value])  # fmt: skip
+        return tuple(
+            [_read(x, objects, blobs) if x.__class__ in (list, dict) else x for x in value]
+        )
     if not isinstance(value, dict):
         return value
     ((kind, given),) = value.items()
@@ -248,16 +251,18 @@ def _check_of(hint: Any) -> Callable[[Any], bool]:
         return lambda value: any(check(value) for check in checks)
     if origin is tuple and arguments[-1] is not ...:
         each = tuple(map(_check_of, arguments))
-        return lambda value: type(value) is tuple and len(value) == len(each) and all(
-            check(item) for check, item in zip(each, value, strict=True)
+        return lambda value: (
+            type(value) is tuple
+            and len(value) == len(each)
+            and all(check(item) for check, item in zip(each, value, strict=True))
         )
     if origin in (tuple, list, frozenset, set, Sequence):
         item_check, kinds = _check_of(arguments[0]), (list, tuple) if origin is Sequence else origin
         return lambda value: isinstance(value, kinds) and all(map(item_check, value))
     if origin in (dict, Mapping):
         key, item = map(_check_of, arguments)
-        return lambda value: type(value) is dict and all(
-            key(k) and item(v) for k, v in value.items()
+        return lambda value: (
+            type(value) is dict and all(key(k) and item(v) for k, v in value.items())
         )
     if hint is float:
         return lambda value: type(value) in (int, float)

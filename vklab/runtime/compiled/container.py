@@ -104,11 +104,15 @@ def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryvie
         raise ModelError(f"{label} is no compiled model: it does not begin with {MAGIC!r}")
     if not OLDEST <= version <= FORMAT:
         what = "was written by a newer vklab" if version > FORMAT else "has an unknown format"
-        raise ModelError(f"{label} {what}: format {version}, this one reads {OLDEST} to {FORMAT}. "
-                         "Update vklab, or compile the model again.")  # fmt: skip
+        raise ModelError(
+            f"{label} {what}: format {version}, this one reads {OLDEST} to {FORMAT}. "
+            "Update vklab, or compile the model again."
+        )
     if size != len(data) or length > len(data) - start:
-        raise ModelError(f"{label} has {len(data)} bytes instead of {size}, or too few for its "
-                         f"header of {length}: it is cut off or damaged")  # fmt: skip
+        raise ModelError(
+            f"{label} has {len(data)} bytes instead of {size}, or too few for its "
+            f"header of {length}: it is cut off or damaged"
+        )
     text = data[start : start + length]
     if hashlib.sha256(bytes(data[: _START.size]) + text).digest() != data[_START.size : start]:
         raise ModelError(f"{label} is damaged: the SHA-256 of its header is wrong")
@@ -126,6 +130,7 @@ def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryvie
         digests = pool.map(lambda blob: hashlib.sha256(blob).hexdigest(), blobs)
         for (offset, _, expected), digest in zip(index, digests, strict=True):
             if digest != expected:
-                raise ModelError(f"{label} is damaged: the SHA-256 of the blob at {offset} is "
-                                 "wrong")  # fmt: skip
+                raise ModelError(
+                    f"{label} is damaged: the SHA-256 of the blob at {offset} is wrong"
+                )
     return header, blobs

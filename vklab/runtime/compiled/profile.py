@@ -37,8 +37,9 @@ def read(path: Path) -> DeviceInfo:
         if missing:
             raise ValueError(f"the limit {missing[0]} is missing")
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise SetupError(f"{path} describes no device: {type(error).__name__}: {error}",
-                         repair) from error  # fmt: skip
+        raise SetupError(
+            f"{path} describes no device: {type(error).__name__}: {error}", repair
+        ) from error
     if info.refusal:
         raise SetupError(f"{path}: {info.name} cannot be used, it {info.refusal}")
     return info

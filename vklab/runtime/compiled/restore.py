@@ -42,8 +42,9 @@ class Library:
         self.info = plan.devices[0]
         mismatch = saved.mismatch(plan.options.dtype, plan.options.upper_bounds)
         if len(plan.devices) > 1:
-            mismatch = mismatch or ("the model was compiled for one device, and is split over "
-                                    "several")  # fmt: skip
+            mismatch = mismatch or (
+                "the model was compiled for one device, and is split over several"
+            )
         self.has_plans = not mismatch
         self.difference = saves.difference(saved.device, self.info)
         self.reason = ""
@@ -119,8 +120,9 @@ class SavedPlans(PlanCache):
             with compiler.given(shaders):
                 return self._restore(saved, chunk)
         if self.saved:
-            library.note("no plan was compiled for "
-                         + ", ".join(str(infos[name]) for name in self.names))  # fmt: skip
+            library.note(
+                "no plan was compiled for " + ", ".join(str(infos[name]) for name in self.names)
+            )
         self._executor.shaders = library.current
         return super().decide(infos, values)
 
@@ -168,8 +170,12 @@ def require_sound(chunk: Chunk, info: DeviceInfo) -> None:
     """Raise ModelError or PlanError for a chunk that no planner makes: drivers do not check it."""
     limits.check(chunk.dispatches, info)
     slots, arenas = chunk.memory.slots, chunk.memory.arenas
-    placed = [*slots.values(), *chunk.input_slots.values(), *chunk.output_slots.values(),
-              *(slot for copy in chunk.copies for slot in (copy.source, copy.target))]  # fmt: skip
+    placed = [
+        *slots.values(),
+        *chunk.input_slots.values(),
+        *chunk.output_slots.values(),
+        *(slot for copy in chunk.copies for slot in (copy.source, copy.target)),
+    ]
     for slot in placed:
         end = slot.offset_bytes + slot.size_bytes
         if not 0 <= slot.offset_bytes <= end <= arenas.get(slot.arena, -1):

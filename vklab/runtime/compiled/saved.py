@@ -84,8 +84,9 @@ class Saved:
 
     def current_shaders(self) -> dict[compiler.Variant, compiler.Shader]:
         """Return the kernels whose shader text is unchanged since the file was compiled."""
-        return {k.variant: k.shader for k in self.kernels
-                if compiler.text_key(*k.variant) == k.text_key}  # fmt: skip
+        return {
+            k.variant: k.shader for k in self.kernels if compiler.text_key(*k.variant) == k.text_key
+        }
 
     def mismatch(self, dtype: str, upper_bounds: Mapping[str, int]) -> str:
         """Return why no plan of the file can be used on any device; empty if some may be."""
@@ -98,8 +99,11 @@ class Saved:
         before = {name: setting.default for name, setting in settings.SETTINGS.items()}
         before |= self.switches
         now = settings.plan_switches()
-        changed = [f"{name} was {before[name]!r}, is {value!r}"
-                   for name, value in now.items() if value != before[name]]  # fmt: skip
+        changed = [
+            f"{name} was {before[name]!r}, is {value!r}"
+            for name, value in now.items()
+            if value != before[name]
+        ]
         return "compiled with other switches: " + "; ".join(changed) if changed else ""
 
 
@@ -109,8 +113,11 @@ def difference(compiled: DeviceInfo, here: DeviceInfo) -> str:
     for name in (field.name for field in fields(DeviceInfo) if field.name not in _NOT_FACTS):
         before, now = getattr(compiled, name), getattr(here, name)
         if isinstance(before, Mapping):
-            changes += [f"{key} {before.get(key)} -> {now.get(key)}" for key in {**before, **now}
-                        if before.get(key) != now.get(key)]  # fmt: skip
+            changes += [
+                f"{key} {before.get(key)} -> {now.get(key)}"
+                for key in {**before, **now}
+                if before.get(key) != now.get(key)
+            ]
         elif isinstance(before, frozenset):
             changes += [f"{name} without {x}" for x in sorted(before - now)]
             changes += [f"{name} with {x}" for x in sorted(now - before)]
@@ -119,8 +126,11 @@ def difference(compiled: DeviceInfo, here: DeviceInfo) -> str:
     if not changes:
         return ""
     more = f" and {len(changes) - _MOST_SHOWN} more" if len(changes) > _MOST_SHOWN else ""
-    return f"compiled for {compiled.name}, this is {here.name}: " + "; ".join(
-        changes[:_MOST_SHOWN]) + more  # fmt: skip
+    return (
+        f"compiled for {compiled.name}, this is {here.name}: "
+        + "; ".join(changes[:_MOST_SHOWN])
+        + more
+    )
 
 
 def write(path: Path, saved: Saved) -> int:
@@ -128,8 +138,7 @@ def write(path: Path, saved: Saved) -> int:
     blobs = codec.Blobs()
     plans = codec.Encoder(blobs).document((saved.stages, saved.kernels))
     rest = replace(saved, stages=(), kernels=())
-    header = {"vklab": __version__, "model": codec.Encoder(blobs).document(rest),
-              "plans": plans}  # fmt: skip
+    header = {"vklab": __version__, "model": codec.Encoder(blobs).document(rest), "plans": plans}
     return container.write(path, header, blobs.views)
 
 
@@ -144,8 +153,10 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
     try:
         saved: Saved = codec.decode(header.get("model"), blobs, Saved, label)
     except codec.OutdatedError as error:
-        raise ModelError(f"{label} was compiled by another vklab ({header.get('vklab')}): {error}; "
-                         "compile the model again") from error  # fmt: skip
+        raise ModelError(
+            f"{label} was compiled by another vklab ({header.get('vklab')}): {error}; "
+            "compile the model again"
+        ) from error
     kind = tuple[tuple[SavedStage, ...], tuple[SavedKernel, ...]]
     try:
         stages, kernels = codec.decode(header.get("plans"), blobs, kind, label)

@@ -84,8 +84,10 @@ def load_driver(name: str = "libcuda.so.1") -> Driver:
     """Open CUDA's driver library; raise SetupError where there is none."""
     repair = "install NVIDIA's driver for a GPU of NVIDIA; other GPUs have no CUDA"
     if sys.platform != "linux":
-        raise SetupError("memory is shared with CUDA through file descriptors, which needs Linux",
-                         "use numpy() on this system")  # fmt: skip
+        raise SetupError(
+            "memory is shared with CUDA through file descriptors, which needs Linux",
+            "use numpy() on this system",
+        )
     try:
         library = ctypes.CDLL(name)
     except OSError as error:
@@ -222,8 +224,12 @@ class CudaDevice:
             self._import("cuImportExternalMemory", memory, described, descriptor)
             range_ = BufferDesc(offset=0, size=size_bytes)
             try:
-                self.driver.call("cuExternalMemoryGetMappedBuffer", ctypes.byref(address), memory,
-                                 ctypes.byref(range_))  # fmt: skip
+                self.driver.call(
+                    "cuExternalMemoryGetMappedBuffer",
+                    ctypes.byref(address),
+                    memory,
+                    ctypes.byref(range_),
+                )
             except VklabError:
                 self.driver.call("cuDestroyExternalMemory", memory)
                 raise
@@ -254,5 +260,10 @@ class CudaDevice:
             value: the value.
         """
         handle, params = ctypes.c_void_p(semaphore.handle), SemaphoreParams(value=value)
-        self.driver.call(f"cu{kind}ExternalSemaphoresAsync", ctypes.byref(handle),
-                         ctypes.byref(params), 1, stream)  # fmt: skip
+        self.driver.call(
+            f"cu{kind}ExternalSemaphoresAsync",
+            ctypes.byref(handle),
+            ctypes.byref(params),
+            1,
+            stream,
+        )

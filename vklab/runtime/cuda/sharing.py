@@ -39,8 +39,10 @@ def require_torch() -> Any:
     if torch.version.cuda is None:
         raise SetupError(f"torch {torch.__version__} is built without CUDA", REPAIR)
     if not torch.cuda.is_available():
-        raise SetupError(f"torch {torch.__version__} sees no CUDA device",
-                         "check nvidia-smi and CUDA_VISIBLE_DEVICES")  # fmt: skip
+        raise SetupError(
+            f"torch {torch.__version__} sees no CUDA device",
+            "check nvidia-smi and CUDA_VISIBLE_DEVICES",
+        )
     return torch
 
 
@@ -68,18 +70,23 @@ class Sharing:
         device, label = opened.device, opened.info.label
         repair = "use a device whose driver has it, or update the driver"
         if opaque_fd.MEMORY_EXTENSION not in device.extensions:
-            raise SetupError(f"{label} has no {opaque_fd.MEMORY_EXTENSION}, so its memory cannot "
-                             "be shared with CUDA", repair)  # fmt: skip
+            raise SetupError(
+                f"{label} has no {opaque_fd.MEMORY_EXTENSION}, so its memory cannot "
+                "be shared with CUDA",
+                repair,
+            )
         if "exportable" not in dma_buf.features(device, opaque_fd.OPAQUE_FD):
             raise SetupError(f"{label} does not export buffers as opaque file descriptors", repair)
         self.torch = require_torch()
         library = driver.load_driver()
         uuids = library.uuids()
         if opened.info.uuid not in uuids:
-            raise SetupError(f"{label} is none of CUDA's devices: its UUID is {opened.info.uuid}, "
-                             f"CUDA has {', '.join(uuids) or 'none'}",
-                             "load the model on the GPU of the tensors, with device=, and check "
-                             "CUDA_VISIBLE_DEVICES")  # fmt: skip
+            raise SetupError(
+                f"{label} is none of CUDA's devices: its UUID is {opened.info.uuid}, "
+                f"CUDA has {', '.join(uuids) or 'none'}",
+                "load the model on the GPU of the tensors, with device=, and check "
+                "CUDA_VISIBLE_DEVICES",
+            )
         self.cuda = CudaDevice(library, uuids.index(opened.info.uuid))
         self.name = self.torch.device("cuda", self.cuda.number)
 
@@ -126,15 +133,16 @@ class Sharing:
 class _Values:
     """Bytes of imported memory as an array of CUDA; keeps the memory."""
 
-    def __init__(
-        self, imported: Imported, offset_bytes: int, count: int, dtype: np.dtype
-    ) -> None:
+    def __init__(self, imported: Imported, offset_bytes: int, count: int, dtype: np.dtype) -> None:
         self._imported = imported
         self.address = imported.address + offset_bytes
         self.__cuda_array_interface__ = {
-            "shape": (count,), "typestr": dtype.str, "data": (self.address, False), "version": 3,
+            "shape": (count,),
+            "typestr": dtype.str,
+            "data": (self.address, False),
+            "version": 3,
             "strides": None,
-        }  # fmt: skip
+        }
 
 
 class CudaBuffer(OpaqueBuffer):
@@ -172,8 +180,10 @@ class StreamOrder:
         """Return PyTorch's current stream on the device; raise VklabError during a capture."""
         cuda = self._sharing.torch.cuda
         if cuda.is_current_stream_capturing():
-            raise VklabError("a CUDA graph is being captured, and it would not contain the run of "
-                             "this binding: run it before or after the capture")  # fmt: skip
+            raise VklabError(
+                "a CUDA graph is being captured, and it would not contain the run of "
+                "this binding: run it before or after the capture"
+            )
         return cuda.current_stream(self._sharing.cuda.number)
 
     def run(self, program: Program) -> None:
@@ -205,9 +215,11 @@ class AheadOrder(StreamOrder):
     def __init__(self, sharing: Sharing) -> None:
         super().__init__(sharing)
         if not opaque_fd.is_exportable(sharing.opened.device):
-            raise SetupError(f"{sharing.opened.info.label} exports no timeline semaphores, which "
-                             "order runs ahead of CUDA's work", "bind without ahead=True: the "
-                             "host waits for each run")  # fmt: skip
+            raise SetupError(
+                f"{sharing.opened.info.label} exports no timeline semaphores, which "
+                "order runs ahead of CUDA's work",
+                "bind without ahead=True: the host waits for each run",
+            )
         self._submissions: dict[Program, OrderedSubmission] = {}
         self._stream: int | None = None
         self._semaphore = TimelineSemaphore(sharing.opened.device)

@@ -119,9 +119,7 @@ class CopyQueue:
         """
         commands = self._parts.enter_context(CommandBuffer(self._pool))
         commands.begin()
-        commands.copy_buffer(
-            source[0].handle, target[0].handle, size_bytes, source[1], target[1]
-        )
+        commands.copy_buffer(source[0].handle, target[0].handle, size_bytes, source[1], target[1])
         commands.barrier(("transfer",), ("transfer", "host"))
         commands.end()
         return Submission(commands, self._fences[slot])
@@ -166,8 +164,12 @@ class CopyQueue:
         """Accept new copies after a failure once earlier ones are complete; raise until then."""
         for slot, work in list(self._flying.items()):
             if not self.opened.lost and not work.fence.is_signaled():
-                raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", f"{self.opened.info.name} still "
-                                   "works on an earlier run: a copy between devices")  # fmt: skip
+                raise TimeoutError(
+                    "vkQueueSubmit",
+                    "VK_TIMEOUT",
+                    f"{self.opened.info.name} still "
+                    "works on an earlier run: a copy between devices",
+                )
             del self._flying[slot]
 
     def close(self) -> None:
@@ -217,8 +219,10 @@ class StagingRing:
             host = HostMemory(size)
             try:
                 with contextlib.ExitStack() as made:
-                    ends = [made.enter_context(ImportedBuffer(opened.device, host, size))
-                            for opened in (source, target)]  # fmt: skip
+                    ends = [
+                        made.enter_context(ImportedBuffer(opened.device, host, size))
+                        for opened in (source, target)
+                    ]
                     stack.push(made.pop_all())
                 return ends[0], ends[1]
             except REFUSALS as error:

@@ -37,8 +37,10 @@ class DeviceOptions:
         """
         splits = bool(self.place or self.memory_caps or self.policy or self.profiles)
         if self.replicate and splits:
-            raise SetupError("place, memory_caps, policy and profiles split a model; with "
-                             "replicate=True each device has all of it")  # fmt: skip
+            raise SetupError(
+                "place, memory_caps, policy and profiles split a model; with "
+                "replicate=True each device has all of it"
+            )
         return not self.replicate and (count > 1 or splits)
 
     def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
@@ -48,8 +50,10 @@ class DeviceOptions:
         """
         for device, profile in self.profiles.items():
             if not hasattr(profile, "node_ns"):
-                raise SetupError(f"profiles[{device!r}] is {profile!r}, not a profile; give "
-                                 "Session.profile of the model on that device")  # fmt: skip
+                raise SetupError(
+                    f"profiles[{device!r}] is {profile!r}, not a profile; give "
+                    "Session.profile of the model on that device"
+                )
         return PlacementOptions(
             pins={p: _number(d, infos, "place") for p, d in self.place.items()},
             caps={_number(d, infos, "memory_caps"): n for d, n in self.memory_caps.items()},
@@ -64,6 +68,8 @@ def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> in
     info = open_devices.select(wanted)
     if info.index not in indices:
         names = ", ".join(other.label for other in infos)
-        raise SetupError(f"{argument} names device {info.index} ({info.name}), which is not among "
-                         f"this session's: {names}")  # fmt: skip
+        raise SetupError(
+            f"{argument} names device {info.index} ({info.name}), which is not among "
+            f"this session's: {names}"
+        )
     return indices.index(info.index)

@@ -149,8 +149,10 @@ class _Frame:
         """Copy the inputs, because the caller may change them before they are read."""
         if not self.is_owner:
             self.is_owner = True
-            self.values = {name: value.copy() if isinstance(value, np.ndarray) else value
-                           for name, value in self.values.items()}  # fmt: skip
+            self.values = {
+                name: value.copy() if isinstance(value, np.ndarray) else value
+                for name, value in self.values.items()
+            }
 
     def finish(self, slot: FrameSlot) -> Outputs:
         """Wait for the frame in its slot, and return its outputs."""

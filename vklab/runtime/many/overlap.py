@@ -53,13 +53,13 @@ class Overlap:
         before: for each entry with a runner, the indices of its predecessors.
     """
 
-    def __init__(
-        self, taken: Sequence[tuple[PlanCache, Entry]], values: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, taken: Sequence[tuple[PlanCache, Entry]], values: Mapping[str, Any]) -> None:
         self._taken = [(cache, cache.key(values), entry) for cache, entry in taken]
         self._working = [entry for _, entry in taken if entry.runner]
-        self._seen = [{name: plan_cache.signature(values[name]) for name in _reads(entry)}
-                      for entry in self._working]  # fmt: skip
+        self._seen = [
+            {name: plan_cache.signature(values[name]) for name in _reads(entry)}
+            for entry in self._working
+        ]
         self.before = before = predecessors(self._working)
         self._order = scheduler.Order(before)
         # Entries overlap if at least one does not wait for the entry just before it.
@@ -82,8 +82,9 @@ class Overlap:
         for _, _, entry in self._taken:
             for chunk in entry.chunks:
                 values.update(chunk.known)
-        jobs = [_Job(entry, seen, values)
-                for entry, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
+        jobs = [
+            _Job(entry, seen, values) for entry, seen in zip(self._working, self._seen, strict=True)
+        ]
         try:
             scheduler.Run(self._order, jobs, [_Pool()] * len(jobs)).go(DAY_SECONDS)
         except _ChangedError:  # sizes depend on data: the entries are unknown before the run
@@ -149,7 +150,12 @@ def predecessors(entries: Sequence[Entry]) -> list[set[int]]:
     """Return for each entry the indices of its predecessors, from the plan's chunks."""
     owner = {chunk.number: n for n, entry in enumerate(entries) for chunk in entry.chunks}
     return [
-        {owner[number] for chunk in entry.chunks for number in chunk.predecessors
-         if number in owner} - {n}
+        {
+            owner[number]
+            for chunk in entry.chunks
+            for number in chunk.predecessors
+            if number in owner
+        }
+        - {n}
         for n, entry in enumerate(entries)
-    ]  # fmt: skip
+    ]

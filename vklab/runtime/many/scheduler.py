@@ -148,8 +148,10 @@ class Order:
         followers: list[list[int]] = [[] for _ in each]
         for number, (before, early) in enumerate(zip(each, starts, strict=True)):
             if not early <= before:
-                raise PlanError(f"job {number} starts behind {sorted(early - before)}, which are "
-                                "not its predecessors")  # fmt: skip
+                raise PlanError(
+                    f"job {number} starts behind {sorted(early - before)}, which are "
+                    "not its predecessors"
+                )
             for other in before:
                 if not 0 <= other < len(each):
                     raise PlanError(f"job {number} waits for job {other}; there are {len(each)}")

@@ -79,8 +79,10 @@ class Split:
     def facts(self, facts: Facts) -> Facts:
         """Return facts with the free bytes and speeds of all devices, and the first placement."""
         # This session's resident weights count as free: they need no new memory.
-        free = tuple(state.opened.allocator.room_bytes() + state.weights.size_bytes
-                     for state in self._devices)  # fmt: skip
+        free = tuple(
+            state.opened.allocator.room_bytes() + state.weights.size_bytes
+            for state in self._devices
+        )
         placed = self.largest.placement if self.largest else None
         return replace(facts, free_bytes=free, costs=speeds.all_kept(self._infos), placement=placed)
 
@@ -94,16 +96,21 @@ class Split:
         """
         chunks = plan.chunks[first:]
         group = replace(
-            plan, chunks=tuple(
-                replace(chunk, number=chunk.number - first, predecessors=tuple(
-                    n - first for n in chunk.predecessors if n >= first))
+            plan,
+            chunks=tuple(
+                replace(
+                    chunk,
+                    number=chunk.number - first,
+                    predecessors=tuple(n - first for n in chunk.predecessors if n >= first),
+                )
                 for chunk in chunks
             ),
             transfers=tuple(
                 replace(t, source=(t.source or 0) - first, target=t.target - first)
-                for t in plan.transfers if t.target >= first
+                for t in plan.transfers
+                if t.target >= first
             ),
-        )  # fmt: skip
+        )
         if self._has_bounds and self.largest is None:
             self.largest = group
         opened = [state.opened for state in self._devices]
@@ -188,16 +195,24 @@ class ChunkGroup:
         try:
             for chunk in plan.chunks:
                 program = executor.program(
-                    executor.devices[chunk.device], chunk, memory.pool(chunk),
+                    executor.devices[chunk.device],
+                    chunk,
+                    memory.pool(chunk),
                     copied_in=[i.name for i in chunk.graph.inputs if i.name not in moved],
                     copied_out=[name for name in chunk.graph.outputs if name in outputs],
-                    given=memory.given(chunk), **more,
-                )  # fmt: skip
+                    given=memory.given(chunk),
+                    **more,
+                )
                 program.polls &= not more
                 nodes, label = chunk.graph.nodes, plan.devices[chunk.device].label
-                self.tasks.append(ChunkTask(program, f"chunk {first + chunk.number} (nodes "
-                                            f"{nodes[0].name!r} to {nodes[-1].name!r}) on "
-                                            f"{label}"))  # fmt: skip
+                self.tasks.append(
+                    ChunkTask(
+                        program,
+                        f"chunk {first + chunk.number} (nodes "
+                        f"{nodes[0].name!r} to {nodes[-1].name!r}) on "
+                        f"{label}",
+                    )
+                )
             moves = memory.moves()
             behind = _behind(plan, memory.paths)
             self._order = scheduler.Order([chunk.predecessors for chunk in plan.chunks], behind)
@@ -216,8 +231,10 @@ class ChunkGroup:
     @property
     def paths(self) -> dict[Transfer, transfer_paths.TransferPath]:
         """Return the path of each transfer, with chunks numbered as in the whole plan."""
-        return {replace(t, source=(t.source or 0) + self.first, target=t.target + self.first): path
-                for t, path in self._memory.paths.items()}  # fmt: skip
+        return {
+            replace(t, source=(t.source or 0) + self.first, target=t.target + self.first): path
+            for t, path in self._memory.paths.items()
+        }
 
     def run(self, values: Values) -> Values:
         """Run all chunks once, and return the outputs that leave the group, by name.
@@ -227,8 +244,11 @@ class ChunkGroup:
         """
         runs = self._memory.runs
         if runs and not runs[-1].is_over():
-            raise TimeoutError("run", "VK_TIMEOUT", "an earlier run has not ended; close this "
-                               "session, or run again later")  # fmt: skip
+            raise TimeoutError(
+                "run",
+                "VK_TIMEOUT",
+                "an earlier run has not ended; close this session, or run again later",
+            )
         for task in self.tasks:
             task.program.prepare()
             task.values = values
@@ -256,13 +276,12 @@ class ChunkGroup:
 def _leaving(plan: Plan) -> frozenset[str]:
     """Return the names of values that later chunks read, or that are outputs of the model."""
     left = {info.name for info in plan.rest.inputs} if plan.rest else set()
-    return frozenset(left | set(plan.graph.outputs) | (set(plan.rest.captures) if plan.rest else
-                                                       set()))  # fmt: skip
+    return frozenset(
+        left | set(plan.graph.outputs) | (set(plan.rest.captures) if plan.rest else set())
+    )
 
 
-def _behind(
-    plan: Plan, paths: Mapping[Transfer, transfer_paths.TransferPath]
-) -> list[set[int]]:
+def _behind(plan: Plan, paths: Mapping[Transfer, transfer_paths.TransferPath]) -> list[set[int]]:
     """Return, for each chunk, the predecessors on its device whose outputs it reads in place.
 
     On one queue a pipeline barrier orders submissions, at a lower cost than a timeline semaphore.

@@ -72,8 +72,10 @@ def room(session: Any, in_flight: int) -> int:
     if in_flight < 0:
         raise ValueError(f"in_flight={in_flight}: at least one run must be in flight")
     if in_flight > MOST_IN_FLIGHT:
-        raise ValueError(f"in_flight={in_flight}: at most {MOST_IN_FLIGHT} frames are in flight, "
-                         "each in memory of its own")  # fmt: skip
+        raise ValueError(
+            f"in_flight={in_flight}: at most {MOST_IN_FLIGHT} frames are in flight, "
+            "each in memory of its own"
+        )
     return in_flight or IN_FLIGHT * len(session.states)
 
 

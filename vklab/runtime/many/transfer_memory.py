@@ -81,12 +81,14 @@ class TransferMemory:
         """Tell whether a plan has the same chunks on the same devices, and fits this memory."""
         pairs = zip(self.plan.chunks, plan.chunks, strict=False)
         return len(self.plan.chunks) == len(plan.chunks) and all(
-            here.device == there.device and all(
+            here.device == there.device
+            and all(
                 size <= here.memory.arenas.get(arena, 0)
-                for arena, size in there.memory.arenas.items() if kind_of(arena)
+                for arena, size in there.memory.arenas.items()
+                if kind_of(arena)
             )
             for here, there in pairs
-        )  # fmt: skip
+        )
 
     def _link(self, move: Transfer) -> Link:
         chunks = self.plan.chunks
@@ -119,8 +121,9 @@ class TransferMemory:
         size = self.plan.chunks[number].memory.arenas[arena]
         source, target = self._ends(link)
         is_own = arena.startswith(LEAVING)
-        refusal = (self._no_dma_buf(link) if is_own
-                   else device_copies.host_memory_refusal(source, target))  # fmt: skip
+        refusal = (
+            self._no_dma_buf(link) if is_own else device_copies.host_memory_refusal(source, target)
+        )
         try:
             if not refusal and is_own:
                 made.buffers[arena] = ExportedBuffer(source.device, size)
@@ -154,8 +157,10 @@ class TransferMemory:
         slot = writer.output_slots[move.value]
         refusal = "" if slot.size_bytes else "it has no bytes"
         if writer.stored[move.value] != reader.stored[move.value]:
-            refusal = (f"it is {writer.stored[move.value]} on {self.plan.devices[source].label}, "
-                       f"{reader.stored[move.value]} on {info.label}")  # fmt: skip
+            refusal = (
+                f"it is {writer.stored[move.value]} on {self.plan.devices[source].label}, "
+                f"{reader.stored[move.value]} on {info.label}"
+            )
         elif slot.offset_bytes % (info.limit(ALIGNMENT) or 1):
             refusal = f"{info.label} cannot bind a buffer at byte {slot.offset_bytes}"
         elif source == target and not refusal:
@@ -208,8 +213,11 @@ class TransferMemory:
 
     def _ring(self, link: Link) -> device_copies.StagingRing:
         if link not in self._rings:
-            sizes = [move.size_bytes for move in self.plan.transfers
-                     if self._link(move) == link and self._is_unseen(move)]  # fmt: skip
+            sizes = [
+                move.size_bytes
+                for move in self.plan.transfers
+                if self._link(move) == link and self._is_unseen(move)
+            ]
             most = int(settings.get("STAGING_SLOT_BYTES"))
             if most < 1:
                 raise PlanError(f"VKLAB_STAGING_SLOT_BYTES={most}: a slot needs at least one byte")

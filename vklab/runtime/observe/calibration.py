@@ -53,8 +53,10 @@ def measure(device: int | str | None = None, *, keep: bool = True) -> DeviceCost
     opened = open_devices.open_device(device)
     info = opened.info
     if not opened.device.compute_queue.family.timestamp_valid_bits:
-        raise SetupError(f"{info.name} has no timestamps on its compute queue: its speed cannot "
-                         "be measured, only estimated")  # fmt: skip
+        raise SetupError(
+            f"{info.name} has no timestamps on its compute queue: its speed cannot "
+            "be measured, only estimated"
+        )
     # Each node must stay a step of its own: fusion would merge the chain.
     with settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True):
         measured = _measure(opened)

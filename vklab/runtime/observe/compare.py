@@ -52,11 +52,15 @@ class Comparison:
 
     def __str__(self) -> str:
         verdict = "agrees with the reference" if self.passed else "DIFFERS from the reference"
-        lines = [f"{verdict}: max abs error {self.max_abs_error:.3g}, "
-                 f"max relative error {self.max_rel_error:.3g}"]  # fmt: skip
+        lines = [
+            f"{verdict}: max abs error {self.max_abs_error:.3g}, "
+            f"max relative error {self.max_rel_error:.3g}"
+        ]
         if self.nodes:
-            lines.append(f"  {self.nodes} nodes compared"
-                         + (f"; the first that differs is {self.node}" if self.node else ""))
+            lines.append(
+                f"  {self.nodes} nodes compared"
+                + (f"; the first that differs is {self.node}" if self.node else "")
+            )
         lines += [f"  {self.note}"] if self.note else []
         lines += [
             f"  {item['output']}{item['index']}: {item['got']!r}, expected {item['expected']!r}"
@@ -72,10 +76,11 @@ class Comparison:
         what = "node" if self.nodes else "output"
         verdict = "agrees with" if self.passed else "DIFFERS from"
         return charts.log_marks(
-            f"Error by {what}: the model {verdict} the reference", rows,
+            f"Error by {what}: the model {verdict} the reference",
+            rows,
             f"largest error of each {what}, as a share of its tolerance (no unit)",
             f"{left} more with smaller errors are not drawn" if left else "",
-        )  # fmt: skip
+        )
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<div>{escape(line)}</div>" for line in str(self).splitlines())
@@ -124,8 +129,14 @@ def compare(
         got = actual.get(name)
         if got is None or got.shape != truth.shape or got.dtype != truth.dtype:
             shown = None if got is None else f"{got.dtype}{list(got.shape)}"
-            worst.append({"output": name, "index": [], "got": shown,
-                          "expected": f"{truth.dtype}{list(truth.shape)}"})  # fmt: skip
+            worst.append(
+                {
+                    "output": name,
+                    "index": [],
+                    "got": shown,
+                    "expected": f"{truth.dtype}{list(truth.shape)}",
+                }
+            )
             passed = False
             shares[name] = math.inf
             continue
@@ -133,15 +144,25 @@ def compare(
         max_abs, max_rel = max(max_abs, error), max(max_rel, relative)
         passed = passed and not len(bad)  # not size: a scalar's index has no elements
         worst += [
-            {"output": name, "index": index, "got": np.asarray(got[tuple(index)]).tolist(),
-             "expected": np.asarray(truth[tuple(index)]).tolist()}
+            {
+                "output": name,
+                "index": index,
+                "got": np.asarray(got[tuple(index)]).tolist(),
+                "expected": np.asarray(truth[tuple(index)]).tolist(),
+            }
             for index in bad[:SHOWN].tolist()
-        ]  # fmt: skip
-    lost = [name for name, truth in expected.items() if truth.size and truth.dtype.kind in "fcV"
-            and not np.isfinite(truth.astype(np.float64)).any()]  # fmt: skip
+        ]
+    lost = [
+        name
+        for name, truth in expected.items()
+        if truth.size
+        and truth.dtype.kind in "fcV"
+        and not np.isfinite(truth.astype(np.float64)).any()
+    ]
     note = f"of {', '.join(lost)} no element is finite: no error was measured there" if lost else ""
-    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]), note=note,
-                      shares=(*shares.items(),))  # fmt: skip
+    return Comparison(
+        passed, max_abs, max_rel, tuple(worst[:SHOWN]), note=note, shares=(*shares.items(),)
+    )
 
 
 def _errors(

@@ -23,8 +23,11 @@ from vklab.types import DeviceInfo
 _ELSEWHERE = {"DISABLE_CACHE", "DISABLE_MEASURED", "DISABLE_SHARED_MEMORY", "DISABLE_DMA_BUF",
               "DISABLE_OVERLAP", "DISABLE_DEVICE_ORDER", "DISABLE_EARLY_MOVES",
               "DISABLE_STAGING_RING", "DISABLE_TUNED"}  # fmt: skip
-_TILED = {"tiled": (tiles.PRODUCT, tiles.PACKED, tiles.CONV),
-          "matrix_product": (tiles.COOPERATIVE,), "matrix_conv": (tiles.COOPERATIVE_CONV,)}
+_TILED = {
+    "tiled": (tiles.PRODUCT, tiles.PACKED, tiles.CONV),
+    "matrix_product": (tiles.COOPERATIVE,),
+    "matrix_conv": (tiles.COOPERATIVE_CONV,),
+}
 _PARTS = (1, 2, 3)  # into which sums are cut, in turn; a part has a term at least
 
 
@@ -52,8 +55,9 @@ class Variant:
 
 def every(info: DeviceInfo) -> list[Variant]:
     """Return the variants for a device: as it is, without each optimisation, with each kernel."""
-    names = [name for name in settings.SETTINGS
-             if name.startswith("DISABLE_") and name not in _ELSEWHERE]  # fmt: skip
+    names = [
+        name for name in settings.SETTINGS if name.startswith("DISABLE_") and name not in _ELSEWHERE
+    ]
     made = [Variant(), *([Variant(as_gpu=True)] if info.is_cpu else [])]
     made += [Variant({name: "all" if name == "DISABLE_PASSES" else "1"}) for name in names]
     return [*made, *(Variant({"VARIANT": text}) for text in _kernels(info))]
@@ -68,8 +72,9 @@ def _kernels(info: DeviceInfo) -> list[str]:
             choices += [(rule, (), parts) for parts in _PARTS[:2]]
         elif rule == "tiled" or info.cooperative_matrices:
             shapes = dict.fromkeys(tile.shape for table in tables for tile in table)
-            choices += [(rule, shape, _PARTS[number % len(_PARTS)])
-                        for number, shape in enumerate(shapes)]  # fmt: skip
+            choices += [
+                (rule, shape, _PARTS[number % len(_PARTS)]) for number, shape in enumerate(shapes)
+            ]
     return [candidates.title(choice) for choice in choices]
 
 
@@ -95,8 +100,10 @@ class Classes(dict[str, Choice]):
         """Return no choice for a class; note the class if the forced kernel applies to it."""
         self.asked += 1
         choice = forced.choice()
-        if choice and variants.choose(problem.dispatch, self.info, (), {problem: choice}
-                                      )[0].measured:  # fmt: skip
+        if (
+            choice
+            and variants.choose(problem.dispatch, self.info, (), {problem: choice})[0].measured
+        ):
             self[str(problem)] = choice
         return default
 

@@ -30,8 +30,10 @@ def source(model: Any) -> Any:
     is_file = hasattr(model, "read")
     read = model.read() if is_file and not hasattr(model, "encoding") else model
     if is_file and not isinstance(read, bytes):
-        raise ModelError(f"the given {type(model).__name__} yields text; open it in binary mode, "
-                         'as open(path, "rb") does')  # fmt: skip
+        raise ModelError(
+            f"the given {type(model).__name__} yields text; open it in binary mode, "
+            'as open(path, "rb") does'
+        )
     read = bytes(read) if isinstance(read, (bytearray, memoryview)) else read
     if isinstance(read, bytes) and not read:
         where = "; a file object is read from its position: seek(0) first" if is_file else ""

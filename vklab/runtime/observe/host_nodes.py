@@ -88,5 +88,7 @@ def of_session(session: Any) -> HostNodes:
 def warn_of(root: PlanCache) -> None:
     """Warn of the nodes that `of` returns."""
     nodes = of(root)
-    HostWarning.issue(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
-                      "session.host_reasons has the reason for each")  # fmt: skip
+    HostWarning.issue(
+        f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
+        "session.host_reasons has the reason for each"
+    )

@@ -42,8 +42,9 @@ class Notes:
         """
         thread = threading.current_thread()
         queue = "" if thread is self._home else thread.name.removeprefix("vklab ")
-        self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=RUN.get(),
-                                queue=queue, **facts))  # fmt: skip
+        self._recorder.add(
+            Span(name, kind, HOST, start_ns, Recorder.now(), run=RUN.get(), queue=queue, **facts)
+        )
 
     def see(self, label: str, program: Program, sample: Sample, behind: Names) -> None:
         """Store a sample of a device; `trace` converts it, once all samples calibrate the clock.
@@ -95,9 +96,15 @@ def _device_spans(
     """Yield the span of one submission on its device, and the spans of its steps if timed."""
     moments = [clock.host_ns(ticks) for ticks in sample.ticks]
     whole = Span(
-        f"chunk {label}", "chunk", program.opened.info.label, moments[0], moments[-1],
-        queue="compute", chunk=label, after=(f"submit {label}", *behind),
-    )  # fmt: skip
+        f"chunk {label}",
+        "chunk",
+        program.opened.info.label,
+        moments[0],
+        moments[-1],
+        queue="compute",
+        chunk=label,
+        after=(f"submit {label}", *behind),
+    )
     yield whole
     described = profile.steps(program.chunk)
     if len(moments) != len(described) + 1:
@@ -106,7 +113,14 @@ def _device_spans(
     for step, (node, kernel, _, size_bytes, _) in enumerate(described):
         name = f"{label}.{step} {kernel}"
         yield replace(
-            whole, name=name, kind="dispatch", start_ns=moments[step], end_ns=moments[step + 1],
-            node=node, kernel=kernel, bytes=size_bytes, after=before,
-        )  # fmt: skip
+            whole,
+            name=name,
+            kind="dispatch",
+            start_ns=moments[step],
+            end_ns=moments[step + 1],
+            node=node,
+            kernel=kernel,
+            bytes=size_bytes,
+            after=before,
+        )
         before = (name,)

@@ -20,8 +20,11 @@ def infos(session: Any) -> tuple[TensorInfo, ...]:
 
     Source: ONNX, "ONNX Shape Inference"
     """
-    proto = host.to_proto(session.graph) if session.model is None else \
-        onnx_import.load_proto(session.model)[0]
+    proto = (
+        host.to_proto(session.graph)
+        if session.model is None
+        else onnx_import.load_proto(session.model)[0]
+    )
     declared = {value.name: value for value in proto.graph.output}
     try:
         inferred = shape_inference.infer_shapes(onnx_import.prepare(proto), data_prop=True)
@@ -44,8 +47,14 @@ def metadata(session: Any) -> dict[str, Any]:
     if session.model is None:
         return {}
     proto = onnx_import.load_proto(session.model)[0]
-    own = ("producer_name", "producer_version", "domain", "model_version", "ir_version",
-           "doc_string")  # fmt: skip
+    own = (
+        "producer_name",
+        "producer_version",
+        "domain",
+        "model_version",
+        "ir_version",
+        "doc_string",
+    )
     return {name: getattr(proto, name) for name in own} | {
         "opsets": {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
         "graph_name": proto.graph.name,

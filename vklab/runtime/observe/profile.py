@@ -64,15 +64,18 @@ class Timing:
         if not self.host_ns:
             return "no run was timed"
         times = {"host": self.host_ns, "device": self.device_ns}
-        texts = [f"{name} {draw.time_text(median(values))} "
-                 f"(95 % {draw.time_text(charts.percentile(values, 95))})"
-                 for name, values in times.items()]  # fmt: skip
+        texts = [
+            f"{name} {draw.time_text(median(values))} "
+            f"(95 % {draw.time_text(charts.percentile(values, 95))})"
+            for name, values in times.items()
+        ]
         return f"{len(self.host_ns)} runs: median {', '.join(texts)}"
 
     def picture(self) -> str:
         """Return the distribution of the times as SVG, with median and 95th percentile."""
-        return charts.histograms(str(self), {
-            "host, copies included": self.host_ns, "device": self.device_ns})  # fmt: skip
+        return charts.histograms(
+            str(self), {"host, copies included": self.host_ns, "device": self.device_ns}
+        )
 
     def _repr_html_(self) -> str:
         return self.picture()
@@ -107,11 +110,17 @@ class Profile:
     def cells(self) -> list[tuple[str, ...]]:
         """Return the table as text."""
         return [
-            (row.node, row.kernel, "x".join(map(str, row.workgroups)), draw.time_text(row.time_ns),
-             f"{100 * row.time_ns / max(self.total_ns, 1e-9):.0f} %",
-             f"{row.gigabytes_per_second:.2f}", f"{row.gigaflops_per_second:.2f}")
+            (
+                row.node,
+                row.kernel,
+                "x".join(map(str, row.workgroups)),
+                draw.time_text(row.time_ns),
+                f"{100 * row.time_ns / max(self.total_ns, 1e-9):.0f} %",
+                f"{row.gigabytes_per_second:.2f}",
+                f"{row.gigaflops_per_second:.2f}",
+            )
             for row in self.rows
-        ]  # fmt: skip
+        ]
 
     headers = ("node", "kernel", "workgroups", "time", "share", "GB/s", "GFLOP/s")
 
@@ -122,12 +131,17 @@ class Profile:
             "repeats": self.repeats,
             "total_us": self.total_ns / 1e3,
             "rows": [
-                {"node": row.node, "kernel": row.kernel, "workgroups": list(row.workgroups),
-                 "time_us": row.time_ns / 1e3, "gb_per_s": row.gigabytes_per_second,
-                 "gflop_per_s": row.gigaflops_per_second}
+                {
+                    "node": row.node,
+                    "kernel": row.kernel,
+                    "workgroups": list(row.workgroups),
+                    "time_us": row.time_ns / 1e3,
+                    "gb_per_s": row.gigabytes_per_second,
+                    "gflop_per_s": row.gigaflops_per_second,
+                }
                 for row in self.rows
             ],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         lines = [f"{self.device}: {len(self.rows)} steps, {draw.time_text(self.total_ns)}"]
@@ -200,8 +214,10 @@ def _rows(root: PlanCache, values: Values, repeats: int) -> tuple[Row, ...]:
         for program, given in _programs(entry, values):
             samples = timestamps.time_steps(program, given, repeats)
             columns = zip(*(sample.step_ns for sample in samples), strict=True)
-            timed += [Row(*step, time_ns=median(column))
-                      for step, column in zip(steps(program.chunk), columns, strict=True)]
+            timed += [
+                Row(*step, time_ns=median(column))
+                for step, column in zip(steps(program.chunk), columns, strict=True)
+            ]
         if entry.runner and not entry.chunks[0].is_on_device:
             chunk = entry.chunks[0]
             label = f"{chunk.kind} chunk of {len(chunk.graph.nodes)} nodes"

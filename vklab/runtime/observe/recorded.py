@@ -182,9 +182,14 @@ class RecordedProgram:
         yield
         size = self.program.chunk.output_slots[value].size_bytes
         self._sequence.notes.add(
-            self.moves[value, reader], "transfer", start, chunk=self.label, bytes=size,
-            after=(f"chunk {self.label}",), path=self.paths[value, reader],
-        )  # fmt: skip
+            self.moves[value, reader],
+            "transfer",
+            start,
+            chunk=self.label,
+            bytes=size,
+            after=(f"chunk {self.label}",),
+            path=self.paths[value, reader],
+        )
 
     @contextlib.contextmanager
     def _noted(self, what: str) -> Iterator[None]:
@@ -193,8 +198,9 @@ class RecordedProgram:
         start = Recorder.now()
         yield
         if kind:
-            self._sequence.notes.add(f"{what} {self.label}", kind, start, chunk=self.label,
-                                     after=after, bytes=size_bytes)  # fmt: skip
+            self._sequence.notes.add(
+                f"{what} {self.label}", kind, start, chunk=self.label, after=after, bytes=size_bytes
+            )
 
     def _facts(self, what: str) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of a host step; no kind if it copies nothing."""

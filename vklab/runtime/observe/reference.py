@@ -87,7 +87,8 @@ def _of(session: Any) -> SessionReference:
     if session not in _references:
         given = (*session.graph.inputs, *session.graph.initializers.values())
         is_half = bool(session.roots[0].plan.options.dtype) or any(
-            info.dtype == "float16" for info in given)  # fmt: skip
+            info.dtype == "float16" for info in given
+        )
         made = SessionReference(session.model, session.graph, is_half)
         _references[session] = made
         session.at_close.append(made.close)
@@ -123,8 +124,7 @@ def _all_values(session: Any, inputs: Mapping[str, Any], replica: int) -> Mappin
     if session.is_split:
         _run_on(session, replica, inputs)  # makes the plan that places the nodes
         opened = [state.opened for state in session.states]
-        options = device_options.DeviceOptions(
-            place=_devices(root))  # fmt: skip
+        options = device_options.DeviceOptions(place=_devices(root))
     dtype = root.plan.options.dtype
     again = type(session)
     with again(all_values(session.graph), opened, None, dtype=dtype, options=options) as whole:
@@ -137,8 +137,11 @@ def _devices(root: PlanCache) -> dict[str, int]:
     plan = [*root.path()][-1].plan
     return {
         glob.escape(node.name): plan.devices[chunk.device].index
-        for chunk in plan.chunks if chunk.is_on_device for node in chunk.graph.nodes if node.name
-    }  # fmt: skip
+        for chunk in plan.chunks
+        if chunk.is_on_device
+        for node in chunk.graph.nodes
+        if node.name
+    }
 
 
 def all_values(graph: Graph) -> Graph:
@@ -177,9 +180,7 @@ class SessionReference:
         """Compare outputs with the CPU's outputs for the same inputs."""
         return compare_outputs(outputs, self.outputs(inputs), self._is_half)
 
-    def compare_nodes(
-        self, values: Mapping[str, Any], inputs: Mapping[str, Any]
-    ) -> Comparison:
+    def compare_nodes(self, values: Mapping[str, Any], inputs: Mapping[str, Any]) -> Comparison:
         """Compare the outputs of every node with the CPU's, up to the first node that differs."""
         source = functools.partial(self._source, self._overrides(inputs), nodes=True)
         with contextlib.closing(ProcessModel(source, cpu_session.load)) as runner:
@@ -203,9 +204,11 @@ class SessionReference:
             whole = onnx.ModelProto()
             whole.CopyFrom(onnx_import.prepare(proto))
             listed = {value.name for value in whole.graph.output}
-            whole.graph.output.extend(onnx.ValueInfoProto(name=name)
-                                      for name in all_values(self.graph).outputs
-                                      if name not in listed)  # fmt: skip
+            whole.graph.output.extend(
+                onnx.ValueInfoProto(name=name)
+                for name in all_values(self.graph).outputs
+                if name not in listed
+            )
             proto = whole
         return host.serialized(_overridable(proto) if overrides else proto), folder
 
@@ -228,13 +231,17 @@ def _run(runner: ProcessModel, inputs: Mapping[str, Any]) -> Outputs:
     except Failure as failure:
         if failure.ended:
             raise CheckError(f"{_ending(failure)} on {_described(inputs)}") from failure
-        raise CheckError("ONNX Runtime refuses these inputs, so there is no reference for them: "
-                         f"{failure.reason}") from failure  # fmt: skip
+        raise CheckError(
+            "ONNX Runtime refuses these inputs, so there is no reference for them: "
+            f"{failure.reason}"
+        ) from failure
 
 
 def _ending(failure: Failure) -> str:
-    what = "VKLAB_REFERENCE_TIMEOUT sets the limit" if failure.status == "timeout" else (
-        "run the model without a check"
+    what = (
+        "VKLAB_REFERENCE_TIMEOUT sets the limit"
+        if failure.status == "timeout"
+        else ("run the model without a check")
     )
     return f"there is no reference ({what}): ONNX Runtime {failure.reason}"
 
@@ -296,14 +303,16 @@ def compare_nodes(
     tolerance = compare.HALF if is_half else (compare.RTOL, compare.ATOL)
     for number, node in enumerate(graph.nodes, 1):
         names = _compared(node, expected)
-        each = compare.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
-                               *tolerance)  # fmt: skip
+        each = compare.compare(
+            {n: actual[n] for n in names}, {n: expected[n] for n in names}, *tolerance
+        )
         largest = max(largest, each.max_abs_error)
         relative = max(relative, each.max_rel_error)
         shares.append((node.name, max((share for _, share in each.shares), default=0.0)))
         if number in notes or (not notes and not each.passed):
-            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""),
-                           shares=tuple(shares))  # fmt: skip
+            return replace(
+                each, node=str(node), nodes=number, note=notes.get(number, ""), shares=tuple(shares)
+            )
     return Comparison(True, largest, relative, (), nodes=len(graph.nodes), shares=tuple(shares))
 
 
@@ -318,8 +327,10 @@ def _first_overflow(
     for number, node in enumerate(graph.nodes, 1):
         text = _overflow(actual, {name: expected[name] for name in _compared(node, expected)})
         if text:
-            return {number: f"node {node.name!r} ({node.qualified_type}): {text}; keep it in "
-                            f"float32 by KEEP_FLOAT32={node.name}"}  # fmt: skip
+            return {
+                number: f"node {node.name!r} ({node.qualified_type}): {text}; keep it in "
+                f"float32 by KEEP_FLOAT32={node.name}"
+            }
     return {}
 
 
@@ -338,7 +349,11 @@ def _overflow(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     if not count:
         return ""
     if largest > LARGEST:
-        return (f"{count} of {total} values overflow float16 (largest reference value "
-                f"{largest:g} > {LARGEST:g})")  # fmt: skip
-    return (f"{count} of {total} values are infinite or NaN in float16 (largest reference value "
-            f"there {largest:g})")  # fmt: skip
+        return (
+            f"{count} of {total} values overflow float16 (largest reference value "
+            f"{largest:g} > {LARGEST:g})"
+        )
+    return (
+        f"{count} of {total} values are infinite or NaN in float16 (largest reference value "
+        f"there {largest:g})"
+    )

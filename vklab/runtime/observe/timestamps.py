@@ -83,8 +83,9 @@ class Timed:
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
         spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
-        return Sample(begun_ns, self.submission.begun_ns, self.submission.done_ns, ended_ns, ticks,
-                      spans)  # fmt: skip
+        return Sample(
+            begun_ns, self.submission.begun_ns, self.submission.done_ns, ended_ns, ticks, spans
+        )
 
     def close(self) -> None:
         """Free the command buffer, the fence and the queries."""

@@ -56,9 +56,7 @@ def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> T
     return notes.trace()
 
 
-def _trace_frames(
-    session: Any, values: Values, count: int, in_flight: int, steps: bool
-) -> Trace:
+def _trace_frames(session: Any, values: Values, count: int, in_flight: int, steps: bool) -> Trace:
     """Run frames as `Session.map` does, with recorders, after a warm-up run of each slot."""
     frames = Frames(session.roots, profile=profile.once)
     in_flight = streams.room(session, in_flight)

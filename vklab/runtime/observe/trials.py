@@ -91,8 +91,9 @@ class Trial:
 
     def record(self, stack: contextlib.ExitStack, whole: bool = False) -> None:
         """Record the programs with timestamps, until the stack closes."""
-        self.timed = [stack.enter_context(timestamps.timed(program, whole))
-                      for program, _ in self.parts]  # fmt: skip
+        self.timed = [
+            stack.enter_context(timestamps.timed(program, whole)) for program, _ in self.parts
+        ]
 
     def run(self) -> tuple[float, dict[str, float]]:
         """Run once; return the time of all steps, and of the dispatches of each class."""
@@ -177,8 +178,9 @@ class Trials:
         survey = Survey()
         for chunk in self.chunks:
             self.lowered(chunk, survey)
-        tables = {name: candidates.choices(each, self.info)
-                  for name, each in survey.problems.items()}  # fmt: skip
+        tables = {
+            name: candidates.choices(each, self.info) for name, each in survey.problems.items()
+        }
         return {name: table for name, table in tables.items() if len(table) > 1}
 
     def lowered(self, chunk: Chunk, choices: Choices) -> Chunk:
@@ -194,8 +196,9 @@ class Trials:
         trial = Trial(choices)
         try:
             for chunk in self.chunks:
-                program = Program(self.state, self.lowered(chunk, choices), self.pool,
-                                  self.compiling)  # fmt: skip
+                program = Program(
+                    self.state, self.lowered(chunk, choices), self.pool, self.compiling
+                )
                 self.stack.callback(program.close)
                 trial.parts.append((program, self.values))
         except (OutOfMemoryError, PlanError, ShaderError, VulkanError) as error:
@@ -220,8 +223,9 @@ class Trials:
 
     def _near(self, name: str) -> list[Choice]:
         """Return the choices of a class that come near the fastest, the expected one first."""
-        shortest = {choice: min(times) for (each, choice), times in self.samples.items()
-                    if each == name}  # fmt: skip
+        shortest = {
+            choice: min(times) for (each, choice), times in self.samples.items() if each == name
+        }
         limit = NEAR * min(shortest.values(), default=0.0)
         near = [choice for choice, time_ns in shortest.items() if choice[0] and time_ns <= limit]
         return [candidates.EXPECTED, *sorted(near, key=lambda each: shortest[each])[:MOST_NEAR]]
@@ -237,8 +241,10 @@ class Trials:
         made = [self.trials[0] if self.trials else self.add(wanted[0])]
         for number, choices in enumerate(wanted[1:], 2):
             if number > 2 and self.is_late(part):
-                self.notes[f"the time limit left out {len(wanted) - number + 1} of {len(wanted)} "
-                           "programs; raise --limit for more candidates"] = None  # fmt: skip
+                self.notes[
+                    f"the time limit left out {len(wanted) - number + 1} of {len(wanted)} "
+                    "programs; raise --limit for more candidates"
+                ] = None
                 break
             made.append(self.add(choices))
             self.progress(number, len(wanted), "making programs")

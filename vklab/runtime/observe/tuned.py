@@ -49,7 +49,8 @@ class MeasuredChoice:
 
 
 _given: contextvars.ContextVar[Mapping[str, Choice] | None] = contextvars.ContextVar(
-    "vklab_choices", default=None)  # fmt: skip
+    "vklab_choices", default=None
+)
 
 
 @contextlib.contextmanager

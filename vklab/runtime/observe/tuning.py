@@ -128,8 +128,9 @@ def _tuned(found: Trials) -> Tuning:
     if reason:
         found.notes[reason] = None
     kept = 0 if reason else _keep(found, rows)
-    return Tuning(info.name, tuple(rows), kept, clock, whole, found.passes, is_interrupted,
-                  tuple(found.notes))  # fmt: skip
+    return Tuning(
+        info.name, tuple(rows), kept, clock, whole, found.passes, is_interrupted, tuple(found.notes)
+    )
 
 
 def _rows(found: Trials) -> list[TunedRow]:
@@ -148,8 +149,17 @@ def _rows(found: Trials) -> list[TunedRow]:
             continue
         best = min(each, key=lambda choice: each[choice])
         best = best if each[best] * GAIN < expected else candidates.EXPECTED
-        rows.append(TunedRow(name, nodes[name][0], len(nodes[name]), best,
-                             len(found.tried[name]), expected, each[best]))  # fmt: skip
+        rows.append(
+            TunedRow(
+                name,
+                nodes[name][0],
+                len(nodes[name]),
+                best,
+                len(found.tried[name]),
+                expected,
+                each[best],
+            )
+        )
     return sorted(rows, key=lambda row: -row.before_ns)
 
 
@@ -158,10 +168,15 @@ def _keep(found: Trials, rows: Sequence[TunedRow]) -> int:
     tuned.clear(found.info, [row.problem for row in rows if not row.choice[0]])
     kept = 0
     for row in rows:
-        used = {step.kernel for trial in found.trials for _, step in trial.steps()
-                if step.measured == row.problem}  # fmt: skip
-        entry = tuned.MeasuredChoice(row.problem, row.choice, tuple(sorted(used)), row.before_ns,
-                                     row.after_ns)  # fmt: skip
+        used = {
+            step.kernel
+            for trial in found.trials
+            for _, step in trial.steps()
+            if step.measured == row.problem
+        }
+        entry = tuned.MeasuredChoice(
+            row.problem, row.choice, tuple(sorted(used)), row.before_ns, row.after_ns
+        )
         kept += bool(row.choice[0]) and tuned.keep(found.info, entry)
     return kept
 

@@ -29,8 +29,9 @@ def load_onnxruntime() -> ModuleType:
     try:
         import onnxruntime
     except ImportError as error:
-        raise SetupError(f"onnxruntime cannot be imported ({error})",
-                         "pip install onnxruntime") from error  # fmt: skip
+        raise SetupError(
+            f"onnxruntime cannot be imported ({error})", "pip install onnxruntime"
+        ) from error
     return onnxruntime
 
 

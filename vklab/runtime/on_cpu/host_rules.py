@@ -134,15 +134,21 @@ def parts(graph: Graph) -> list[Graph]:
 def _part(graph: Graph, nodes: Sequence[Node], groups: Sequence[Sequence[Node]]) -> Graph:
     made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
     read = dict.fromkeys(name for node in nodes for name in node.reads)
-    others = {name for group in groups if group is not nodes for node in group
-              for name in node.reads}  # fmt: skip
+    others = {
+        name for group in groups if group is not nodes for node in group for name in node.reads
+    }
     constants = {name: info for name, info in graph.initializers.items() if name in read}
     return replace(
-        graph, nodes=tuple(nodes), initializers=constants,
-        inputs=tuple(graph.infos.get(name) or TensorInfo(name, "", ANY_SHAPE) for name in read
-                     if name not in made and name not in constants),
+        graph,
+        nodes=tuple(nodes),
+        initializers=constants,
+        inputs=tuple(
+            graph.infos.get(name) or TensorInfo(name, "", ANY_SHAPE)
+            for name in read
+            if name not in made and name not in constants
+        ),
         outputs=tuple(name for name in made if name in others or name in graph.outputs),
-    )  # fmt: skip
+    )
 
 
 def _divides(node: Node, graph: Graph) -> bool:
@@ -161,5 +167,7 @@ def _all(graph: Graph) -> list[Node]:
 
 def _operands(graph: Graph, node: Node, values: Mapping[str, Any]) -> Operands:
     constants = graph.initializers
-    return [values[name] if name in values else constants[name].constant
-            if name in constants else None for name in node.inputs]  # fmt: skip
+    return [
+        values[name] if name in values else constants[name].constant if name in constants else None
+        for name in node.inputs
+    ]

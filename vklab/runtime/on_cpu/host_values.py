@@ -21,8 +21,9 @@ def differs(nodes: Iterable[Node]) -> bool:
 
     It takes the indices of MaxUnpool for positions in `output_shape`, not in the pooled tensor.
     """
-    return any(node.op_type == "MaxUnpool" and not node.domain and len(node.inputs) > 2
-               for node in nodes)  # fmt: skip
+    return any(
+        node.op_type == "MaxUnpool" and not node.domain and len(node.inputs) > 2 for node in nodes
+    )
 
 
 def expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -31,13 +32,19 @@ def expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
     For masked scores, which Attention returns with `qk_matmul_output_mode` 2, ONNX Runtime writes
     the lowest number of the dtype, where ONNX has -inf.
     """
-    masked = [node for node in _nodes(proto.graph) if node.op_type == "Attention"
-              and not node.domain and len(node.output) > 3
-              and any(a.name == "qk_matmul_output_mode" and a.i == 2 for a in node.attribute)]
+    masked = [
+        node
+        for node in _nodes(proto.graph)
+        if node.op_type == "Attention"
+        and not node.domain
+        and len(node.output) > 3
+        and any(a.name == "qk_matmul_output_mode" and a.i == 2 for a in node.attribute)
+    ]
     if not masked:
         return proto
-    return inliner.inline_selected_functions(proto, [("", "Attention")],
-                                             inline_schema_functions=True)  # fmt: skip
+    return inliner.inline_selected_functions(
+        proto, [("", "Attention")], inline_schema_functions=True
+    )
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -58,8 +65,9 @@ def inferred(proto: onnx.ModelProto) -> dict[str, TypeProto]:
         typed = shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:  # onnx's C++ exceptions share no base class
         typed = proto
-    return {value.name: value.type for value in typed.graph.output
-            if value.type.WhichOneof("value")}  # fmt: skip
+    return {
+        value.name: value.type for value in typed.graph.output if value.type.WhichOneof("value")
+    }
 
 
 def as_declared(label: str, value: Any, kind: TypeProto | None) -> Any:
@@ -91,10 +99,14 @@ def _require(label: str, array: np.ndarray, wanted: TypeProto.Tensor) -> np.ndar
     if array.dtype.kind == "U":
         array = array.astype(object)  # as ONNX Runtime returns text
     sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in wanted.shape.dim]
-    fits = not wanted.HasField("shape") or (len(sizes) == array.ndim and all(
-        size in (None, have) for size, have in zip(sizes, array.shape, strict=True)))  # fmt: skip
+    fits = not wanted.HasField("shape") or (
+        len(sizes) == array.ndim
+        and all(size in (None, have) for size, have in zip(sizes, array.shape, strict=True))
+    )
     if array.dtype == dtype and fits:
         return array
     shown = ",".join("?" if size is None else str(size) for size in sizes)
-    raise ModelError(f"onnx.reference returned {label} as {array.dtype}{list(array.shape)}; ONNX "
-                     f"declares {dtype}[{shown if wanted.HasField('shape') else '...'}]")
+    raise ModelError(
+        f"onnx.reference returned {label} as {array.dtype}{list(array.shape)}; ONNX "
+        f"declares {dtype}[{shown if wanted.HasField('shape') else '...'}]"
+    )

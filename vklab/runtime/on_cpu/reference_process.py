@@ -93,9 +93,11 @@ class _Process:
         assert worker is not None
         try:
             return worker.call(
-                function, *arguments, seconds=float(settings.get("REFERENCE_TIMEOUT")),
+                function,
+                *arguments,
+                seconds=float(settings.get("REFERENCE_TIMEOUT")),
                 memory_bytes=int(float(settings.get("REFERENCE_MEMORY")) * _memory_bytes()),
-            )  # fmt: skip
+            )
         finally:
             if not worker.is_running:  # after a limit, a crash or an interrupt
                 self.close()

@@ -18,9 +18,24 @@ import numpy as np
 from vklab.ops.dtypes import ELEMENT_TYPES
 
 # What ONNX Runtime and NumPy both have, by the former's names.
-_SHARED = frozenset(f"tensor({name})" for name in (
-    "float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64", "uint8",
-    "uint16", "uint32", "uint64"))  # fmt: skip
+_SHARED = frozenset(
+    f"tensor({name})"
+    for name in (
+        "float",
+        "double",
+        "float16",
+        "bool",
+        "string",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    )
+)
 _DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 
 
@@ -41,8 +56,11 @@ class TypedSession:
         self._values = runtime.OrtValue
         kinds = {each.name: each.type for each in (*session.get_inputs(), *session.get_outputs())}
         # A sequence has no OrtValue that NumPy could read, so it is none of these.
-        self._added = {name for name, kind in kinds.items()
-                       if kind.startswith("tensor(") and kind not in _SHARED}  # fmt: skip
+        self._added = {
+            name
+            for name, kind in kinds.items()
+            if kind.startswith("tensor(") and kind not in _SHARED
+        }
         self.outputs: tuple[str, ...] = tuple(each.name for each in session.get_outputs())
 
     def run(self, names: Sequence[str], fed: Mapping[str, Any]) -> Sequence[Any]:
@@ -52,18 +70,23 @@ class TypedSession:
             return plain
         given = {name: self._given(name, array) for name, array in fed.items()}
         made = self.session.run_with_ort_values(names, given)
-        return [_array(value) if name in self._added else value.numpy()
-                for name, value in zip(names, made, strict=True)]  # fmt: skip
+        return [
+            _array(value) if name in self._added else value.numpy()
+            for name, value in zip(names, made, strict=True)
+        ]
 
     def _given(self, name: str, array: np.ndarray) -> Any:
         if name not in self._added:
             return self._values.ortvalue_from_numpy(np.asarray(array, order="C"))
         value = self._values.ortvalue_from_shape_and_type(
-            array.shape, ELEMENT_TYPES[str(array.dtype)])  # fmt: skip
+            array.shape, ELEMENT_TYPES[str(array.dtype)]
+        )
         packed = _pack(array)
         if value.tensor_size_in_bytes() != len(packed):
-            raise TypeError(f"ONNX Runtime holds {name}: {array.dtype}{list(array.shape)} in "
-                            f"{value.tensor_size_in_bytes()} bytes, not {len(packed)}")
+            raise TypeError(
+                f"ONNX Runtime holds {name}: {array.dtype}{list(array.shape)} in "
+                f"{value.tensor_size_in_bytes()} bytes, not {len(packed)}"
+            )
         ctypes.memmove(value.data_ptr(), packed, len(packed))
         return value
 

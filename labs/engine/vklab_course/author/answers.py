@@ -93,8 +93,10 @@ def answers_of(lab: Lab) -> Answers:
     global _current
     path = lab.path.parent.parent / "answers" / f"lab_{lab.number}.py"
     if not path.is_file():
-        raise LabError(f"{lab.name}: there is no {path.parent.name}/{path.name}; write wrong "
-                       "answers, and a second right one for every exercise")  # fmt: skip
+        raise LabError(
+            f"{lab.name}: there is no {path.parent.name}/{path.name}; write wrong "
+            "answers, and a second right one for every exercise"
+        )
     _current = Answers()
     name = f"vklab_answers_{lab.number}"
     spec = importlib.util.spec_from_file_location(name, Path(path))

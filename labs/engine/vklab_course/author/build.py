@@ -73,8 +73,9 @@ def student_notebook(lab: Lab) -> NotebookNode:
 
 def solution_notebook(lab: Lab) -> NotebookNode:
     """Return the solved notebook, not yet executed."""
-    return _notebook(lab, {cell.id: deeper(cell.kind, regions.solved(lab, cell))
-                           for cell in lab.cells})  # fmt: skip
+    return _notebook(
+        lab, {cell.id: deeper(cell.kind, regions.solved(lab, cell)) for cell in lab.cells}
+    )
 
 
 def deeper(kind: str, text: str) -> str:
@@ -91,9 +92,14 @@ def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False)
         allow_errors: continue after a cell that fails.
     """
     client = NotebookClient(
-        notebook, timeout=CELL_LIMIT_S, kernel_name="python3", allow_errors=allow_errors,
-        record_timing=False, coalesce_streams=True, resources={"metadata": {"path": workplace}},
-    )  # fmt: skip
+        notebook,
+        timeout=CELL_LIMIT_S,
+        kernel_name="python3",
+        allow_errors=allow_errors,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": workplace}},
+    )
     manager = client.create_kernel_manager()
     variables = {**os.environ, "PYTHONPATH": places.search_path(), **_lab_variable()}
     with tempfile.TemporaryDirectory(prefix="vklab-") as sockets:
@@ -139,4 +145,3 @@ def write_solution(lab: Lab, root: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_notebook(execute(solution_notebook(lab), path.parent), path)
     return path
-

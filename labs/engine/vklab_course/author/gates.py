@@ -72,8 +72,9 @@ def source_problems(lab: Lab) -> list[str]:
     for key in exercises.keys() & known.keys():
         points = exercises[key].meta.get("points")
         if points != known[key].points:
-            problems.append(f"{key}: {points} points in the source, {known[key].points} in the "
-                            "check")  # fmt: skip
+            problems.append(
+                f"{key}: {points} points in the source, {known[key].points} in the check"
+            )
     for key, cell in checks.items():
         if not re.search(rf"""\bcheck\(\s*["']{key}["']\s*,""", cell.text):
             problems.append(f"{cell.id}: does not call check({key!r}, ...)")
@@ -116,8 +117,10 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     else:
         wide = [line for line in _lines_of_all_variants(lab, cell) if len(line) > COLUMNS]
         problems += [f"{len(line)} columns: {line[:40]}..." for line in wide]
-        for name, text in (("unsolved", regions.unsolved(lab, cell)),
-                           ("solved", regions.solved(lab, cell))):  # fmt: skip
+        for name, text in (
+            ("unsolved", regions.unsolved(lab, cell)),
+            ("solved", regions.solved(lab, cell)),
+        ):
             problems += _parse_problems(name, text)
     return [f"cell {cell.id}: {problem}" for problem in problems]
 
@@ -132,8 +135,11 @@ def _parse_problems(name: str, text: str) -> list[str]:
 
 def _image_problems(text: str) -> list[str]:
     images = [m.group() for m in re.finditer(r"!\[\s*\]\([^)]*\)", text)]
-    images += [m.group()[:60] for m in re.finditer(r"<img\b[^>]*>", text)
-               if not re.search(r"\balt=[\"'][^\"']", m.group())]  # fmt: skip
+    images += [
+        m.group()[:60]
+        for m in re.finditer(r"<img\b[^>]*>", text)
+        if not re.search(r"\balt=[\"'][^\"']", m.group())
+    ]
     return [f"an image without alt text: {image}" for image in images]
 
 
@@ -146,19 +152,25 @@ def rebuild_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
         solution: path of the solution notebook.
     """
     problems = []
-    for path, built in ((student, build.student_notebook(lab)),
-                        (solution, build.solution_notebook(lab))):  # fmt: skip
+    for path, built in (
+        (student, build.student_notebook(lab)),
+        (solution, build.solution_notebook(lab)),
+    ):
         if not path.is_file():
-            problems.append(f"{lab.name}: {path} does not exist; run vklab course build "
-                            f"{lab.number}")  # fmt: skip
+            problems.append(
+                f"{lab.name}: {path} does not exist; run vklab course build {lab.number}"
+            )
             continue
         there = nbformat.read(path, as_version=4)
         if [_core(cell) for cell in there.cells] != [_core(cell) for cell in built.cells]:
-            changed = [a.id for a, b in zip(there.cells, built.cells, strict=False)
-                       if _core(a) != _core(b)][:3]  # fmt: skip
-            problems.append(f"{lab.name}: {path.parent.name}/{path.name} is not what its source "
-                            f"gives (cells {', '.join(changed) or 'missing'}); "
-                            f"run vklab course build {lab.number}")  # fmt: skip
+            changed = [
+                a.id for a, b in zip(there.cells, built.cells, strict=False) if _core(a) != _core(b)
+            ][:3]
+            problems.append(
+                f"{lab.name}: {path.parent.name}/{path.name} is not what its source "
+                f"gives (cells {', '.join(changed) or 'missing'}); "
+                f"run vklab course build {lab.number}"
+            )
     return problems
 
 
@@ -211,18 +223,22 @@ def said_problems(lab: Lab, notebook: Any) -> list[str]:
     problems, cells = [], notebook.cells
     said = {cell.id: cell.meta.get("says", ()) for cell in lab.cells}
     for number, cell in enumerate(cells):
-        code = [[c for c in part if c.cell_type == "code"] for part in (
-            cells[:number], cells[number:])]  # fmt: skip
+        code = [
+            [c for c in part if c.cell_type == "code"] for part in (cells[:number], cells[number:])
+        ]
         beside = "".join(_printed(c) for c in (*code[0][-1:], *code[1][:1]))
-        problems += [f"{lab.name}: cell {cell.id} names {text!r}, which is not in the output "
-                     "beside it" for text in said.get(cell.id, ())
-                     if text not in beside]  # fmt: skip
+        problems += [
+            f"{lab.name}: cell {cell.id} names {text!r}, which is not in the output beside it"
+            for text in said.get(cell.id, ())
+            if text not in beside
+        ]
     return problems
 
 
 def _printed(cell: Any) -> str:
-    return "".join(str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", ""))
-                   for o in cell.outputs)  # fmt: skip
+    return "".join(
+        str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", "")) for o in cell.outputs
+    )
 
 
 def _output_problems(output: Any, compared: bool) -> list[str]:
@@ -260,8 +276,10 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
         student: path of the student notebook.
         solution: path of the solution notebook.
     """
-    given = {c.id: build.deeper(c.cell_type, c.source)
-             for c in nbformat.read(student, as_version=4).cells}  # fmt: skip
+    given = {
+        c.id: build.deeper(c.cell_type, c.source)
+        for c in nbformat.read(student, as_version=4).cells
+    }
     done = {c.id: c.source for c in nbformat.read(solution, as_version=4).cells}
     problems = []
     for key in given.keys() | done.keys():
@@ -270,8 +288,10 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
         for kind, start, end, _, _ in matcher.get_opcodes():
             removed = [line for line in before[start:end] if not STUB.search(line)]
             if kind != "equal" and (removed or start == end):
-                problems.append(f"{lab.name}: cell {key}: solving changes {removed or 'lines'} "
-                                "outside of the marked regions")  # fmt: skip
+                problems.append(
+                    f"{lab.name}: cell {key}: solving changes {removed or 'lines'} "
+                    "outside of the marked regions"
+                )
     return problems
 
 
@@ -286,6 +306,9 @@ def leak_problems(lab: Lab, texts: Iterable[tuple[str, str]]) -> list[str]:
     problems = []
     for name, text in texts:
         lines = {line.strip() for line in text.splitlines()}
-        problems += [f"{lab.name}: {name} contains the line {line!r}"
-                     for line in dict.fromkeys(secret) if line in lines]  # fmt: skip
+        problems += [
+            f"{lab.name}: {name} contains the line {line!r}"
+            for line in dict.fromkeys(secret)
+            if line in lines
+        ]
     return problems

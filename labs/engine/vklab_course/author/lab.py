@@ -70,9 +70,11 @@ class Lab:
         parameters = {name for each in known.values() for one in each.variants for name in one}
         empty = [name for name in PLACE.findall(text) if own or name in parameters]
         if empty:
-            raise LabError(f"{self.path.name}, cell {cell.id}: [[{empty[0]}]] is not filled; write "
-                           "the id of the exercise that has this parameter into the cell's "
-                           "metadata")  # fmt: skip
+            raise LabError(
+                f"{self.path.name}, cell {cell.id}: [[{empty[0]}]] is not filled; write "
+                "the id of the exercise that has this parameter into the cell's "
+                "metadata"
+            )
         return text
 
     @property
@@ -91,8 +93,10 @@ class Lab:
         for cell in self.cells:
             if cell.role == role and cell.exercise:
                 if cell.exercise in cells:
-                    raise LabError(f"{self.path.name}: two {role} cells of {cell.exercise}: "
-                                   f"{cells[cell.exercise].id} and {cell.id}")  # fmt: skip
+                    raise LabError(
+                        f"{self.path.name}: two {role} cells of {cell.exercise}: "
+                        f"{cells[cell.exercise].id} and {cell.id}"
+                    )
                 cells[cell.exercise] = cell
         return cells
 
@@ -125,7 +129,7 @@ def read_lab(path: Path) -> Lab:
         identifier = str(cell.metadata.get("id", ""))
         start = cell.source.strip().splitlines()[:1]
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", identifier):
-            raise LabError(f"{path.name}: cell {number} ({start}) has no id; write # %% id=\"...\"")
+            raise LabError(f'{path.name}: cell {number} ({start}) has no id; write # %% id="..."')
         if identifier in seen:
             raise LabError(f"{path.name}: two cells have the id {identifier!r}")
         seen.add(identifier)
@@ -133,6 +137,8 @@ def read_lab(path: Path) -> Lab:
         tags = tuple(cell.metadata.get("tags", ()))
         cells.append(Cell(identifier, cell.cell_type, cell.source, meta, tags))
     if not facts.get("title") or not facts.get("minutes"):
-        raise LabError(f"{path.name}: the header names no title and minutes "
-                       "(jupyter: vklab: {title: ..., minutes: ...})")  # fmt: skip
+        raise LabError(
+            f"{path.name}: the header names no title and minutes "
+            "(jupyter: vklab: {title: ..., minutes: ...})"
+        )
     return Lab(path, str(facts["title"]), int(facts["minutes"]), tuple(cells))

@@ -29,22 +29,33 @@ def minutes_estimate(lab: Lab) -> float:
     read = sum(len(cell.text.splitlines()) for cell in demos)
     exercises = lab.named("exercise").values()
     written = sum(float(cell.meta.get("lines", 0)) for cell in exercises)
-    return (words / WORDS_A_MINUTE + MINUTES_A_LINE_READ * read
-            + MINUTES_AN_EXERCISE * len(exercises) + MINUTES_A_LINE_WRITTEN * written)  # fmt: skip
+    return (
+        words / WORDS_A_MINUTE
+        + MINUTES_A_LINE_READ * read
+        + MINUTES_AN_EXERCISE * len(exercises)
+        + MINUTES_A_LINE_WRITTEN * written
+    )
 
 
 def layout_problems(lab: Lab) -> list[str]:
     """Check minutes, links, ids, headings, and the order of the cells of each exercise."""
-    problems = [*_minutes(lab), *_links(lab), *_ids(lab), *_headings(lab), *_exercises(lab),
-                *_hints(lab)]  # fmt: skip
+    problems = [
+        *_minutes(lab),
+        *_links(lab),
+        *_ids(lab),
+        *_headings(lab),
+        *_exercises(lab),
+        *_hints(lab),
+    ]
     return [f"{lab.name}: {problem}" for problem in problems]
 
 
 def _minutes(lab: Lab) -> Iterator[str]:
     estimate = minutes_estimate(lab)
     if abs(lab.minutes - estimate) > TOLERANCE * estimate:
-        yield (f"{lab.minutes} minutes are stated; words, code and exercises make about "
-               f"{estimate:.0f}")  # fmt: skip
+        yield (
+            f"{lab.minutes} minutes are stated; words, code and exercises make about {estimate:.0f}"
+        )
     stated = f"{lab.minutes} minutes"
     if stated not in lab.cells[0].text:
         yield f"the first cell does not say {stated!r}, as the header does"
@@ -103,8 +114,10 @@ def _exercises(lab: Lab) -> Iterator[str]:
             yield f"{key}: the check stands before the exercise"
     first = min((order[cell.id] for cell in exercises.values()), default=0)
     if first > max(SHORT, FIRST_ANSWER * len(lab.cells)):
-        yield (f"the first exercise is cell {first + 1} of {len(lab.cells)}: students write "
-               "something of their own within the first third")  # fmt: skip
+        yield (
+            f"the first exercise is cell {first + 1} of {len(lab.cells)}: students write "
+            "something of their own within the first third"
+        )
 
 
 def _hints(lab: Lab) -> Iterator[str]:

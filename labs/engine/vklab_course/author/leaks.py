@@ -18,11 +18,23 @@ from dataclasses import dataclass
 from vklab_course.author import regions
 from vklab_course.author.lab import Lab
 
-__all__ = ["WEIGHT", "Leak", "Secret", "Words", "expressions_of", "leaks_in", "normal",
-           "problems", "tokens", "weight"]
+__all__ = [
+    "WEIGHT",
+    "Leak",
+    "Secret",
+    "Words",
+    "expressions_of",
+    "leaks_in",
+    "normal",
+    "problems",
+    "tokens",
+    "weight",
+]
 
-TOKEN = re.compile(r"[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?[a-zA-Z]?"
-                   r"|\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||->|\S")  # fmt: skip
+TOKEN = re.compile(
+    r"[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?[a-zA-Z]?"
+    r"|\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||->|\S"
+)
 OPERATORS = {*"+-*/%&|^~<>?[", "**", "//", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",
              "and", "or", "not", "in", "if", "for", "lambda"}  # fmt: skip
 KEPT = {*keyword.kwlist, *dir(builtins)}
@@ -39,8 +51,10 @@ class Leak:
     where: str
 
     def __str__(self) -> str:
-        return f"{self.where} contains {self.expression!r}, an expression of the solution of " \
-               f"{self.exercise}"  # fmt: skip
+        return (
+            f"{self.where} contains {self.expression!r}, an expression of the solution of "
+            f"{self.exercise}"
+        )
 
 
 def tokens(text: str) -> tuple[str, ...]:
@@ -141,11 +155,14 @@ class Secret:
         if any(word not in text.positions for _, word in self.kept):
             return False
         ahead, rare = min(
-            self.kept, key=lambda entry: len(text.positions[entry[1]]), default=(0, ""))
+            self.kept, key=lambda entry: len(text.positions[entry[1]]), default=(0, "")
+        )
         for at in text.positions[rare] if rare else range(len(text.tokens)):
             part = text.tokens[at - ahead : at - ahead + len(self.wanted)] if at >= ahead else ()
-            if all(part[n : n + 1] == (word,) for n, word in self.kept) \
-                    and normal(part) == self.wanted:  # fmt: skip
+            if (
+                all(part[n : n + 1] == (word,) for n, word in self.kept)
+                and normal(part) == self.wanted
+            ):
                 return True
         return False
 
@@ -159,7 +176,8 @@ def _secrets(lab: Lab) -> Iterator[Secret]:
         written = expressions_of(solved, numbers)
         if not written:
             written = _shader_expressions(
-                "\n".join(line.text for line in kept if line.region == "solution"))  # fmt: skip
+                "\n".join(line.text for line in kept if line.region == "solution")
+            )
         given = Words(" ".join(line.text for line in kept if not line.region))
         for expression in written:
             if weight(tokens(expression)) >= WEIGHT:
@@ -180,8 +198,11 @@ def leaks_in(lab: Lab, texts: Iterable[tuple[str, str]], allowed: Iterable[str] 
     secrets = [secret for secret in _secrets(lab) if secret.wanted not in taught]
     leaks = []
     for where, text in texts:
-        leaks += [Leak(secret.exercise, secret.expression, where) for secret in secrets
-                  if secret.is_in(words_of(text))]  # fmt: skip
+        leaks += [
+            Leak(secret.exercise, secret.expression, where)
+            for secret in secrets
+            if secret.is_in(words_of(text))
+        ]
     return leaks
 
 

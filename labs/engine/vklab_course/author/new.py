@@ -138,8 +138,10 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     """
     root, nn = root or labs_folder(), re.sub(r"^\d(?!\d)", r"0\g<0>", number)
     if not re.fullmatch(LAB, nn) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
-        raise LabError(f"{number!r} {slug!r}: a lab is a number (04, or 04b for a second notebook) "
-                       "and a slug of small letters, digits and _")  # fmt: skip
+        raise LabError(
+            f"{number!r} {slug!r}: a lab is a number (04, or 04b for a second notebook) "
+            "and a slug of small letters, digits and _"
+        )
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
         raise LabError(f"lab {nn} exists already: {taken[0]}")

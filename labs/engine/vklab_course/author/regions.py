@@ -93,6 +93,9 @@ def _predicted(text: str) -> str:
 
 def solution_lines(lab: Lab) -> list[str]:
     """Return every line of every solution, stripped."""
-    return [line.text.strip() for cell in lab.cells for line in lines_of(lab, cell)
-            if line.region == "solution" and line.text.strip()]  # fmt: skip
-
+    return [
+        line.text.strip()
+        for cell in lab.cells
+        for line in lines_of(lab, cell)
+        if line.region == "solution" and line.text.strip()
+    ]

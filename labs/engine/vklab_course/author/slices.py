@@ -20,17 +20,23 @@ def globals_read(text: str) -> set[str]:
     The table of symbols is made from the syntax tree: code is never generated, because CPython
     copies what stands in `finally`, and so doubles it with each level.
     """
-    changed = {node.target.id for node in ast.walk(ast.parse(text))
-               if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    changed = {
+        node.target.id
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
     whole = symtable.symtable(text, "cell", "exec")
     names: set[str] = set()
     left = [whole]
     while left:
         scope = left.pop()
         left += scope.get_children()
-        read = {symbol.get_name() for symbol in scope.get_symbols()
-                if (symbol.is_referenced() or symbol.get_name() in changed)
-                and (symbol.is_global() or scope is whole)}  # fmt: skip
+        read = {
+            symbol.get_name()
+            for symbol in scope.get_symbols()
+            if (symbol.is_referenced() or symbol.get_name() in changed)
+            and (symbol.is_global() or scope is whole)
+        }
         names |= read if scope is whole else read - {"__name__"}
     return names
 

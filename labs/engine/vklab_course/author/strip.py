@@ -50,11 +50,15 @@ def stripped(
     _drop_docstrings(tree)
     _drop_unreachable(tree)
     for use in ast.walk(tree):
-        if isinstance(use, ast.Attribute) and use.attr in SECRET and (
-            isinstance(use.value, ast.Name) and use.value.id in ("self", "cls")
+        if (
+            isinstance(use, ast.Attribute)
+            and use.attr in SECRET
+            and (isinstance(use.value, ast.Name) and use.value.id in ("self", "cls"))
         ):
-            raise LabError(f"{name}, line {use.lineno}: compare uses {ast.unparse(use)}, which a "
-                           "release does not have; use case.expected")  # fmt: skip
+            raise LabError(
+                f"{name}, line {use.lineno}: compare uses {ast.unparse(use)}, which a "
+                "release does not have; use case.expected"
+            )
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
@@ -62,11 +66,15 @@ def _require_classes(tree: ast.Module, name: str) -> None:
     """Raise LabError for an exercise that is not a class at the left margin: it would be lost."""
     known = {id(made) for node in tree.body for made in getattr(node, "decorator_list", ())}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and id(node) not in known and (
-            ast.unparse(node.func) in ("exercise", "exercise.exercise")
+        if (
+            isinstance(node, ast.Call)
+            and id(node) not in known
+            and (ast.unparse(node.func) in ("exercise", "exercise.exercise"))
         ):
-            raise LabError(f"{name}, line {node.lineno}: an exercise is made by a call; a release "
-                           "keeps classes that `@exercise(...)` decorates")  # fmt: skip
+            raise LabError(
+                f"{name}, line {node.lineno}: an exercise is made by a call; a release "
+                "keeps classes that `@exercise(...)` decorates"
+            )
 
 
 def _secret(node: ast.stmt) -> bool:
@@ -127,21 +135,33 @@ def _drop_unreachable(tree: ast.Module) -> None:
             tree.body.append(_pruned(node, needed))
     names = sorted(n for node in tree.body if is_exercise(node) for n in _bound(node))
     listed = ast.List([ast.Constant(name) for name in names], ast.Load())
-    place = next((n for n, node in enumerate(tree.body)
-                  if not isinstance(node, ast.Import | ast.ImportFrom)), 0)  # fmt: skip
+    place = next(
+        (
+            n
+            for n, node in enumerate(tree.body)
+            if not isinstance(node, ast.Import | ast.ImportFrom)
+        ),
+        0,
+    )
     tree.body.insert(place, ast.Assign([ast.Name("__all__", ast.Store())], listed, lineno=1))
 
 
 def _quoted(node: ast.stmt) -> set[str]:
     """Return the names in annotations that are written as text."""
-    texts = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)
-             and isinstance(n.value, str) and n.value.isidentifier()}  # fmt: skip
+    texts = {
+        n.value
+        for n in ast.walk(node)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.isidentifier()
+    }
     return texts
 
 
 def _pruned(node: ast.stmt, needed: set[str]) -> ast.stmt:
     """Return an import without the names that nobody reads any more."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        node.names = [alias for alias in node.names
-                      if (alias.asname or alias.name).partition(".")[0] in needed]  # fmt: skip
+        node.names = [
+            alias
+            for alias in node.names
+            if (alias.asname or alias.name).partition(".")[0] in needed
+        ]
     return node

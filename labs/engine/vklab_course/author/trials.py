@@ -79,9 +79,11 @@ def _execute(lab: Lab, cell: Cell, tree: ast.Module, names: dict[str, Any]) -> N
     try:
         exec(compile(tree, f"<{lab.name}, cell {cell.id}>", "exec"), names)
     except NameError as error:
-        raise LabError(f"{lab.name}: cell {cell.id}: {error}; no statement at the left margin of "
-                       "the cells before binds the name: give the cell that does "
-                       "vklab={\"define\": true}") from error  # fmt: skip
+        raise LabError(
+            f"{lab.name}: cell {cell.id}: {error}; no statement at the left margin of "
+            "the cells before binds the name: give the cell that does "
+            'vklab={"define": true}'
+        ) from error
 
 
 def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
@@ -103,7 +105,9 @@ def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
 
 
 def answer_problems(
-    lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value"),
+    lab: Lab,
+    answers: Answers,
+    takes: Sequence[str] = ("function", "kernel", "value"),
     every: int = 1,
 ) -> list[str]:
     """Check that solutions are correct, and that each listed answer gets its verdict.
@@ -129,16 +133,20 @@ def answer_problems(
         if not any(k == key for k, *_ in answers.wrong):
             problems.append(f"{key}: no wrong answer")
     for key, answer in ((k, a) for k, a in answers.alternative if k in known):
-        problems += _expect(key, f"the second solution {_name(answer)}",
-                            check_answer(known[key], answer, cases=cases[key]),
-                            "correct")  # fmt: skip
+        problems += _expect(
+            key,
+            f"the second solution {_name(answer)}",
+            check_answer(known[key], answer, cases=cases[key]),
+            "correct",
+        )
     wrong = [entry for entry in answers.wrong if entry[0] in known]
     for key, answer, says, status in wrong[::every]:
         verdict = check_answer(known[key], answer, limits[key], cases[key])
         problems += _expect(key, f"the wrong answer {_name(answer)}", verdict, status)
         if says not in str(verdict):
-            problems.append(f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n"
-                            f"{verdict}")  # fmt: skip
+            problems.append(
+                f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n{verdict}"
+            )
     return [f"{lab.name}: {problem}" for problem in problems]
 
 
@@ -216,8 +224,11 @@ def empty_problems(lab: Lab, every: int = 1) -> list[str]:
         cases = public_cases(exercise)
         for name, answer in itertools.islice(empty_answers(exercise, cases), 0, None, every):
             verdict = check_answer(exercise, answer, cases=cases)
-            problems += [f"{lab.name}: {key}: {name} earns {part.earned:g} in {part.name!r}"
-                         for part in verdict.parts if part.earned]  # fmt: skip
+            problems += [
+                f"{lab.name}: {key}: {name} earns {part.earned:g} in {part.name!r}"
+                for part in verdict.parts
+                if part.earned
+            ]
     return problems
 
 
@@ -262,12 +273,15 @@ def seed_problems(lab: Lab, seeds: int, takes: Sequence[str] = ("function", "val
             for seed in range(seeds):
                 cases = draw(one, f"seed {seed}")
                 if judge(one, answers_for(one, answer), cases).status != "correct":
-                    problems.append(f"{lab.name}: {key}: the solution of variant {number} "
-                                    f"fails under seed {seed}")  # fmt: skip
+                    problems.append(
+                        f"{lab.name}: {key}: the solution of variant {number} "
+                        f"fails under seed {seed}"
+                    )
                     break
             if number and judge(one, answers_for(one, default), cases).status == "correct":
-                problems.append(f"{lab.name}: {key}: the public solution is right in variant "
-                                f"{number}, too")  # fmt: skip
+                problems.append(
+                    f"{lab.name}: {key}: the public solution is right in variant {number}, too"
+                )
     return problems
 
 
@@ -315,7 +329,9 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
 
 
 def reject_mutants(
-    lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value"),
+    lab: Lab,
+    answers: Answers,
+    takes: Sequence[str] = ("function", "kernel", "value"),
     every: int = 1,
 ) -> Iterator[tuple[MutantReport, list[str]]]:
     """Yield for each exercise the report on its mutants, and its problems.

@@ -104,9 +104,13 @@ def run_child(
     (folder / STARTED).unlink(missing_ok=True)
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env=environment,
             start_new_session=os.name == "posix",
-        )  # fmt: skip
+        )
         try:
             how = _watch(process, folder, seconds)
         finally:

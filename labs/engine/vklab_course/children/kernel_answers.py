@@ -29,8 +29,19 @@ WORDS = {
     "no_device": "no device can be used: {}",
     "refused": "the counters of the check cannot follow this kernel: {}",
 }
-FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double", "H": "uint16_t",
-           "h": "int16_t", "B": "uint8_t", "b": "int8_t", "Q": "uint64_t", "q": "int64_t"}
+FORMATS = {
+    "I": "uint",
+    "i": "int",
+    "f": "float",
+    "e": "half",
+    "d": "double",
+    "H": "uint16_t",
+    "h": "int16_t",
+    "B": "uint8_t",
+    "b": "int8_t",
+    "Q": "uint64_t",
+    "q": "int64_t",
+}
 COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
 POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
 # For each element of an invocation: most turns of loops, in general and where an element needs one
@@ -64,11 +75,13 @@ class KernelAnswers:
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
         """Return one dispatch for each case; a kernel prints nothing."""
-        runs = [Run(named(self.text, arrays), *rest) for arrays, *rest in (
-            case.args for case in cases)]  # fmt: skip
+        runs = [
+            Run(named(self.text, arrays), *rest) for arrays, *rest in (case.args for case in cases)
+        ]
         done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
-        return [_got(result, self.text, number, len(done))
-                for number, result in enumerate(done, 1)], ""  # fmt: skip
+        return [
+            _got(result, self.text, number, len(done)) for number, result in enumerate(done, 1)
+        ], ""
 
 
 def _got(result: Observed, text: str, number: int, count: int) -> Got:
@@ -83,8 +96,11 @@ def _got(result: Observed, text: str, number: int, count: int) -> Got:
     if result.status == "compile_error" and POWER.search(COMMENT.sub("", text)):
         said = "`**` is Python; write x * x, or pow(x, 2). " + said
     # The host packs a constant by the type that the kernel's struct gives it.
-    said = re.sub(r"kernel kernel: push constants .*?'(\w+)': (\d+\.\d*|nan|inf).* do not fit: .*",
-                  r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
+    said = re.sub(
+        r"kernel kernel: push constants .*?'(\w+)': (\d+\.\d*|nan|inf).* do not fit: .*",
+        r"\1 is an integer in your struct, the host pushes \2",
+        said,
+    )
     which = f"dispatch {number} of {count}: " if number > 1 else ""
     return Got("refused", message=which + said)
 
@@ -156,14 +172,15 @@ class Kernel(Exercise):
                 its push constants, not from an array's length.
             constants: specialization constants by name; None for a kernel without any.
         """
-        longer = {name: np.concatenate([array, np.ones(room, array.dtype)])
-                  for name, array in arrays.items()}  # fmt: skip
+        longer = {
+            name: np.concatenate([array, np.ones(room, array.dtype)])
+            for name, array in arrays.items()
+        }
         longer[self.output] = np.full(size + room, self.start, self.dtype)
         if room:
             on += f" (behind its end each array has {room} elements that must not be used)"
         special = () if constants is None else (dict(constants),)
-        return Case(args=(longer, tuple(groups), dict(push), *special), on=on,
-                    facts={"room": room})  # fmt: skip
+        return Case(args=(longer, tuple(groups), dict(push), *special), on=on, facts={"room": room})
 
     def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Compare one aspect of a dispatch, named by the part.
@@ -191,16 +208,24 @@ class Kernel(Exercise):
         if ((bits >= 0) & (bits < len(got.buffers))).any():
             said += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
         shape, size = self.matrix(case), values.size - case.facts["room"]
-        report.close(values[:size].reshape(shape), case.expected[:size].reshape(shape), 1e-5, 1e-5,
-                     said.strip())  # fmt: skip
+        report.close(
+            values[:size].reshape(shape),
+            case.expected[:size].reshape(shape),
+            1e-5,
+            1e-5,
+            said.strip(),
+        )
 
     def _inside(self, case: Case, got: Observed, report: Report) -> None:
         for name, at in got.out_of_bounds.items():
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             element = at[0] // got.run.buffers[name].itemsize
-            report.expect(False, f"{name} was written {where}; bytes count from its start, so byte "
-                          f"{at[0]} belongs to element {element}; {self.guard}")  # fmt: skip
+            report.expect(
+                False,
+                f"{name} was written {where}; bytes count from its start, so byte "
+                f"{at[0]} belongs to element {element}; {self.guard}",
+            )
         said = shapes.outside_shape(got) or shapes.room_shape(got, case.facts["room"])
         report.expect(not said, said)
 
@@ -212,16 +237,21 @@ class Kernel(Exercise):
         for said in (
             self.size and shapes.size_shape(got, size=self.size),
             there_are and shapes.work_shape(got, output, elements_per_invocation=self.each),
-            self.is_mapped and shapes.partial_shape(
-                got, output, owner=lambda elements: self.owner(case, elements)),
+            self.is_mapped
+            and shapes.partial_shape(
+                got, output, owner=lambda elements: self.owner(case, elements)
+            ),
             shapes.order_matters(got, [output]),
             shapes.barrier_shape(got),
             shapes.race_shape(got),
             shapes.input_shape(got, output),
             self.in_a_row and shapes.row_shape(got, output, most=self.each),
-            *(shapes.load_shape(got, name, most=loads,
-                                most_elements=self.each if self.is_mapped else loads)
-              for name in got.counts.reads),
+            *(
+                shapes.load_shape(
+                    got, name, most=loads, most_elements=self.each if self.is_mapped else loads
+                )
+                for name in got.counts.reads
+            ),
             uses and shapes.shared_shape(got, most=uses * self.each),
             shapes.turn_shape(got, most=turns * self.each),
         ):
@@ -233,8 +263,13 @@ class Kernel(Exercise):
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")
             given = FORMATS.get(letter, letter)
             article = "an" if given.startswith("int") else "a"
-            report.expect(given == kind, f"{name} is {article} {given} in your struct; the host "
-                          f"pushes a {kind}, whose bytes say something else then")
+            report.expect(
+                given == kind,
+                f"{name} is {article} {given} in your struct; the host "
+                f"pushes a {kind}, whose bytes say something else then",
+            )
             at = got.push_offsets[name]
-            report.expect(at == first, f"{name} begins at byte {at} of your struct; the host "
-                          f"pushes it at byte {first}")  # fmt: skip
+            report.expect(
+                at == first,
+                f"{name} begins at byte {at} of your struct; the host pushes it at byte {first}",
+            )

@@ -42,9 +42,11 @@ OP_ARRAY_LENGTH = 68
 # Most shared memory of a workgroup, a rule of the course: both CPU drivers have as much.
 SHARED_BYTES = 32 << 10
 # How GLSL names a buffer.
-NAMES = (". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with "
-         "an instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and "
-         "delete the instance name")
+NAMES = (
+    ". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with "
+    "an instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and "
+    "delete the instance name"
+)
 REPORTED = 8
 
 
@@ -72,9 +74,13 @@ def main(folder: Path) -> None:
             for index, array in enumerate(after.values()):
                 np.save(folder / f"out-{number}-{index}.npy", array)
             push = shader.reflection.push
-            facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
-                     "push_formats": {name: member.format for name, member in push.items()},
-                     "push_offsets": {name: member.offset for name, member in push.items()}}
+            facts = {
+                "buffers": list(after),
+                "out_of_bounds": outside,
+                "unused": unused,
+                "push_formats": {name: member.format for name, member in push.items()},
+                "push_offsets": {name: member.offset for name, member in push.items()},
+            }
             _write(folder / f"out-{number}.json", facts)
             if run["stop"] and after[run["stop"][0]].reshape(-1)[run["stop"][1]]:
                 break
@@ -131,8 +137,11 @@ def dropped(
     gone = []
     for given, known in ((list(buffers), reflection.bindings), (list(push), reflection.push)):
         if known.keys() <= set(given):  # otherwise something given has another name in the kernel
-            gone += [name for name in given if name not in known
-                     and re.search(rf"\b{re.escape(name)}\b", code)]  # fmt: skip
+            gone += [
+                name
+                for name in given
+                if name not in known and re.search(rf"\b{re.escape(name)}\b", code)
+            ]
     if not reflection.bindings.keys() <= set(buffers):
         require_buffers(reflection, buffers, NAMES if ending(text) == ".comp" else "")
     if gone and not reflection.bindings:
@@ -160,11 +169,14 @@ class Pipelines:
         if key not in self._made:
             _check_shared(opened, shader, constants)
             self._made[key] = ComputePipeline(
-                opened.device, shader.spirv,
+                opened.device,
+                shader.spirv,
                 [binding.number for binding in shader.reflection.bindings.values()],
-                shader.reflection.push_bytes, constants, entry=shader.reflection.entry,
+                shader.reflection.push_bytes,
+                constants,
+                entry=shader.reflection.entry,
                 label="kernel",
-            )  # fmt: skip
+            )
         return self._made[key]
 
     def close(self) -> None:
@@ -187,9 +199,11 @@ def _check_shared(
     asked = shader.reflection.workgroup.shared_bytes(values)
     has = opened.device.info.limit("maxComputeSharedMemorySize")
     if asked > min(has, SHARED_BYTES):
-        raise ShaderError(f"it has {asked:,} bytes of shared memory a workgroup; kernels of the "
-                          f"course have at most {SHARED_BYTES:,}, which every driver of the course "
-                          f"has, and {opened.device.info.name} has {has:,}")  # fmt: skip
+        raise ShaderError(
+            f"it has {asked:,} bytes of shared memory a workgroup; kernels of the "
+            f"course have at most {SHARED_BYTES:,}, which every driver of the course "
+            f"has, and {opened.device.info.name} has {has:,}"
+        )
 
 
 def run_one(
@@ -260,17 +274,24 @@ def require_buffers(reflection: Reflection, names: Iterable[str], advice: str = 
         advice: what the message adds.
     """
     if set(reflection.bindings) != set(names):
-        raise ShaderError(f"the shader has buffers {sorted(reflection.bindings)}, the dispatch "
-                          f"gives {sorted(names)}: use the same names{advice}")  # fmt: skip
+        raise ShaderError(
+            f"the shader has buffers {sorted(reflection.bindings)}, the dispatch "
+            f"gives {sorted(names)}: use the same names{advice}"
+        )
 
 
 def _dispatch(run: Mapping[str, Any], unused: Sequence[str]) -> Dispatch:
-    push = {k: tuple(v) if isinstance(v, list) else v
-            for k, v in run["push"].items() if k not in unused}  # fmt: skip
+    push = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in run["push"].items() if k not in unused
+    }
     return Dispatch(
-        kernel="kernel", reads=(), writes=(), workgroups=(1, 1, 1), push=tuple(push.items()),
+        kernel="kernel",
+        reads=(),
+        writes=(),
+        workgroups=(1, 1, 1),
+        push=tuple(push.items()),
         constants=tuple(run["constants"].items()),
-    )  # fmt: skip
+    )
 
 
 def _guarded(array: np.ndarray, word: int) -> np.ndarray:

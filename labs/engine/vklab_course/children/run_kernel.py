@@ -141,23 +141,33 @@ def run_jobs(
             (folder / file).write_bytes(content)
         _write(folder, jobs, seconds, device)
         limit = START_S + seconds * len(jobs)
-        ended = run_child("vklab_course.children.kernel_child", [str(folder)], folder, limit,
-                          {BARE: "1", **(variables or {})})  # fmt: skip
+        ended = run_child(
+            "vklab_course.children.kernel_child",
+            [str(folder)],
+            folder,
+            limit,
+            {BARE: "1", **(variables or {})},
+        )
         return [_read(folder, number, ended) for number in range(len(jobs))]
 
 
-def _write(
-    folder: Path, jobs: Sequence[Job], seconds: float, device: int | str | None
-) -> None:
+def _write(folder: Path, jobs: Sequence[Job], seconds: float, device: int | str | None) -> None:
     listed = []
     for number, job in enumerate(jobs):
         run, names = job.run, list(job.run.buffers)
         for index, name in enumerate(names):
             np.save(folder / f"in-{number}-{index}.npy", np.ascontiguousarray(run.buffers[name]))
-        listed.append({"kernel": job.kernel, "unused": job.unused, "stop": job.stop,
-                       "buffers": names, "workgroups": whole_numbers(run.workgroups),
-                       "push": {k: _plain(v) for k, v in run.push.items()},
-                       "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
+        listed.append(
+            {
+                "kernel": job.kernel,
+                "unused": job.unused,
+                "stop": job.stop,
+                "buffers": names,
+                "workgroups": whole_numbers(run.workgroups),
+                "push": {k: _plain(v) for k, v in run.push.items()},
+                "constants": {k: _plain(v) for k, v in run.constants.items()},
+            }
+        )
     facts = {"runs": listed, "seconds": seconds, "device": device}
     (folder / "job.json").write_text(json.dumps(facts), encoding="utf-8")
 
@@ -176,8 +186,9 @@ def whole_numbers(workgroups: Sequence[Any]) -> list[int]:
     except TypeError:
         given = workgroups if np.iterable(workgroups) else [workgroups]
         kinds = ", ".join(type(count).__name__ for count in given)
-        raise TypeError(f"workgroups are ints in a tuple, got {words.short(workgroups)} "
-                        f"(of type {kinds})") from None  # fmt: skip
+        raise TypeError(
+            f"workgroups are ints in a tuple, got {words.short(workgroups)} (of type {kinds})"
+        ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -197,13 +208,15 @@ def _read(folder: Path, number: int, ended: Ended) -> Dispatched:
         unused = tuple(facts["unused"])
         what = "it" if len(unused) == 1 else "them"
         said = f"{words.never_used(unused)}: the compiler has dropped {what}" if unused else ""
-        return Dispatched("ran", buffers, outside, said, unused, facts["push_formats"],
-                          facts["push_offsets"])  # fmt: skip
+        return Dispatched(
+            "ran", buffers, outside, said, unused, facts["push_formats"], facts["push_offsets"]
+        )
     if failed.is_file():
         facts = json.loads(failed.read_text("utf-8"))
         return Dispatched(facts["status"], message=facts["message"])
     if ended.how == "timeout":
         return Dispatched("timeout", message="the kernel did not end; its process was stopped")
     last = ended.output.strip().splitlines()[-1:] or ["no message"]
-    return Dispatched("crashed", message=f"the process of the kernel ended (code {ended.code}): "
-                      f"{last[0][:300]}")  # fmt: skip
+    return Dispatched(
+        "crashed", message=f"the process of the kernel ended (code {ended.code}): {last[0][:300]}"
+    )

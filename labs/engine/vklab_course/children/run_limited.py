@@ -60,8 +60,9 @@ def run_limited(
                 (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
         except Exception as error:
             return Outcome("raised", message=f"cannot be sent to a process of its own: {error}")
-        ended = run_child("vklab_course.children.limited_child", [str(folder)], folder, seconds,
-                          variables)  # fmt: skip
+        ended = run_child(
+            "vklab_course.children.limited_child", [str(folder)], folder, seconds, variables
+        )
         result = folder / "result"
         if ended.how == "exited" and result.is_file():
             status, value, message = cloudpickle.loads(result.read_bytes())

@@ -123,8 +123,14 @@ def progress(
         return
     known = part("definition.verdict").STATUSES
     rows = [
-        (entry.name, f"{entry.solved} of {entry.exercises}", f"{entry.points:g} of {entry.of:g}",
-         " ".join(f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()))
+        (
+            entry.name,
+            f"{entry.solved} of {entry.exercises}",
+            f"{entry.points:g} of {entry.of:g}",
+            " ".join(
+                f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()
+            ),
+        )
         for entry in entries
-    ]  # fmt: skip
+    ]
     console.table("", ("lab", "solved", "points", "exercises"), rows)

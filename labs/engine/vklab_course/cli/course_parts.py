@@ -17,8 +17,9 @@ def part(name: str) -> Any:
         return importlib.import_module(f"vklab_course.{name}")
     except ModuleNotFoundError as error:
         if str(error.name).startswith("vklab"):
-            raise SetupError(f"this installation has no {error.name}",
-                             "update vklab and vklab-course") from None
+            raise SetupError(
+                f"this installation has no {error.name}", "update vklab and vklab-course"
+            ) from None
         extra = "labs,grade" if name.startswith(("grade.", "student.")) else "labs"
         text = f"{error.name} is not installed here; `vklab course` needs it"
         raise SetupError(text, f'pip install "vklab-course[{extra}]"') from None

@@ -21,9 +21,12 @@ FromRelease = Annotated[
 ]
 SeedFile = Annotated[
     Path | None,
-    typer.Option("--seed-file", metavar="FILE", help="The secret seed; default: RESULTS/seed, "
-                 "made by the first run."),
-]  # fmt: skip
+    typer.Option(
+        "--seed-file",
+        metavar="FILE",
+        help="The secret seed; default: RESULTS/seed, made by the first run.",
+    ),
+]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Submissions at a time, here.")]
 DaskAddress = Annotated[
     str | None,
@@ -49,18 +52,21 @@ def judge(unsafe: bool) -> Any:
     return part("student.rehearsal").rehearse if unsafe else part("grade.judging").judge_one
 
 
-def _batch(
-    release: Path, out: Path, seed_file: Path | None, create: bool, **options: Any
-) -> Any:
+def _batch(release: Path, out: Path, seed_file: Path | None, create: bool, **options: Any) -> Any:
     results, batch = part("grade.results.folder"), part("grade.batch")
     opened = part("grade.assignment.manifest").open_release(release)
     seed = results.read_seed(seed_file or out / "seed", create)
     if not options["unsafe"]:
-        hidden = {"results": [out], "releases": [release],
-                  "labs": [part("places").labs_folder()]}  # fmt: skip
+        hidden = {"results": [out], "releases": [release], "labs": [part("places").labs_folder()]}
         part("grade.judging").require_sandbox(options.get("image", ""), hidden)
-    return batch.Batch(opened, results.Results(out), part("places").labs_folder(), seed,
-                       judge(options["unsafe"]), batch.Options(**options))  # fmt: skip
+    return batch.Batch(
+        opened,
+        results.Results(out),
+        part("places").labs_folder(),
+        seed,
+        judge(options["unsafe"]),
+        batch.Options(**options),
+    )
 
 
 @grading.command("grade")
@@ -84,38 +90,67 @@ def grade(
     known = part("grade.assignment.roster").read_roster(roster) if roster else None
     numbers = {student.id for student in known.students} if known else ()
     entries = part("grade.assignment.intake").read_submissions(submissions, numbers)
-    batch = _batch(release, out, seed_file, True, lab=lab, attempts=attempts, processes=jobs,
-                   dask=dask, unsafe=unsafe, image=image)  # fmt: skip
+    batch = _batch(
+        release,
+        out,
+        seed_file,
+        True,
+        lab=lab,
+        attempts=attempts,
+        processes=jobs,
+        dask=dask,
+        unsafe=unsafe,
+        image=image,
+    )
     new = []
 
     def tell(key: str, record: Any) -> None:
         new.append(key)
-        said = f"not graded: {record.broken}" if record.broken else (
-            f"{record.points:g} of {record.of:g}" + (f", {record.cause}" if record.cause else "")
+        said = (
+            f"not graded: {record.broken}"
+            if record.broken
+            else (
+                f"{record.points:g} of {record.of:g}"
+                + (f", {record.cause}" if record.cause else "")
+            )
         )
-        console.warn(console.visible(
-            f"{len(new)}: {record.submission.student}, {record.lab}: {said}"))  # fmt: skip
+        console.warn(
+            console.visible(f"{len(new)}: {record.submission.student}, {record.lab}: {said}")
+        )
 
     records = part("grade.grade").grade(batch, entries, part("grade.selftest").self_test, tell)
-    strangers = [r.submission.student for r in records.values()
-                 if known and known.find(r.submission) is None]  # fmt: skip
+    strangers = [
+        r.submission.student for r in records.values() if known and known.find(r.submission) is None
+    ]
     broken = {r.submission.file: r.broken for r in records.values() if r.broken}
     interrupted = {r.submission.file: r.interrupted for r in records.values() if r.interrupted}
     odd = [entry.note for entry in entries if entry.note]
     unmarked = sum(bool(record.unmarked) for record in records.values())
-    facts = {"records": len(records), "new": len(new), "broken": broken,
-             "interrupted": interrupted, "odd_names": odd, "not_in_roster": strangers,
-             "unmarked": unmarked, "unsafe": unsafe, "results": str(out)}  # fmt: skip
+    facts = {
+        "records": len(records),
+        "new": len(new),
+        "broken": broken,
+        "interrupted": interrupted,
+        "odd_names": odd,
+        "not_in_roster": strangers,
+        "unmarked": unmarked,
+        "unsafe": unsafe,
+        "results": str(out),
+    }
     if as_json:
         console.emit(facts)
         return
-    console.say(f"{len(records)} submissions, {len(new)} graded now, {len(broken)} not gradable"
-                + (", WITHOUT A SANDBOX: no CSV" if unsafe else ""))  # fmt: skip
+    console.say(
+        f"{len(records)} submissions, {len(new)} graded now, {len(broken)} not gradable"
+        + (", WITHOUT A SANDBOX: no CSV" if unsafe else "")
+    )
     for name, cause in broken.items():
         console.say(console.visible(f"  {name!r}: {cause}"), "yellow")
     for name, cause in interrupted.items():
-        console.say(console.visible(
-            f"  {name!r} was interrupted; what was judged counts: {cause}"), "yellow")  # fmt: skip
+        console.say(
+            console.visible(f"  {name!r} was interrupted; what was judged counts: {cause}"),
+            "yellow",
+        )
     for note in odd:
         console.say(console.visible(f"  {note}"), "yellow")
     for name in strangers:
@@ -137,8 +172,9 @@ def regrade(
     as_json: AsJson = False,
 ) -> None:
     """Mark exercises of everybody again, with today's definitions; show the differences."""
-    batch = _batch(release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe,
-                   image=image)  # fmt: skip
+    batch = _batch(
+        release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe, image=image
+    )
     _show_changes(part("grade.regrade").regrade(batch, exercise), as_json)
 
 
@@ -162,14 +198,32 @@ def replay(
 
 def _show_changes(changes: Any, as_json: bool) -> None:
     if as_json:
-        console.emit({"changes": [
-            {"record": c.key, "student": c.student, "exercise": c.exercise, "before":
-             c.before.model_dump(), "after": c.after.model_dump(), "difference": c.difference}
-            for c in changes
-        ]})  # fmt: skip
+        console.emit(
+            {
+                "changes": [
+                    {
+                        "record": c.key,
+                        "student": c.student,
+                        "exercise": c.exercise,
+                        "before": c.before.model_dump(),
+                        "after": c.after.model_dump(),
+                        "difference": c.difference,
+                    }
+                    for c in changes
+                ]
+            }
+        )
         return
-    rows = [(c.student, c.exercise, f"{c.before.points:g} {c.before.status}",
-             f"{c.after.points:g} {c.after.status}", f"{c.difference:+g}") for c in changes]
+    rows = [
+        (
+            c.student,
+            c.exercise,
+            f"{c.before.points:g} {c.before.status}",
+            f"{c.after.points:g} {c.after.status}",
+            f"{c.difference:+g}",
+        )
+        for c in changes
+    ]
     if rows:
         console.table("", ("student", "exercise", "before", "after", "difference"), rows)
     console.say(f"{len(rows)} marks differ, by {sum(c.difference for c in changes):+g} points")
@@ -202,8 +256,9 @@ def marks(
     facts = _lab(part("grade.assignment.manifest").open_release(release), lab)
     known = part("grade.assignment.roster").read_roster(roster) if roster else None
     results = part("grade.results.folder")
-    text = part("grade.results.csvs").write_marks(results.Results(out).all(), facts, form, known,
-                                           assignment)  # fmt: skip
+    text = part("grade.results.csvs").write_marks(
+        results.Results(out).all(), facts, form, known, assignment
+    )
     path = to or out / f"{facts.name}-{form}.csv"
     results.write_atomic(path, text)
     console.say(str(path))

@@ -31,12 +31,29 @@ def release(
     labs = labs or [lab.read_lab(path) for path in lab.all_labs()]
     made = part("grade.assignment.release").release(labs, out, variant_seed)
     if as_json:
-        console.emit({"release": made.id, "labs": [one.model_dump() for one in made.labs],
-                      "variants": made.variants, "files": len(made.files)})  # fmt: skip
+        console.emit(
+            {
+                "release": made.id,
+                "labs": [one.model_dump() for one in made.labs],
+                "variants": made.variants,
+                "files": len(made.files),
+            }
+        )
         return
-    rows = [(one.name, one.version, len(one.exercises), f"{one.points:g}",
-             " ".join(f"{key}:{number}" for key, number in made.variants.items()
-                      if key.startswith(f"{one.number}-"))) for one in made.labs]  # fmt: skip
+    rows = [
+        (
+            one.name,
+            one.version,
+            len(one.exercises),
+            f"{one.points:g}",
+            " ".join(
+                f"{key}:{number}"
+                for key, number in made.variants.items()
+                if key.startswith(f"{one.number}-")
+            ),
+        )
+        for one in made.labs
+    ]
     console.table("", ("lab", "version", "exercises", "points", "variants"), rows)
     console.say(f"release {made.id} in {out}: {len(made.files)} files, no part of a solution")
 
@@ -57,14 +74,23 @@ def submit(
     mine = notebook or labs.parent / "work" / f"{facts.name}.ipynb"
     done = part("student.submit").submit(number, mine, out)
     if as_json:
-        console.emit({"file": str(done.path), "points": done.points, "warnings": done.warnings,
-                      "interrupted": done.interrupted,
-                      "exercises": {k: r.model_dump() for k, r in done.exercises.items()}})
+        console.emit(
+            {
+                "file": str(done.path),
+                "points": done.points,
+                "warnings": done.warnings,
+                "interrupted": done.interrupted,
+                "exercises": {k: r.model_dump() for k, r in done.exercises.items()},
+            }
+        )
         return
     show_results(done.exercises)
     if done.interrupted:
-        console.say(f"your notebook was stopped before its end: {done.interrupted}; the exercises "
-                    "judged before are above, and the grader would stop there too", "red")
+        console.say(
+            f"your notebook was stopped before its end: {done.interrupted}; the exercises "
+            "judged before are above, and the grader would stop there too",
+            "red",
+        )
     for warning in done.warnings:
         console.say(f"warning: {warning}", "yellow")
     waiting = sum(r.of for r in done.exercises.values() if r.status == "needs_hand_marking")

@@ -72,9 +72,13 @@ def serve(folder: Path, port: int, browser: bool) -> int:
         }
         # Without a terminal on stdin Jupyter does not ask to confirm Ctrl-C.
         process = subprocess.Popen(
-            command(folder, port, browser), env=variables, stdin=subprocess.DEVNULL,
-            stdout=sink, stderr=sink, cwd=folder,
-        )  # fmt: skip
+            command(folder, port, browser),
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            cwd=folder,
+        )
         with _stopping(process), _terminable():
             try:
                 url = _wait_until_ready(process, Path(runtime), log)
@@ -102,16 +106,19 @@ def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise SetupError(f"JupyterLab ended with code {process.returncode}:\n{_tail(log)}",
-                             f"python3 -m vklab lab   (after the error in {log})")  # fmt: skip
+            raise SetupError(
+                f"JupyterLab ended with code {process.returncode}:\n{_tail(log)}",
+                f"python3 -m vklab lab   (after the error in {log})",
+            )
         for path in runtime.glob("jpserver-*.json"):
             with contextlib.suppress(ValueError, OSError):  # partly written: read it again
                 facts = json.loads(path.read_text("utf-8"))
                 if _answers(f"{facts['url']}api/status", facts["token"]):
                     return f"{facts['url']}lab?token={facts['token']}"
         time.sleep(0.1)
-    raise SetupError(f"JupyterLab did not answer in {START_LIMIT_S:g} s:\n{_tail(log)}",
-                     f"read {log}")  # fmt: skip
+    raise SetupError(
+        f"JupyterLab did not answer in {START_LIMIT_S:g} s:\n{_tail(log)}", f"read {log}"
+    )
 
 
 def _answers(url: str, token: str) -> bool:

@@ -42,8 +42,10 @@ def lab(
     labs = places.labs_folder()
     root = labs.parent
     if not (root / "data").is_dir():
-        raise SetupError("the labs and their data are in the source tree only",
-                         "clone the repository and run python3 -m vklab lab in it")  # fmt: skip
+        raise SetupError(
+            "the labs and their data are in the source tree only",
+            "clone the repository and run python3 -m vklab lab in it",
+        )
     report = doctor.examine()
     console.say(report.verdict, "bold green" if report.ok else "bold red")
     reports.show_repairs(tuple(check for check in report.checks if not check.ok))
@@ -51,8 +53,10 @@ def lab(
         raise typer.Exit(2)
     classify_digits(root / "data")
     if find_spec("jupyterlab") is None:
-        raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
-                         "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
+        raise SetupError(
+            "JupyterLab is not installed here",
+            "python3 -m vklab lab   (in a clone, without VKLAB_NO_BOOTSTRAP)",
+        )
     work = root / "work"
     copied = copies.copy_labs(labs, work)
     if copied:
@@ -77,7 +81,8 @@ def classify_digits(data: Path) -> float:
     digits = logits.argmax(axis=1)
     right = int((digits == labels).sum())
     share = right / len(labels)
-    console.say(f"held-out digits: {right} of {len(labels)} right ({100 * share:.1f} %) on {name}, "
-                f"{draw.time_text(image_ns)} an image; first {SHOWN}: "
-                + " ".join(map(str, digits[:SHOWN])))  # fmt: skip
+    console.say(
+        f"held-out digits: {right} of {len(labels)} right ({100 * share:.1f} %) on {name}, "
+        f"{draw.time_text(image_ns)} an image; first {SHOWN}: " + " ".join(map(str, digits[:SHOWN]))
+    )
     return share

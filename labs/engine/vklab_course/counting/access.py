@@ -118,8 +118,10 @@ class Layouts:
     def pieces(self, type_id: int, start: int = 0) -> list[tuple[int, int]]:
         """Return the offset and size of every number and vector in a type."""
         if not 0 < self.size(type_id) <= MOST_BYTES:
-            raise ShaderError(f"{self.size(type_id) or 'an unknown number of'} bytes are copied at "
-                              "once: copy the elements one by one")  # fmt: skip
+            raise ShaderError(
+                f"{self.size(type_id) or 'an unknown number of'} bytes are copied at "
+                "once: copy the elements one by one"
+            )
         opcode, words = self.module.types[type_id]
         found: list[tuple[int, int]] = []
         if opcode == Op.TYPE_STRUCT:
@@ -164,8 +166,10 @@ class _Walk:
     def _stride(self, type_id: int) -> int:
         stride = self.layouts.stride(type_id)
         if not self.root.is_shared and not 0 < stride <= MOST_STRIDE:
-            raise ShaderError(f"an element of an array in {self.root.name} has {stride} bytes; "
-                              f"1 to {MOST_STRIDE} can be followed")  # fmt: skip
+            raise ShaderError(
+                f"an element of an array in {self.root.name} has {stride} bytes; "
+                f"1 to {MOST_STRIDE} can be followed"
+            )
         return stride
 
     def _times(self, index: int, stride: int) -> int:
@@ -190,8 +194,9 @@ class _Walk:
         if opcode == Op.TYPE_ARRAY:
             return words[1]
         if opcode != Op.TYPE_RUNTIME_ARRAY or self.root.is_shared or self.at:
-            raise ShaderError(f"an index into {self.root.name} leads into a type that cannot be "
-                              "followed")  # fmt: skip
+            raise ShaderError(
+                f"an index into {self.root.name} leads into a type that cannot be followed"
+            )
         self.is_open = True
         return self.counters.limit(self.code, self.root.number, stride, self.fixed)
 

@@ -128,8 +128,11 @@ class Counters(Cells):
     def _changing(self) -> list[str]:
         """Return the names of the variables that the kernel changes."""
         own = {f"{name} {n}" for n in range(len(self.buffers)) for name in OWN}
-        return [name for name in self._private
-                if name.startswith("block") or name in FIELDS or name in own]  # fmt: skip
+        return [
+            name
+            for name in self._private
+            if name.startswith("block") or name in FIELDS or name in own
+        ]
 
     def finish(self, code: Code) -> None:
         """Write the counts of an invocation to the buffer, before `main` returns."""

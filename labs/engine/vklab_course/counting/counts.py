@@ -15,7 +15,7 @@ from vklab_course.counting.layout import (
     SECTOR,
     WRITE,
     Layout,
-)  # fmt: skip
+)
 
 __all__ = ["Counts", "Touch", "read_counts"]
 
@@ -143,18 +143,34 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
     records = words[starts["records"] : starts["sectors"]].reshape(-1, layout.record)
     by_field = dict(zip(FIELDS, records.T, strict=False))
     known = [*names, *shared]
-    own = {kind: {name: records[:, len(FIELDS) + n * len(OWN) + row]
-                  for n, name in enumerate(names)} for row, kind in enumerate(OWN)}  # fmt: skip
+    own = {
+        kind: {name: records[:, len(FIELDS) + n * len(OWN) + row] for n, name in enumerate(names)}
+        for row, kind in enumerate(OWN)
+    }
     sectors = _sectors(layout, words)
     return Counts(
-        layout.grid, layout.local, reads, writes,
-        {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
-         for name in names},
-        _outside(own, by_field, known), _noted(by_field, known, "races"),
-        _noted(by_field, known, "unset"), by_field, own["read"], own["written"], own["atomic"],
-        sectors[READ], sectors[WRITE], _log(layout, words, by_field["logged"]),
+        layout.grid,
+        layout.local,
+        reads,
+        writes,
+        {
+            name: sum(
+                int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE)
+            )
+            for name in names
+        },
+        _outside(own, by_field, known),
+        _noted(by_field, known, "races"),
+        _noted(by_field, known, "unset"),
+        by_field,
+        own["read"],
+        own["written"],
+        own["atomic"],
+        sectors[READ],
+        sectors[WRITE],
+        _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
-    )  # fmt: skip
+    )
 
 
 def _outside(

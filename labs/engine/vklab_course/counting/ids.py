@@ -49,9 +49,10 @@ class Ids:
                 module.declared[n] = (opcode, (words[0], words[1], Storage.PRIVATE))
                 copies[words[1]] = module.decorations[words[1]].get(Decoration.BUILT_IN, -1)
         module.annotations = [
-            (opcode, words) for opcode, words in module.annotations
+            (opcode, words)
+            for opcode, words in module.annotations
             if not (opcode == Op.DECORATE and words[0] in copies)
-        ]  # fmt: skip
+        ]
         module.forget_pointers(Storage.INPUT)
         return copies
 
@@ -68,8 +69,9 @@ class Ids:
             counters: the header says how ids are changed.
         """
         number = self.module.number
-        driver = {built_in: self._load(code, variable)
-                  for built_in, variable in self.inputs.items()}  # fmt: skip
+        driver = {
+            built_in: self._load(code, variable) for built_in, variable in self.inputs.items()
+        }
         is_mirrored = code.flag(Op.I_NOT_EQUAL, counters.header(code, "mirrored"), number(0))
         is_reversed = code.flag(Op.I_NOT_EQUAL, counters.header(code, "reversed"), number(0))
         groups, locals_, globals_ = [], [], []
@@ -87,10 +89,12 @@ class Ids:
         counters.set(code, "lane", self._linear(code, locals_, size))
         counters.set(code, "invocation", self._linear(code, globals_, wide))
         made = {
-            _WORKGROUP_ID: self._vector(code, groups), _LOCAL_ID: self._vector(code, locals_),
-            _GLOBAL_ID: self._vector(code, globals_), _NUM_WORKGROUPS: self._vector(code, grid),
+            _WORKGROUP_ID: self._vector(code, groups),
+            _LOCAL_ID: self._vector(code, locals_),
+            _GLOBAL_ID: self._vector(code, globals_),
+            _NUM_WORKGROUPS: self._vector(code, grid),
             _LOCAL_INDEX: self._linear(code, locals_, size),
-        }  # fmt: skip
+        }
         for variable, built_in in self._copies.items():
             self._store(code, variable, (driver | made)[built_in], built_in in made)
         return self._linear(code, groups, grid)

@@ -82,10 +82,15 @@ class _Pass:
         binding = max(used, default=-1) + 1
         self.counters = Counters(module, list(units), self.units, binding, is_full)
         order = list(units)
-        self.roots = {variable: self._root(variable, name, order.index(name))
-                      for variable, name in bindings.items()}  # fmt: skip
-        shared = [words[1] for opcode, words in module.declared
-                  if opcode == Op.VARIABLE and words[2] == Storage.WORKGROUP]  # fmt: skip
+        self.roots = {
+            variable: self._root(variable, name, order.index(name))
+            for variable, name in bindings.items()
+        }
+        shared = [
+            words[1]
+            for opcode, words in module.declared
+            if opcode == Op.VARIABLE and words[2] == Storage.WORKGROUP
+        ]
         self.shared = tuple(module.names.get(variable, "a shared array") for variable in shared)
         for n, variable in enumerate(shared):
             self.roots[variable] = self._root(variable, self.shared[n], len(units) + n, True)
@@ -103,8 +108,9 @@ class _Pass:
 
     def _root(self, variable: int, name: str, number: int, is_shared: bool = False) -> Root:
         pointee = self.module.types[self.module.type_of[variable]][1][1]
-        return Root(variable, name, pointee, number, 4 if is_shared else self.units[number],
-                    is_shared)  # fmt: skip
+        return Root(
+            variable, name, pointee, number, 4 if is_shared else self.units[number], is_shared
+        )
 
     def run(self) -> Instrumented:
         module = self.module
@@ -226,9 +232,7 @@ class _Pass:
 
     # ------------------------------------------------------------------ counting
 
-    def _turn(
-        self, done: Code, loop: loops.Loop, opcode: int, words: tuple[int, ...]
-    ) -> None:
+    def _turn(self, done: Code, loop: loops.Loop, opcode: int, words: tuple[int, ...]) -> None:
         """Count a turn of a loop, and leave a loop that does not end.
 
         Args:
@@ -275,20 +279,24 @@ class _Pass:
         if root.is_shared:
             tally(done, "shared_loads" if is_read else "shared_stores")
             if place.inside != self.module.true or root.number in self.counters.watched:
-                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside,
-                                    is_atomic=is_atomic)  # fmt: skip
+                self.counters.touch(
+                    done, root.number, kind, place.at, place.said, place.inside, is_atomic=is_atomic
+                )
             return
         pieces, unit = self.layouts.pieces(place.type_id), root.unit
         tally(done, "loads" if is_read else "stores")
         tally(done, "bytes_read" if is_read else "bytes_written", sum(size for _, size in pieces))
         starts = dict.fromkeys(
             start // unit * unit + n * unit if unit < size else start
-            for start, size in pieces for n in range(max(size // unit, 1))
-        )  # fmt: skip
+            for start, size in pieces
+            for n in range(max(size // unit, 1))
+        )
         elements = {start // unit: start for start in starts}
         if len(elements) > access.MOST_PIECES:
-            raise ShaderError(f"{len(elements)} elements of {root.name} are accessed at "
-                              "once: access them one by one")  # fmt: skip
+            raise ShaderError(
+                f"{len(elements)} elements of {root.name} are accessed at "
+                "once: access them one by one"
+            )
         tally(done, f"{'read' if is_read else 'written'} {root.number}", len(elements))
         number = self.module.number
         for element, start in elements.items():

@@ -121,23 +121,34 @@ class Layout:
         sectors = records + self.record * self.invocations
         shadows = sectors + self.group_words * self.groups
         dump = shadows + SHADOW * self.shadow_cells * self.groups
-        return {"counts": counts, "records": records, "sectors": sectors,
-                "shadows": shadows, "dump": dump,
-                "log": dump + 1,
-                "end": dump + 1 + self.invocations * self.log_rows * ENTRY}  # fmt: skip
+        return {
+            "counts": counts,
+            "records": records,
+            "sectors": sectors,
+            "shadows": shadows,
+            "dump": dump,
+            "log": dump + 1,
+            "end": dump + 1 + self.invocations * self.log_rows * ENTRY,
+        }
 
     def words(self, order: Order) -> np.ndarray:
         """Return the buffer before a dispatch."""
         starts = self.starts
         words = np.zeros(starts["end"], np.uint32)
         facts = {
-            "turn_room": ENDLESS_TURNS, "log_room": self.log_rows,
-            "log_at": starts["log"], "dump": starts["dump"],
-            "traffic": self.group_words > 0, "records_at": starts["records"],
-            "sectors_at": starts["sectors"], "sectors": self.group_words,
-            "shadows_at": starts["shadows"], "cells": self.shadow_cells,
-            "mirrored": order.mirrored, "reversed": order.reversed,
-        }  # fmt: skip
+            "turn_room": ENDLESS_TURNS,
+            "log_room": self.log_rows,
+            "log_at": starts["log"],
+            "dump": starts["dump"],
+            "traffic": self.group_words > 0,
+            "records_at": starts["records"],
+            "sectors_at": starts["sectors"],
+            "sectors": self.group_words,
+            "shadows_at": starts["shadows"],
+            "cells": self.shadow_cells,
+            "mirrored": order.mirrored,
+            "reversed": order.reversed,
+        }
         for name, numbers in (("grid", self.grid), ("local", self.local), ("base", order.base)):
             facts |= {f"{name}_{axis}": numbers[n] for n, axis in enumerate("xyz")}
         for name, value in facts.items():
@@ -156,5 +167,7 @@ def too_large(layout: Layout) -> str:
     size = layout.starts["end"] * 4
     if size <= MOST_BYTES:
         return ""
-    return (f"{layout.invocations} invocations on {sum(layout.sizes.values())} bytes need {size} "
-            f"bytes of counters, at most {MOST_BYTES} are allowed: use a smaller case")  # fmt: skip
+    return (
+        f"{layout.invocations} invocations on {sum(layout.sizes.values())} bytes need {size} "
+        f"bytes of counters, at most {MOST_BYTES} are allowed: use a smaller case"
+    )

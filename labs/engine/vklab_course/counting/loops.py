@@ -62,8 +62,11 @@ def _is_closed(functions: Sequence[Instruction], start: int, end: int) -> bool:
     if end < start or functions[end + 1][0] == Op.PHI:
         return False
     body = next(n for n in range(start + 1, end + 1) if functions[n][0] == Op.LABEL)
-    defined = {words[1] for opcode, words in functions[body:end]
-               if len(words) > 1 and opcode not in (Op.STORE, Op.BRANCH_CONDITIONAL)}  # fmt: skip
+    defined = {
+        words[1]
+        for opcode, words in functions[body:end]
+        if len(words) > 1 and opcode not in (Op.STORE, Op.BRANCH_CONDITIONAL)
+    }
     for opcode, words in functions[end:]:
         if opcode == Op.FUNCTION_END:
             return True

@@ -31,7 +31,7 @@ from vklab_course.counting.layout import (
     Layout,
     Order,
     too_large,
-)  # fmt: skip
+)
 
 __all__ = ["PINNED", "DISPATCHES", "Observed", "Counted", "observe_kernel", "outside"]
 
@@ -151,14 +151,21 @@ def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
         folder = run_kernel.kernel_folder(name)
         kernel = f"kernel{run_kernel.ending(text, language)}"
         (folder / kernel).write_text(text, encoding="utf-8")
-        ended = run_child("vklab_course.children.compile_child", [str(folder), kernel], folder,
-                          COMPILE_S, {BARE: "1"})  # fmt: skip
+        ended = run_child(
+            "vklab_course.children.compile_child",
+            [str(folder), kernel],
+            folder,
+            COMPILE_S,
+            {BARE: "1"},
+        )
         compiled, failure = folder / "compiled.spv", folder / "failed.json"
         if compiled.is_file():
             size = compiled.stat().st_size
             if size > MAX_SPIRV_BYTES:
-                said = (f"the compiled kernel has {size:,} bytes of SPIR-V, the limit is "
-                        f"{MAX_SPIRV_BYTES:,}; do macros or unrolled loops repeat its code?")
+                said = (
+                    f"the compiled kernel has {size:,} bytes of SPIR-V, the limit is "
+                    f"{MAX_SPIRV_BYTES:,}; do macros or unrolled loops repeat its code?"
+                )
                 return b"", Dispatched("refused", message=said)
             return compiled.read_bytes(), None
         if failure.is_file():
@@ -189,8 +196,15 @@ def _observe(
     # The counted dispatch comes first: it ends in spite of endless loops, and harms nothing.
     for run in runs:
         plans.append(_plans(run, interface, counted, kept, dispatches))
-        made = [Job("counted.spv" if plan.layout.room else "ordered.spv",
-                    _with_counters(run, plan), unused, STOP) for plan in plans[-1]]  # fmt: skip
+        made = [
+            Job(
+                "counted.spv" if plan.layout.room else "ordered.spv",
+                _with_counters(run, plan),
+                unused,
+                STOP,
+            )
+            for plan in plans[-1]
+        ]
         plain = [Job("plain.spv", run, unused)] if "plain" in dispatches else []
         jobs += [*made[:1], *plain, *made[1:]]
     modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
@@ -215,14 +229,16 @@ def _plans(
     dispatches: Sequence[str],
 ) -> list[_Plan]:
     """Return the dispatches with counters; those whose order is the plain one are left out."""
-    constants = {known.id: run.constants[name] for name, known in interface.constants.items()
-                 if name in run.constants}  # fmt: skip
+    constants = {
+        known.id: run.constants[name]
+        for name, known in interface.constants.items()
+        if name in run.constants
+    }
     x, y, z = (*run_kernel.whole_numbers(run.workgroups), 1, 1, 1)[:3]
     grid = (x, y, z)
     sizes = {name: run.buffers[name].nbytes for name in kept}
     units = {name: run.buffers[name].itemsize for name in kept}
-    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0,
-                    counted.cells)  # fmt: skip
+    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0, counted.cells)
     if reason := too_large(replace(layout, room=LOG_ROOM)):
         raise _Refused(reason)
     axis = int(np.argmax(grid))
@@ -284,13 +300,19 @@ def outside(dispatches: Mapping[str, Counted], run: Run) -> str:
         return ""
     array, verb = run.buffers.get(touch.buffer), VERBS[touch.kind]
     if array is None:
-        return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
-                f"{touch.invocation}; is the index right?")  # fmt: skip
+        return (
+            f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
+            f"{touch.invocation}; is the index right?"
+        )
     if 0 <= touch.element < array.size:
-        return (f"at element {touch.element} of {touch.buffer}, an index into an array within an "
-                "element is outside of that array")  # fmt: skip
-    return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
-            "elements; is there a guard, and is the index right?")  # fmt: skip
+        return (
+            f"at element {touch.element} of {touch.buffer}, an index into an array within an "
+            "element is outside of that array"
+        )
+    return (
+        f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
+        "elements; is there a guard, and is the index right?"
+    )
 
 
 def _endless(dispatches: Mapping[str, Counted]) -> str:
@@ -298,6 +320,8 @@ def _endless(dispatches: Mapping[str, Counted]) -> str:
         turns = way.counts.by_invocation["turns"]
         if turns.size and turns.max() >= ENDLESS_TURNS:
             worst = int(turns.argmax())
-            return (f"a loop of this kernel does not end: invocation {worst} went round "
-                    f"{turns[worst]} times and was stopped; does every loop stop?")  # fmt: skip
+            return (
+                f"a loop of this kernel does not end: invocation {worst} went round "
+                f"{turns[worst]} times and was stopped; does every loop stop?"
+            )
     return ""

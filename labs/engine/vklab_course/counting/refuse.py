@@ -17,16 +17,72 @@ MOST_INSTRUCTIONS = 50_000
 _SUBGROUPS = frozenset({*range(61, 69), 4423, 4431})
 # Matrix, Shader, Float16, Float64, Int64, Int16, Int8, small numbers in buffers, dot products,
 # the Vulkan memory model, and variable pointers, whose uses are refused one by one.
-_CAPABILITIES = _SUBGROUPS | {0, 1, 9, 10, 11, 22, 39, *range(4433, 4436), *range(4448, 4451),
-                              4441, 4442, 5345, 5346, 6016, 6017, 6018, 6019}  # fmt: skip
+_CAPABILITIES = _SUBGROUPS | {
+    0,
+    1,
+    9,
+    10,
+    11,
+    22,
+    39,
+    *range(4433, 4436),
+    *range(4448, 4451),
+    4441,
+    4442,
+    5345,
+    5346,
+    6016,
+    6017,
+    6018,
+    6019,
+}
 ATOMICS = frozenset({*range(Op.ATOMIC_LOAD, Op.ATOMIC_XOR + 1), Op.ATOMIC_F_ADD} - {231})
 _OPCODES = ATOMICS | {
-    0, 1, *range(2, 9), 10, 11, 12, *range(14, 25), *range(28, 31), 32, 33, *range(41, 47),
-    *range(48, 53), *range(54, 58), 59, *range(61, 64), 65, 66, 68, *range(71, 76), *range(77, 85),
-    *range(109, 117), 124, *range(126, 153), *range(154, 158), *range(160, 192), *range(194, 206),
-    224, 225, *range(245, 252), *range(253, 256), 317, 330, 331, 332, *range(333, 367), 400,
-    4421, 4422, 4428, 4429, 4430, *range(4450, 4456), 5632, 5633,
-}  # fmt: skip
+    0,
+    1,
+    *range(2, 9),
+    10,
+    11,
+    12,
+    *range(14, 25),
+    *range(28, 31),
+    32,
+    33,
+    *range(41, 47),
+    *range(48, 53),
+    *range(54, 58),
+    59,
+    *range(61, 64),
+    65,
+    66,
+    68,
+    *range(71, 76),
+    *range(77, 85),
+    *range(109, 117),
+    124,
+    *range(126, 153),
+    *range(154, 158),
+    *range(160, 192),
+    *range(194, 206),
+    224,
+    225,
+    *range(245, 252),
+    *range(253, 256),
+    317,
+    330,
+    331,
+    332,
+    *range(333, 367),
+    400,
+    4421,
+    4422,
+    4428,
+    4429,
+    4430,
+    *range(4450, 4456),
+    5632,
+    5633,
+}
 # Instructions of functions that have no type and result as their first two words.
 HAS_NO_TYPE = frozenset({0, 8, 56, 62, 63, 224, 225, 228, *range(246, 256), 317})
 # Instructions that may make a pointer into a buffer; FUNCTION_PARAMETER is refused by name.
@@ -96,18 +152,23 @@ def _variables(module: Module, names: Collection[str], bindings: dict[int, str])
 
 def _pointers(module: Module) -> None:
     """Refuse pointers into buffers and shared arrays that come from elsewhere than an index."""
-    far = {result for result, (opcode, words) in module.types.items()
-           if opcode == Op.TYPE_POINTER
-           and words[0] in (Storage.UNIFORM, Storage.BUFFER, Storage.WORKGROUP)}  # fmt: skip
+    far = {
+        result
+        for result, (opcode, words) in module.types.items()
+        if opcode == Op.TYPE_POINTER
+        and words[0] in (Storage.UNIFORM, Storage.BUFFER, Storage.WORKGROUP)
+    }
     for result, (opcode, words) in module.types.items():
-        parts = words[1:2] if opcode == Op.TYPE_POINTER else (
-            words if opcode == Op.TYPE_STRUCT else words[:1])  # fmt: skip
+        parts = (
+            words[1:2]
+            if opcode == Op.TYPE_POINTER
+            else (words if opcode == Op.TYPE_STRUCT else words[:1])
+        )
         if opcode in (Op.TYPE_POINTER, Op.TYPE_STRUCT, Op.TYPE_ARRAY) and far & {*parts}:
             _fail(f"type {module.names.get(result, result)} holds a pointer: use an index")
     made: set[int] = set(module.type_of) & {
-        words[1] for opcode, words in module.declared
-        if opcode == Op.VARIABLE and words[0] in far
-    }  # fmt: skip
+        words[1] for opcode, words in module.declared if opcode == Op.VARIABLE and words[0] in far
+    }
     for opcode, words in module.functions:
         if opcode == Op.EXT_INST and words[3] in _IN_PLACE and made & {*words[4:]}:
             _fail(f"{_IN_PLACE[words[3]]} writes into a buffer: give it a variable")

@@ -107,8 +107,10 @@ def watch(
     else:
         wrote = code.word(Op.LOAD, counters.word_at(code, writer))
     is_race = _is_other(code, wrote, mine, epoch)
-    for place_of, ours, races in ((reader, kind == READ and not is_atomic, kind == WRITE),
-                                  (third, is_atomic, not is_atomic)):  # fmt: skip
+    for place_of, ours, races in (
+        (reader, kind == READ and not is_atomic, kind == WRITE),
+        (third, is_atomic, not is_atomic),
+    ):
         known = code.word(Op.LOAD, counters.word_at(code, place_of))
         is_other = _is_other(code, known, mine, epoch)
         if races:

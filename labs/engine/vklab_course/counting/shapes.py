@@ -57,18 +57,24 @@ def work_shape(
     if not workers.size:
         return f"nothing was written to {buffer}"
     elements = int((writes > 0).sum())
-    if elements_per_invocation is not None and workers.size == 1 < written.size and (
-        elements > elements_per_invocation
+    if (
+        elements_per_invocation is not None
+        and workers.size == 1 < written.size
+        and (elements > elements_per_invocation)
     ):
-        return (f"one invocation did all the work: invocation {workers[0]} wrote {elements} "
-                f"elements of {buffer}, {written.size - 1} invocations wrote none")  # fmt: skip
+        return (
+            f"one invocation did all the work: invocation {workers[0]} wrote {elements} "
+            f"elements of {buffer}, {written.size - 1} invocations wrote none"
+        )
     if writes_per_element is not None and writes.max() > writes_per_element:
         return _often(counts, buffer, int(writes.argmax()), writes_per_element)
     most = elements_per_invocation
     if most is not None and written.max() > most * (writes_per_element or 1):
         worst = int(written.argmax())
-        return (f"invocation {worst} wrote {written[worst]} elements of {buffer}, allowed are at "
-                f"most {most}")  # fmt: skip
+        return (
+            f"invocation {worst} wrote {written[worst]} elements of {buffer}, allowed are at "
+            f"most {most}"
+        )
     return ""
 
 
@@ -78,8 +84,10 @@ def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
     logged = counts.logged(buffer, WRITE)
     by = np.unique(logged[logged[:, 1] == element, 0])
     if not counts.is_log_full and by.size > 1:
-        return (f"element {element} of {buffer} was written by {by.size} invocations, the first "
-                f"of them {', '.join(map(str, by[:3]))}")  # fmt: skip
+        return (
+            f"element {element} of {buffer} was written by {by.size} invocations, the first "
+            f"of them {', '.join(map(str, by[:3]))}"
+        )
     allowed = "once" if most == 1 else f"at most {most} times"
     return f"element {element} of {buffer} was written {times} times, allowed is {allowed}"
 
@@ -89,17 +97,21 @@ def race_shape(observed: Observed) -> str:
     for touch in observed.counts.races:
         verb = "reads" if touch.kind == READ else "writes"
         other = "writes" if touch.kind == READ else "reads or writes"
-        return (f"invocation {touch.invocation} {verb} element {touch.element} of the shared array "
-                f"{touch.buffer}, which another invocation of its workgroup {other} with no "
-                "barrier between them")  # fmt: skip
+        return (
+            f"invocation {touch.invocation} {verb} element {touch.element} of the shared array "
+            f"{touch.buffer}, which another invocation of its workgroup {other} with no "
+            "barrier between them"
+        )
     return ""
 
 
 def unset_shape(observed: Observed) -> str:
     """Name an element of a shared array of numbers that was read before anybody wrote it."""
     for touch in observed.counts.unset:
-        return (f"invocation {touch.invocation} reads element {touch.element} of the shared array "
-                f"{touch.buffer}, which nobody has written: its content is undefined")  # fmt: skip
+        return (
+            f"invocation {touch.invocation} reads element {touch.element} of the shared array "
+            f"{touch.buffer}, which nobody has written: its content is undefined"
+        )
     return ""
 
 
@@ -111,13 +123,17 @@ def barrier_shape(observed: Observed) -> str:
     most = np.zeros(int(np.prod(counts.grid)), made.dtype)
     np.maximum.at(most, groups, made)
     for i in np.flatnonzero(made < most[groups])[:1]:
-        return (f"invocation {i} meets {made[i]} barriers, another one of its workgroup "
-                f"{most[groups[i]]}: all must arrive at each barrier")  # fmt: skip
+        return (
+            f"invocation {i} meets {made[i]} barriers, another one of its workgroup "
+            f"{most[groups[i]]}: all must arrive at each barrier"
+        )
     paths = counts.by_invocation["barrier_path"]
     _, first = np.unique(groups, return_index=True)
     for i in np.flatnonzero(paths != paths[first][groups])[:1]:
-        return (f"invocations {first[groups[i]]} and {i} of a workgroup meet different barriers: "
-                "all must arrive at each barrier")  # fmt: skip
+        return (
+            f"invocations {first[groups[i]]} and {i} of a workgroup meet different barriers: "
+            "all must arrive at each barrier"
+        )
     return ""
 
 
@@ -133,8 +149,10 @@ def input_shape(observed: Observed, output: str) -> str:
             return f"element {at[0]} of {name} was written, and {name} is an input"
     reads = observed.counts.reads.get(output)
     if reads is not None and (at := np.flatnonzero(reads)).size:
-        return (f"element {at[0]} of {output} was read: a result depends on the inputs alone, not "
-                f"on what {output} had before")  # fmt: skip
+        return (
+            f"element {at[0]} of {output} was read: a result depends on the inputs alone, not "
+            f"on what {output} had before"
+        )
     return ""
 
 
@@ -149,8 +167,10 @@ def turn_shape(observed: Observed, *, most: int) -> str:
     if not turns.size or turns.max() <= most:
         return ""
     worst = int(turns.argmax())
-    return (f"invocation {worst} made {turns[worst]} turns of loops: its own share needs {most} at "
-            "most, so it goes through the work of others")  # fmt: skip
+    return (
+        f"invocation {worst} made {turns[worst]} turns of loops: its own share needs {most} at "
+        "most, so it goes through the work of others"
+    )
 
 
 def shared_shape(observed: Observed, *, most: int) -> str:
@@ -165,8 +185,10 @@ def shared_shape(observed: Observed, *, most: int) -> str:
     if not uses.size or uses.max() <= most:
         return ""
     worst = int(uses.argmax())
-    return (f"invocation {worst} used shared arrays {uses[worst]} times: its own share needs "
-            f"{most} at most, so it works for others")  # fmt: skip
+    return (
+        f"invocation {worst} used shared arrays {uses[worst]} times: its own share needs "
+        f"{most} at most, so it works for others"
+    )
 
 
 def size_shape(observed: Observed, *, size: int) -> str:
@@ -179,8 +201,10 @@ def size_shape(observed: Observed, *, size: int) -> str:
     given = int(np.prod(observed.counts.local))
     if given == size:
         return ""
-    return (f"a workgroup of your kernel has {given} invocations; the host dispatches as many "
-            f"workgroups as it needs with {size}")  # fmt: skip
+    return (
+        f"a workgroup of your kernel has {given} invocations; the host dispatches as many "
+        f"workgroups as it needs with {size}"
+    )
 
 
 def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int) -> str:
@@ -195,12 +219,16 @@ def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int
     read = observed.counts.elements_read.get(buffer, np.zeros(0, int))
     pairs = np.unique(observed.counts.logged(buffer, READ), axis=0)
     different = np.bincount(pairs[:, 0], minlength=read.size)
-    for count, limit, words in ((read, most, "elements"),
-                                (different, most_elements, "different elements")):  # fmt: skip
+    for count, limit, words in (
+        (read, most, "elements"),
+        (different, most_elements, "different elements"),
+    ):
         if count.size and count.max() > limit:
             worst = int(count.argmax())
-            return (f"invocation {worst} read {count[worst]} {words} of {buffer}, allowed are at "
-                    f"most {limit}")  # fmt: skip
+            return (
+                f"invocation {worst} read {count[worst]} {words} of {buffer}, allowed are at "
+                f"most {limit}"
+            )
     return ""
 
 
@@ -218,8 +246,10 @@ def row_shape(observed: Observed, buffer: str, *, most: int) -> str:
     if not (at := np.flatnonzero(apart)).size:
         return ""
     (invocation, one), other = order[at[0]], order[at[0] + 1][1]
-    return (f"the elements of invocation {invocation} are not {most} in a row: after element {one} "
-            f"comes {other}")  # fmt: skip
+    return (
+        f"the elements of invocation {invocation} are not {most} in a row: after element {one} "
+        f"comes {other}"
+    )
 
 
 def room_shape(observed: Observed, room: int) -> str:
@@ -233,8 +263,10 @@ def room_shape(observed: Observed, room: int) -> str:
         for name, touched in counted.items() if room else ():
             size = touched.size - room
             if (at := np.flatnonzero(touched[size:])).size:
-                return (f"element {size + at[0]} of {name} was {verb}: the push constants say that "
-                        f"{name} ends with element {size - 1}, though its array is longer")
+                return (
+                    f"element {size + at[0]} of {name} was {verb}: the push constants say that "
+                    f"{name} ends with element {size - 1}, though its array is longer"
+                )
     return ""
 
 
@@ -266,20 +298,26 @@ def partial_shape(
     expected = _differ(observed.buffers[buffer], before)
     only = f"the check also ran a part of the grid, only workgroups {_range(way)}: element"
     if (wrong := np.flatnonzero(exists & changed & ~ran)).size:
-        return (f"{only} {wrong[0]} of {buffer} changed, but it is the work of workgroup "
-                f"{_group(way, int(groups[wrong[0]]))}, which did not run. "
-                f"{_WHO.format(wrong[0])}")  # fmt: skip
+        return (
+            f"{only} {wrong[0]} of {buffer} changed, but it is the work of workgroup "
+            f"{_group(way, int(groups[wrong[0]]))}, which did not run. "
+            f"{_WHO.format(wrong[0])}"
+        )
     if (wrong := np.flatnonzero(exists & expected & ran & ~changed)).size:
-        return (f"{only} {wrong[0]} of {buffer} did not change, but it is the work of workgroup "
-                f"{_group(way, int(groups[wrong[0]]))}, which ran. {_WHO.format(wrong[0])}")
+        return (
+            f"{only} {wrong[0]} of {buffer} did not change, but it is the work of workgroup "
+            f"{_group(way, int(groups[wrong[0]]))}, which ran. {_WHO.format(wrong[0])}"
+        )
     return ""
 
 
 def _ran(way: Counted) -> np.ndarray:
     """Return a bool for each workgroup of the grid, by its linear number."""
     ran = np.zeros(way.counts.grid[::-1], bool)
-    box = tuple(slice(first, first + count)
-                for first, count in zip(way.base[::-1], way.groups[::-1], strict=True))  # fmt: skip
+    box = tuple(
+        slice(first, first + count)
+        for first, count in zip(way.base[::-1], way.groups[::-1], strict=True)
+    )
     ran[box] = True
     return ran.reshape(-1)
 
@@ -333,6 +371,8 @@ def order_matters(
                 differ = ~np.isclose(other, plain, relative, absolute, equal_nan=True)
             if (wrong := np.flatnonzero(differ)).size:
                 n = wrong[0]
-                return (f"{words}, element {n} of {name} is {other[n]:g} instead of {plain[n]:g}: "
-                        "invocations race for it; is a barrier or an atomic operation missing?")
+                return (
+                    f"{words}, element {n} of {name} is {other[n]:g} instead of {plain[n]:g}: "
+                    "invocations race for it; is a barrier or an atomic operation missing?"
+                )
     return ""

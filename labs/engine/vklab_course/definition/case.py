@@ -60,8 +60,15 @@ class Case:
     @cached_property
     def question(self) -> bytes:
         """Return what is sent to the answer, encoded once: no oracle, no facts, no part."""
-        return encode({"args": self.args, "named": dict(self.named), "files": dict(self.files),
-                       "steps": self.steps, "drain": self.drain})  # fmt: skip
+        return encode(
+            {
+                "args": self.args,
+                "named": dict(self.named),
+                "files": dict(self.files),
+                "steps": self.steps,
+                "drain": self.drain,
+            }
+        )
 
 
 @dataclass(frozen=True)

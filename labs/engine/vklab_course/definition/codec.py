@@ -23,9 +23,25 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_DEPTH, MAX_BYTES, MAX_ITEMS = 24, 64 << 20, 1_000_000
-DTYPES = {name: np.dtype(name) for name in (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128")}  # fmt: skip
+DTYPES = {
+    name: np.dtype(name)
+    for name in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
+}
 DTYPES["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # Python's texts may hold halves of characters, which UTF-8 has no bytes for.
@@ -68,8 +84,11 @@ class Raised:
     @classmethod
     def of(cls, error: BaseException) -> Raised:
         """Describe an exception by names and texts."""
-        kinds = tuple(c.__name__ for c in type(error).__mro__
-                      if getattr(builtins, c.__name__, None) is c and c is not object)  # fmt: skip
+        kinds = tuple(
+            c.__name__
+            for c in type(error).__mro__
+            if getattr(builtins, c.__name__, None) is c and c is not object
+        )
         return cls(kinds, words.short_message(error), words.error_text(error))
 
     @property
@@ -161,8 +180,9 @@ def _listed(value: Any, depth: int, budget: _Budget) -> list[Any]:
 
 
 def _sorted(value: Any, depth: int, budget: _Budget) -> msgpack.ExtType:
-    return _packed(SET, sorted(value, key=lambda item: (type(item).__name__, repr(item))), depth,
-                   budget)  # fmt: skip
+    return _packed(
+        SET, sorted(value, key=lambda item: (type(item).__name__, repr(item))), depth, budget
+    )
 
 
 def _mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> Any:
@@ -184,8 +204,13 @@ def _array(value: np.ndarray, depth: int, budget: _Budget) -> Any:
 
 def _scalar(value: np.generic, depth: int, budget: _Budget) -> Any:
     array = _array(np.asarray(value), depth, budget)
-    return array if isinstance(array, dict) else msgpack.ExtType(SCALAR, array.data) if (
-        array.code == ARRAY) else array  # fmt: skip
+    return (
+        array
+        if isinstance(array, dict)
+        else msgpack.ExtType(SCALAR, array.data)
+        if (array.code == ARRAY)
+        else array
+    )
 
 
 def _opaque(value: Any) -> msgpack.ExtType:
@@ -214,8 +239,12 @@ _KINDS: tuple[tuple[Any, Callable[[Any, int, _Budget], Any]], ...] = (
     (set | frozenset, _sorted),
     (Mapping, _mapping),
     (Raised, _raised),
-    (Opaque, lambda value, depth, budget: msgpack.ExtType(
-        OPAQUE, msgpack.packb([value.type, value.text], **WRITING))),  # fmt: skip
+    (
+        Opaque,
+        lambda value, depth, budget: msgpack.ExtType(
+            OPAQUE, msgpack.packb([value.type, value.text], **WRITING)
+        ),
+    ),
 )
 
 
@@ -231,10 +260,18 @@ def _decoded(data: bytes, depth: int, budget: _Budget) -> Any:
         budget.take(1 + len(container))
         return container
 
-    return _restored(msgpack.unpackb(
-        data, **READING, ext_hook=extension, strict_map_key=True, list_hook=counted,
-        object_hook=counted, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS,
-    ))  # fmt: skip
+    return _restored(
+        msgpack.unpackb(
+            data,
+            **READING,
+            ext_hook=extension,
+            strict_map_key=True,
+            list_hook=counted,
+            object_hook=counted,
+            max_array_len=MAX_ITEMS,
+            max_map_len=MAX_ITEMS,
+        )
+    )
 
 
 def _restored(value: Any) -> Any:
@@ -268,8 +305,11 @@ def _read_opaque(data: bytes, depth: int, budget: _Budget) -> Opaque:
 
 def _read_raised(data: bytes, depth: int, budget: _Budget) -> Raised:
     kinds, message, text = _decoded(data, depth, budget)
-    return Raised(tuple(words.whole(str(kind)[:80]) for kind in kinds),
-                  words.whole(str(message)[:400]), words.whole(str(text)[:600]))  # fmt: skip
+    return Raised(
+        tuple(words.whole(str(kind)[:80]) for kind in kinds),
+        words.whole(str(message)[:400]),
+        words.whole(str(text)[:600]),
+    )
 
 
 _READERS: dict[int, Callable[[bytes, int, _Budget], Any]] = {

@@ -152,8 +152,10 @@ def exercise(
         seconds: as in `Exercise`; default: that of the kind.
     """
     if not re.fullmatch(LAB + r"-p?[1-9]\d?", identifier) or not hints or not variants:
-        raise ValueError(f"exercise {identifier!r}: write an id such as 03-1, at least one hint "
-                         "and at least one variant")  # fmt: skip
+        raise ValueError(
+            f"exercise {identifier!r}: write an id such as 03-1, at least one hint "
+            "and at least one variant"
+        )
 
     def register(definition: Kind) -> Kind:
         definition.id, definition.hints = identifier, tuple(hints)
@@ -187,8 +189,11 @@ def exercises_of(number: str, variants: Mapping[str, int] | None = None) -> dict
     """
     module = _load(number)
     chosen = chosen_variants() if variants is None else variants
-    own = {key: kind(int(chosen.get(key, 0))) for (home, key), kind in _exercises.items()
-           if home == module and kind.marked}  # fmt: skip
+    own = {
+        key: kind(int(chosen.get(key, 0)))
+        for (home, key), kind in _exercises.items()
+        if home == module and kind.marked
+    }
     return dict(sorted(own.items(), key=lambda item: int(item[0].partition("-")[2])))
 
 

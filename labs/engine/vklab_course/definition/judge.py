@@ -21,9 +21,11 @@ __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
-CHANGED = ("the results are right, but whoever calls your function goes on with the arguments: "
-           "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
-           "what you change")  # fmt: skip
+CHANGED = (
+    "the results are right, but whoever calls your function goes on with the arguments: "
+    "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
+    "what you change"
+)
 
 
 class Answers(Protocol):
@@ -64,15 +66,21 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
         if got.how == "refused" or (got.raised and got.raised.message == seam.REFUSAL):
             return _stopped(exercise, "incorrect", got.message or seam.REFUSAL)
     notes: list[str] = []
-    parts = [_part(exercise, key, list(zip(cases, results, strict=True)), notes)
-             for key in exercise.parts]  # fmt: skip
+    parts = [
+        _part(exercise, key, list(zip(cases, results, strict=True)), notes)
+        for key in exercise.parts
+    ]
     if printed:
         notes.append(f"your answer printed:\n{_cut(printed, SHOWN).rstrip()}")
     return Verdict(
-        exercise.id, exercise.title, _status(parts),
-        round(sum(part.earned for part in parts), 2), exercise.points, tuple(parts),
+        exercise.id,
+        exercise.title,
+        _status(parts),
+        round(sum(part.earned for part in parts), 2),
+        exercise.points,
+        tuple(parts),
         tuple(_cut(note, CHARACTERS) for note in notes[:MESSAGES]),
-    )  # fmt: skip
+    )
 
 
 def _status(parts: Sequence[Part]) -> str:
@@ -125,8 +133,11 @@ def _in_words(case: Case) -> str:
 def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
     raises = case.expected if isinstance(case.expected, Raised) else None
     if got.how == "timeout":
-        report.expect(False, f"your function did not end in time ({got.message}): does each loop "
-                      "stop? does it try more possibilities than it needs?")
+        report.expect(
+            False,
+            f"your function did not end in time ({got.message}): does each loop "
+            "stop? does it try more possibilities than it needs?",
+        )
     elif got.how == "raised" and got.raised is not None:
         report.expect(raises and raises.kind in got.raised.kinds, f"raised {got.raised.text}")
     elif got.how != "returned":
@@ -140,5 +151,8 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
             raise
         except Exception as error:
             # A comparison that a strange result breaks: the result is wrong, and is shown.
-            report.expect(False, f"expected another kind of result, got {words.short(got.value)} "
-                                 f"({type(error).__name__})")  # fmt: skip
+            report.expect(
+                False,
+                f"expected another kind of result, got {words.short(got.value)} "
+                f"({type(error).__name__})",
+            )

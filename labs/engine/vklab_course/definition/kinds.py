@@ -53,14 +53,18 @@ class Choice(Value):
         """
         report.expect(type(got) is dict, f"expected a dictionary, got {words.short(got)}")
         asked = case.facts["options"]
-        report.expect(got.keys() <= asked.keys(), "there is no question "
-                      f"{words.short(next((n for n in got if n not in asked), None))}")  # fmt: skip
+        report.expect(
+            got.keys() <= asked.keys(),
+            f"there is no question {words.short(next((n for n in got if n not in asked), None))}",
+        )
         for name, options in asked.items():
             report.expect(name in got, f"{name!r} has no answer")
             listed = ", ".join(map(repr, options))
             same = isinstance(got[name], str | int | np.integer) and type(got[name]) is not bool
-            report.expect(same and got[name] in options, f"{name!r}: got {words.short(got[name])}; "
-                                                f"choose one of {listed}")  # fmt: skip
+            report.expect(
+                same and got[name] in options,
+                f"{name!r}: got {words.short(got[name])}; choose one of {listed}",
+            )
         right = sum(got[name] == option for name, option in case.expected.items())
         report.expect(right == len(case.expected), f"{right} of {len(case.expected)} are right")
 

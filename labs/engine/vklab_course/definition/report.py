@@ -66,8 +66,10 @@ class Report:
         share = share if np.isfinite(share) else 0.0
         if share <= self.share or not self.scored:
             less = "less" if what.split()[0] in MEASURES else "fewer"
-            self.scored = (f"{self._on_text()}{achieved:g} {what}; no answer needs {less} than "
-                           f"{bound:g}, the obvious answer needs {natural:g}")  # fmt: skip
+            self.scored = (
+                f"{self._on_text()}{achieved:g} {what}; no answer needs {less} than "
+                f"{bound:g}, the obvious answer needs {natural:g}"
+            )
             self.scored += "" if full is None else f"; full points for {full:g} or {less}"
         self.share = min(self.share, share)
 

@@ -39,8 +39,9 @@ def request_for(
         seams: functions of the runtime that raise meanwhile.
     """
     questions = [case.question for case in cases]
-    return encode({"takes": takes, "seconds": float(seconds), "seams": list(seams),
-                   "questions": questions})  # fmt: skip
+    return encode(
+        {"takes": takes, "seconds": float(seconds), "seams": list(seams), "questions": questions}
+    )
 
 
 def reply_to(request: bytes, answer: Any) -> bytes:
@@ -107,8 +108,9 @@ def _called(answer: Any, question: Mapping[str, Any]) -> tuple[Any, str]:
     """Return what the answer returns, and the name of an argument that it has changed, or ""."""
     with contextlib.ExitStack() as stack:
         # Most cases have no files, and most answers write none.
-        tree = functools.cache(lambda: Path(stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="vklab-"))))  # fmt: skip
+        tree = functools.cache(
+            lambda: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vklab-")))
+        )
         for path, content in question["files"].items():
             file = tree() / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -119,12 +121,16 @@ def _called(answer: Any, question: Mapping[str, Any]) -> tuple[Any, str]:
         before = {name: _state(one) for name, one in given.items()}
         value = answer(*args, **named)
         if question["steps"]:
-            value = [getattr(value, method)(*_with_paths(args, tree))
-                     for method, args in question["steps"]]  # fmt: skip
+            value = [
+                getattr(value, method)(*_with_paths(args, tree))
+                for method, args in question["steps"]
+            ]
         if isinstance(value, Iterator):
             if not question["drain"]:
-                raise CodecError(f"of type {type(value).__name__}, which can be read only once: "
-                                 "return a list of it")  # fmt: skip
+                raise CodecError(
+                    f"of type {type(value).__name__}, which can be read only once: "
+                    "return a list of it"
+                )
             value = list(itertools.islice(value, int(question["drain"])))
         value = _without_paths(value, tree()) if question["files"] else value
         return value, next((n for n, one in given.items() if _state(one) != before[n]), "")

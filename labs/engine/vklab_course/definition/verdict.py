@@ -90,12 +90,23 @@ class Verdict:
     def summary(self) -> dict[str, Any]:
         """Return the verdict ready for JSON; notebooks store it for `vklab course progress`."""
         parts = [
-            {"name": p.name, "points": p.points, "passed": p.passed, "message": p.message,
-             "earned": p.earned}
+            {
+                "name": p.name,
+                "points": p.points,
+                "passed": p.passed,
+                "message": p.message,
+                "earned": p.earned,
+            }
             for p in self.parts
         ]
-        return {"id": self.id, "status": self.status, "points": self.points, "of": self.of,
-                "parts": parts, "messages": list(self.messages)}  # fmt: skip
+        return {
+            "id": self.id,
+            "status": self.status,
+            "points": self.points,
+            "of": self.of,
+            "parts": parts,
+            "messages": list(self.messages),
+        }
 
     def __str__(self) -> str:
         lines = [self.headline]

@@ -80,18 +80,28 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
         by_lab: dict[str, list[Planned]] = {}
         for number, (entry, attempt) in enumerate(mine, 1):
             who = entry.submission.model_copy(
-                update={"attempt": number, "file": attempt.file, "hash": attempt.hash})
+                update={"attempt": number, "file": attempt.file, "hash": attempt.hash}
+            )
             lab = batch.release.lab(attempt.lab) if attempt.lab else None
-            one = Planned("", who, lab, None if attempt.cause else attempt, attempt.cause,
-                          (entry.note,) if entry.note else ())  # fmt: skip
+            one = Planned(
+                "",
+                who,
+                lab,
+                None if attempt.cause else attempt,
+                attempt.cause,
+                (entry.note,) if entry.note else (),
+            )
             by_lab.setdefault(attempt.lab, []).append(one)
         for attempts in by_lab.values():
             chosen += _chosen(attempts, options.attempts == "best")
     taken: dict[str, list[Planned]] = {}
     for one in chosen:
         taken.setdefault(_key(one, options.attempts == "best"), []).append(one)
-    keyed = [replace(one, key=_own(batch, key, one, len(mine) > 1))
-             for key, mine in taken.items() for one in mine]  # fmt: skip
+    keyed = [
+        replace(one, key=_own(batch, key, one, len(mine) > 1))
+        for key, mine in taken.items()
+        for one in mine
+    ]
     # The newest attempt first: all of a student's share their time.
     return sorted(keyed, key=lambda one: (*owner(one.submission), -one.submission.attempt))
 
@@ -99,13 +109,20 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
 def _chosen(attempts: Sequence[Planned], best: bool) -> list[Planned]:
     """Return the attempts of one student at one lab that get a record."""
     good = [one for one in attempts if not one.cause]
-    notes = [f"not graded: {one.submission.file}: {one.cause}"
-             for one in attempts if one.cause and good]  # fmt: skip
+    notes = [
+        f"not graded: {one.submission.file}: {one.cause}" for one in attempts if one.cause and good
+    ]
     if len(good) > 1 and not best:
         notes.append(f"{len(good)} attempts; the last one is graded: {good[-1].submission.file}")
-    return [replace(one, notes=tuple(bounds.short(note, bounds.CAUSE)
-                                     for note in [*one.notes, *notes][: bounds.NOTES]))
-            for one in (good if best else good[-1:]) or attempts[-1:]]  # fmt: skip
+    return [
+        replace(
+            one,
+            notes=tuple(
+                bounds.short(note, bounds.CAUSE) for note in [*one.notes, *notes][: bounds.NOTES]
+            ),
+        )
+        for one in (good if best else good[-1:]) or attempts[-1:]
+    ]
 
 
 def _key(one: Planned, best: bool, whole: bool = False) -> str:
@@ -144,10 +161,19 @@ def make_job(batch: Batch, key: str, lab: LabFacts, notebook: str,
     chosen = exercises or [e.id for e in lab.exercises if e.kind not in BY_HAND]
     run = batch.results.run()
     times = dict(run.self_test.get("times", {})) if run else {}
-    return Job(key, lab.name, notebook, tuple(chosen), batch.release.variant(lab), batch.seed,
-               str(batch.labs), batch.options.unsafe, batch.options.image,
-               {e: times[e] for e in chosen if e in times},
-               f"{student} {lab.name}" if student else "")  # fmt: skip
+    return Job(
+        key,
+        lab.name,
+        notebook,
+        tuple(chosen),
+        batch.release.variant(lab),
+        batch.seed,
+        str(batch.labs),
+        batch.options.unsafe,
+        batch.options.image,
+        {e: times[e] for e in chosen if e in times},
+        f"{student} {lab.name}" if student else "",
+    )
 
 
 def job_hash(batch: Batch, submission: Submission, lab: LabFacts, notebook: str) -> str:
@@ -161,6 +187,13 @@ def job_hash(batch: Batch, submission: Submission, lab: LabFacts, notebook: str)
     """
     path = batch.labs / "checks" / f"lab_{lab.number}.py"
     definitions = path.read_bytes() if path.is_file() else b""
-    return digest(submission.hash, notebook, lab.version, batch.release.variant(lab),
-                  running.environment(), fingerprint(batch.seed), batch.options.unsafe,
-                  definitions)  # fmt: skip
+    return digest(
+        submission.hash,
+        notebook,
+        lab.version,
+        batch.release.variant(lab),
+        running.environment(),
+        fingerprint(batch.seed),
+        batch.options.unsafe,
+        definitions,
+    )

@@ -45,8 +45,11 @@ def grade(
             if record is None and one.rebuilt is not None and one.lab is not None:
                 text = one.rebuilt.text
                 who = "/".join(owner(one.submission))
-                waiting[one.key] = (one, make_job(batch, one.key, one.lab, text, (), who),
-                                    job_hash(batch, one.submission, one.lab, text))  # fmt: skip
+                waiting[one.key] = (
+                    one,
+                    make_job(batch, one.key, one.lab, text, (), who),
+                    job_hash(batch, one.submission, one.lab, text),
+                )
                 continue
             if record is None:
                 record = broken_record(batch, one)
@@ -54,8 +57,9 @@ def grade(
                 tell(one.key, record)
             records[one.key] = record
         options = batch.options
-        for job, outcome in running.run_jobs([job for _, job, _ in waiting.values()], batch.judge,
-                                             options.processes, options.dask):  # fmt: skip
+        for job, outcome in running.run_jobs(
+            [job for _, job, _ in waiting.values()], batch.judge, options.processes, options.dask
+        ):
             one, _, hashed = waiting[job.key]
             record = complete(batch, one, outcome, hashed)
             batch.results.write(job.key, record, job.notebook)
@@ -69,25 +73,40 @@ def _begin(batch: Batch, labs: Sequence[LabFacts], self_test: SelfTest | None) -
     run, seed = batch.results.run(), fingerprint(batch.seed)
     release = batch.release.manifest.id
     if run is not None and (run.release, run.seed_fingerprint) != (release, seed):
-        raise GradeError(f"{batch.results.folder} holds marks of release {run.release} with seed "
-                         f"{run.seed_fingerprint}; this batch has release {release} with seed "
-                         f"{seed}. Give another --out, or the same release and seed file")
+        raise GradeError(
+            f"{batch.results.folder} holds marks of release {run.release} with seed "
+            f"{run.seed_fingerprint}; this batch has release {release} with seed "
+            f"{seed}. Give another --out, or the same release and seed file"
+        )
     if run is not None and run.unsafe != batch.options.unsafe:
-        raise GradeError(f"{batch.results.folder} holds marks of runs "
-                         f"{'without' if run.unsafe else 'in'} the sandbox; give another --out")
+        raise GradeError(
+            f"{batch.results.folder} holds marks of runs "
+            f"{'without' if run.unsafe else 'in'} the sandbox; give another --out"
+        )
     versions = {lab.name: lab.version for lab in labs}
-    state = digest(versions, running.environment(), [
-        (batch.labs / "checks" / f"lab_{lab.number}.py").read_text("utf-8")
-        for lab in labs if (batch.labs / "checks" / f"lab_{lab.number}.py").is_file()
-    ])
+    state = digest(
+        versions,
+        running.environment(),
+        [
+            (batch.labs / "checks" / f"lab_{lab.number}.py").read_text("utf-8")
+            for lab in labs
+            if (batch.labs / "checks" / f"lab_{lab.number}.py").is_file()
+        ],
+    )
     done = dict(run.self_test) if run is not None else {}
     if self_test is not None and done.get("state") != state:
         done = {**self_test(batch, labs), "state": state}
     started = run.started if run else datetime.datetime.now(datetime.UTC).isoformat("T", "seconds")
-    batch.results.write_run(Run(
-        release=release, labs={**(run.labs if run else {}), **versions}, seed_fingerprint=seed,
-        unsafe=batch.options.unsafe, self_test=done, started=started,
-    ))  # fmt: skip
+    batch.results.write_run(
+        Run(
+            release=release,
+            labs={**(run.labs if run else {}), **versions},
+            seed_fingerprint=seed,
+            unsafe=batch.options.unsafe,
+            self_test=done,
+            started=started,
+        )
+    )
 
 
 def _kept(batch: Batch, one: Planned) -> SubmissionResult | None:

@@ -74,9 +74,12 @@ Judge = Callable[[Job], Outcome]
 
 def environment() -> dict[str, str]:
     """Return the versions that may decide a mark."""
-    return {"vklab": vklab.__version__, "numpy": np.__version__,
-            "python": ".".join(platform.python_version_tuple()[:2]),
-            "system": f"{platform.system()} {platform.machine()}"}  # fmt: skip
+    return {
+        "vklab": vklab.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def run_jobs(
@@ -97,8 +100,10 @@ def run_jobs(
     """
     spent: dict[str, float] = {}
     late: dict[str, tuple[Job, Outcome]] = {}
-    source = _by_dask(jobs, judge, dask, processes) if dask else _here(
-        jobs, judge, processes, wall_s, spent
+    source = (
+        _by_dask(jobs, judge, dask, processes)
+        if dask
+        else _here(jobs, judge, processes, wall_s, spent)
     )
     for job, outcome, seconds in source:
         spent[_owner(job)] = spent.get(_owner(job), 0.0) + seconds
@@ -115,8 +120,10 @@ def run_jobs(
 
 def _timed_out(outcome: Outcome) -> bool:
     results = outcome.get("exercises", {})
-    return outcome.get("ended") == "timeout" or isinstance(results, dict) and any(
-        isinstance(r, dict) and r.get("status") == "timeout" for r in results.values()
+    return (
+        outcome.get("ended") == "timeout"
+        or isinstance(results, dict)
+        and any(isinstance(r, dict) and r.get("status") == "timeout" for r in results.values())
     )
 
 
@@ -162,8 +169,10 @@ def _here(
 
     with ThreadPoolExecutor(max(1, processes)) as pool:
         try:
-            waiting = [pool.submit(chain, mine, spent.get(student, 0.0))
-                       for student, mine in _by_student(jobs).items()]  # fmt: skip
+            waiting = [
+                pool.submit(chain, mine, spent.get(student, 0.0))
+                for student, mine in _by_student(jobs).items()
+            ]
             for _ in jobs:
                 yield ended.get()
         finally:
@@ -196,8 +205,10 @@ def _in_turn(
     for job in jobs:
         left, began = bounds.STUDENT_S - spent, time.monotonic()
         if left < LEAST_S:
-            said = (f"it was not run: a student's submissions of a lab have {bounds.STUDENT_S:g} s "
-                    "together, and the others had used them")  # fmt: skip
+            said = (
+                f"it was not run: a student's submissions of a lab have {bounds.STUDENT_S:g} s "
+                "together, and the others had used them"
+            )
             yield job, {"exercises": {}, "interrupted": said, "ended": "timeout"}, 0.0
             continue
         outcome = run(replace(job, seconds=left))
@@ -207,8 +218,14 @@ def _in_turn(
 
 def _in_process(judge: Judge, job: Job, wall_s: float, stop: threading.Event) -> Outcome:
     kept: dict[str, Any] | None = None
-    said = own_process.messages(_child, (judge, job), wall_s, name=job.key, stop=stop,
-                              modules=[getattr(judge, "__module__", __name__)])  # fmt: skip
+    said = own_process.messages(
+        _child,
+        (judge, job),
+        wall_s,
+        name=job.key,
+        stop=stop,
+        modules=[getattr(judge, "__module__", __name__)],
+    )
     with contextlib.closing(said):
         try:
             for received in said:
@@ -234,8 +251,12 @@ def _cut(kept: Mapping[str, Any] | None, status: str, why: str) -> Outcome:
     """
     if kept is None:
         return {"broken": f"the grader's process {why}"}
-    return {"exercises": dict(kept), "broken": "", "interrupted": f"its process {why}",
-            "ended": status}  # fmt: skip
+    return {
+        "exercises": dict(kept),
+        "broken": "",
+        "interrupted": f"its process {why}",
+        "ended": status,
+    }
 
 
 def _child(pipe: Any, judge: Judge, job: Job) -> None:
@@ -244,8 +265,10 @@ def _child(pipe: Any, judge: Judge, job: Job) -> None:
 
 
 def _chain(judge: Judge, jobs: Sequence[Job]) -> list[tuple[Outcome, float]]:
-    return [(outcome, seconds) for _, outcome, seconds in _in_turn(
-        jobs, functools.partial(guarded, judge), 0.0)]  # fmt: skip
+    return [
+        (outcome, seconds)
+        for _, outcome, seconds in _in_turn(jobs, functools.partial(guarded, judge), 0.0)
+    ]
 
 
 def _by_dask(
@@ -255,22 +278,30 @@ def _by_dask(
     try:
         import dask.distributed as distributed
     except ImportError as error:
-        raise SetupError(f"--dask needs Dask ({error})",
-                         "pip install 'vklab[distributed]'") from error  # fmt: skip
+        raise SetupError(
+            f"--dask needs Dask ({error})", "pip install 'vklab[distributed]'"
+        ) from error
     with contextlib.ExitStack() as stack:
         if address == "local":
-            cluster = stack.enter_context(distributed.LocalCluster(
-                n_workers=max(1, processes), threads_per_worker=1, memory_limit=None,
-                dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR,
-            ))  # fmt: skip
+            cluster = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=max(1, processes),
+                    threads_per_worker=1,
+                    memory_limit=None,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.ERROR,
+                )
+            )
             client = stack.enter_context(distributed.Client(cluster))
         else:
             try:
                 client = stack.enter_context(distributed.Client(address, timeout=START_S))
             except (OSError, ValueError) as error:
                 raise SetupError(f"no Dask scheduler answers at {address}: {error}") from error
-        futures = {client.submit(_chain, judge, mine, key=f"{mine[0].key}-{n}", pure=False): mine
-                   for n, mine in enumerate(_by_student(jobs).values())}  # fmt: skip
+        futures = {
+            client.submit(_chain, judge, mine, key=f"{mine[0].key}-{n}", pure=False): mine
+            for n, mine in enumerate(_by_student(jobs).values())
+        }
         for future in distributed.as_completed(list(futures)):
             mine = futures.pop(future)
             if future.status == "finished":

@@ -25,9 +25,16 @@ def judge_one(job: Job) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="vklab-job-") as folder:
             path = Path(folder) / "submission.ipynb"
             path.write_text(job.notebook, encoding="utf-8")
-            return session.run_session(path, number_of(job.lab), sandbox=box, secret=job.seed,
-                                       variants=job.variant, exercises=job.exercises,
-                                       times=job.times, wall_seconds=job.seconds)  # fmt: skip
+            return session.run_session(
+                path,
+                number_of(job.lab),
+                sandbox=box,
+                secret=job.seed,
+                variants=job.variant,
+                exercises=job.exercises,
+                times=job.times,
+                wall_seconds=job.seconds,
+            )
     finally:
         box.closed()
 

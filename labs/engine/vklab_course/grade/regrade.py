@@ -62,8 +62,10 @@ def regrade(
     """
     run = batch.results.run()
     if run is not None and run.unsafe != batch.options.unsafe:
-        raise GradeError(f"{batch.results.folder} holds marks of runs "
-                         f"{'without' if run.unsafe else 'in'} the sandbox; regrade them so, too")
+        raise GradeError(
+            f"{batch.results.folder} holds marks of runs "
+            f"{'without' if run.unsafe else 'in'} the sandbox; regrade them so, too"
+        )
     with batch.results.locked():
         jobs, records = [], {}
         failed: list[str] = []
@@ -78,14 +80,25 @@ def regrade(
                 failed.append(f"{key}: its notebook is gone (retention?); grade it again")
             elif mine:
                 records[key] = record
-                jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine,
-                                     "/".join(owner(record.submission))))  # fmt: skip
+                jobs.append(
+                    make_job(
+                        batch,
+                        key,
+                        lab,
+                        batch.results.notebook(key),
+                        mine,
+                        "/".join(owner(record.submission)),
+                    )
+                )
         if not jobs and not failed:
-            raise GradeError(f"no submission in {batch.results.folder} has an answer to "
-                             f"{', '.join(exercises)} that a check marks")  # fmt: skip
+            raise GradeError(
+                f"no submission in {batch.results.folder} has an answer to "
+                f"{', '.join(exercises)} that a check marks"
+            )
         changes, marked = [], 0
-        for job, outcome in running.run_jobs(jobs, batch.judge, batch.options.processes,
-                                             batch.options.dask):  # fmt: skip
+        for job, outcome in running.run_jobs(
+            jobs, batch.judge, batch.options.processes, batch.options.dask
+        ):
             if outcome.get("broken"):
                 failed.append(f"{job.key}: {outcome['broken']}")
                 continue
@@ -97,16 +110,23 @@ def regrade(
                 tell(change)
     if failed:
         listed = "\n".join(f"  {one}" for one in sorted(failed)[:20])
-        raise GradeError(f"{marked} submissions were marked again, and "
-                         f"{len(changes)} marks differ; the marks of {len(failed)} were left as "
-                         f"they are:\n{listed}")  # fmt: skip
+        raise GradeError(
+            f"{marked} submissions were marked again, and "
+            f"{len(changes)} marks differ; the marks of {len(failed)} were left as "
+            f"they are:\n{listed}"
+        )
     return sorted(changes, key=lambda c: (c.student, c.exercise))
 
 
 def _to_mark(record: SubmissionResult, lab: LabFacts) -> list[str]:
     """Return the exercises of a record that a check marks."""
-    return [e.id for e in lab.exercises if e.kind not in BY_HAND and e.id in record.exercises
-            and record.exercises[e.id].status != "missing"]  # fmt: skip
+    return [
+        e.id
+        for e in lab.exercises
+        if e.kind not in BY_HAND
+        and e.id in record.exercises
+        and record.exercises[e.id].status != "missing"
+    ]
 
 
 def _remarked(
@@ -123,8 +143,13 @@ def _remarked(
     ]
     lab = batch.release.lab(record.lab)
     hashed = job_hash(batch, record.submission, lab, batch.results.notebook(key))
-    new = record.model_copy(update={"exercises": results, "job": hashed,
-                                    "interrupted": str(outcome.get("interrupted", ""))[:20_000]})
+    new = record.model_copy(
+        update={
+            "exercises": results,
+            "job": hashed,
+            "interrupted": str(outcome.get("interrupted", ""))[:20_000],
+        }
+    )
     return new, changes
 
 

@@ -51,9 +51,7 @@ def self_test(batch: Batch, labs: Sequence[LabFacts]) -> dict[str, Any]:
     return {"tried": tried, "passed": True, "times": times}
 
 
-def _sessions(
-    batch: Batch, facts: LabFacts, lab: Lab, times: dict[str, float]
-) -> Iterator[str]:
+def _sessions(batch: Batch, facts: LabFacts, lab: Lab, times: dict[str, float]) -> Iterator[str]:
     """Grade the solution and the unsolved notebook as submissions; note the solution's times."""
     released = batch.release.notebook(facts)
     jobs = {}
@@ -62,12 +60,14 @@ def _sessions(
         ("the unsolved notebook", build.student_notebook(lab), ("not_attempted", "skipped")),
     ):
         given = read_notebook(nbformat.writes(notebook, version=4).encode())
-        job = make_job(batch, f"self-test {name}", facts,
-                       rebuilding.rebuild(released, given).text())  # fmt: skip
+        job = make_job(
+            batch, f"self-test {name}", facts, rebuilding.rebuild(released, given).text()
+        )
         jobs[job.key] = (name, job, wanted)
     options = batch.options
-    for job, outcome in running.run_jobs([job for _, job, _ in jobs.values()], batch.judge,
-                                         options.processes, options.dask):  # fmt: skip
+    for job, outcome in running.run_jobs(
+        [job for _, job, _ in jobs.values()], batch.judge, options.processes, options.dask
+    ):
         name, _, wanted = jobs[job.key]
         broken = outcome.get("broken") or outcome.get("interrupted")
         if broken:
@@ -77,8 +77,10 @@ def _sessions(
             if wanted == COUNTED and "seconds" in result:
                 times[identifier] = float(result["seconds"])
             if not broken and result.get("status") not in wanted:
-                yield (f"{facts.name}: {name} is {result.get('status')} in {identifier}: "
-                       f"{_said(result)}")
+                yield (
+                    f"{facts.name}: {name} is {result.get('status')} in {identifier}: "
+                    f"{_said(result)}"
+                )
 
 
 def _said(result: dict[str, Any]) -> str:
@@ -86,9 +88,7 @@ def _said(result: dict[str, Any]) -> str:
     return next((text for text in [*parts, *result.get("messages", ())] if text), "")[:300]
 
 
-def _answers(
-    known: Iterable[Exercise], answers: Answers, seed: str
-) -> Iterator[tuple[int, str]]:
+def _answers(known: Iterable[Exercise], answers: Answers, seed: str) -> Iterator[tuple[int, str]]:
     """Judge listed and empty answers; yield 1 for each, with the surprise or ""."""
     for exercise in known:
         if exercise.takes in BY_HAND:
@@ -103,8 +103,12 @@ def _answers(
             if key == exercise.id and not exercise.variant:
                 got = verdict_on(exercise, answer, seed)
                 fine = got.status in COUNTED or got.status == "correct"
-                yield 1, "" if fine else (f"{key}: the second solution {_name(answer)} is "
-                                          f"{got.status}:\n{got}")  # fmt: skip
+                yield (
+                    1,
+                    ""
+                    if fine
+                    else (f"{key}: the second solution {_name(answer)} is {got.status}:\n{got}"),
+                )
         for name, answer in empty_answers(exercise, ()):
             got = verdict_on(exercise, answer, seed)
             said = f"{exercise.id}: {name} earns {got.points:g}"

@@ -52,8 +52,13 @@ def rehearse(job: Job) -> Outcome:
         problem = _executed(cell.source, cell.id, names)
         if problem:
             failed[identifier if role == "exercise" else cell.id] = problem
-    return {"exercises": results, "broken": "", "seconds": time.monotonic() - started,
-            "environment": {}, "sandbox": {"kind": "none"}}  # fmt: skip
+    return {
+        "exercises": results,
+        "broken": "",
+        "seconds": time.monotonic() - started,
+        "environment": {},
+        "sandbox": {"kind": "none"},
+    }
 
 
 def _executed(text: str, name: str, names: dict[str, Any]) -> str:
@@ -84,9 +89,14 @@ def _judged(
             raise NameError(failed.get(exercise.id, "the check cell passes no answer"))
         answer = eval(compile(ast.Expression(expression), "<check>", "eval"), names)
     except Exception as error:
-        return {"status": "error", "points": 0.0, "of": float(exercise.points), "parts": [],
-                "messages": [str(error)[:2000], *failed.values()][:20],
-                "seconds": time.monotonic() - started}  # fmt: skip
+        return {
+            "status": "error",
+            "points": 0.0,
+            "of": float(exercise.points),
+            "parts": [],
+            "messages": [str(error)[:2000], *failed.values()][:20],
+            "seconds": time.monotonic() - started,
+        }
     return result_of(verdict_on(exercise, answer, job.seed), time.monotonic() - started)
 
 
@@ -102,8 +112,9 @@ def verdict_on(exercise: Exercise, answer: Any, seed: str) -> Verdict:
         return check_answer(exercise, answer)
     refused = refusal(exercise, answer)
     if refused is not None:
-        return Verdict(exercise.id, exercise.title, refused[0], 0, exercise.points, (),
-                       (refused[1],))  # fmt: skip
+        return Verdict(
+            exercise.id, exercise.title, refused[0], 0, exercise.points, (), (refused[1],)
+        )
     return judge(exercise, answers_for(exercise, answer), draw.draw(exercise, seed))
 
 
@@ -115,6 +126,11 @@ def result_of(verdict: Verdict, seconds: float) -> dict[str, Any]:
     if status == "incorrect":
         status = "partial" if verdict.points else "failed"
     summary = verdict.summary()
-    return {"status": status, "points": summary["points"], "of": float(verdict.of),
-            "parts": summary["parts"], "messages": summary["messages"],
-            "seconds": round(seconds, 3)}  # fmt: skip
+    return {
+        "status": status,
+        "points": summary["points"],
+        "of": float(verdict.of),
+        "parts": summary["parts"],
+        "messages": summary["messages"],
+        "seconds": round(seconds, 3),
+    }

@@ -59,20 +59,26 @@ def lab_facts(number: str) -> tuple[LabFacts, Any]:
     if path is None:
         stems = [path.stem for path in labs]
         near = words.near(number, [*stems, *(stem.partition("_")[2] for stem in stems)])
-        raise GradeError(f"there is no lab {number!r} in {root}; there is "
-                         f"{', '.join(stems) or 'none'}.{near}")  # fmt: skip
+        raise GradeError(
+            f"there is no lab {number!r} in {root}; there is {', '.join(stems) or 'none'}.{near}"
+        )
     notebook = nbformat.read(path, as_version=4)
     about = notebook.metadata.get("vklab", {})
-    exercises = tuple(ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
-                      for key, e in exercises_of(number_of(path.stem)).items())  # fmt: skip
+    exercises = tuple(
+        ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
+        for key, e in exercises_of(number_of(path.stem)).items()
+    )
     version = about.get("version") or manifest.lab_version(notebook.cells)
-    return LabFacts(name=path.stem, title=str(about.get("title", path.stem)), exercises=exercises,
-                    minutes=int(about.get("minutes", 0)), version=version), notebook  # fmt: skip
+    return LabFacts(
+        name=path.stem,
+        title=str(about.get("title", path.stem)),
+        exercises=exercises,
+        minutes=int(about.get("minutes", 0)),
+        version=version,
+    ), notebook
 
 
-def submit(
-    number: str, mine: Path, out: Path, judge: Judge = rehearse, name: str = ""
-) -> Handed:
+def submit(number: str, mine: Path, out: Path, judge: Judge = rehearse, name: str = "") -> Handed:
     """Rehearse a notebook and write the file to hand in.
 
     Args:
@@ -89,19 +95,29 @@ def submit(
         data = mine.read_bytes()
     except OSError as error:
         beside = [path.name for path in mine.parent.glob("*.ipynb")]
-        raise GradeError(f"{mine} cannot be read: {error.strerror or error}."
-                         f"{words.near(mine.name, beside)}") from error  # fmt: skip
+        raise GradeError(
+            f"{mine} cannot be read: {error.strerror or error}.{words.near(mine.name, beside)}"
+        ) from error
     try:
         notebook = read_notebook(data)
         unversioned = dataclasses.replace(notebook, version="")
-        rebuilding.check_lab(notebook if released.metadata["vklab"].get("version") else unversioned,
-                             facts)  # fmt: skip
+        rebuilding.check_lab(
+            notebook if released.metadata["vklab"].get("version") else unversioned, facts
+        )
     except BadSubmission as error:
         raise GradeError(f"{mine}: {error}") from None
     rebuilt = rebuilding.rebuild(released, notebook)
     exercises = tuple(e.id for e in facts.exercises if e.kind != "text")
-    job = Job(facts.name, facts.name, rebuilt.text(), exercises, chosen_variants(), draw.PUBLIC,
-              str(places.labs_folder()), unsafe=True)  # fmt: skip
+    job = Job(
+        facts.name,
+        facts.name,
+        rebuilt.text(),
+        exercises,
+        chosen_variants(),
+        draw.PUBLIC,
+        str(places.labs_folder()),
+        unsafe=True,
+    )
     ((_, outcome),) = running.run_jobs([job], judge, wall_s=REHEARSAL_S, again=False)
     if outcome.get("broken"):
         raise GradeError(f"{mine}: {outcome['broken']}")
@@ -137,8 +153,11 @@ def warnings_of(released: Any, data: bytes) -> list[str]:
     """Return what will not be collected, and what graded answers will miss."""
     notebook = read_notebook(data)
     mine, given = notebook.by_id(), {cell.id: cell for cell in released.cells}
-    warnings = [f"you changed the cell {name} of the lab, which your answers need; the grader uses "
-                "the lab's own text" for name in rebuilding.changed(released, notebook)]
+    warnings = [
+        f"you changed the cell {name} of the lab, which your answers need; the grader uses "
+        "the lab's own text"
+        for name in rebuilding.changed(released, notebook)
+    ]
     defined = _defined_by_the_lab(given, mine)
     for identifier, cell in given.items():
         about = cell.metadata.get("vklab", {})
@@ -149,8 +168,10 @@ def warnings_of(released: Any, data: bytes) -> list[str]:
             elsewhere = {name for name in lost if _binds(name, given, mine)}
             where = about.get("id", identifier)
             if elsewhere:
-                warnings.append(f"{where} uses {_list(elsewhere)}, defined by a cell that is not "
-                                "collected: define it in the exercise cell or in the own cell")
+                warnings.append(
+                    f"{where} uses {_list(elsewhere)}, defined by a cell that is not "
+                    "collected: define it in the exercise cell or in the own cell"
+                )
             if lost - elsewhere and about.get("role") == "exercise":
                 warnings.append(f"{where} uses {_list(lost - elsewhere)}, which nothing defines")
             path = ABSOLUTE.search(one.text)
@@ -169,8 +190,9 @@ def _names(text: str) -> set[str]:
         tree = ast.parse(text)
     except rebuilding.UNREADABLE:
         return set()
-    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)
-             and isinstance(n.ctx, ast.Store)}  # fmt: skip
+    bound = {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             bound.add(node.name)
@@ -193,5 +215,9 @@ def _defined_by_the_lab(given: dict[str, Any], mine: dict[str, list[Any]]) -> se
 
 def _binds(name: str, given: dict[str, Any], mine: dict[str, list[Any]]) -> bool:
     """Tell whether a cell that is not collected binds a name."""
-    return any(name in _names(cell.text) for cells in mine.values() for cell in cells
-               if cell.kind == "code")  # fmt: skip
+    return any(
+        name in _names(cell.text)
+        for cells in mine.values()
+        for cell in cells
+        if cell.kind == "code"
+    )

@@ -57,15 +57,19 @@ def require(labs: Path, work: Path, or_empty: bool) -> None:
     """
     if not work.is_dir():
         beside = [path.name for path in work.absolute().parent.glob("*") if path.is_dir()]
-        raise WorkError(f"there is no folder {work}.{words.near(work.name, beside)} `vklab lab` "
-                        "makes the folder work/ with copies of the labs")  # fmt: skip
+        raise WorkError(
+            f"there is no folder {work}.{words.near(work.name, beside)} `vklab lab` "
+            "makes the folder work/ with copies of the labs"
+        )
     mine = {path.name for path in work.iterdir()}
     copies = {HIDDEN, *(path.name for path in labs.glob("*.ipynb"))}
     if (mine or not or_empty) and not mine & copies:
         inside = [str(path.parent) for path in work.glob(f"*/{HIDDEN}")]
         there = f"; copies are in {', '.join(inside[:3])}" if inside else ""
-        raise WorkError(f"nothing in the folder {work} is a copy of a lab{there}; name the folder "
-                        f"of your copies{', or an empty one' if or_empty else ''}")  # fmt: skip
+        raise WorkError(
+            f"nothing in the folder {work} is a copy of a lab{there}; name the folder "
+            f"of your copies{', or an empty one' if or_empty else ''}"
+        )
 
 
 def update(labs: Path, work: Path) -> list[Updated]:
@@ -91,8 +95,12 @@ def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
         return Updated(name, "not touched", f"it cannot be read as a notebook: {error}")
     known = {cell.id for cell in lab.cells}
     if not any(cell.get("id") in known for cell in mine.cells):
-        return Updated(name, "not touched", "its cells have lost their ids (an old editor?); "
-                       "rename it, and run this again for a fresh copy")  # fmt: skip
+        return Updated(
+            name,
+            "not touched",
+            "its cells have lost their ids (an old editor?); "
+            "rename it, and run this again for a fresh copy",
+        )
     base = _base(base_path)
     merged = merge.merge(base, mine, lab)
     backup = _backup(mine_path)
@@ -136,8 +144,9 @@ def progress(labs: Path, work: Path) -> list[Progress]:
             min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
         )
         solved = sum(status == "correct" for status in statuses.values())
-        entries.append(Progress(path.stem, solved, len(points), earned, sum(points.values()),
-                                statuses))  # fmt: skip
+        entries.append(
+            Progress(path.stem, solved, len(points), earned, sum(points.values()), statuses)
+        )
     return entries
 
 

@@ -39,8 +39,9 @@ class Child(Generic[One]):
         if self._worker is not None and not self._worker.is_running:
             self.close()
         if self._worker is None:
-            self._worker = Worker(getattr(self.runtime, "environment", None),
-                                  getattr(self.runtime, "variables", None))  # fmt: skip
+            self._worker = Worker(
+                getattr(self.runtime, "environment", None), getattr(self.runtime, "variables", None)
+            )
 
     def call(self, function: Any, *arguments: Any) -> Any:
         """Return function(state, *arguments), computed in the child.
@@ -113,9 +114,7 @@ class Live(Child[Backend]):
         """Return the outputs of a part of the model, an ONNX graph."""
         if not self.runs_parts:
             raise Failure("refused", f"{self.runtime.name} runs no parts of an ONNX graph")
-        made: Arrays = self.call(
-            tasks.alone, self.runtime, model.SerializeToString(), dict(inputs)
-        )
+        made: Arrays = self.call(tasks.alone, self.runtime, model.SerializeToString(), dict(inputs))
         return made
 
     def layers_alone(

@@ -89,8 +89,10 @@ def _bound(state: dict[str, Any], inputs: Arrays) -> Callable[[], Any]:
     made, plain = bound.outputs(), state["prepared"].run(inputs)
     for name, array in plain.items():
         if np.shape(made[name]) != np.shape(array):
-            raise Refused(f"bound, output {name!r} has shape {list(np.shape(made[name]))}, not "
-                          f"{list(np.shape(array))}")  # fmt: skip
+            raise Refused(
+                f"bound, output {name!r} has shape {list(np.shape(made[name]))}, not "
+                f"{list(np.shape(array))}"
+            )
         if not np.allclose(made[name], array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0)):
             raise Refused(f"bound, output {name!r} differs from that of a plain run")
     run: Callable[[], Any] = bound.run
@@ -125,8 +127,11 @@ def facts(state: dict[str, Any]) -> dict[str, Any]:
     return {
         "nodes": dict(prepared.nodes),
         "size_bytes": int(prepared.size_bytes),
-        "versions": {"python": platform.python_version(), **versions(packages),
-                     **getattr(prepared, "versions", {})},
+        "versions": {
+            "python": platform.python_version(),
+            **versions(packages),
+            **getattr(prepared, "versions", {}),
+        },
         "note": str(getattr(prepared, "note", "")),
         "device": str(getattr(prepared, "device", "")),
         "dtypes": getattr(prepared, "dtypes", None),
@@ -149,8 +154,9 @@ def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return values as arrays; raise Refused for one that is no tensor."""
     for name, value in values.items():
         if isinstance(value, (Mapping, list, tuple)):
-            raise Refused(f"output {name!r} is a {type(value).__name__}, and parity compares "
-                          "tensors only")  # fmt: skip
+            raise Refused(
+                f"output {name!r} is a {type(value).__name__}, and parity compares tensors only"
+            )
     return {name: np.asarray(value) for name, value in values.items()}
 
 

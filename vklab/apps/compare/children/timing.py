@@ -76,9 +76,7 @@ def in_turn(
     return times, failures
 
 
-def _bound(
-    times: Times, live: Live, inputs: Mapping[str, np.ndarray], seconds: float
-) -> None:
+def _bound(times: Times, live: Live, inputs: Mapping[str, np.ndarray], seconds: float) -> None:
     """Add a turn of bound runs, or a note where the provider refuses them.
 
     Args:
@@ -125,8 +123,10 @@ def by_batch(
 
 def tiled(inputs: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
     """Return inputs whose first dimension is `size`; elements repeat. Scalars stay."""
-    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array
-            for name, array in inputs.items()}  # fmt: skip
+    return {
+        name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array
+        for name, array in inputs.items()
+    }
 
 
 def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
@@ -136,8 +136,13 @@ def latency_us(nanoseconds: Sequence[int]) -> dict[str, float]:
     "per_second", runs a second at the median.
     """
     p10, median, p90 = percentiles_us(nanoseconds, 10, 50, 90)
-    return {"median": median, "p10": p10, "p90": p90, "runs": float(len(nanoseconds)),
-            "per_second": 1e6 / median}  # fmt: skip
+    return {
+        "median": median,
+        "p10": p10,
+        "p90": p90,
+        "runs": float(len(nanoseconds)),
+        "per_second": 1e6 / median,
+    }
 
 
 def crossovers(batches: Mapping[str, Mapping[int, float]]) -> list[tuple[int, str]]:

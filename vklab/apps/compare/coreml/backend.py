@@ -16,8 +16,10 @@ from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refuse
 from vklab.apps.compare.coreml import inspect, units
 from vklab.errors import SetupError
 
-NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
-              "source as MODULE:FUNCTION, which is converted")  # fmt: skip
+NO_PACKAGE = (
+    "a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
+    "source as MODULE:FUNCTION, which is converted"
+)
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,11 @@ def constexpr_affine_dequantize(
     factors = []
     for info in (scale, zero_point):
         values = _values(op, info)
-        _require(op, values.ndim == 0 or values.shape == (data.shape[axis],),
-                 f"{info.name!r} of shape {values.shape} for {data.shape[axis]} indices of axis "
-                 f"{axis}")  # fmt: skip
+        _require(
+            op,
+            values.ndim == 0 or values.shape == (data.shape[axis],),
+            f"{info.name!r} of shape {values.shape} for {data.shape[axis]} indices of axis {axis}",
+        )
         shape = [1] * data.ndim
         shape[axis] = values.size
         factors.append(values.astype(np.float64).reshape(shape))
@@ -74,7 +76,8 @@ def constexpr_blockwise_shift_scale(
 def _blocks(op: Emission, factors: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return one factor for each element, from one for each block."""
     fits = factors.ndim == len(shape) and all(
-        n and not size % n for size, n in zip(shape, factors.shape, strict=True))  # fmt: skip
+        n and not size % n for size, n in zip(shape, factors.shape, strict=True)
+    )
     _require(op, fits, f"data of shape {shape} is not divided into {factors.shape} blocks")
     for axis, size in enumerate(shape):
         factors = np.repeat(factors, size // factors.shape[axis], axis)
@@ -101,8 +104,11 @@ def constexpr_lut_to_dense(
         return
     bits, count = max(table.size - 1, 1).bit_length(), math.prod(shape)
     _require(op, table.size == 1 << bits and bits <= 8, f"a table of {table.size} entries")
-    _require(op, len(numbers) == -(-count * bits // 8),
-             f"{count} indices of {bits} bits in {len(numbers)} bytes")  # fmt: skip
+    _require(
+        op,
+        len(numbers) == -(-count * bits // 8),
+        f"{count} indices of {bits} bits in {len(numbers)} bytes",
+    )
     op.constant(table.reshape(-1)[package.unpack(numbers, bits, count)].reshape(shape))
 
 

@@ -60,8 +60,10 @@ def load_converter() -> Any:
         if error.name not in ("coremltools", "torch"):
             raise
         system = f"{platform.system()} {platform.machine()}"
-        raise SetupError(f"conversion needs {error.name}, which is not installed on this {system} "
-                         "(coremltools has wheels for macOS and Linux x86-64, up to Python 3.13)",
-                         INSTALL) from error  # fmt: skip
+        raise SetupError(
+            f"conversion needs {error.name}, which is not installed on this {system} "
+            "(coremltools has wheels for macOS and Linux x86-64, up to Python 3.13)",
+            INSTALL,
+        ) from error
     finally:
         logging.disable(before)

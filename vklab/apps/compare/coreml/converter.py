@@ -118,8 +118,9 @@ def converted(
         except ModelError:
             raise
         except Exception as error:  # coremltools raises what its parts raise
-            raise ModelError(f"coremltools refuses the model: {type(error).__name__}: "
-                             f"{error}") from error  # fmt: skip
+            raise ModelError(
+                f"coremltools refuses the model: {type(error).__name__}: {error}"
+            ) from error
 
 
 def save(model: Any, path: Path) -> None:
@@ -141,10 +142,11 @@ def _source(module: Any, examples: tuple[Any, ...], options: Options,
         return program.run_decompositions({}), {}
     names = inputs or tuple(f"input{index}" for index in range(len(examples)))
     types = [
-        coremltools.TensorType(name=name, shape=_shape(example, options.shapes if not i else ()),
-                               dtype=_dtype(example))
+        coremltools.TensorType(
+            name=name, shape=_shape(example, options.shapes if not i else ()), dtype=_dtype(example)
+        )
         for i, (name, example) in enumerate(zip(names, examples, strict=True))
-    ]  # fmt: skip
+    ]
     with torch.no_grad():
         trace = torch.jit.trace(module, examples)
     return trace, {"inputs": types, "outputs": [coremltools.TensorType(name="logits")]}
@@ -162,8 +164,9 @@ def _dynamic(examples: tuple[Any, ...], sizes: Sizes) -> tuple[dict[int, Any], .
     """Return the open dimensions of the first input, as torch.export takes them."""
     dims = {
         axis: torch.export.Dim(f"size{axis}", min=size[0], max=size[1])
-        for axis, size in enumerate(sizes) if isinstance(size, tuple)
-    }  # fmt: skip
+        for axis, size in enumerate(sizes)
+        if isinstance(size, tuple)
+    }
     return (dims, *({} for _ in examples[1:]))
 
 
@@ -173,10 +176,12 @@ def _shape(example: Any, shapes: tuple[Sizes, ...]) -> Any:
         return tuple(example.shape)
     if len(shapes) > 1:
         return coremltools.EnumeratedShapes(shapes=[list(shape) for shape in shapes])
-    return coremltools.Shape([
-        coremltools.RangeDim(size[0], size[1]) if isinstance(size, tuple) else size
-        for size in shapes[0]
-    ])  # fmt: skip
+    return coremltools.Shape(
+        [
+            coremltools.RangeDim(size[0], size[1]) if isinstance(size, tuple) else size
+            for size in shapes[0]
+        ]
+    )
 
 
 def _dtype(example: Any) -> type:
@@ -191,8 +196,11 @@ def _target(options: Options) -> dict[str, Any]:
         "compute_precision": getattr(coremltools.precision, options.precision.upper()),
     }
     if options.target:
-        known = [name for name in coremltools.target.__members__  # macOS13 is iOS16's other name
-                 if name.startswith(("iOS", "macOS"))]  # fmt: skip
+        known = [
+            name
+            for name in coremltools.target.__members__  # macOS13 is iOS16's other name
+            if name.startswith(("iOS", "macOS"))
+        ]
         if options.target not in known:
             raise ModelError(f"unknown target {options.target!r}; choose among {', '.join(known)}")
         found["minimum_deployment_target"] = getattr(coremltools.target, options.target)
@@ -203,13 +211,19 @@ def _compressed(model: Any, weights: str) -> Any:
     if not weights:
         return model
     step, settings = {
-        "palette": (optimize.palettize_weights,
-                    optimize.OpPalettizerConfig(mode="uniform", nbits=PALETTE_BITS)),
-        "sparse": (optimize.prune_weights,
-                   optimize.OpMagnitudePrunerConfig(target_sparsity=SPARSITY)),
-        "int8": (optimize.linear_quantize_weights,
-                 optimize.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8")),
-    }[weights]  # fmt: skip
+        "palette": (
+            optimize.palettize_weights,
+            optimize.OpPalettizerConfig(mode="uniform", nbits=PALETTE_BITS),
+        ),
+        "sparse": (
+            optimize.prune_weights,
+            optimize.OpMagnitudePrunerConfig(target_sparsity=SPARSITY),
+        ),
+        "int8": (
+            optimize.linear_quantize_weights,
+            optimize.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8"),
+        ),
+    }[weights]
     return step(model, optimize.OptimizationConfig(global_config=settings))
 
 

@@ -78,8 +78,10 @@ class Emission:
         """Make a constant the output of the operation."""
         values = np.ascontiguousarray(values)
         if (str(values.dtype), values.shape) != (self.y.dtype, self.y.shape):
-            raise ModelError(f"{self.title} declares {self.y}, its constant is {values.dtype}"
-                             f"{list(values.shape)}")  # fmt: skip
+            raise ModelError(
+                f"{self.title} declares {self.y}, its constant is {values.dtype}"
+                f"{list(values.shape)}"
+            )
         self.results[self.y.name] = replace(self.y, constant=values)
 
     def filled(self, value: float, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -91,8 +93,9 @@ class Emission:
             dtype: the dtype.
         """
         if math.prod(shape) > MOST_ELEMENTS:
-            raise ModelError(f"{self.title}: a constant of shape {shape} has more than "
-                             f"{MOST_ELEMENTS} elements")  # fmt: skip
+            raise ModelError(
+                f"{self.title}: a constant of shape {shape} has more than {MOST_ELEMENTS} elements"
+            )
         return np.full(shape, value, dtype)
 
     def wide(self, x: TensorInfo) -> TensorInfo | str:
@@ -163,16 +166,16 @@ def emit(
     emission = Emission(kind, tuple(outputs))
     function = OPERATORS.get(kind)
     if function is None:
-        raise emission.refusal(f"vklab has no MIL operator {kind!r}; {__name__}.OPERATORS lists "
-                               f"the {len(OPERATORS)} that it has")  # fmt: skip
+        raise emission.refusal(
+            f"vklab has no MIL operator {kind!r}; {__name__}.OPERATORS lists "
+            f"the {len(OPERATORS)} that it has"
+        )
     call(emission, function, inputs)
     check(emission, [info for infos in inputs.values() for info in infos])
     return emission
 
 
-def call(
-    emission: Emission, function: Rule, inputs: Mapping[str, Sequence[TensorInfo]]
-) -> None:
+def call(emission: Emission, function: Rule, inputs: Mapping[str, Sequence[TensorInfo]]) -> None:
     """Call an operator's function with inputs bound by name.
 
     Args:
@@ -184,8 +187,9 @@ def call(
     bound: dict[str, Any] = {}
     for name, infos in inputs.items():
         if name not in parameters:
-            raise UnsupportedOperatorError(f"{emission.title} has an input {name!r}; vklab knows "
-                                           f"{', '.join(parameters)}")  # fmt: skip
+            raise UnsupportedOperatorError(
+                f"{emission.title} has an input {name!r}; vklab knows {', '.join(parameters)}"
+            )
         if name in LISTS:
             bound[name] = tuple(infos)
             continue
@@ -198,11 +202,19 @@ def call(
             raise ModelError(f"{emission.title} lacks its input {name!r}")
     try:
         function(emission, **bound)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError,
-            ZeroDivisionError) as error:  # fmt: skip
+    except (
+        TypeError,
+        ValueError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        ZeroDivisionError,
+    ) as error:
         shown = {name: str(infos[0]) for name, infos in inputs.items() if infos}
-        raise ModelError(f"{emission.title} has inputs that do not go together: {error}; {shown}"
-                         ) from error  # fmt: skip
+        raise ModelError(
+            f"{emission.title} has inputs that do not go together: {error}; {shown}"
+        ) from error
 
 
 def _plain(emission: Emission, name: str, info: TensorInfo) -> Any:
@@ -211,8 +223,10 @@ def _plain(emission: Emission, name: str, info: TensorInfo) -> Any:
         raise emission.refusal(f"input {name!r} is {info.name!r}, which is no constant")
     values = np.asarray(info.constant)
     if values.ndim > 1:
-        raise ModelError(f"{emission.title}: input {name!r} has shape {values.shape}; it takes a "
-                         "scalar or a vector")  # fmt: skip
+        raise ModelError(
+            f"{emission.title}: input {name!r} has shape {values.shape}; it takes a "
+            "scalar or a vector"
+        )
     return values.item() if values.ndim == 0 else tuple(values.tolist())
 
 

@@ -78,11 +78,15 @@ def inspect(path: Path | str) -> Facts:
     functions = [model.mlProgram.functions[name] for name in sorted(model.mlProgram.functions)]
     size, weights = _bytes(opened.path)
     return Facts(
-        kind, model.specificationVersion, functions[0].opset if functions else "",
+        kind,
+        model.specificationVersion,
+        functions[0].opset if functions else "",
         tuple(_feature(each) for each in model.description.input),
         tuple(_feature(each) for each in model.description.output),
-        _operators(model, functions), weights, size,
-    )  # fmt: skip
+        _operators(model, functions),
+        weights,
+        size,
+    )
 
 
 def computes_in(path: Path | str) -> str:
@@ -92,10 +96,15 @@ def computes_in(path: Path | str) -> str:
     """
     model = package.open_package(path).model
     functions = model.mlProgram.functions
-    blocks = [block for name in functions
-              for block in functions[name].block_specializations.values()]  # fmt: skip
-    kinds = {output.type.tensorType.dataType for block in blocks
-             for operation in block.operations for output in operation.outputs}  # fmt: skip
+    blocks = [
+        block for name in functions for block in functions[name].block_specializations.values()
+    ]
+    kinds = {
+        output.type.tensorType.dataType
+        for block in blocks
+        for operation in block.operations
+        for output in operation.outputs
+    }
     return "float32" if blocks and _MIL_FLOAT16 not in kinds else "float16"
 
 
@@ -107,8 +116,9 @@ def limits(path: Path | str) -> dict[str, tuple[Limits, ...]]:
     found: dict[str, tuple[Limits, ...]] = {}
     for each in package.open_package(path).model.description.input:
         array = each.type.multiArrayType
-        shapes = [tuple((size, size) for size in given.shape)
-                  for given in array.enumeratedShapes.shapes]  # fmt: skip
+        shapes = [
+            tuple((size, size) for size in given.shape) for given in array.enumeratedShapes.shapes
+        ]
         ranges = tuple((size.lowerBound, size.upperBound) for size in array.shapeRange.sizeRanges)
         if shapes or any(low != high for low, high in ranges):
             found[each.name] = tuple(shapes) or (ranges,)
@@ -119,10 +129,12 @@ def allows(allowed: Sequence[Limits], shape: Sequence[int]) -> bool:
     """Tell whether a shape is one of those that `limits` returns; -1 is no upper limit."""
     return any(
         len(each) == len(shape)
-        and all(low <= size and (high < 0 or size <= high)
-                for size, (low, high) in zip(shape, each, strict=True))
+        and all(
+            low <= size and (high < 0 or size <= high)
+            for size, (low, high) in zip(shape, each, strict=True)
+        )
         for each in allowed
-    )  # fmt: skip
+    )
 
 
 def _bytes(path: Path) -> tuple[int, int]:
@@ -130,8 +142,10 @@ def _bytes(path: Path) -> tuple[int, int]:
     weights = [each for each in files if each.parent.name == "weights"] or (
         files if path.is_file() else []
     )
-    return (sum(each.stat().st_size for each in files),
-            sum(each.stat().st_size for each in weights))  # fmt: skip
+    return (
+        sum(each.stat().st_size for each in files),
+        sum(each.stat().st_size for each in weights),
+    )
 
 
 def _operators(model: Any, functions: list[Any]) -> dict[str, int]:
@@ -161,8 +175,11 @@ def _feature(description: Any) -> Feature:
         allowed = tuple(str(tuple(each.shape)) for each in array.enumeratedShapes.shapes)
     else:
         ranges = array.shapeRange.sizeRanges
-        sizes = tuple(f"{each.lowerBound}..{'' if each.upperBound < 0 else each.upperBound}"
-                      if each.upperBound != each.lowerBound else str(each.lowerBound)
-                      for each in ranges)  # fmt: skip
+        sizes = tuple(
+            f"{each.lowerBound}..{'' if each.upperBound < 0 else each.upperBound}"
+            if each.upperBound != each.lowerBound
+            else str(each.lowerBound)
+            for each in ranges
+        )
         allowed = sizes if any(".." in size for size in sizes) else ()
     return Feature(description.name, dtype, tuple(array.shape), allowed)

@@ -37,7 +37,8 @@ def reshape(op: Emission, x: TensorInfo, shape: TensorInfo) -> None:
 def _fits(shape: Ints, wanted: list[int]) -> bool:
     """Return whether a shape is what a target shape with 0 and -1 stands for."""
     return len(shape) == len(wanted) and all(
-        asked in (0, -1, dim) for dim, asked in zip(shape, wanted, strict=True))  # fmt: skip
+        asked in (0, -1, dim) for dim, asked in zip(shape, wanted, strict=True)
+    )
 
 
 @operator("transpose")
@@ -145,8 +146,9 @@ def slice_by_index(
     """Take x[begin:end:stride] of each axis; masks leave a bound out, or take one index."""
     none = (False,) * x.rank
     single = squeeze_mask or none
-    starts, ends, steps = slice_ranges(begin, end, stride or (1,) * x.rank, begin_mask or none,
-                                       end_mask or none, single)  # fmt: skip
+    starts, ends, steps = slice_ranges(
+        begin, end, stride or (1,) * x.rank, begin_mask or none, end_mask or none, single
+    )
     inputs = (x, _int64(starts), _int64(ends), _int64(tuple(range(x.rank))), _int64(steps))
     gone = [axis for axis, is_single in enumerate(single) if is_single]
     if gone:

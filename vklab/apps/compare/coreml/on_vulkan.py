@@ -19,10 +19,14 @@ from vklab.apps.compare.coreml import inspect, package, program
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 
-NOTE = ("the program as it is written; Core ML itself fixes neither accumulation nor fusion, and "
-        "the Neural Engine is not modelled")  # fmt: skip
-NO_PACKAGE = ("a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
-              "source as MODULE:FUNCTION, which is converted")  # fmt: skip
+NOTE = (
+    "the program as it is written; Core ML itself fixes neither accumulation nor fusion, and "
+    "the Neural Engine is not modelled"
+)
+NO_PACKAGE = (
+    "a Core ML row needs a package: give an .mlpackage or .mlmodel, or the PyTorch "
+    "source as MODULE:FUNCTION, which is converted"
+)
 KINDS = {"mlProgram": "an ML Program", "neuralNetwork": "a NeuralNetwork"}
 
 
@@ -74,13 +78,16 @@ class CoreMLProgram:
             raise Refused(NO_PACKAGE)
         kind = package.open_package(source.package).model.WhichOneof("kind")
         if kind in KINDS and kind != self.kind:
-            raise Refused(f"{source.package.name} is {KINDS[kind]}; this row is of "
-                          f"{KINDS[self.kind]}")  # fmt: skip
+            raise Refused(
+                f"{source.package.name} is {KINDS[kind]}; this row is of {KINDS[self.kind]}"
+            )
         graph = program.import_package(source.package)
         found = computes_in(graph)
         if found != self.precision and self.kind == "mlProgram":
-            raise Refused(f"{source.package.name} computes in {found}; this row is of packages in "
-                          f"{self.precision}")  # fmt: skip
+            raise Refused(
+                f"{source.package.name} computes in {found}; this row is of packages in "
+                f"{self.precision}"
+            )
         files = [source.package, *source.package.rglob("*")]
         size = sum(path.stat().st_size for path in files if path.is_file())
         loaded = self._load(graph, size)
@@ -123,15 +130,18 @@ class _Program(vulkan.Loaded):
         for name, allowed in self.limits.items():
             if name in inputs and not inspect.allows(allowed, inputs[name].shape):
                 shown = " or ".join(map(_sizes, allowed))
-                raise Refused(f"input {name!r} has shape {list(inputs[name].shape)}; the package "
-                              f"allows {shown}")  # fmt: skip
+                raise Refused(
+                    f"input {name!r} has shape {list(inputs[name].shape)}; the package "
+                    f"allows {shown}"
+                )
         kinds = {info.name: info.dtype for info in infos}
         return {name: array.astype(kinds.get(name, array.dtype)) for name, array in inputs.items()}
 
 
 def _sizes(shape: inspect.Limits) -> str:
-    texts = [str(low) if low == high else f"{low}..{'' if high < 0 else high}"
-             for low, high in shape]  # fmt: skip
+    texts = [
+        str(low) if low == high else f"{low}..{'' if high < 0 else high}" for low, high in shape
+    ]
     return f"[{', '.join(texts)}]"
 
 
@@ -145,9 +155,14 @@ def computes_in(graph: Graph) -> str:
 
 def every(devices: tuple[vulkan.Vulkan, ...]) -> list[CoreMLProgram]:
     """Return the rows of Core ML programs on the Vulkan devices of `vulkan.every`."""
-    return [CoreMLProgram(row, precision, fused, kind)
-            for row in devices if not row.dtype
-            for precision, fused, kind in (
-                ("float32", False, "mlProgram"), ("float16", False, "mlProgram"),
-                ("float16", True, "mlProgram"), ("float32", False, "neuralNetwork"))
-            ]  # fmt: skip
+    return [
+        CoreMLProgram(row, precision, fused, kind)
+        for row in devices
+        if not row.dtype
+        for precision, fused, kind in (
+            ("float32", False, "mlProgram"),
+            ("float16", False, "mlProgram"),
+            ("float16", True, "mlProgram"),
+            ("float32", False, "neuralNetwork"),
+        )
+    ]

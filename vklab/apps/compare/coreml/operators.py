@@ -57,8 +57,9 @@ def conv(
 ) -> None:
     """Convolve one to three spatial axes."""
     padding = pads_of(op, pad_type, pad, x.rank - 2)
-    op.result("Conv", x, weight, bias, strides=strides, dilations=dilations, group=groups,
-              **padding)  # fmt: skip
+    op.result(
+        "Conv", x, weight, bias, strides=strides, dilations=dilations, group=groups, **padding
+    )
 
 
 @operator("max_pool", "avg_pool")
@@ -76,26 +77,33 @@ def pool(
     """Take the largest element or the mean of each window."""
     padding = pads_of(op, pad_type, pad, len(kernel_sizes))
     if ceil_mode and op.kind == "avg_pool" and not exclude_padding_from_average:
-        raise op.refusal("ceil_mode with padding that counts: MIL does not fix the divisor of "
-                         "windows beyond the padding")  # fmt: skip
+        raise op.refusal(
+            "ceil_mode with padding that counts: MIL does not fix the divisor of "
+            "windows beyond the padding"
+        )
     counted = None if op.kind == "max_pool" else int(not exclude_padding_from_average)
-    op.result("MaxPool" if op.kind == "max_pool" else "AveragePool", x, kernel_shape=kernel_sizes,
-              strides=strides, ceil_mode=int(ceil_mode) or None, count_include_pad=counted,
-              **padding)  # fmt: skip
+    op.result(
+        "MaxPool" if op.kind == "max_pool" else "AveragePool",
+        x,
+        kernel_shape=kernel_sizes,
+        strides=strides,
+        ceil_mode=int(ceil_mode) or None,
+        count_include_pad=counted,
+        **padding,
+    )
 
 
 @operator("linear")
-def linear(
-    op: Emission, x: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None
-) -> None:
+def linear(op: Emission, x: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None) -> None:
     """Compute x W' + b over the last axis, rounded once."""
     if x.rank == 2:
         op.result("Gemm", x, weight, bias, transB=1)
         return
     if sum(isinstance(dim, str) for dim in x.shape[:-1]) > 1:
         raise op.refusal(f"{x} has more than one open dimension before the last")
-    rows = op.node("Reshape", x, np.asarray([-1, x.dims[-1]] if x.is_static else
-                                            [-1, x.shape[-1]], np.int64))  # fmt: skip
+    rows = op.node(
+        "Reshape", x, np.asarray([-1, x.dims[-1]] if x.is_static else [-1, x.shape[-1]], np.int64)
+    )
     product = op.node("Gemm", rows, weight, bias, transB=1)
     dims = [-1 if isinstance(dim, str) else dim for dim in (*x.shape[:-1], weight.shape[0])]
     op.result("Reshape", product, np.asarray(dims, np.int64))
@@ -111,8 +119,10 @@ def matmul(
     transpose_y: bool = False,
 ) -> None:
     """Multiply matrices, broadcasting batch axes like NumPy."""
-    sides = [_transposed(op, each) if flag else each
-             for each, flag in ((x, transpose_x), (y, transpose_y))]  # fmt: skip
+    sides = [
+        _transposed(op, each) if flag else each
+        for each, flag in ((x, transpose_x), (y, transpose_y))
+    ]
     op.result("MatMul", *sides)
 
 

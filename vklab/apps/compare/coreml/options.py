@@ -39,22 +39,30 @@ class Options:
 
 def check(options: Options) -> None:
     """Raise ModelError for choices that do not exist, or that exclude each other."""
-    for name, known in (("frontend", FRONTENDS), ("kind", KINDS), ("precision", PRECISIONS),
-                        ("weights", WEIGHTS)):  # fmt: skip
+    for name, known in (
+        ("frontend", FRONTENDS),
+        ("kind", KINDS),
+        ("precision", PRECISIONS),
+        ("weights", WEIGHTS),
+    ):
         value = getattr(options, name)
         if value not in known:
             raise ModelError(f"unknown {name} {value!r}; choose {_words(known)}")
     if options.kind == "neuralnetwork" and options.precision == "float16":
-        raise ModelError("a neuralnetwork has no precision of its own: Core ML chooses it; "
-                         "take float32, or the kind mlprogram")  # fmt: skip
+        raise ModelError(
+            "a neuralnetwork has no precision of its own: Core ML chooses it; "
+            "take float32, or the kind mlprogram"
+        )
     if options.kind == "neuralnetwork" and options.weights:
         raise ModelError(f"{options.weights} weights need the kind mlprogram")
     if len(options.shapes) > 1:
         if any(isinstance(size, tuple) for shape in options.shapes for size in shape):
             raise ModelError("several shapes are a list of fixed ones; give one shape with ranges")
         if options.frontend == "export":
-            raise ModelError("coremltools takes a list of shapes from TorchScript only; "
-                             "choose the frontend 'script'")  # fmt: skip
+            raise ModelError(
+                "coremltools takes a list of shapes from TorchScript only; "
+                "choose the frontend 'script'"
+            )
 
 
 def parse_sizes(text: str) -> Sizes:
@@ -63,8 +71,10 @@ def parse_sizes(text: str) -> Sizes:
     for part in text.split(","):
         low, dots, high = part.strip().partition("..")
         if not low.isdigit() or (dots and not high.isdigit()) or int(low) < 1:
-            raise ModelError(f"{part.strip()!r} in the shape {text!r} is neither a size, as 32, "
-                             "nor a range, as 16..64")  # fmt: skip
+            raise ModelError(
+                f"{part.strip()!r} in the shape {text!r} is neither a size, as 32, "
+                "nor a range, as 16..64"
+            )
         if dots and int(high) <= int(low):
             raise ModelError(f"the range {part.strip()!r} in the shape {text!r} is empty")
         sizes.append((int(low), int(high)) if dots else int(low))

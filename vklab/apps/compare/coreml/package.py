@@ -67,16 +67,20 @@ class WeightFile:
             raise ModelError(f"the program's weights are in {name!r}, which the package lacks")
         size = path.stat().st_size
         if size < ALIGNMENT:
-            raise ModelError(f"weight file {name!r} has {size} bytes; its header alone takes "
-                             f"{ALIGNMENT}")  # fmt: skip
+            raise ModelError(
+                f"weight file {name!r} has {size} bytes; its header alone takes {ALIGNMENT}"
+            )
         data = np.memmap(path, np.uint8, "r")
         count, version = struct.unpack("<II", data[:8].tobytes())
         if version != VERSION:
-            raise ModelError(f"weight file {name!r} has format version {version}; {VERSION} is "
-                             "supported")  # fmt: skip
+            raise ModelError(
+                f"weight file {name!r} has format version {version}; {VERSION} is supported"
+            )
         if count > size // ALIGNMENT:
-            raise ModelError(f"weight file {name!r} counts {count} arrays in {size} bytes, in "
-                             f"which at most {size // ALIGNMENT} fit")  # fmt: skip
+            raise ModelError(
+                f"weight file {name!r} counts {count} arrays in {size} bytes, in "
+                f"which at most {size // ALIGNMENT} fit"
+            )
         return cls(name, data)
 
     def read(self, offset: int, dtype: str, shape: tuple[int, ...], owner: str) -> np.ndarray:
@@ -91,24 +95,32 @@ class WeightFile:
         where = f"{owner}: weight file {self.name!r}, record at byte {offset}"
         size = len(self.data)
         if offset % ALIGNMENT or not ALIGNMENT <= offset <= size - ALIGNMENT:
-            raise ModelError(f"{where}: a record begins at a multiple of {ALIGNMENT}, after the "
-                             f"header and before the end, byte {size}")  # fmt: skip
+            raise ModelError(
+                f"{where}: a record begins at a multiple of {ALIGNMENT}, after the "
+                f"header and before the end, byte {size}"
+            )
         sentinel, code, length, start, padding = RECORD.unpack(
-            self.data[offset : offset + RECORD.size].tobytes())  # fmt: skip
+            self.data[offset : offset + RECORD.size].tobytes()
+        )
         if sentinel != SENTINEL:
             raise ModelError(f"{where} begins with {sentinel:#010x}, not {SENTINEL:#010x}")
         stored = DTYPES.get(code)
         if stored != dtype:
-            raise ModelError(f"{where} holds {stored or f'unknown type {code}'}, the program "
-                             f"declares {dtype}")  # fmt: skip
+            raise ModelError(
+                f"{where} holds {stored or f'unknown type {code}'}, the program declares {dtype}"
+            )
         if start % ALIGNMENT or start < ALIGNMENT or start + length > size:
-            raise ModelError(f"{where} points to bytes {start} to {start + length}; they must "
-                             f"begin at a multiple of {ALIGNMENT} and end by {size}")  # fmt: skip
+            raise ModelError(
+                f"{where} points to bytes {start} to {start + length}; they must "
+                f"begin at a multiple of {ALIGNMENT} and end by {size}"
+            )
         bits = BITS.get(dtype) or 8 * np.dtype(PLAIN[dtype]).itemsize
         wanted = math.prod(shape) * bits
         if length * 8 - (padding if dtype in BITS else 0) != wanted:
-            raise ModelError(f"{where} holds {length} bytes with {padding} bits of padding; "
-                             f"{dtype}{list(shape)} needs {wanted} bits")  # fmt: skip
+            raise ModelError(
+                f"{where} holds {length} bytes with {padding} bits of padding; "
+                f"{dtype}{list(shape)} needs {wanted} bits"
+            )
         data = self.data[start : start + length]
         if dtype in BITS:
             return unpack(data, bits, math.prod(shape), dtype == "int4").reshape(shape)
@@ -127,16 +139,20 @@ class Package:
     def warn_unused(self) -> None:
         """Warn of fields of the file that nothing reads and nothing is known of."""
         if left := protobuf.unlisted(self.model):
-            UnusedWarning.issue(f"{self.path}: nothing reads the fields {', '.join(left[:6])}"
-                                f"{' and more' if left[6:] else ''}; results may differ from Core "
-                                "ML's")  # fmt: skip
+            UnusedWarning.issue(
+                f"{self.path}: nothing reads the fields {', '.join(left[:6])}"
+                f"{' and more' if left[6:] else ''}; results may differ from Core "
+                "ML's"
+            )
 
     def weights(self, name: str) -> WeightFile:
         """Return a weight file by the name that the program gives it."""
         if name not in self._files:
             if self.folder is None:
-                raise ModelError(f"{self.path} is a single file, but its weights are in {name!r}; "
-                                 "use the .mlpackage")  # fmt: skip
+                raise ModelError(
+                    f"{self.path} is a single file, but its weights are in {name!r}; "
+                    "use the .mlpackage"
+                )
             relative = name.removeprefix(PLACE)
             path = _inside(self.folder, relative, f"{self.path}: weight file {name!r}")
             self._files[name] = WeightFile.open(path, relative)
@@ -175,8 +191,10 @@ def _model_file(path: Path) -> Path:
     item = items.get(root)
     relative = item.get("path") if isinstance(item, dict) else None
     if not isinstance(relative, str):
-        raise ModelError(f"{manifest}: rootModelIdentifier {root!r} is no item with a path; items: "
-                         f"{sorted(items)}")  # fmt: skip
+        raise ModelError(
+            f"{manifest}: rootModelIdentifier {root!r} is no item with a path; items: "
+            f"{sorted(items)}"
+        )
     return _inside(path / "Data", relative, f"{manifest}: item {root!r}")
 
 

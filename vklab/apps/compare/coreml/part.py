@@ -62,8 +62,9 @@ def write(source: Path, outputs: Collection[str], operations: Collection[str], p
     del small.inputs[:], inner.operations[:], inner.outputs[:]
     for each in given:
         small.inputs.add(name=each, type=types[each])
-    inner.operations.extend(each for each in block.operations
-                            if {output.name for output in each.outputs} & kept)  # fmt: skip
+    inner.operations.extend(
+        each for each in block.operations if {output.name for output in each.outputs} & kept
+    )
     inner.outputs.extend(outputs)
     _describe(model.description, given, outputs, types)
     model.specificationVersion = max(model.specificationVersion, HALVES)
@@ -116,8 +117,10 @@ def _describe(
             tensor = types[name].tensorType
             dtype = values.STORED.get(values.NAMES.get(tensor.dataType, ""), "")
             if dtype not in CODES:
-                raise ModelError(f"{name!r} is {dtype or 'of an unknown type'}; a Core ML model "
-                                 f"takes and returns {', '.join(CODES)}")  # fmt: skip
+                raise ModelError(
+                    f"{name!r} is {dtype or 'of an unknown type'}; a Core ML model "
+                    f"takes and returns {', '.join(CODES)}"
+                )
             array = features.add(name=name).type.multiArrayType
             array.dataType = CODES[dtype]
             if not all(dim.HasField("constant") for dim in tensor.dimensions):
@@ -137,13 +140,26 @@ def _saved(model: Any, folder: Path, path: Path) -> Path:
     place = path / "Data" / MODEL
     place.parent.mkdir(parents=True)
     place.write_bytes(model.SerializeToString())
-    items = {IDENTIFIER: {"author": "com.apple.CoreML", "description": "CoreML Model Specification",
-                          "name": "model.mlmodel", "path": MODEL}}  # fmt: skip
+    items = {
+        IDENTIFIER: {
+            "author": "com.apple.CoreML",
+            "description": "CoreML Model Specification",
+            "name": "model.mlmodel",
+            "path": MODEL,
+        }
+    }
     if (folder / "weights").is_dir():
         shutil.copytree(folder / "weights", path / "Data" / WEIGHTS)
-        items["weights"] = {"author": "com.apple.CoreML", "description": "CoreML Model Weights",
-                            "name": "weights", "path": WEIGHTS}  # fmt: skip
-    manifest = {"fileFormatVersion": "1.0.0", "itemInfoEntries": items,
-                "rootModelIdentifier": IDENTIFIER}  # fmt: skip
+        items["weights"] = {
+            "author": "com.apple.CoreML",
+            "description": "CoreML Model Weights",
+            "name": "weights",
+            "path": WEIGHTS,
+        }
+    manifest = {
+        "fileFormatVersion": "1.0.0",
+        "itemInfoEntries": items,
+        "rootModelIdentifier": IDENTIFIER,
+    }
     (path / "Manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
     return path

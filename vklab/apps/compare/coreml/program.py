@@ -31,13 +31,16 @@ def import_package(path: Path | str) -> Graph:
     opened = package.open_package(path)
     kind = opened.model.WhichOneof("kind")
     if kind not in ("mlProgram", "neuralNetwork"):
-        raise UnsupportedOperatorError(f"{path} is a model of type {kind or 'unknown'}; vklab runs "
-                                       "mlProgram and neuralNetwork")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{path} is a model of type {kind or 'unknown'}; vklab runs mlProgram and neuralNetwork"
+        )
     is_program = kind == "mlProgram"
     graph = import_program(opened) if is_program else neural_network.import_network(opened)
     for name in (name for name in graph.names() if SEPARATOR in name):
-        raise ModelError(f"{path}: the name {name!r} has the character {SEPARATOR!r}, which stands "
-                         "in the names of what vklab makes; convert the model with another name")
+        raise ModelError(
+            f"{path}: the name {name!r} has the character {SEPARATOR!r}, which stands "
+            "in the names of what vklab makes; convert the model with another name"
+        )
     return graph
 
 
@@ -67,24 +70,31 @@ def _main(opened: Package) -> tuple[str, Any, Any]:
     functions = opened.model.mlProgram.functions
     name = opened.model.description.defaultFunctionName or "main"
     if name not in functions:
-        raise ModelError(f"{opened.path}: the program has no function {name!r}; it has "
-                         f"{sorted(functions)}")  # fmt: skip
+        raise ModelError(
+            f"{opened.path}: the program has no function {name!r}; it has {sorted(functions)}"
+        )
     function = functions[name]
     blocks = function.block_specializations
     if function.opset not in blocks:
-        raise ModelError(f"{opened.path}: function {name!r} has no block for its opset "
-                         f"{function.opset!r}; blocks: {sorted(blocks)}")  # fmt: skip
+        raise ModelError(
+            f"{opened.path}: function {name!r} has no block for its opset "
+            f"{function.opset!r}; blocks: {sorted(blocks)}"
+        )
     block = blocks[function.opset]
     if not block.outputs or block.inputs:
-        raise ModelError(f"{opened.path}: the block of function {name!r} has {len(block.inputs)} "
-                         f"inputs and {len(block.outputs)} outputs; the function has the inputs")
+        raise ModelError(
+            f"{opened.path}: the block of function {name!r} has {len(block.inputs)} "
+            f"inputs and {len(block.outputs)} outputs; the function has the inputs"
+        )
     return name, function, block
 
 
 def _define(scope: dict[str, TensorInfo], info: TensorInfo, owner: str) -> None:
     if not info.name or info.name in scope:
-        raise ModelError(f"{owner}: value {info.name!r} "
-                         + ("is already defined" if info.name else "has no name"))  # fmt: skip
+        raise ModelError(
+            f"{owner}: value {info.name!r} "
+            + ("is already defined" if info.name else "has no name")
+        )
     scope[info.name] = info
 
 
@@ -107,9 +117,13 @@ def _operation(
             raise ModelError(f"{made.title} declares {made.y}, its value is {info}")
         made.results[made.y.name] = info
         return made
-    inputs = {name: [_bound(binding, f"{made.outputs[0].name}/{name}_{i}", made, scope, opened)
-                     for i, binding in enumerate(argument.arguments)]
-              for name, argument in sorted(operation.inputs.items())}  # fmt: skip
+    inputs = {
+        name: [
+            _bound(binding, f"{made.outputs[0].name}/{name}_{i}", made, scope, opened)
+            for i, binding in enumerate(argument.arguments)
+        ]
+        for name, argument in sorted(operation.inputs.items())
+    }
     if operation.type.startswith("constexpr_"):  # before iOS 18, their inputs are attributes
         for name, value in operation.attributes.items():
             if name != "name":
@@ -160,9 +174,16 @@ def _graph(
     kept = {name: _contiguous(info) for name, info in constants.items() if name in read}
     known = [info.name for info in inputs] + list(kept)
     ordered = graphs.topological_order(nodes, known)
-    return Graph(opened.path.stem, emission.OPSET, ordered, inputs, outputs, kept,
-                 {info.name: info for info in (*inputs, *kept.values())},
-                 {"": emission.OPSET})  # fmt: skip
+    return Graph(
+        opened.path.stem,
+        emission.OPSET,
+        ordered,
+        inputs,
+        outputs,
+        kept,
+        {info.name: info for info in (*inputs, *kept.values())},
+        {"": emission.OPSET},
+    )
 
 
 def _contiguous(info: TensorInfo) -> TensorInfo:

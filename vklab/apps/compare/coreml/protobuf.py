@@ -195,8 +195,9 @@ _pool = descriptor_pool.DescriptorPool()
 
 def _file(table: str) -> descriptor_pb2.FileDescriptorProto:
     """Return the descriptor of a file with the messages of a table."""
-    file = descriptor_pb2.FileDescriptorProto(name="vklab_coreml.proto", package=PACKAGE,
-                                              syntax="proto3")  # fmt: skip
+    file = descriptor_pb2.FileDescriptorProto(
+        name="vklab_coreml.proto", package=PACKAGE, syntax="proto3"
+    )
     entries = table.strip().replace("\n    ", " ").splitlines()
     for entry in entries:
         name, _, fields = entry.partition(":")
@@ -246,8 +247,9 @@ def parse(data: bytes, label: str) -> Any:
         raise ModelError(f"{label}: no Core ML model, or one that is cut off: {error}") from error
     # Nearly any bytes parse as protobuf; a Core ML model also has a version and a description.
     if model.specificationVersion < 1 or not model.HasField("description"):
-        raise ModelError(f"{label}: no Core ML model, as it has no specification version or no "
-                         "description")  # fmt: skip
+        raise ModelError(
+            f"{label}: no Core ML model, as it has no specification version or no description"
+        )
     return model
 
 

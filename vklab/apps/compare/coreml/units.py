@@ -125,8 +125,10 @@ def benchmark(
                 start = clock()
                 loaded[each].predict(given)
                 times[each].append(clock() - start)
-    return [Timed(each, tuple(times[each]), load_ns.get(each, 0), reasons.get(each, ""))
-            for each in times]  # fmt: skip
+    return [
+        Timed(each, tuple(times[each]), load_ns.get(each, 0), reasons.get(each, ""))
+        for each in times
+    ]
 
 
 def plan(path: Path, units: str = "ALL", calls: Tools | None = None) -> list[Planned]:
@@ -146,8 +148,9 @@ def plan(path: Path, units: str = "ALL", calls: Tools | None = None) -> list[Pla
         raise ModelError(f"{path} is no ML Program: its plan has no operators")
     main = program.functions.get("main")
     if main is None:
-        raise ModelError(f"{path} has no function 'main'; its functions: "
-                         f"{sorted(program.functions)}")  # fmt: skip
+        raise ModelError(
+            f"{path} has no function 'main'; its functions: {sorted(program.functions)}"
+        )
     return [_planned(found, operation) for operation in _operations(main.block)]
 
 
@@ -181,8 +184,9 @@ def _known(units: str) -> str:
 def tools() -> Tools:
     """Return coremltools' calls; raise SetupError anywhere but on macOS with coremltools."""
     if platform.system() != "Darwin":
-        raise SetupError(f"Core ML is a part of macOS, and this is {platform.system()}",
-                         f"on macOS: {INSTALL}")  # fmt: skip
+        raise SetupError(
+            f"Core ML is a part of macOS, and this is {platform.system()}", f"on macOS: {INSTALL}"
+        )
     try:
         return _CoreMLTools(importlib.import_module("coremltools"))
     except ModuleNotFoundError as error:

@@ -1,5 +1,4 @@
-"""Types and constants of MIL: declared types as TensorInfos, immediate and file values as arrays.
-"""
+"""Types and constants of MIL: types as TensorInfos, immediate and file values as arrays."""
 
 from __future__ import annotations
 
@@ -38,11 +37,14 @@ def type_of(kind: Any, owner: str) -> tuple[str, tuple[int | str, ...]]:
     tensor = kind.tensorType
     name = NAMES.get(tensor.dataType)
     if name is None:
-        raise UnsupportedOperatorError(f"{owner} has data type {tensor.dataType}; vklab reads "
-                                       f"{', '.join(NAMES.values())}")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{owner} has data type {tensor.dataType}; vklab reads {', '.join(NAMES.values())}"
+        )
     if tensor.rank != len(tensor.dimensions) or tensor.rank > MOST_RANK:
-        raise ModelError(f"{owner} declares rank {tensor.rank} and {len(tensor.dimensions)} "
-                         f"dimensions; they must agree and be at most {MOST_RANK}")  # fmt: skip
+        raise ModelError(
+            f"{owner} declares rank {tensor.rank} and {len(tensor.dimensions)} "
+            f"dimensions; they must agree and be at most {MOST_RANK}"
+        )
     if any(dim.unknown.variadic for dim in tensor.dimensions):
         raise UnsupportedOperatorError(f"{owner} has any number of axes; vklab reads a fixed one")
     shape: tuple[int | str, ...] = tuple(
@@ -78,8 +80,9 @@ def read(value: Any, package: Package, owner: str) -> np.ndarray:
         return package.weights(at.fileName).read(at.offset, name, shape, owner)
     kind = value.immediateValue.WhichOneof("kind") if where else None
     if kind != "tensor":
-        raise UnsupportedOperatorError(f"{owner}: a constant of kind {kind or where or 'none'}; "
-                                       "vklab reads tensors")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{owner}: a constant of kind {kind or where or 'none'}; vklab reads tensors"
+        )
     return _immediate(value.immediateValue.tensor, name, shape, owner)
 
 
@@ -95,8 +98,10 @@ def _immediate(tensor: Any, name: str, shape: tuple[int, ...], owner: str) -> np
         if bits:
             needed = -(-count * bits // 8)
             if len(values) != needed:
-                raise ModelError(f"{owner}: {name}{list(shape)} needs {needed} bytes, the program "
-                                 f"holds {len(values)}")  # fmt: skip
+                raise ModelError(
+                    f"{owner}: {name}{list(shape)} needs {needed} bytes, the program "
+                    f"holds {len(values)}"
+                )
             return unpack(values, bits, count, name == "int4").reshape(shape)
         dtype = np.dtype(STORED[name] if name != "string" else np.uint8)
         if name in ("string", "bool") or len(values) % dtype.itemsize:
@@ -108,6 +113,7 @@ def _immediate(tensor: Any, name: str, shape: tuple[int, ...], owner: str) -> np
         dtype = np.dtype(object if name == "string" else STORED[name])
         values = np.array(list(getattr(tensor, kind).values), dtype)
     if len(values) != count:
-        raise ModelError(f"{owner}: {name}{list(shape)} has {count} elements, the program holds "
-                         f"{len(values)}")  # fmt: skip
+        raise ModelError(
+            f"{owner}: {name}{list(shape)} has {count} elements, the program holds {len(values)}"
+        )
     return values.reshape(shape)

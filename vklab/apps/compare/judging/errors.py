@@ -111,11 +111,16 @@ def measure(actual: np.ndarray, expected: np.ndarray, dtype: str = "float32") ->
     steps = distance / ulp_size(true, dtype)
     bins = np.searchsorted(ULP_LIMITS, steps)
     return Errors(
-        float(distance.max(initial=0.0)), float(relative.max(initial=0.0)),
-        float(distance.mean()) if distance.size else 0.0, float(steps.max(initial=0.0)),
-        tuple(np.bincount(bins, minlength=len(ULP_LIMITS) + 1).tolist()), lost,
-        _cosine(made, true), _sqnr_db(made, true), _top1(got, truth),
-    )  # fmt: skip
+        float(distance.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        float(distance.mean()) if distance.size else 0.0,
+        float(steps.max(initial=0.0)),
+        tuple(np.bincount(bins, minlength=len(ULP_LIMITS) + 1).tolist()),
+        lost,
+        _cosine(made, true),
+        _sqnr_db(made, true),
+        _top1(got, truth),
+    )
 
 
 def share(actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> float:

@@ -37,12 +37,15 @@ class Flips:
     margins: dict[int, float]
 
     def __str__(self) -> str:
-        quantiles = ", ".join(f"{value:.3g} ({percent} %)"
-                              for percent, value in self.margins.items())  # fmt: skip
-        return (f"{len(self.flipped)} of {self.rows} classes flip, rows {list(self.flipped)}; "
-                f"{len(self.predicted)} predicted by their own error, {len(self.bounded)} by the "
-                f"largest error, {self.error:.3g}\n"
-                f"margins: smallest {self.smallest_margin:.3g}, below {quantiles}")  # fmt: skip
+        quantiles = ", ".join(
+            f"{value:.3g} ({percent} %)" for percent, value in self.margins.items()
+        )
+        return (
+            f"{len(self.flipped)} of {self.rows} classes flip, rows {list(self.flipped)}; "
+            f"{len(self.predicted)} predicted by their own error, {len(self.bounded)} by the "
+            f"largest error, {self.error:.3g}\n"
+            f"margins: smallest {self.smallest_margin:.3g}, below {quantiles}"
+        )
 
 
 def margins(scores: NDArray[Any]) -> NDArray[np.float64]:
@@ -65,9 +68,14 @@ def judge(expected: NDArray[Any], actual: NDArray[Any]) -> Flips:
     flipped = (found.argmax(axis=1) != truth.argmax(axis=1)) | ~np.isfinite(found).all(axis=1)
     quantiles = {percent: float(np.percentile(margin, percent)) for percent in (1, 10, 50)}
     return Flips(
-        len(truth), float(errors.max()), _rows(flipped), _rows(margin < 2 * errors),
-        _rows(margin < 2 * errors.max()), float(margin.min()), quantiles,
-    )  # fmt: skip
+        len(truth),
+        float(errors.max()),
+        _rows(flipped),
+        _rows(margin < 2 * errors),
+        _rows(margin < 2 * errors.max()),
+        float(margin.min()),
+        quantiles,
+    )
 
 
 def _rows(chosen: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -54,8 +54,10 @@ def pair(
             unmatched.remove(alike[0])
     missing = [name for name in expected if name not in found]
     if missing:
-        notes.append(f"no output {', '.join(map(repr, missing))}; there is "
-                     f"{', '.join(map(repr, actual)) or 'none'}")  # fmt: skip
+        notes.append(
+            f"no output {', '.join(map(repr, missing))}; there is "
+            f"{', '.join(map(repr, actual)) or 'none'}"
+        )
     known = [name for name in actual if name in expected]
     if known != [name for name in expected if name in known]:
         notes.append(f"outputs in the order {', '.join(known)}")
@@ -81,8 +83,9 @@ def outputs(
     for name, other in found.items():
         got, truth = np.asarray(actual[other]), np.asarray(expected[name])
         if got.shape != truth.shape:
-            notes.append(f"output {name!r} has shape {list(got.shape)}, {list(truth.shape)} "
-                         "expected")  # fmt: skip
+            notes.append(
+                f"output {name!r} has shape {list(got.shape)}, {list(truth.shape)} expected"
+            )
             continue
         if got.dtype.kind != truth.dtype.kind or got.dtype.itemsize < min(4, truth.dtype.itemsize):
             notes.append(f"output {name!r} is {got.dtype}")
@@ -91,7 +94,8 @@ def outputs(
         largest = max(largest, each.largest)
         if each.lost:
             nans = int(np.isnan(got.astype(np.float64)).sum())
-            notes.append(f"output {name!r}: {each.lost} of {got.size} values are lost, {nans} are "
-                         "NaN")  # fmt: skip
+            notes.append(
+                f"output {name!r}: {each.lost} of {got.size} values are lost, {nans} are NaN"
+            )
     passed = bool(shares) and all(value <= 1 for value in shares.values())
     return Verdict(passed, largest, shares, measured, tuple(notes))

@@ -47,7 +47,7 @@ def terms(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
     elif kind in ("Gemm", "MatMul") and x:
         count = x[0] if options.get("transA") and len(x) == 2 else x[-1]
     elif kind in WHOLE_AXES and x:
-        count = math.prod(x[options.get("axis", -1):])  # fmt: skip
+        count = math.prod(x[options.get("axis", -1) :])
     elif kind in ONE_AXIS and x:
         count = x[options.get("axis", -1)]
     elif kind == "Attention" and len(inputs) > 1 and inputs[1] and x:

@@ -43,8 +43,14 @@ def deviation(
     outputs = [info.name for info in model.graph.output]
     squares: dict[str, list[float]] = {name: [] for name in outputs}
     for _ in range(RUNS):
-        fed = {**inputs, **{f"{name}{NOISE}": step * random.uniform(-0.5, 0.5, truth[name].shape)
-                            for name, step in steps.values.items() if name in truth}}
+        fed = {
+            **inputs,
+            **{
+                f"{name}{NOISE}": step * random.uniform(-0.5, 0.5, truth[name].shape)
+                for name, step in steps.values.items()
+                if name in truth
+            },
+        }
         for tensor, plain in zip(noisy.graph.initializer, wide.graph.initializer, strict=True):
             if tensor.name in steps.weights:
                 array = numpy_helper.to_array(plain)
@@ -59,8 +65,9 @@ def deviation(
 def allowed(deviations: Mapping[str, float], truth: Mapping[str, np.ndarray]) -> Tolerance:
     """Return the tolerance of a quantised model: of the output with the largest relative noise."""
     sizes = {name: float(np.abs(truth[name]).max(initial=0.0)) for name in deviations}
-    return tolerances.quantised(max(
-        (each / sizes[name] for name, each in deviations.items() if sizes[name]), default=0.0))
+    return tolerances.quantised(
+        max((each / sizes[name] for name, each in deviations.items() if sizes[name]), default=0.0)
+    )
 
 
 def _with_noise(wide: onnx.ModelProto, steps: Steps) -> onnx.ModelProto:
@@ -85,8 +92,9 @@ def _with_noise(wide: onnx.ModelProto, steps: Steps) -> onnx.ModelProto:
         source = f"{name}/exact" if name in outputs else name
         made = name if name in outputs else f"{name}/stepped"
         renamed[name] = made
-        graph.input.append(helper.make_tensor_value_info(f"{name}{NOISE}", onnx.TensorProto.DOUBLE,
-                                                         None))  # fmt: skip
+        graph.input.append(
+            helper.make_tensor_value_info(f"{name}{NOISE}", onnx.TensorProto.DOUBLE, None)
+        )
         graph.node.append(helper.make_node("Add", [source, f"{name}{NOISE}"], [made]))
 
     for info in [*graph.input]:
@@ -94,8 +102,9 @@ def _with_noise(wide: onnx.ModelProto, steps: Steps) -> onnx.ModelProto:
     for node in nodes:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         made = [*node.output]
-        node.output[:] = [f"{name}/exact" if name in steps.values and name in outputs else name
-                          for name in made]  # fmt: skip
+        node.output[:] = [
+            f"{name}/exact" if name in steps.values and name in outputs else name for name in made
+        ]
         graph.node.append(node)
         for name in made:
             add(name)

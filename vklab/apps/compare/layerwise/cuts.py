@@ -39,9 +39,11 @@ def layer_nodes(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> lis
         values: every value by name, as `oracle.Oracle.layers` has them.
     """
     fixed = constants(model)
-    return [node for node in model.graph.node
-            if any(_is_float(values, name) and name not in fixed for name in node.output)
-            ]  # fmt: skip
+    return [
+        node
+        for node in model.graph.node
+        if any(_is_float(values, name) and name not in fixed for name in node.output)
+    ]
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
@@ -93,8 +95,12 @@ def separated(
         alone.CopyFrom(node)
         alone.output[:] = [f"{name}{LOCAL}" if name else "" for name in node.output]
         nodes.append(alone)
-    wanted = {f"{name}{LOCAL}": name for node in layer_nodes(model, values)
-              for name in node.output if _is_float(values, name)}  # fmt: skip
+    wanted = {
+        f"{name}{LOCAL}": name
+        for node in layer_nodes(model, values)
+        for name in node.output
+        if _is_float(values, name)
+    }
     return _of_nodes(model, nodes, values, wanted)
 
 
@@ -143,8 +149,11 @@ def _of_nodes(
             stored[name] = numpy_helper.from_array(array, name)
         else:
             infos[name], inputs[name] = _info(name, values[name], kinds), array
-    outputs = [_info(name, values[origin], kinds, origin) for name, origin in wanted.items()
-               if name in made]  # fmt: skip
+    outputs = [
+        _info(name, values[origin], kinds, origin)
+        for name, origin in wanted.items()
+        if name in made
+    ]
     graph = helper.make_graph(nodes, "cut", [*infos.values()], outputs, [*stored.values()])
     small = _copy(model)
     small.graph.CopyFrom(graph)

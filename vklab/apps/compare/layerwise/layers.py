@@ -101,9 +101,11 @@ class Taps:
     def __str__(self) -> str:
         if self.trusted:
             return f"taps moved the outputs by at most {self.moved:.2g}"
-        return (f"taps moved the outputs by {self.moved:.2g}, {self.share:.2g} times the "
-                "tolerance: the tapped run is another computation, its layers prove "
-                "nothing")  # fmt: skip
+        return (
+            f"taps moved the outputs by {self.moved:.2g}, {self.share:.2g} times the "
+            "tolerance: the tapped run is another computation, its layers prove "
+            "nothing"
+        )
 
 
 def taps(
@@ -143,8 +145,12 @@ def local(
     cut = cuts.separated(model, values, only)
     if exact is not None:
         wide = cuts.separated(exact, values, only)
-        return Local(cut.model, cut.inputs, _outputs(wide.model, cut.inputs, "float64"),
-                     _outputs(cut.model, cut.inputs, "float64"))  # fmt: skip
+        return Local(
+            cut.model,
+            cut.inputs,
+            _outputs(wide.model, cut.inputs, "float64"),
+            _outputs(cut.model, cut.inputs, "float64"),
+        )
     right = _outputs(cut.model, cut.inputs, "float64")
     is_rounded = dtypes.weights in oracle.NARROW
     stored = _outputs(cut.model, cut.inputs, dtypes.weights) if is_rounded else right
@@ -164,8 +170,10 @@ def fed(
         arithmetic: dtype of products and activations.
     """
     fixed = cuts.constants(model)
-    return {name: value if name in fixed else oracle.rounded(value, arithmetic)
-            for name, value in truth.items()}  # fmt: skip
+    return {
+        name: value if name in fixed else oracle.rounded(value, arithmetic)
+        for name, value in truth.items()
+    }
 
 
 def of_module(
@@ -186,10 +194,12 @@ def of_module(
     values = {name: oracle.rounded(value, dtypes.arithmetic) for name, value in truth.items()}
     given = [oracle.rounded(np.asarray(array), dtypes.arithmetic) for array in args]
     exact, stored = (
-        {f"{name}{LOCAL}": value for name, value in
-         fx.alone(program, given, values, "float64", weights).items()}
+        {
+            f"{name}{LOCAL}": value
+            for name, value in fx.alone(program, given, values, "float64", weights).items()
+        }
         for weights in ("", dtypes.weights)
-    )  # fmt: skip
+    )
     return Local(onnx.ModelProto(), values, exact, stored)
 
 
@@ -272,9 +282,7 @@ def join(truth: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> dic
     return joined
 
 
-def _local_errors(
-    given: Local, got: np.ndarray, name: str, allowed: Tolerance
-) -> dict[str, Any]:
+def _local_errors(given: Local, got: np.ndarray, name: str, allowed: Tolerance) -> dict[str, Any]:
     """Return the local error of one output, its two parts, and its share of the tolerance.
 
     Args:
@@ -285,10 +293,12 @@ def _local_errors(
     """
     exact, stored = given.truth[name], given.stored[name]
     return {
-        "local": _largest(got, exact), "weights": _largest(stored, exact),
-        "arithmetic": _largest(got, stored), "share": errors.share(got, exact, allowed),
+        "local": _largest(got, exact),
+        "weights": _largest(stored, exact),
+        "arithmetic": _largest(got, stored),
+        "share": errors.share(got, exact, allowed),
         "reason": allowed.reason,
-    }  # fmt: skip
+    }
 
 
 def _largest(got: np.ndarray, truth: np.ndarray) -> float:

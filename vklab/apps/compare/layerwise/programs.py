@@ -29,8 +29,9 @@ from vklab.runtime import tolerances
 # What coremltools adds to the names of values and weights that it makes float16.
 MARKS = re.compile(r"_(cast|to)_fp(16|32)")
 SAMPLE = 64  # elements
-NOTE = ("the weights before rounding are unknown, so the program's own weights are those of its "
-        "truth")  # fmt: skip
+NOTE = (
+    "the weights before rounding are unknown, so the program's own weights are those of its truth"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,22 +78,28 @@ def of_package(
     notes = [NOTE] if narrow and not known else []
     names_in = graph_inputs.names(model)
     if len(names_in) != len(inputs):
-        raise ModelError(f"the package has the inputs {', '.join(names_in)}, the model has "
-                         f"{', '.join(inputs)}")  # fmt: skip
+        raise ModelError(
+            f"the package has the inputs {', '.join(names_in)}, the model has {', '.join(inputs)}"
+        )
     given = dict(zip(names_in, inputs.values(), strict=True))
     values = oracle.evaluate(oracle.widen(exact), given)
     joined = layers.join(truth.layers, values)
     joined |= _alike(truth.layers, values, joined)
     right = {other: truth.modules.get(name, truth.layers[name]) for name, other in joined.items()}
-    right = {name: value for name, value in right.items() if value.dtype.kind == "f"
-             and value.shape == values[name].shape}  # fmt: skip
+    right = {
+        name: value
+        for name, value in right.items()
+        if value.dtype.kind == "f" and value.shape == values[name].shape
+    }
     allowed = tolerances.model("float32")
     shares = {name: errors.share(values[name], value, allowed) for name, value in right.items()}
     moved = [name for name in values if shares.get(name, 0) > 1]
     if moved:
-        notes.append(f"in float64 the program departs from the model at {moved[0]!r}, by "
-                     f"{shares[moved[0]]:.3g} times the tolerance of float32: the conversion "
-                     "changed it, or the weights are rounded")  # fmt: skip
+        notes.append(
+            f"in float64 the program departs from the model at {moved[0]!r}, by "
+            f"{shares[moved[0]]:.3g} times the tolerance of float32: the conversion "
+            "changed it, or the weights are rounded"
+        )
         right = {name: value for name, value in right.items() if shares[name] <= 1}
     outputs = {info.name: values[info.name] for info in model.graph.output}
     plain = {name: MARKS.sub("", name) for name in values}
@@ -115,14 +122,23 @@ def _alike(
         joined: pairs that are known.
     """
     taken = {*joined.values()}
-    left = {name: value for name, value in truth.items()
-            if name not in joined and value.dtype.kind == "f"}  # fmt: skip
-    found = {name: [other for other, made in values.items()
-                    if other not in taken and _agree(made, value)]
-             for name, value in left.items()}  # fmt: skip
+    left = {
+        name: value
+        for name, value in truth.items()
+        if name not in joined and value.dtype.kind == "f"
+    }
+    found = {
+        name: [
+            other for other, made in values.items() if other not in taken and _agree(made, value)
+        ]
+        for name, value in left.items()
+    }
     rivals = Counter(other for others in found.values() for other in others)
-    return {name: others[0] for name, others in found.items()
-            if others and all(rivals[other] == 1 for other in others)}  # fmt: skip
+    return {
+        name: others[0]
+        for name, others in found.items()
+        if others and all(rivals[other] == 1 for other in others)
+    }
 
 
 def _agree(made: np.ndarray, value: np.ndarray) -> bool:
@@ -137,9 +153,7 @@ def _agree(made: np.ndarray, value: np.ndarray) -> bool:
     return errors.share(made, value, allowed) <= 1
 
 
-def unrounded(
-    model: onnx.ModelProto, wide: onnx.ModelProto
-) -> tuple[onnx.ModelProto, int]:
+def unrounded(model: onnx.ModelProto, wide: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return a program with the weights of its float32 form, and how many were found.
 
     A weight is taken if its name joins and if it rounds to the stored one, bit by bit.

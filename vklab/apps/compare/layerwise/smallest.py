@@ -97,8 +97,10 @@ def save(failing: Failing, path: Path) -> list[Path]:
     """
     model = onnx.ModelProto()
     model.CopyFrom(failing.cut.model)
-    model.doc_string = (f"Smallest failing part: {', '.join(failing.nodes)}. Fed the right inputs, "
-                        f"its error is {failing.share:.3g} times the tolerance.")  # fmt: skip
+    model.doc_string = (
+        f"Smallest failing part: {', '.join(failing.nodes)}. Fed the right inputs, "
+        f"its error is {failing.share:.3g} times the tolerance."
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
     given, wanted = path.with_suffix(".inputs.npz"), path.with_suffix(".expected.npz")
@@ -157,6 +159,10 @@ def _tolerance(
     if len(nodes) > 1:
         return tolerances.model(dtypes.arithmetic, dtypes.weights)
     shapes = {name: array.shape for name, array in values.items()}
-    return tolerances.layer(dtypes.arithmetic, dtypes.weights, dtypes.sums,
-                            lengths.terms(nodes[0], shapes), lengths.has_functions(nodes[0])
-                            )  # fmt: skip
+    return tolerances.layer(
+        dtypes.arithmetic,
+        dtypes.weights,
+        dtypes.sums,
+        lengths.terms(nodes[0], shapes),
+        lengths.has_functions(nodes[0]),
+    )

@@ -53,8 +53,10 @@ def read_arrays(name: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz file of `data/`, by name."""
     path = DATA / name
     if not path.is_file():
-        raise SetupError(f"{path} is not there: the data are in the source tree only",
-                         "clone the repository and run from it")  # fmt: skip
+        raise SetupError(
+            f"{path} is not there: the data are in the source tree only",
+            "clone the repository and run from it",
+        )
     with np.load(path) as arrays:
         return dict(arrays)
 
@@ -160,8 +162,9 @@ def _with_arrays(network: str, file: str, draws: bool = False) -> Any:
     """
     networks = load_networks()
     module = getattr(networks, network)()
-    return networks.load_weights(networks.draw_weights(module) if draws else module,
-                                 read_arrays(f"{file}.npz"))  # fmt: skip
+    return networks.load_weights(
+        networks.draw_weights(module) if draws else module, read_arrays(f"{file}.npz")
+    )
 
 
 def _inputs(array: NDArray[Any]) -> tuple[Any, ...]:

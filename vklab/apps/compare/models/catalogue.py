@@ -49,8 +49,11 @@ def chosen(suites: Iterable[str], names: Sequence[str]) -> list[str]:
 
 def load_real() -> ModuleType:
     """Import `vklab.apps.compare.models.real`, or raise SetupError if torch is not installed."""
-    return models.load("real", "the real models are defined",
-                       "pip install torch torchvision transformers onnxscript")  # fmt: skip
+    return models.load(
+        "real",
+        "the real models are defined",
+        "pip install torch torchvision transformers onnxscript",
+    )
 
 
 def is_operator(name: str) -> bool:
@@ -95,14 +98,12 @@ def named(name: str) -> tuple[str, onnx.ModelProto]:
 
 def names() -> list[str]:
     """Return the names of all models, of families without a number those of the suites."""
-    return list(dict.fromkeys([*itertools.chain(*SUITES.values()), *graphs.MODELS,
-                               *models.MODELS]))  # fmt: skip
+    return list(dict.fromkeys([*itertools.chain(*SUITES.values()), *graphs.MODELS, *models.MODELS]))
 
 
 def is_known(name: str) -> bool:
     """Tell whether a name is that of a model."""
-    return (name in names() or is_operator(name)
-            or re.fullmatch(r"chain_add_\d+", name) is not None)  # fmt: skip
+    return name in names() or is_operator(name) or re.fullmatch(r"chain_add_\d+", name) is not None
 
 
 def _is_exported(name: str) -> bool:

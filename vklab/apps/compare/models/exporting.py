@@ -65,9 +65,15 @@ def exported(
     """
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
-            module, tuple(map(torch.from_numpy, inputs.values())), None, input_names=list(inputs),
-            output_names=[output], opset_version=18, dynamo=True, verbose=False,
-        )  # fmt: skip
+            module,
+            tuple(map(torch.from_numpy, inputs.values())),
+            None,
+            input_names=list(inputs),
+            output_names=[output],
+            opset_version=18,
+            dynamo=True,
+            verbose=False,
+        )
     model: onnx.ModelProto = program.model_proto
     strip_metadata(model)
     return model
@@ -94,8 +100,15 @@ def strip_metadata(model: onnx.ModelProto) -> None:
     """Remove what the exporter says of its own code, in place."""
     # The exporter adds a stack trace to every node: local paths that take half of the file.
     graph = model.graph
-    for part in (model, graph, *graph.node, *graph.initializer, *graph.value_info,
-                 *graph.input, *graph.output):  # fmt: skip
+    for part in (
+        model,
+        graph,
+        *graph.node,
+        *graph.initializer,
+        *graph.value_info,
+        *graph.input,
+        *graph.output,
+    ):
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
 

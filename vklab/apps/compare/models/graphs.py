@@ -50,9 +50,7 @@ def mnist12() -> onnx.ModelProto:
     node = helper.make_node("Reshape", [kernel, shape], ["matmul_w"], "reshape_w")
     network.graph.node.append(node)
     for index, inputs, outputs, pool_size in ((1, 1, 8, 2), (2, 8, 16, 3)):
-        weight = network.weight(
-            f"conv{index}_w", (outputs, inputs, 5, 5), inputs * 25, BEFORE_RELU
-        )
+        weight = network.weight(f"conv{index}_w", (outputs, inputs, 5, 5), inputs * 25, BEFORE_RELU)
         network.add("Conv", f"conv{index}", weight, kernel_shape=[5, 5], auto_pad="SAME_UPPER")
         network.add("Add", f"add{index}", network.bias(f"add{index}_b", (outputs, 1, 1)))
         network.add("Relu", f"relu{index}")
@@ -151,8 +149,9 @@ def matmul_16layers() -> onnx.ModelProto:
 def load_mini_classifier() -> ModuleType:
     """Import `exporting`, which exports MiniClassifier and needs PyTorch."""
     note = "(data/mini_classifier.onnx of the repository is the same model, exported)"
-    return models.load("exporting", f"MiniClassifier {note} is written",
-                       "pip install torch onnxscript")  # fmt: skip
+    return models.load(
+        "exporting", f"MiniClassifier {note} is written", "pip install torch onnxscript"
+    )
 
 
 def mini_classifier() -> onnx.ModelProto:

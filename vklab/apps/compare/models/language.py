@@ -72,8 +72,10 @@ class _Layer(nn.Module):
 
     def attention(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
         """Return causal attention of [batch, steps, width]."""
-        q, k, v = (part(x).unflatten(-1, (-1, self.shape.head)).transpose(1, 2)
-                   for part in (self.attn_q, self.attn_k, self.attn_v))  # fmt: skip
+        q, k, v = (
+            part(x).unflatten(-1, (-1, self.shape.head)).transpose(1, 2)
+            for part in (self.attn_q, self.attn_k, self.attn_v)
+        )
         repeats = self.shape.heads // self.shape.kv_heads
         k, v = (part.repeat_interleave(repeats, 1) for part in (_turned(k, turns), v))
         y = functional.scaled_dot_product_attention(_turned(q, turns), k, v, is_causal=True)

@@ -40,14 +40,18 @@ def _one(op_type: str, *inputs: str, **attributes: Any) -> Callable[[int], Nodes
 
 def _heads(columns: int) -> Nodes:
     """Return the nodes that put the heads of rows first, as attention does."""
-    return [helper.make_node("Reshape", ["x", "split"], ["s"], "split"),
-            helper.make_node("Transpose", ["s"], ["y"], "turn", perm=[1, 0, 2])]  # fmt: skip
+    return [
+        helper.make_node("Reshape", ["x", "split"], ["s"], "split"),
+        helper.make_node("Transpose", ["s"], ["y"], "turn", perm=[1, 0, 2]),
+    ]
 
 
 def _middle(columns: int) -> Nodes:
     """Return the nodes of Softmax over the middle axis: of classes, in a batch of images."""
-    return [helper.make_node("Reshape", ["x", "images"], ["s"], "images"),
-            helper.make_node("Softmax", ["s"], ["y"], "softmax", axis=1)]  # fmt: skip
+    return [
+        helper.make_node("Reshape", ["x", "images"], ["s"], "images"),
+        helper.make_node("Softmax", ["s"], ["y"], "softmax", axis=1),
+    ]
 
 
 # The nodes by name, and the shape of y.
@@ -79,26 +83,37 @@ def build(name: str) -> onnx.ModelProto | None:
         return None
     kind, rows, columns = match[2], int(match[3]), int(match[4])
     side, parts = {"swap_heads": (columns, HEADS), "softmax_middle": (rows, IMAGES)}.get(
-        kind, (0, 1))  # fmt: skip
+        kind, (0, 1)
+    )
     if not rows or not columns or side % parts:
-        raise ModelError(f"{name!r}: sizes are at least 1, {HEADS} heads divide the columns, and "
-                         f"{IMAGES} images the rows")  # fmt: skip
+        raise ModelError(
+            f"{name!r}: sizes are at least 1, {HEADS} heads divide the columns, and "
+            f"{IMAGES} images the rows"
+        )
     nodes, shape = KINDS[kind]
     dtype, real = (np.float16, TensorProto.FLOAT16) if match[1] else (np.float32, TensorProto.FLOAT)
     random = np.random.default_rng(0)
     tensors = {
         "w": random.standard_normal(columns, np.float32).astype(dtype),
-        "b": np.zeros(columns, dtype), "first": np.array([0]), "last": np.array([1]),
+        "b": np.zeros(columns, dtype),
+        "first": np.array([0]),
+        "last": np.array([1]),
         "split": np.array([rows, HEADS, columns // HEADS]),
         "images": np.array([IMAGES, rows // IMAGES, columns]),
-    }  # fmt: skip
+    }
     listed = nodes(columns)
     used = {value for node in listed for value in node.input}
     made = TensorProto.INT64 if kind == "arg_max" else real
     graph = helper.make_graph(
-        listed, name, [helper.make_tensor_value_info("x", real, (rows, columns))],
+        listed,
+        name,
+        [helper.make_tensor_value_info("x", real, (rows, columns))],
         [helper.make_tensor_value_info("y", made, shape(rows, columns))],
         [numpy_helper.from_array(array, key) for key, array in tensors.items() if key in used],
-    )  # fmt: skip
-    return helper.make_model(graph, ir_version=8, producer_name="vklab.apps.compare.models.memory",
-                             opset_imports=[helper.make_opsetid("", 18)])  # fmt: skip
+    )
+    return helper.make_model(
+        graph,
+        ir_version=8,
+        producer_name="vklab.apps.compare.models.memory",
+        opset_imports=[helper.make_opsetid("", 18)],
+    )

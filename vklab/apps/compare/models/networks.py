@@ -159,9 +159,12 @@ class MobileNetV3Small(nn.Module):
         self.stem = nn.Sequential(_normed(3, 16, 3, 2), nn.Hardswish())
         channels = [16, *(block[2] for block in _MOBILE_BLOCKS)]
         blocks = zip(channels, _MOBILE_BLOCKS, strict=False)
-        self.blocks = nn.Sequential(*(
-            _Inverted(inputs, (*block[:4], block[5]), nn.Hardswish if block[4] else nn.ReLU)
-            for inputs, block in blocks))  # fmt: skip
+        self.blocks = nn.Sequential(
+            *(
+                _Inverted(inputs, (*block[:4], block[5]), nn.Hardswish if block[4] else nn.ReLU)
+                for inputs, block in blocks
+            )
+        )
         self.last = nn.Sequential(_normed(96, 576, 1, 1), nn.Hardswish())
         self.average = nn.AdaptiveAvgPool2d(1)
         self.linear1 = nn.Linear(576, 1024)

@@ -25,14 +25,16 @@ INPUTS = {"bert_base": ("tokens", "kinds", "positions", "mask")}
 
 def load_torchvision() -> ModuleType:
     """Import torchvision, or raise SetupError with the command that installs it."""
-    return backend.load_package("torchvision", "torchvision, which defines the model,",
-                        "pip install torchvision")  # fmt: skip
+    return backend.load_package(
+        "torchvision", "torchvision, which defines the model,", "pip install torchvision"
+    )
 
 
 def load_transformers() -> ModuleType:
     """Import transformers, or raise SetupError with the command that installs it."""
-    return backend.load_package("transformers", "transformers, which defines the model,",
-                        "pip install transformers")  # fmt: skip
+    return backend.load_package(
+        "transformers", "transformers, which defines the model,", "pip install transformers"
+    )
 
 
 class Bert(nn.Module):
@@ -54,8 +56,12 @@ class Bert(nn.Module):
         dtype = self.model.embeddings.word_embeddings.weight.dtype
         added = (1 - mask[:, None, None].to(dtype)) * torch.finfo(dtype).min
         made: torch.Tensor = self.model(
-            tokens, token_type_ids=kinds, position_ids=positions, attention_mask=added,
-            use_cache=False).last_hidden_state  # fmt: skip
+            tokens,
+            token_type_ids=kinds,
+            position_ids=positions,
+            attention_mask=added,
+            use_cache=False,
+        ).last_hidden_state
         return made
 
 

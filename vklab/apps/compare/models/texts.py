@@ -62,8 +62,10 @@ def passages(path: Path) -> Passages:
     Raises SetupError if the file is not there.
     """
     if not path.is_file():
-        raise SetupError(f"{path} is not there: the data are in the source tree only",
-                         "clone the repository and run from it")  # fmt: skip
+        raise SetupError(
+            f"{path} is not there: the data are in the source tree only",
+            "clone the repository and run from it",
+        )
     novels = lzma.decompress(path.read_bytes()).decode("utf-8").split(SEPARATOR)
     training: list[Passage] = []
     held_out: list[Passage] = []

@@ -131,8 +131,10 @@ class OnnxRuntime:
         line = providers.install_line(row.packages[0])
         needs = f" (needs {row.needs})" if row.needs else ""
         if here not in row.systems:
-            return Availability(f"{row.ep} exists for {' and '.join(row.systems)}, and this is "
-                                f"{here}", f"on {row.systems[0]}: {line}{needs}")  # fmt: skip
+            return Availability(
+                f"{row.ep} exists for {' and '.join(row.systems)}, and this is {here}",
+                f"on {row.systems[0]}: {line}{needs}",
+            )
         if self.environment:
             return Availability()  # its own process imports it, and says what fails
         if sessions.plugin_module(row):
@@ -162,10 +164,14 @@ def every(peers: Path | None = None) -> tuple[OnnxRuntime, ...]:
     """
     made = []
     for row in providers.PROVIDERS:
-        owned = [name for name in row.packages if providers.PACKAGES[name].kind == FULL_BUILD
-                 and name != "onnxruntime"]  # fmt: skip
-        environment = next(filter(None, (environments.environment(name, peers)
-                                         for name in owned)), None)  # fmt: skip
+        owned = [
+            name
+            for name in row.packages
+            if providers.PACKAGES[name].kind == FULL_BUILD and name != "onnxruntime"
+        ]
+        environment = next(
+            filter(None, (environments.environment(name, peers) for name in owned)), None
+        )
         for variant in row.variants:
             name = f"onnxruntime-{row.key}-{variant.name}"
             made.append(OnnxRuntime(name, row, variant, environment))
@@ -184,8 +190,9 @@ class Session:
     def __init__(self, backend: OnnxRuntime, proto: onnx.ModelProto, folder: Path | None) -> None:
         self._backend, self._proto, self._folder = backend, proto, folder
         self._profile = tempfile.TemporaryDirectory(prefix="vklab-profile-")
-        self._session: Any = sessions.open_session(backend, proto, folder,
-                                          Path(self._profile.name) / "profile")  # fmt: skip
+        self._session: Any = sessions.open_session(
+            backend, proto, folder, Path(self._profile.name) / "profile"
+        )
         self._nodes: dict[str, int] = {}
         self.note = _note(backend)
         self.steps = models.steps_of(proto) if backend.variant.name == "int8" else None
@@ -247,8 +254,10 @@ class Session:
 def _is_carrier(row: providers.Provider) -> bool:
     """Tell whether the row's own package is installed, for a provider that two packages carry."""
     rivals = [each for each in providers.PROVIDERS if each.ep == row.ep]
-    return len(rivals) == 1 or importlib.util.find_spec("onnxruntime") is not None and any(
-        _is_installed(name) for name in row.packages
+    return (
+        len(rivals) == 1
+        or importlib.util.find_spec("onnxruntime") is not None
+        and any(_is_installed(name) for name in row.packages)
     )
 
 

@@ -34,8 +34,12 @@ def readable(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def size_bytes(proto: onnx.ModelProto, folder: Path | None = None) -> int:
     """Return the bytes of a model with its external data."""
-    names = {entry.value for tensor in proto.graph.initializer for entry in tensor.external_data
-             if entry.key == "location"}  # fmt: skip
+    names = {
+        entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
     outside = [folder / name for name in sorted(names)] if folder else []
     return proto.ByteSize() + sum(path.stat().st_size for path in outside if path.exists())
 
@@ -98,12 +102,15 @@ def to_int8(
             inferred = onnx.shape_inference.infer_shapes(_without_info(inside(proto, folder)))
             onnx.save(inferred, source)
             quantization.quantize_static(
-                source, target, _reader(proto, calibration),
-                quant_format=quantization.QuantFormat.QDQ, per_channel=True,
+                source,
+                target,
+                _reader(proto, calibration),
+                quant_format=quantization.QuantFormat.QDQ,
+                per_channel=True,
                 reduce_range=saturates(),
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
-            )  # fmt: skip
+            )
             return onnx.load(target)
         except Exception as error:  # the tool raises whatever its rewriting meets
             raise Refused(f"onnxruntime.quantization refuses the model: {error}") from error
@@ -157,8 +164,9 @@ def layer_values(values: Mapping[str, np.ndarray], outputs: Sequence[str]) -> di
         outputs: names of the model's outputs, which are kept.
     """
     ending = "_DequantizeLinear_Output"
-    found = {name.removesuffix(ending): value for name, value in values.items()
-             if name.endswith(ending)}  # fmt: skip
+    found = {
+        name.removesuffix(ending): value for name, value in values.items() if name.endswith(ending)
+    }
     return found | {name: values[name] for name in outputs}
 
 

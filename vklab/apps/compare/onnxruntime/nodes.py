@@ -65,5 +65,7 @@ def require(provider: str, nodes: Mapping[str, int]) -> None:
         return
     total = sum(nodes.values())
     others = ", ".join(f"{name} {count}" for name, count in nodes.items() if count) or "none"
-    raise Refused(f"{provider} is listed first and executed 0 of {total} nodes ({others}), so its "
-                  "outputs would say nothing about it")  # fmt: skip
+    raise Refused(
+        f"{provider} is listed first and executed 0 of {total} nodes ({others}), so its "
+        "outputs would say nothing about it"
+    )

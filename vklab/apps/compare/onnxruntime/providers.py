@@ -42,29 +42,75 @@ PACKAGES: dict[str, Package] = {
     for row in (
         ("onnxruntime", "1.31.1", "2026-10", "full build", ALL),
         ("onnxruntime-gpu", "1.31.1", "2026-10", "full build", ("Linux", "Windows")),
-        ("onnxruntime-directml", "1.24.4", "2026-03", "full build", ("Windows",), "",
-         "onnxruntime-windowsml with windowsml; 1.24.4 is its last version"),
+        (
+            "onnxruntime-directml",
+            "1.24.4",
+            "2026-03",
+            "full build",
+            ("Windows",),
+            "",
+            "onnxruntime-windowsml with windowsml; 1.24.4 is its last version",
+        ),
         ("onnxruntime-windowsml", "1.30.0.202609102321", "2026-09", "full build", ("Windows",)),
         ("windowsml", "2.5.96", "2026-10", "companion", ("Windows",)),
-        ("onnxruntime-openvino", "1.24.1", "2026-02", "full build", ("Linux", "Windows"), "",
-         "onnxruntime-ep-openvino, a plugin"),
-        ("onnxruntime-ep-openvino", "1.8.1", "2026-10", "plugin", ("Linux", "Windows"),
-         "onnxruntime_ep_openvino"),
+        (
+            "onnxruntime-openvino",
+            "1.24.1",
+            "2026-02",
+            "full build",
+            ("Linux", "Windows"),
+            "",
+            "onnxruntime-ep-openvino, a plugin",
+        ),
+        (
+            "onnxruntime-ep-openvino",
+            "1.8.1",
+            "2026-10",
+            "plugin",
+            ("Linux", "Windows"),
+            "onnxruntime_ep_openvino",
+        ),
         ("onnxruntime-migraphx", "1.27.1", "2026-07", "full build", ("Linux",)),
-        ("onnxruntime-rocm", "1.22.2.post3", "2026-07", "full build", ("Linux",), "",
-         "onnxruntime-migraphx; the ROCm provider is gone from ONNX Runtime"),
+        (
+            "onnxruntime-rocm",
+            "1.22.2.post3",
+            "2026-07",
+            "full build",
+            ("Linux",),
+            "",
+            "onnxruntime-migraphx; the ROCm provider is gone from ONNX Runtime",
+        ),
         ("onnxruntime-webgpu", "1.27.0", "2026-06", "full build", ALL),
         ("onnxruntime-ep-webgpu", "0.4.0", "2026-09", "plugin", ALL, "onnxruntime_ep_webgpu"),
-        ("onnxruntime-qnn", "2.7.0", "2026-10", "plugin", ("Linux", "Windows"),
-         "onnxruntime_qnn"),
-        ("onnxruntime-ep-nv-tensorrt-rtx", "0.5.0", "2026-10", "plugin", ("Linux", "Windows"),
-         "onnxruntime_ep_nv_tensorrt_rtx"),
-        ("onnxruntime-silicon", "1.16.3", "2024-01", "full build", ("macOS",), "",
-         "onnxruntime itself: its macOS wheel has the CoreML provider"),
-        ("torch-directml", "0.2.5.dev240914", "2024-09", "PyTorch plugin", ("Linux", "Windows"),
-         "", "nothing; it pins torch 2.4.1"),
+        ("onnxruntime-qnn", "2.7.0", "2026-10", "plugin", ("Linux", "Windows"), "onnxruntime_qnn"),
+        (
+            "onnxruntime-ep-nv-tensorrt-rtx",
+            "0.5.0",
+            "2026-10",
+            "plugin",
+            ("Linux", "Windows"),
+            "onnxruntime_ep_nv_tensorrt_rtx",
+        ),
+        (
+            "onnxruntime-silicon",
+            "1.16.3",
+            "2024-01",
+            "full build",
+            ("macOS",),
+            "",
+            "onnxruntime itself: its macOS wheel has the CoreML provider",
+        ),
+        (
+            "torch-directml",
+            "0.2.5.dev240914",
+            "2024-09",
+            "PyTorch plugin",
+            ("Linux", "Windows"),
+            "",
+            "nothing; it pins torch 2.4.1",
+        ),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -162,9 +208,11 @@ PROVIDERS: tuple[Provider, ...] = (
 )  # fmt: skip
 
 # Packages that ended: name, backend name, what took their place.
-ENDED: tuple[str, ...] = tuple(name for name, each in PACKAGES.items()
-                               if each.replaced_by and name not in
-                               {n for p in PROVIDERS for n in p.packages})  # fmt: skip
+ENDED: tuple[str, ...] = tuple(
+    name
+    for name, each in PACKAGES.items()
+    if each.replaced_by and name not in {n for p in PROVIDERS for n in p.packages}
+)
 
 
 def by_key(key: str) -> Provider:
@@ -183,6 +231,5 @@ def install_line(name: str) -> str:
     A full build replaces the module onnxruntime, so it goes into a folder of its own.
     """
     if PACKAGES[name].kind == "full build" and name != "onnxruntime":
-        return (f"pip install --target PEERS/{name} {name}, then "
-                "vklab parity MODEL --peers PEERS")  # fmt: skip
+        return f"pip install --target PEERS/{name} {name}, then vklab parity MODEL --peers PEERS"
     return f"pip install {name}"

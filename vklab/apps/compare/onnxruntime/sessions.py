@@ -65,9 +65,10 @@ def require(runtime: Any, row: providers.Provider) -> None:
         ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(library))
     except OSError as error:
-        raise SetupError(f"the library of {row.ep} does not load: {one_line(error)}",
-                         f"this needs {row.needs or f'a driver of {row.vendor}'}"
-                         ) from error  # fmt: skip
+        raise SetupError(
+            f"the library of {row.ep} does not load: {one_line(error)}",
+            f"this needs {row.needs or f'a driver of {row.vendor}'}",
+        ) from error
 
 
 class Choices(Protocol):
@@ -137,8 +138,11 @@ def set_option(runtime: Any, options: Any, name: str, value: str) -> None:
     if "." in name:
         options.add_session_config_entry(name, value)
         return
-    known = [each for each in dir(options) if not each.startswith("_")
-             and not callable(getattr(options, each))]  # fmt: skip
+    known = [
+        each
+        for each in dir(options)
+        if not each.startswith("_") and not callable(getattr(options, each))
+    ]
     if name not in known:
         raise Refused(f"ONNX Runtime has no session option {name!r}; it has {', '.join(known)}")
     before = getattr(options, name)
@@ -151,8 +155,9 @@ def set_option(runtime: Any, options: Any, name: str, value: str) -> None:
             made = getattr(type(before), value)
         setattr(options, name, made)
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise Refused(f"{value!r} is no value of the session option {name!r}, which is "
-                      f"{before!r} by default") from error  # fmt: skip
+        raise Refused(
+            f"{value!r} is no value of the session option {name!r}, which is {before!r} by default"
+        ) from error
 
 
 def open_session(
@@ -171,7 +176,8 @@ def open_session(
     options = session_options(runtime, row, backend.optimize, backend.session)
     if folder is not None:
         options.add_session_config_entry(
-            models.FOLDER, os.fsencode(folder).decode("utf-8", "replace"))  # whatever the locale
+            models.FOLDER, os.fsencode(folder).decode("utf-8", "replace")
+        )  # whatever the locale
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     data = proto.SerializeToString()
@@ -179,19 +185,24 @@ def open_session(
     if plugin and not backend.environment and row.ep not in runtime.get_available_providers():
         devices = plugin_devices(runtime, row, plugin)
         if backend.device_id >= len(devices):
-            raise Refused(f"{row.ep} has no device number {backend.device_id}; it has "
-                          f"{len(devices)}, counted from 0")  # fmt: skip
+            raise Refused(
+                f"{row.ep} has no device number {backend.device_id}; it has "
+                f"{len(devices)}, counted from 0"
+            )
         options.add_provider_for_devices([devices[backend.device_id]], plugin_options(plugin))
         return opened(runtime, row, data, options)
     given = dict(backend.variant.options)
     if row.ep in NUMBERED:
         given["device_id"] = str(backend.device_id)
     elif backend.device_id:
-        raise Refused(f"{row.ep} does not number its devices; device {backend.device_id} was asked "
-                      "for")  # fmt: skip
+        raise Refused(
+            f"{row.ep} does not number its devices; device {backend.device_id} was asked for"
+        )
     if row.ep not in runtime.get_available_providers():
-        raise Refused(f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
-                      f"only {', '.join(runtime.get_available_providers())}")  # fmt: skip
+        raise Refused(
+            f"the onnxruntime {runtime.__version__} of this process has no {row.ep}, "
+            f"only {', '.join(runtime.get_available_providers())}"
+        )
     require(runtime, row)
     return opened(runtime, row, data, options, providers=[(row.ep, given)])
 
@@ -212,12 +223,13 @@ def opened(
         return runtime.InferenceSession(model, options, enable_fallback=0, **more)
     except Exception as error:  # ONNX Runtime raises RuntimeError and classes of its own
         text = one_line(error, len(str(error)))
-        said = [text[text.index(words):] for words in NO_DEVICE if words in text]
+        said = [text[text.index(words) :] for words in NO_DEVICE if words in text]
         if said:
             needs = row.needs or f"a driver of {row.vendor}"
-            raise SetupError(f"{row.ep} finds no device on this machine: "
-                             f"{said[0][:MOST_CHARACTERS]}",
-                             f"this needs {needs}") from error  # fmt: skip
+            raise SetupError(
+                f"{row.ep} finds no device on this machine: {said[0][:MOST_CHARACTERS]}",
+                f"this needs {needs}",
+            ) from error
         raise
 
 
@@ -226,8 +238,9 @@ def is_built_in(row: providers.Provider) -> bool:
     try:
         return row.ep in host.load_onnxruntime().get_available_providers()
     except Exception as error:  # a broken installation raises anything
-        raise SetupError(f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime"
-                         ) from error  # fmt: skip
+        raise SetupError(
+            f"onnxruntime cannot be loaded: {error}", "pip install onnxruntime"
+        ) from error
 
 
 def plugin_module(row: providers.Provider) -> str:
@@ -264,6 +277,8 @@ def plugin_devices(runtime: Any, row: providers.Provider, module: str) -> list[A
         runtime.register_execution_provider_library(row.ep, path)
     found = [device for device in runtime.get_ep_devices() if device.ep_name == row.ep]
     if not found:
-        raise SetupError(f"the plugin {module} is registered, but sees no device of this machine",
-                         f"this needs {row.needs or f'a device of {row.vendor}'}")  # fmt: skip
+        raise SetupError(
+            f"the plugin {module} is registered, but sees no device of this machine",
+            f"this needs {row.needs or f'a device of {row.vendor}'}",
+        )
     return found

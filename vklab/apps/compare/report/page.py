@@ -56,8 +56,10 @@ def page(made: Parity) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>Parity of {name}</title>\n<style>\n{CSS.read_text('utf-8')}</style>\n</head>\n"
     )
-    return f"{head}<body>\n{_themes()}\n<main>\n{chr(10).join(filter(None, parts))}\n</main>\n" \
-           "</body>\n</html>\n"
+    return (
+        f"{head}<body>\n{_themes()}\n<main>\n{chr(10).join(filter(None, parts))}\n</main>\n"
+        "</body>\n</html>\n"
+    )
 
 
 def _themes() -> str:
@@ -84,16 +86,18 @@ def _cells(each: Measured) -> list[str]:
     classes = [e.top1 for e in measured if e.top1 is not None]
     recorded = ", recorded" if row.recorded else ""
     return [
-        f"<b>{escape(row.backend)}</b>", escape(summary.device_text(row)),
+        f"<b>{escape(row.backend)}</b>",
+        escape(summary.device_text(row)),
         escape(_dtypes_text(row.dtypes)),
-        _verdict_text(row.passed) + recorded, summary.number(row.max_abs_error),
+        _verdict_text(row.passed) + recorded,
+        summary.number(row.max_abs_error),
         summary.share_text(max(verdict.shares.values(), default=0.0)),
         "equal" if noise == math.inf else "" if math.isnan(noise) else f"{noise:.0f} dB",
         f"{min(classes):.0%}" if classes else "",
         f"{row.latency_us['median']:.0f}" if row.latency_us else "",
         "" if row.bytes is None else draw.bytes_text(row.bytes),
         escape(summary.nodes_text(row)),
-    ]  # fmt: skip
+    ]
 
 
 def _dtypes_text(dtypes: Dtypes) -> str:
@@ -108,16 +112,28 @@ def _layers(ran: Sequence[Measured]) -> list[str]:
         return []
     rows = [*dict.fromkeys(layer.name for each in looked for layer in each.layers)]
     kept = [each for each in looked if each.taps is None or each.taps.trusted]
-    parts = ["<h2>Layers</h2>",
-             *_heat_map("Local errors by layer", "each layer alone, fed the oracle's values",
-                        rows, _cells_of(looked, "local", "share")),
-             *_heat_map("Cumulative errors by layer", "the whole model with taps",
-                        rows, _cells_of(kept, "cumulative", "cumulative_share"))]  # fmt: skip
+    parts = [
+        "<h2>Layers</h2>",
+        *_heat_map(
+            "Local errors by layer",
+            "each layer alone, fed the oracle's values",
+            rows,
+            _cells_of(looked, "local", "share"),
+        ),
+        *_heat_map(
+            "Cumulative errors by layer",
+            "the whole model with taps",
+            rows,
+            _cells_of(kept, "cumulative", "cumulative_share"),
+        ),
+    ]
     for each in looked:
         caption = "Local errors, split into rounded weights and arithmetic"
         table = _table(summary.LAYER_HEADERS, _escaped(summary.layer_rows(each.layers)), caption)
-        parts.append(f"<details><summary>Layers of {escape(each.row.backend)} as numbers</summary>"
-                     f'<div class="wide">{table}</div></details>')
+        parts.append(
+            f"<details><summary>Layers of {escape(each.row.backend)} as numbers</summary>"
+            f'<div class="wide">{table}</div></details>'
+        )
     return parts
 
 
@@ -136,8 +152,10 @@ def _cells_of(
         for layer in each.layers:
             found = getattr(layer, share)
             if found is not None:
-                said = (f"{layer.operator}, error {getattr(layer, error):.3g} of values up to "
-                        f"{layer.size:.3g}, {summary.share_text(found)} of its tolerance")
+                said = (
+                    f"{layer.operator}, error {getattr(layer, error):.3g} of values up to "
+                    f"{layer.size:.3g}, {summary.share_text(found)} of its tolerance"
+                )
                 cells[layer.name, each.row.backend] = (found, said)
     return cells
 
@@ -192,28 +210,51 @@ def _times(made: Parity) -> list[str]:
     if not rows:
         return []
     title = "Time of one run"
-    note = ("Median of runs with arrays on the host, measured in turn; the orange line reaches "
-            "from the fastest to the slowest tenth. In a bound run, inputs and outputs stay in the "
-            "memory of the device.")  # fmt: skip
+    note = (
+        "Median of runs with arrays on the host, measured in turn; the orange line reaches "
+        "from the fastest to the slowest tenth. In a bound run, inputs and outputs stay in the "
+        "memory of the device."
+    )
     batches = {each.row.backend: each.batches for each in made.rows if each.batches}
     sizes = sorted({size for medians in batches.values() for size in medians})
-    cells = [[escape(name), *(summary.number(medians.get(size)) for size in sizes)]
-             for name, medians in batches.items()]  # fmt: skip
-    table = _table(("backend", *(f"batch {size}" for size in sizes)), cells,
-                   "Median microseconds by batch size") if batches else ""  # fmt: skip
-    crossed = [f"from batch {size} on, {name} is the fastest"
-               for size, name in timing.crossovers(batches)]  # fmt: skip
-    return [f"<h2>{title}</h2>", f'<p class="quiet">{note}</p>',
-            _figure(pictures.bars(title, rows, "microseconds")), table, _list(crossed)]
+    cells = [
+        [escape(name), *(summary.number(medians.get(size)) for size in sizes)]
+        for name, medians in batches.items()
+    ]
+    table = (
+        _table(
+            ("backend", *(f"batch {size}" for size in sizes)),
+            cells,
+            "Median microseconds by batch size",
+        )
+        if batches
+        else ""
+    )
+    crossed = [
+        f"from batch {size} on, {name} is the fastest" for size, name in timing.crossovers(batches)
+    ]
+    return [
+        f"<h2>{title}</h2>",
+        f'<p class="quiet">{note}</p>',
+        _figure(pictures.bars(title, rows, "microseconds")),
+        table,
+        _list(crossed),
+    ]
 
 
 def _missing(missing: Sequence[Measured]) -> list[str]:
     """Return a table of the absent and refused backends, with the command that installs each."""
     if not missing:
         return []
-    cells = [[f"<b>{escape(e.row.backend)}</b>", escape(e.row.status), escape(e.row.reason),
-              f"<code>{escape(e.row.install)}</code>" if e.row.install else ""]
-             for e in missing]  # fmt: skip
+    cells = [
+        [
+            f"<b>{escape(e.row.backend)}</b>",
+            escape(e.row.status),
+            escape(e.row.reason),
+            f"<code>{escape(e.row.install)}</code>" if e.row.install else "",
+        ]
+        for e in missing
+    ]
     headers = ("backend", "status", "reason", "how to install it")
     return ["<h2>Not available</h2>", _table(headers, cells, "Backends without a result")]
 
@@ -239,13 +280,21 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str) 
         rows: the cells of each row.
         caption: what the table shows.
     """
-    kinds = [' class="right"' if header in RIGHT else
-             ' class="device"' if header == "device" else "" for header in headers]  # fmt: skip
-    head = "".join(f'<th scope="col"{kind}>{escape(header)}</th>'
-                   for header, kind in zip(headers, kinds, strict=True))  # fmt: skip
+    kinds = [
+        ' class="right"' if header in RIGHT else ' class="device"' if header == "device" else ""
+        for header in headers
+    ]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(header)}</th>'
+        for header, kind in zip(headers, kinds, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True))
-        + "</tr>" for row in rows
-    )  # fmt: skip
-    return (f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr>'
-            f"</thead><tbody>{body}</tbody></table></div>")  # fmt: skip
+        "<tr>"
+        + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table></div>"
+    )

@@ -100,13 +100,21 @@ def write(path: Path, recordings: Sequence[Recording]) -> int:
         first = next(n for n, other in enumerate(recordings) if other.inputs is each.inputs)
         arrays |= {f"inputs/{first}/{name}": array for name, array in each.inputs.items()}
         arrays |= {f"outputs/{number}/{name}": array for name, array in each.outputs.items()}
-        entries.append({
-            "backend": each.backend, "device": each.device, "dtypes": asdict(each.dtypes),
-            "model": dict(each.model), "provenance": dict(each.provenance),
-            "nodes": dict(each.nodes), "latencies_ns": _thinned(each.latencies_ns),
-            "size_bytes": each.size_bytes, "inputs": list(each.inputs),
-            "inputs_of": first, "outputs": list(each.outputs),
-        })  # fmt: skip
+        entries.append(
+            {
+                "backend": each.backend,
+                "device": each.device,
+                "dtypes": asdict(each.dtypes),
+                "model": dict(each.model),
+                "provenance": dict(each.provenance),
+                "nodes": dict(each.nodes),
+                "latencies_ns": _thinned(each.latencies_ns),
+                "size_bytes": each.size_bytes,
+                "inputs": list(each.inputs),
+                "inputs_of": first,
+                "outputs": list(each.outputs),
+            }
+        )
     arrays[_MANIFEST] = np.array(json.dumps({"recordings": entries}, indent=1))
     stream = io.BytesIO()
     np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
@@ -134,8 +142,7 @@ def read(path: Path) -> list[Recording]:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no recording {path}") from None
     except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path} is no recording of outputs, or a damaged one: {error}"
-                         ) from error  # fmt: skip
+        raise ModelError(f"{path} is no recording of outputs, or a damaged one: {error}") from error
 
 
 def _one(number: int, entry: Mapping[str, Any], file: Any, path: Path) -> Recording:
@@ -149,14 +156,21 @@ def _one(number: int, entry: Mapping[str, Any], file: Any, path: Path) -> Record
     """
     missing = [name for name in PROVENANCE if name not in entry["provenance"]]
     if missing:
-        raise ModelError(f"{path}: {entry['backend']} has no {', '.join(missing)} in its "
-                         "provenance; a result of unknown origin is not shown")  # fmt: skip
+        raise ModelError(
+            f"{path}: {entry['backend']} has no {', '.join(missing)} in its "
+            "provenance; a result of unknown origin is not shown"
+        )
     if not isinstance(entry["provenance"]["versions"], dict):
         raise ModelError(f"{path}: the versions of {entry['backend']} are no names with versions")
     return Recording(
-        entry["backend"], entry["device"], Dtypes(**entry["dtypes"]), entry["model"],
-        {name: file[f"inputs/{entry.get('inputs_of', number)}/{name}"]
-         for name in entry["inputs"]},
+        entry["backend"],
+        entry["device"],
+        Dtypes(**entry["dtypes"]),
+        entry["model"],
+        {name: file[f"inputs/{entry.get('inputs_of', number)}/{name}"] for name in entry["inputs"]},
         {name: file[f"outputs/{number}/{name}"] for name in entry["outputs"]},
-        entry["provenance"], entry["nodes"], tuple(entry["latencies_ns"]), entry["size_bytes"],
-    )  # fmt: skip
+        entry["provenance"],
+        entry["nodes"],
+        tuple(entry["latencies_ns"]),
+        entry["size_bytes"],
+    )

@@ -103,10 +103,17 @@ class Measured:
         assert self.result is not None
         row, result = self.row, self.result
         return recorded.Recording(
-            row.backend, row.device, row.dtypes, recorded.key(source), inputs, result.outputs,
-            {**provenance, "versions": result.versions}, result.nodes, result.latencies_ns,
+            row.backend,
+            row.device,
+            row.dtypes,
+            recorded.key(source),
+            inputs,
+            result.outputs,
+            {**provenance, "versions": result.versions},
+            result.nodes,
+            result.latencies_ns,
             result.size_bytes,
-        )  # fmt: skip
+        )
 
 
 def _row(backend: Backend, status: str, **more: Any) -> Row:
@@ -123,7 +130,7 @@ def judged(row: Row, verdict: Verdict) -> Measured:
     reason = "; ".join(verdict.notes)
     if not verdict.passed and not reason:
         worst = max(verdict.shares, key=lambda name: verdict.shares[name])
-        reason = (f"output {worst!r} is wrong by {verdict.shares[worst]:.3g} times the tolerance")
+        reason = f"output {worst!r} is wrong by {verdict.shares[worst]:.3g} times the tolerance"
     full = replace(row, max_abs_error=verdict.max_abs_error, passed=verdict.passed, reason=reason)
     return Measured(full, verdict, notes=verdict.notes)
 
@@ -158,9 +165,14 @@ def failed(backend: Backend, failure: Failure, model: str) -> Measured:
 
 def foreign(recording: recorded.Recording, path: Path) -> Measured:
     """Return the row of a recording of another model."""
-    row = Row(recording.backend, recording.device, recording.dtypes, "refused",
-              f"{path.name} was recorded with another model: {dict(recording.model)}",
-              recorded=dict(recording.provenance))  # fmt: skip
+    row = Row(
+        recording.backend,
+        recording.device,
+        recording.dtypes,
+        "refused",
+        f"{path.name} was recorded with another model: {dict(recording.model)}",
+        recorded=dict(recording.provenance),
+    )
     return Measured(row)
 
 
@@ -197,15 +209,22 @@ def of_runs(
     how = f"the tolerance is {allowed.reason}" if facts["steps"] else ""
     notes = (*measured.notes, *filter(None, [facts["note"], how]))
     result = Result(dict(runs[0]), {}, facts["nodes"], facts["versions"], (), facts["size_bytes"])
-    return replace(measured, repeats=errors.repeats(runs), notes=notes, result=result,
-                   allowed=allowed)  # fmt: skip
+    return replace(
+        measured, repeats=errors.repeats(runs), notes=notes, result=result, allowed=allowed
+    )
 
 
 def of_recording(recording: recorded.Recording, truth: Mapping[str, np.ndarray]) -> Measured:
     """Return the row of a recorded result, judged here against the oracle of its inputs."""
-    row = Row(recording.backend, recording.device, recording.dtypes, "recorded",
-              nodes=recording.nodes, bytes=recording.size_bytes,
-              recorded=dict(recording.provenance))  # fmt: skip
+    row = Row(
+        recording.backend,
+        recording.device,
+        recording.dtypes,
+        "recorded",
+        nodes=recording.nodes,
+        bytes=recording.size_bytes,
+        recorded=dict(recording.provenance),
+    )
     dtypes = recording.dtypes
     allowed = tolerances.model(dtypes.arithmetic, dtypes.weights)
     measured = judged(row, judge.outputs(recording.outputs, truth, allowed, dtypes.arithmetic))
@@ -307,18 +326,24 @@ def with_part(
     first = measured.row.first_layer
     if first is None:
         return measured
-    failing = smallest.find(model, truth.layers, first, comparable(measured.row.dtypes),
-                            live.alone)  # fmt: skip
+    failing = smallest.find(model, truth.layers, first, comparable(measured.row.dtypes), live.alone)
     if failing is None:
         return measured
     path = folder / f"{measured.row.backend}.onnx"
     files, notes = smallest.save(failing, path), measured.notes
     if package is not None:
-        operations = {part.owner(name) for node in failing.cut.model.graph.node
-                      for name in node.output}  # fmt: skip
+        operations = {
+            part.owner(name) for node in failing.cut.model.graph.node for name in node.output
+        }
         try:
-            files.append(part.write(package, [*map(part.owner, failing.expected)], operations,
-                                    path.with_suffix(".mlpackage")))  # fmt: skip
+            files.append(
+                part.write(
+                    package,
+                    [*map(part.owner, failing.expected)],
+                    operations,
+                    path.with_suffix(".mlpackage"),
+                )
+            )
         except ModelError as error:
             notes = (*notes, f"no part as a package: {error}")
     return replace(measured, part=tuple(files), notes=notes)

@@ -47,8 +47,14 @@ def notes(made: Parity) -> list[str]:
     wrong = [{x.name for x in each.layers if (x.share or 0) > 1} for each in looked]
     shared = set.intersection(*wrong) if len(runtimes) > 1 else set()
     names = [x.name for x in looked[0].layers if x.name in shared] if looked else []
-    doubt = (f"every backend is wrong at {names[0]!r}: suspect the oracle, which "
-             "onnx.reference computes") if names else ""  # fmt: skip
+    doubt = (
+        (
+            f"every backend is wrong at {names[0]!r}: suspect the oracle, which "
+            "onnx.reference computes"
+        )
+        if names
+        else ""
+    )
     return [*made.notes, *made.truth.notes, *filter(None, [doubt])]
 
 
@@ -61,12 +67,16 @@ def remarks(each: Measured) -> list[str]:
     row = each.row
     texts = [row.reason, *each.notes]
     if each.repeats and not each.repeats.identical:
-        texts.append(f"{each.repeats.runs} runs of the same inputs differ by up to "
-                     f"{each.repeats.max_abs:.2g}")  # fmt: skip
+        texts.append(
+            f"{each.repeats.runs} runs of the same inputs differ by up to "
+            f"{each.repeats.max_abs:.2g}"
+        )
     if each.bound_us and row.latency_us:
         ratio = each.bound_us["median"] / row.latency_us["median"]
-        texts.append(f"with bound inputs and outputs {each.bound_us['median']:.0f} us, "
-                     f"{ratio:.0%} of a plain run")  # fmt: skip
+        texts.append(
+            f"with bound inputs and outputs {each.bound_us['median']:.0f} us, "
+            f"{ratio:.0%} of a plain run"
+        )
     if each.taps:
         texts.append(str(each.taps))
     if row.first_layer:
@@ -95,8 +105,10 @@ def origin(each: Measured) -> list[str]:
         return []
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     source = f"; published in {facts['source']}" if facts["source"] else ""
-    return [f"recorded on {facts['machine']}, {facts['date']}, by {facts['measured_by']}, with "
-            f"{versions or 'unknown versions'}: {facts['command']}{source}"]  # fmt: skip
+    return [
+        f"recorded on {facts['machine']}, {facts['date']}, by {facts['measured_by']}, with "
+        f"{versions or 'unknown versions'}: {facts['command']}{source}"
+    ]
 
 
 def device_text(row: Row) -> str:
@@ -106,8 +118,9 @@ def device_text(row: Row) -> str:
 
 def nodes_text(row: Row) -> str:
     """Return the nodes by provider, in words that fit into a column."""
-    return ", ".join(f"{count} {name.removesuffix('ExecutionProvider')}"
-                     for name, count in row.nodes.items())  # fmt: skip
+    return ", ".join(
+        f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in row.nodes.items()
+    )
 
 
 def layer_rows(layers: Sequence[Layer], most: int = 0) -> list[tuple[str, ...]]:
@@ -121,11 +134,20 @@ def layer_rows(layers: Sequence[Layer], most: int = 0) -> list[tuple[str, ...]]:
     if most and len(layers) > most:
         kept = {*sorted(kept, key=lambda n: -_worst(layers[n]))[:most]}
     return [
-        (layer.name, layer.operator, str(layer.terms), number(layer.size),
-         number(layer.cumulative), number(layer.local), number(layer.weights),
-         number(layer.arithmetic), share_text(layer.share))
-        for index, layer in enumerate(layers) if index in kept
-    ]  # fmt: skip
+        (
+            layer.name,
+            layer.operator,
+            str(layer.terms),
+            number(layer.size),
+            number(layer.cumulative),
+            number(layer.local),
+            number(layer.weights),
+            number(layer.arithmetic),
+            share_text(layer.share),
+        )
+        for index, layer in enumerate(layers)
+        if index in kept
+    ]
 
 
 def number(value: float | None) -> str:

@@ -22,8 +22,9 @@ _ELSEWHERE = {"DISABLE_CACHE", "DISABLE_MEASURED", "DISABLE_SHARED_MEMORY", "DIS
 
 def switches() -> tuple[str, ...]:
     """Return the switches that leave out an optimisation of a run on one device."""
-    return tuple(name for name in settings.SETTINGS
-                 if name.startswith(PREFIX) and name not in _ELSEWHERE)  # fmt: skip
+    return tuple(
+        name for name in settings.SETTINGS if name.startswith(PREFIX) and name not in _ELSEWHERE
+    )
 
 
 def runners(info: DeviceInfo, dtype: str = "float32") -> Sequence[Vulkan]:
@@ -33,10 +34,19 @@ def runners(info: DeviceInfo, dtype: str = "float32") -> Sequence[Vulkan]:
         info: the device.
         dtype: "float32" or "float16".
     """
-    asked = {f"without {name.removeprefix(PREFIX).lower()}":
-             (name, "all" if name == "DISABLE_PASSES" else "1") for name in switches()}  # fmt: skip
+    asked = {
+        f"without {name.removeprefix(PREFIX).lower()}": (
+            name,
+            "all" if name == "DISABLE_PASSES" else "1",
+        )
+        for name in switches()
+    }
     for label, names in catalogue.groups(info.is_cpu).items():
         asked[f"without {label}"] = "DISABLE_PASSES", names
-    return [Vulkan(BASE, dtype, info.index),
-            *(Vulkan(label, dtype, info.index, {f"VKLAB_{name}": value})
-              for label, (name, value) in asked.items())]  # fmt: skip
+    return [
+        Vulkan(BASE, dtype, info.index),
+        *(
+            Vulkan(label, dtype, info.index, {f"VKLAB_{name}": value})
+            for label, (name, value) in asked.items()
+        ),
+    ]

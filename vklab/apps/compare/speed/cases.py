@@ -75,8 +75,9 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.name not in large:
             light.graph.initializer.append(tensor)
         elif tensor.name not in known:
-            light.graph.input.append(helper.make_tensor_value_info(
-                tensor.name, tensor.data_type, tensor.dims))  # fmt: skip
+            light.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
     return light
 
 
@@ -108,6 +109,7 @@ def make_all(
         folder: folder for the files.
         seconds: time limit of each.
     """
+
     def made(name: str) -> Case | Failure:
         own = folder / f"{len(name)}-{Path(name).name}"
         own.mkdir(parents=True, exist_ok=True)
@@ -134,10 +136,15 @@ def make(name: str, folder: Path, seconds: float) -> Case:
     given = Path(name) if name.endswith(".onnx") else None
     module = folder / "module.pt"
     return Case(
-        given.stem if given else name, given.absolute() if given else folder / "model.onnx",
-        folder / "inputs.npz", folder / "expected.npz", module if module.exists() else None,
-        flops, size, catalogue.is_operator(name),
-    )  # fmt: skip
+        given.stem if given else name,
+        given.absolute() if given else folder / "model.onnx",
+        folder / "inputs.npz",
+        folder / "expected.npz",
+        module if module.exists() else None,
+        flops,
+        size,
+        catalogue.is_operator(name),
+    )
 
 
 def _write(state: dict[str, Any], name: str, folder: Path) -> tuple[int, int]:

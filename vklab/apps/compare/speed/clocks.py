@@ -85,6 +85,7 @@ class Clocks:
 
     def sampled(self, samples: list[int]) -> contextlib.AbstractContextManager[None]:
         """Append the clock of the multiprocessors every 10 ms while the `with` block runs."""
+
         def sample() -> None:
             clock = self.read()
             if clock:

@@ -26,8 +26,12 @@ LAYERS, LONGEST, STEPS = 8, 64, range(2, 42)
 def decoder(layers: int = 2) -> onnx.ModelProto:
     """Return layers of attention and a gated product; `past` is the only open dimension."""
     random = np.random.default_rng(0)
-    constants = {"split": np.array([1, 1, HEADS, SIZE]), "join": np.array([1, 1, WIDTH]),
-                 "scale": np.float32(0.25), "gain": np.ones(WIDTH, np.float32)}  # fmt: skip
+    constants = {
+        "split": np.array([1, 1, HEADS, SIZE]),
+        "join": np.array([1, 1, WIDTH]),
+        "scale": np.float32(0.25),
+        "gain": np.ones(WIDTH, np.float32),
+    }
     inputs: list[tuple[str, list[int | str]]] = [("x", [1, 1, WIDTH])]
     outputs: list[str] = []
     nodes: list[onnx.NodeProto] = []
@@ -47,11 +51,12 @@ def decoder(layers: int = 2) -> onnx.ModelProto:
         nodes += body
         x = f"y.{layer}"
     graph = helper.make_graph(
-        nodes, "decoder",
+        nodes,
+        "decoder",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in inputs],
         [onnx.ValueInfoProto(name=name) for name in (*outputs, x)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -59,9 +64,11 @@ def _layer(x: str, layer: int) -> list[onnx.NodeProto]:
     node = helper.make_node
     nodes = [node("LayerNormalization", [x, "gain"], ["normal"])]
     for role in "qkv":
-        nodes += [node("MatMul", ["normal", f"w{role}{layer}"], [f"flat_{role}"]),
-                  node("Reshape", [f"flat_{role}", "split"], [f"rows_{role}"]),
-                  node("Transpose", [f"rows_{role}"], [f"new_{role}"], perm=[0, 2, 1, 3])]
+        nodes += [
+            node("MatMul", ["normal", f"w{role}{layer}"], [f"flat_{role}"]),
+            node("Reshape", [f"flat_{role}", "split"], [f"rows_{role}"]),
+            node("Transpose", [f"rows_{role}"], [f"new_{role}"], perm=[0, 2, 1, 3]),
+        ]
     return [
         *nodes,
         node("Concat", [f"past_k{layer}", "new_k"], [f"k{layer}"], axis=2),
@@ -86,10 +93,13 @@ def _layer(x: str, layer: int) -> list[onnx.NodeProto]:
 def feeds(past: int, layers: int = 2) -> dict[str, np.ndarray]:
     """Return a token and the keys and values of `past` earlier ones."""
     random = np.random.default_rng(past)
-    shapes = {f"past_{role}{layer}": (1, HEADS, past, SIZE)
-              for layer in range(layers) for role in "kv"}  # fmt: skip
-    return {name: random.standard_normal(shape).astype(np.float32)
-            for name, shape in ({"x": (1, 1, WIDTH)} | shapes).items()}  # fmt: skip
+    shapes = {
+        f"past_{role}{layer}": (1, HEADS, past, SIZE) for layer in range(layers) for role in "kv"
+    }
+    return {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in ({"x": (1, 1, WIDTH)} | shapes).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -118,14 +128,18 @@ def measure(device: int | str | None = None) -> Iterator[Row]:
     """Yield a row with templates, and one without."""
     model, fed = decoder(LAYERS), [feeds(past, LAYERS) for past in STEPS]
     for variant, disabled in (("templates", False), ("full plans", True)):
-        with settings.settings(DISABLE_TEMPLATES=disabled), loading.load(
-            model, device, upper_bounds={"past": LONGEST}
-        ) as session:
+        with (
+            settings.settings(DISABLE_TEMPLATES=disabled),
+            loading.load(model, device, upper_bounds={"past": LONGEST}) as session,
+        ):
             session.run(fed[0])
-            first, again = zip(*(
-                (_milliseconds(session.run, each), _milliseconds(session.run, each))
-                for each in fed[1:]
-            ), strict=True)  # fmt: skip
+            first, again = zip(
+                *(
+                    (_milliseconds(session.run, each), _milliseconds(session.run, each))
+                    for each in fed[1:]
+                ),
+                strict=True,
+            )
         yield Row(f"decoder_{LAYERS}", variant, median(first), median(again), max(first))
 
 

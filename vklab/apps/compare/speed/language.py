@@ -42,8 +42,9 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if min(self.prompt, self.generate) < 1 or min(self.depths, default=-1) < 0:
-            raise ModelError(f"{self} cannot be measured: choose 1 or more tokens, depths of 0 "
-                             "or more")  # fmt: skip
+            raise ModelError(
+                f"{self} cannot be measured: choose 1 or more tokens, depths of 0 or more"
+            )
 
     @property
     def context(self) -> int:
@@ -175,8 +176,11 @@ def _measured(
     begun = time.perf_counter()
     with loading_memory.watched(opened) as memory:
         decoder = Decoder(file, device, lengths.context, cache=lengths.cache)
-    facts |= {"reload_s": time.perf_counter() - begun, "load_anonymous_bytes": memory.anonymous,
-              "load_staging_bytes": memory.staging}  # fmt: skip
+    facts |= {
+        "reload_s": time.perf_counter() - begun,
+        "load_anonymous_bytes": memory.anonymous,
+        "load_staging_bytes": memory.staging,
+    }
     with decoder:
         runs = Runs(decoder, lengths.prompt, lengths.generate, lengths.depths, not on_cpu)
         steps: dict[int, tuple[float, int]] = {}
@@ -187,13 +191,17 @@ def _measured(
             steps = steps or {depth: runs.step(depth) for depth in lengths.depths}
             facts["samplers"] = facts.get("samplers") or runs.samplers()
             facts["products_us"] = facts.get("products_us") or language_runs.alone_us(
-                file, device, lengths.prompt)
-            ours = [_row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
-                    for depth in lengths.depths]  # fmt: skip
+                file, device, lengths.prompt
+            )
+            ours = [
+                _row(Row(name, kind, "vklab", depth), runs, file, known, steps[depth])
+                for depth in lengths.depths
+            ]
             share = _share(facts["products_us"], lengths.prompt, ours[0].prompt_per_s)
             ours[0] = replace(ours[0], **facts, products_share=share)
-            yield ours + [other.row(name, kind, depth) for other in others
-                          for depth in lengths.depths]  # fmt: skip
+            yield ours + [
+                other.row(name, kind, depth) for other in others for depth in lengths.depths
+            ]
 
 
 class _Other:
@@ -240,9 +248,7 @@ def _share(products_us: float, prompt: int, prompt_per_s: float | None) -> float
     return products_us * 1e-6 * prompt_per_s / prompt if prompt_per_s else None
 
 
-def _row(
-    row: Row, runs: Runs, file: GgufFile, known: Machine, step: tuple[float, int]
-) -> Row:
+def _row(row: Row, runs: Runs, file: GgufFile, known: Machine, step: tuple[float, int]) -> Row:
     """Return vklab's row with its numbers.
 
     Args:
@@ -253,13 +259,20 @@ def _row(
         step: the device's time of a token, in ns, and its dispatches.
     """
     is_tied = "output.weight" not in file.tensors  # then each token reads the embedding, too
-    size = sum(tensor.size_bytes for name, tensor in file.tensors.items()
-               if is_tied or "token_embd" not in name)  # fmt: skip
+    size = sum(
+        tensor.size_bytes
+        for name, tensor in file.tensors.items()
+        if is_tied or "token_embd" not in name
+    )
     decode = _rate(runs.rates["decode", row.depth]) or 0.0
     device_ns, dispatches = step
     return replace(
-        row, prompt_per_s=_rate(runs.rates["prompt", row.depth]), decode_per_s=decode,
-        device_us=device_ns / 1e3, host_us=1e6 / decode - device_ns / 1e3, bytes_per_token=size,
+        row,
+        prompt_per_s=_rate(runs.rates["prompt", row.depth]),
+        decode_per_s=decode,
+        device_us=device_ns / 1e3,
+        host_us=1e6 / decode - device_ns / 1e3,
+        bytes_per_token=size,
         roof_share=size / known.bytes_per_s * decode if known.bytes_per_s else None,
         dispatches=dispatches,
-    )  # fmt: skip
+    )

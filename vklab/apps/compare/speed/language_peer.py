@@ -66,13 +66,35 @@ class Peer:
             depths: tokens in the cache before them.
         """
         prompts = f"{WARMING},{prompt}" if self.warms and prompt != WARMING else str(prompt)
-        command = [self.program, "-m", str(path), "-p", prompts, "-n", str(generate),
-                   "-d", ",".join(map(str, depths)), "-ngl", self.layers, "-fa", "1",
-                   "-r", str(self.repeats), "-o", "json"]  # fmt: skip
+        command = [
+            self.program,
+            "-m",
+            str(path),
+            "-p",
+            prompts,
+            "-n",
+            str(generate),
+            "-d",
+            ",".join(map(str, depths)),
+            "-ngl",
+            self.layers,
+            "-fa",
+            "1",
+            "-r",
+            str(self.repeats),
+            "-o",
+            "json",
+        ]
         rates: Rates = {}
         try:
-            done = subprocess.run(command, env={**os.environ, **dict(self.variables)}, text=True,
-                                  capture_output=True, timeout=LIMIT_S, check=True)  # fmt: skip
+            done = subprocess.run(
+                command,
+                env={**os.environ, **dict(self.variables)},
+                text=True,
+                capture_output=True,
+                timeout=LIMIT_S,
+                check=True,
+            )
             for each in json.loads(done.stdout):
                 what = "prompt" if each["n_prompt"] else "decode"
                 if each["n_prompt"] in (0, prompt):
@@ -97,5 +119,7 @@ def peers(llama: str | None, on_cpu: bool, repeats: int) -> list[Peer]:
     if not on_cpu:
         return [Peer("llama.cpp", llama, (), ALL_LAYERS, True, repeats)]
     visible = "GGML_VK_VISIBLE_DEVICES"
-    return [Peer("llama.cpp", llama, ((visible, "0"),), ALL_LAYERS, False, repeats),
-            Peer("llama.cpp CPU", llama, ((visible, ""),), "0", False, repeats)]  # fmt: skip
+    return [
+        Peer("llama.cpp", llama, ((visible, "0"),), ALL_LAYERS, False, repeats),
+        Peer("llama.cpp CPU", llama, ((visible, ""),), "0", False, repeats),
+    ]

@@ -1,5 +1,4 @@
-"""vklab's turns on a language model: prompts, generated tokens, time of loading and of first use.
-"""
+"""vklab's turns on a language model: prompts, generated tokens, times of loading and first use."""
 
 from __future__ import annotations
 
@@ -48,8 +47,11 @@ def layer_matrices(file: GgufFile) -> list[tuple[StoredTensor, int]]:
     Neither the embedding nor the matrix of the logits is among them: a prompt multiplies no other
     row by these than the last.
     """
-    found = {name: tensor for name, tensor in file.tensors.items()
-             if name.startswith(LAYER) and len(tensor.shape) == 2}  # fmt: skip
+    found = {
+        name: tensor
+        for name, tensor in file.tensors.items()
+        if name.startswith(LAYER) and len(tensor.shape) == 2
+    }
     counts = Counter((tensor.block_type, tensor.shape) for tensor in found.values())
     first = {(tensor.block_type, tensor.shape): tensor for tensor in reversed(found.values())}
     return [(first[kind], count) for kind, count in counts.items()]
@@ -65,10 +67,25 @@ def product_graph(tensor: StoredTensor, rows: int, dtype: str) -> Graph:
     """
     weight = TensorInfo(tensor.name, "uint32", tensor.words.shape, tensor.words)
     x = TensorInfo("x", dtype, (rows, tensor.shape[1]))
-    node = Node("product", "MatMulBlocks", ("x", tensor.name), ("y",), {
-        "block_type": tensor.block_type, "N": tensor.shape[0], "K": tensor.shape[1]}, "vklab", 1)
-    return Graph(str(tensor), 24, (node,), (x,), ("y",), {tensor.name: weight},
-                 {info.name: info for info in (x, weight)}, {"": 24, "vklab": 1})  # fmt: skip
+    node = Node(
+        "product",
+        "MatMulBlocks",
+        ("x", tensor.name),
+        ("y",),
+        {"block_type": tensor.block_type, "N": tensor.shape[0], "K": tensor.shape[1]},
+        "vklab",
+        1,
+    )
+    return Graph(
+        str(tensor),
+        24,
+        (node,),
+        (x,),
+        ("y",),
+        {tensor.name: weight},
+        {info.name: info for info in (x, weight)},
+        {"": 24, "vklab": 1},
+    )
 
 
 def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
@@ -87,8 +104,10 @@ def alone_us(file: GgufFile, device: int | str | None, rows: int) -> float:
     """
     info = open_devices.select(device)
     with roofs.heater(info.index) as warm:
-        return sum(count * _product_us(tensor, info.index, rows, info.is_cpu, warm)
-                   for tensor, count in layer_matrices(file))  # fmt: skip
+        return sum(
+            count * _product_us(tensor, info.index, rows, info.is_cpu, warm)
+            for tensor, count in layer_matrices(file)
+        )
 
 
 def _product_us(
@@ -207,8 +226,13 @@ class Runs:
             depth: tokens in the cache before them.
         """
         tokens = self._tokens(self._prompt)
-        self._sample(samples, self._prompt, "prompt", lambda: self._begin(depth),
-                     lambda: self._decoder.prompt(tokens))  # fmt: skip
+        self._sample(
+            samples,
+            self._prompt,
+            "prompt",
+            lambda: self._begin(depth),
+            lambda: self._decoder.prompt(tokens),
+        )
 
     def _generated(self, samples: list[float], depth: int, sampler: str) -> None:
         """Add the rates of tokens that a sampler chooses.
@@ -273,8 +297,8 @@ class Runs:
         samples = list[float]()
         with timestamps.timed(program, whole=True) as work:
             begun = time.perf_counter()
-            while len(samples) < REPEATS or self._settles and time.perf_counter() < begun + (
-                SETTLE_S
+            while (
+                len(samples) < REPEATS or self._settles and time.perf_counter() < begun + (SETTLE_S)
             ):
                 program.submit(work.submission)
                 program.wait()

@@ -64,5 +64,8 @@ def _anonymous() -> int | None:
 def _staging(opened: OpenDevice) -> int:
     """Return the bytes of blocks in heaps that are not on the device."""
     types, heaps = opened.info.memory_types, opened.info.heaps
-    return sum(block.ranges.size_bytes for block in list(opened.allocator.blocks)
-               if not heaps[types[block.type_index].heap].device_local)  # fmt: skip
+    return sum(
+        block.ranges.size_bytes
+        for block in list(opened.allocator.blocks)
+        if not heaps[types[block.type_index].heap].device_local
+    )

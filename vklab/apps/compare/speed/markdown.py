@@ -46,13 +46,17 @@ def times(rows: Sequence[Row], dtype: str = "") -> str:
             beside vklab; "" for all.
     """
     if dtype:
-        rows = [row for row in rows if (row.dtype == "float32") == (dtype == "float32")
-                or row.runner == BASE["float32"]]  # fmt: skip
+        rows = [
+            row
+            for row in rows
+            if (row.dtype == "float32") == (dtype == "float32") or row.runner == BASE["float32"]
+        ]
     shown = list(dict.fromkeys(row.runner for row in rows if row.time_us and row.status == "ran"))
     lines = []
     for (_, model), by_runner in _by_model(rows).items():
-        name = model + (" (device)" if any(r.compares == "device" for r in by_runner.values())
-                        else "")  # fmt: skip
+        name = model + (
+            " (device)" if any(r.compares == "device" for r in by_runner.values()) else ""
+        )
         lines.append([name, *(_time_cell(by_runner.get(runner)) for runner in shown)])
     return _table(["us", *shown], lines)
 
@@ -78,16 +82,36 @@ def floors(rows: Sequence[Row], runners: Sequence[str] = ("vklab", "vklab-fp16")
         rows: the rows.
         runners: the runners to show.
     """
-    headers = ["us", "runner", "run", "device", "floor", "times the floor", "load ms", "first ms",
-               "host MB", "error"]  # fmt: skip
+    headers = [
+        "us",
+        "runner",
+        "run",
+        "device",
+        "floor",
+        "times the floor",
+        "load ms",
+        "first ms",
+        "host MB",
+        "error",
+    ]
     lines = []
     for row in rows:
         if row.runner in runners and row.status == "ran" and row.time_us and row.floor_us:
             megabytes = row.host_bytes / 1e6 if row.host_bytes else None
-            lines.append([row.model, row.runner, number(row.median_us), number(row.device_us),
-                          number(row.floor_us), f"{row.time_us / row.floor_us:.2f}",
-                          number(row.load_ms), number(row.first_ms), number(megabytes),
-                          f"{row.max_abs_error:.1e}" if row.max_abs_error is not None else ""])
+            lines.append(
+                [
+                    row.model,
+                    row.runner,
+                    number(row.median_us),
+                    number(row.device_us),
+                    number(row.floor_us),
+                    f"{row.time_us / row.floor_us:.2f}",
+                    number(row.load_ms),
+                    number(row.first_ms),
+                    number(megabytes),
+                    f"{row.max_abs_error:.1e}" if row.max_abs_error is not None else "",
+                ]
+            )
     return _table(headers, lines)
 
 
@@ -104,20 +128,32 @@ def gaps(record: Mapping[str, Any], number_of_run: int = 0) -> str:
     lines = []
     for row in records.rows_of(record):
         kernels_of = (run.get("kernels") or {}).get(row.model, {}).get(row.runner)
-        if not (known and kernels_of and row.run == number_of_run and row.median_us
-                and row.device_us):  # fmt: skip
+        if not (
+            known and kernels_of and row.run == number_of_run and row.median_us and row.device_us
+        ):
             continue
         work = record["models"][row.model]
         least = roofs.floor_us(known, (work["flops"], work["bytes"]), row.dtype, True)
         count = sum(each["dispatches"] for each in kernels_of)
         launches = count * known.dispatch_us
         rest = max(row.device_us - least - launches, 0.0)
-        lines.append([row.model, row.runner, number(row.median_us),
-                      number(row.median_us - row.device_us), number(least), str(count),
-                      number(launches) if known.dispatch_us else "?", number(rest),
-                      f"{rest / row.median_us:.0%}"])  # fmt: skip
-    return _table(["us", "runner", "run", "host", "work", "dispatches", "launches", "rest",
-                   "rest of run"], lines)  # fmt: skip
+        lines.append(
+            [
+                row.model,
+                row.runner,
+                number(row.median_us),
+                number(row.median_us - row.device_us),
+                number(least),
+                str(count),
+                number(launches) if known.dispatch_us else "?",
+                number(rest),
+                f"{rest / row.median_us:.0%}",
+            ]
+        )
+    return _table(
+        ["us", "runner", "run", "host", "work", "dispatches", "launches", "rest", "rest of run"],
+        lines,
+    )
 
 
 def ablations(rows: Sequence[Row]) -> str:
@@ -148,13 +184,28 @@ def best(rows: Sequence[Row]) -> str:
         for dtype in ("float32", "tfloat32", "float16"):
             if dtype in BASE and dtype != "tfloat32":
                 cells.append(_time_cell(by_runner.get(BASE[dtype])))
-            others = [row for row in by_runner.values() if row.dtype == dtype and row.time_us
-                      and row.status == "ran" and not row.runner.startswith("vklab")]  # fmt: skip
+            others = [
+                row
+                for row in by_runner.values()
+                if row.dtype == dtype
+                and row.time_us
+                and row.status == "ran"
+                and not row.runner.startswith("vklab")
+            ]
             first = min(others, key=lambda row: row.time_us or 0.0, default=None)
             cells.append(f"{first.runner} {_time_cell(first)}" if first else "")
         lines.append([model, *cells])
-    return _table(["us", "vklab", "fastest strict peer", "fastest peer with TF32", "vklab-fp16",
-                   "fastest peer in float16"], lines)  # fmt: skip
+    return _table(
+        [
+            "us",
+            "vklab",
+            "fastest strict peer",
+            "fastest peer with TF32",
+            "vklab-fp16",
+            "fastest peer in float16",
+        ],
+        lines,
+    )
 
 
 def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
@@ -177,18 +228,46 @@ def kernels(run: Mapping[str, Any], model: str, runner: str = "vklab") -> str:
     for row in rows[:SHOWN]:
         rate, moved = (row[key] / row["time_us"] * 1e6 for key in ("flops", "bytes"))
         groups = [number(row["workgroups"] / row["dispatches"])] if counted else []
-        lines.append([f"`{row['kernel']}`", str(row["dispatches"]), *groups,
-                      number(row["time_us"]), f"{row['time_us'] / total:.0%}", number(rate / 1e12),
-                      f"{rate / most_flops:.0%}" if most_flops else "", number(moved / 1e9),
-                      f"{moved / most_bytes:.0%}" if most_bytes else ""])  # fmt: skip
+        lines.append(
+            [
+                f"`{row['kernel']}`",
+                str(row["dispatches"]),
+                *groups,
+                number(row["time_us"]),
+                f"{row['time_us'] / total:.0%}",
+                number(rate / 1e12),
+                f"{rate / most_flops:.0%}" if most_flops else "",
+                number(moved / 1e9),
+                f"{moved / most_bytes:.0%}" if most_bytes else "",
+            ]
+        )
     rest = rows[SHOWN:]
     if rest:
         time_us = sum(row["time_us"] for row in rest)
-        lines.append([f"{len(rest)} more", str(sum(row["dispatches"] for row in rest)),
-                      *([""] if counted else []), number(time_us), f"{time_us / total:.0%}",
-                      *[""] * 4])  # fmt: skip
-    return _table([f"{model}, {runner}", "dispatches", *(["workgroups"] if counted else []), "us",
-                   "share", "TFLOP/s", "of roof", "GB/s", "of roof"], lines)  # fmt: skip
+        lines.append(
+            [
+                f"{len(rest)} more",
+                str(sum(row["dispatches"] for row in rest)),
+                *([""] if counted else []),
+                number(time_us),
+                f"{time_us / total:.0%}",
+                *[""] * 4,
+            ]
+        )
+    return _table(
+        [
+            f"{model}, {runner}",
+            "dispatches",
+            *(["workgroups"] if counted else []),
+            "us",
+            "share",
+            "TFLOP/s",
+            "of roof",
+            "GB/s",
+            "of roof",
+        ],
+        lines,
+    )
 
 
 def slopes(rows: Sequence[Row]) -> str:
@@ -217,8 +296,10 @@ def machine(run: Mapping[str, Any]) -> str:
     """Return one paragraph: device, driver, date, clocks, versions, roofs."""
     about, known = run["machine"], run.get("roofs") or {}
     clocks = about.get("clocks") or {}
-    text = [f"{about['device']}, driver {about['driver']}, Vulkan {about.get('vulkan', '?')}, "
-            f"{about.get('system', '?')}, {str(about.get('started', '?'))[:10]}."]
+    text = [
+        f"{about['device']}, driver {about['driver']}, Vulkan {about.get('vulkan', '?')}, "
+        f"{about.get('system', '?')}, {str(about.get('started', '?'))[:10]}."
+    ]
     if clocks.get("sm_mhz"):
         text.append(f"Clocks: {clocks['sm_mhz']} MHz, memory {clocks['memory_mhz']} MHz.")
     else:
@@ -226,13 +307,19 @@ def machine(run: Mapping[str, Any]) -> str:
     versions = about.get("versions", {})
     text.append("Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".")
     if known:
-        rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {dtype}"
-                          for dtype, rate in known["flops_per_s"].items())
+        rates = ", ".join(
+            f"{rate / 1e12:.3g} TFLOP/s in {dtype}" for dtype, rate in known["flops_per_s"].items()
+        )
         moved = known.get("bytes_per_s")
-        text.append(f"Roofs: {f'{number(moved / 1e9)} GB/s, ' if moved else ''}{rates}, "
-                    f"{known['submission_us']:.3g} us for a submission"
-                    + (f", {known['dispatch_us']:.2g} us for a dispatch and its barrier."
-                       if known.get("dispatch_us") else "."))  # fmt: skip
+        text.append(
+            f"Roofs: {f'{number(moved / 1e9)} GB/s, ' if moved else ''}{rates}, "
+            f"{known['submission_us']:.3g} us for a submission"
+            + (
+                f", {known['dispatch_us']:.2g} us for a dispatch and its barrier."
+                if known.get("dispatch_us")
+                else "."
+            )
+        )
     return " ".join(text)
 
 
@@ -254,6 +341,10 @@ def document(record: Mapping[str, Any]) -> str:
             parts += [kernels(run, model, runner) for runner in by_runner]
         absent = run.get("peers") or {}
         if absent:
-            parts.append("\n".join(f"* {name}: {answer['reason']} ({answer['install']})"
-                                   for name, answer in absent.items()))  # fmt: skip
+            parts.append(
+                "\n".join(
+                    f"* {name}: {answer['reason']} ({answer['install']})"
+                    for name, answer in absent.items()
+                )
+            )
     return "\n\n".join(parts)

@@ -107,7 +107,7 @@ def row_of(row: Row, samples: Samples) -> Row:
     known: dict[str, Any] = {
         key: samples.facts.get(key)
         for key in ("load_ms", "first_ms", "host_bytes", "max_abs_error")
-    }  # fmt: skip
+    }
     row = replace(row, variant=samples.facts.get("variant", row.variant), **known)
     if samples.facts.get("problem"):
         row = replace(row, status="wrong", reason=samples.facts["problem"])
@@ -118,10 +118,15 @@ def row_of(row: Row, samples: Samples) -> Row:
     device = [ns / 1e3 for turn in samples.device for ns in turn]
     device_us = median(device) if device else None
     return replace(
-        row, median_us=middle, p05_us=p05, p95_us=p95, runs=len(times), device_us=device_us,
+        row,
+        median_us=middle,
+        p05_us=p05,
+        p95_us=p95,
+        runs=len(times),
+        device_us=device_us,
         overhead_us=None if device_us is None else max(middle - device_us, 0.0),
         clock_mhz=int(median(samples.clocks)) if samples.clocks else None,
-    )  # fmt: skip
+    )
 
 
 def compared(rows: Sequence[Row], samples: Mapping[str, Samples]) -> list[Row]:

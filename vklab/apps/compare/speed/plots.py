@@ -56,9 +56,11 @@ def draw(record: Mapping[str, Any], folder: Path) -> list[Path]:
         own = [row for row in rows if row.run == index and row.status == "ran" and row.time_us]
         about = run["machine"]
         title = f"{about['device']}, {str(about.get('started', ''))[:10]}"
-        made = {"ratios": _ratios(pyplot, own, title), "slope": _slope(pyplot, own, title),
-                "roofline": _roofline(pyplot, own, run.get("roofs"), record.get("models", {}),
-                                      title)}  # fmt: skip
+        made = {
+            "ratios": _ratios(pyplot, own, title),
+            "slope": _slope(pyplot, own, title),
+            "roofline": _roofline(pyplot, own, run.get("roofs"), record.get("models", {}), title),
+        }
         for name, figure in made.items():
             if figure is not None:
                 path = folder / f"{name}{index or ''}.png"
@@ -71,8 +73,9 @@ def draw(record: Mapping[str, Any], folder: Path) -> list[Path]:
 def _style(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     """Return colour, marker and hatch by name; hatches tell more than eight names apart."""
     hatches = ("", "//", "..")
-    return {name: (COLOURS[n % 8], MARKERS[n % 8], hatches[n // 8 % 3])
-            for n, name in enumerate(names)}  # fmt: skip
+    return {
+        name: (COLOURS[n % 8], MARKERS[n % 8], hatches[n // 8 % 3]) for n, name in enumerate(names)
+    }
 
 
 def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
@@ -90,8 +93,17 @@ def _ratios(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
         own = {row.model: row.ratio or 1.0 for row in shown if row.runner == runner}
         at = [models.index(model) + number * height - 0.4 for model in own]
         colour, _, hatch = style[runner]
-        axes.barh(at, [value - 1 for value in own.values()], height, left=1, color=colour,
-                  hatch=hatch, edgecolor="white", linewidth=0.3, label=runner)  # fmt: skip
+        axes.barh(
+            at,
+            [value - 1 for value in own.values()],
+            height,
+            left=1,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.3,
+            label=runner,
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     values = [row.ratio or 1.0 for row in shown]
@@ -120,9 +132,16 @@ def _slope(pyplot: Any, rows: Sequence[Row], title: str) -> Any:
     for name, (colour, marker, hatch) in _style(list(chains)).items():
         points = dict(sorted(chains[name].items()))
         slope = markdown.slope_us(points)
-        axes.plot(list(points), list(points.values()), "--" if hatch else "-", color=colour,
-                  marker=marker, markerfacecolor="white" if hatch else colour, linewidth=1.3,
-                  label=f"{name}: {slope:.3g} us a node")  # fmt: skip
+        axes.plot(
+            list(points),
+            list(points.values()),
+            "--" if hatch else "-",
+            color=colour,
+            marker=marker,
+            markerfacecolor="white" if hatch else colour,
+            linewidth=1.3,
+            label=f"{name}: {slope:.3g} us a node",
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("nodes of a chain of additions of one number")
@@ -147,9 +166,11 @@ def _free(
     offsets = [4, -8, 12, -16, 20, -24, 28, -32, 36, -40, 48, -52]
     places = [(math.log10(across), math.log10(up) + offset / POINTS) for offset in offsets]
     others = [(math.log10(a), math.log10(b)) for a, b in marks if (a, b) != (across, up)]
-    clear = [all(abs(x - a) > LABEL[0] or abs(y - b) > LABEL[1] for a, b in taken)
-             and all(not -0.03 < a - x < LABEL[0] or abs(y - b) > LABEL[1] for a, b in others)
-             for x, y in places]  # fmt: skip
+    clear = [
+        all(abs(x - a) > LABEL[0] or abs(y - b) > LABEL[1] for a, b in taken)
+        and all(not -0.03 < a - x < LABEL[0] or abs(y - b) > LABEL[1] for a, b in others)
+        for x, y in places
+    ]
     best = clear.index(True) if True in clear else 0
     taken.append(places[best])
     return offsets[best]
@@ -174,8 +195,13 @@ def _roofline(
         models: operations and bytes by model.
         title: device and date.
     """
-    shown = [row for row in rows if row.runner in ("vklab", "vklab-fp16") and row.device_us
-             and models.get(row.model, {}).get("flops")]  # fmt: skip
+    shown = [
+        row
+        for row in rows
+        if row.runner in ("vklab", "vklab-fp16")
+        and row.device_us
+        and models.get(row.model, {}).get("flops")
+    ]
     if not shown or not roofs or not roofs.get("bytes_per_s"):
         return None
     figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
@@ -190,14 +216,24 @@ def _roofline(
         own = [row for row in shown if row.runner == name]
         if not own or not roof:
             continue
-        axes.plot(across, np.minimum(across * moved, roof) / 1e12, color=colour, linewidth=1.5,
-                  label=f"roof in {dtype}: {roof / 1e12:.3g} TFLOP/s, {moved / 1e9:,.0f} GB/s")
+        axes.plot(
+            across,
+            np.minimum(across * moved, roof) / 1e12,
+            color=colour,
+            linewidth=1.5,
+            label=f"roof in {dtype}: {roof / 1e12:.3g} TFLOP/s, {moved / 1e9:,.0f} GB/s",
+        )
         for row in own:
             point = points[name, row.model]
             axes.plot(*point, marker, color=colour)
-            axes.annotate(str(numbers[row.model]), point, fontsize=7, color=colour,
-                          xytext=(4, _free(taken, list(points.values()), *point)),
-                          textcoords="offset points")  # fmt: skip
+            axes.annotate(
+                str(numbers[row.model]),
+                point,
+                fontsize=7,
+                color=colour,
+                xytext=(4, _free(taken, list(points.values()), *point)),
+                textcoords="offset points",
+            )
     for model, number in numbers.items():
         axes.plot([], [], " ", label=f"{number}: {model}")
     _name_axes(axes, title)

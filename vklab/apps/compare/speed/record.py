@@ -109,9 +109,16 @@ class _Run:
         """
         if isinstance(case, Failure):
             status = "failed" if case.status == "absent" else case.status
-            self._rows += [Row(name, runner, status=status, install=case.install,
-                               reason=f"the model cannot be built: {case.reason}")
-                           for runner in every.children]  # fmt: skip
+            self._rows += [
+                Row(
+                    name,
+                    runner,
+                    status=status,
+                    install=case.install,
+                    reason=f"the model cannot be built: {case.reason}",
+                )
+                for runner in every.children
+            ]
             return
         self._rows += every.measure(case)
         self._built[case.name] = case
@@ -127,11 +134,13 @@ class _Run:
             "settings": asdict(self._pace),
             "roofs": raised.summary() if raised else None,
             "peers": {n: asdict(answer) for n, answer in self.answers.items() if not answer},
-            "models": {name: {"flops": case.flops, "bytes": case.bytes}
-                       for name, case in self._built.items()},
+            "models": {
+                name: {"flops": case.flops, "bytes": case.bytes}
+                for name, case in self._built.items()
+            },
             "kernels": {name: each for name, each in self._kernels.items() if each},
             "rows": [row.summary() for row in rows],
-        }  # fmt: skip
+        }
 
 
 def _roofs(
@@ -189,10 +198,14 @@ def _floored(
     here = {runner.name for runner in runners if runner.on_gpu or info.is_cpu}
     floors = {
         (row.model, row.runner): roofs.floor_us(
-            known, (built[row.model].flops, built[row.model].bytes), row.dtype,
-            row.compares == "device")
-        for row in rows if known and row.status == "ran" and row.runner in here
-    }  # fmt: skip
+            known,
+            (built[row.model].flops, built[row.model].bytes),
+            row.dtype,
+            row.compares == "device",
+        )
+        for row in rows
+        if known and row.status == "ran" and row.runner in here
+    }
     return measure.with_floors(rows, floors)
 
 
@@ -210,12 +223,20 @@ def _machine(
     """
     version = ".".join(map(str, info.api_version))
     return {
-        "device": info.name, "driver": info.driver, "type": info.type, "vulkan": version,
-        "system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count(),
-        "started": started, "clocks": dict(settled),
-        "versions": {"vklab": vklab.__version__, "python": platform.python_version(),
-                     **dict(sorted(versions.items()))},
-    }  # fmt: skip
+        "device": info.name,
+        "driver": info.driver,
+        "type": info.type,
+        "vulkan": version,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "started": started,
+        "clocks": dict(settled),
+        "versions": {
+            "vklab": vklab.__version__,
+            "python": platform.python_version(),
+            **dict(sorted(versions.items())),
+        },
+    }
 
 
 def gather(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -242,8 +263,10 @@ def under_roofs(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     """
     own, high = record["roofs"], other["roofs"]
     dtypes = {*own["flops_per_s"], *high["flops_per_s"]}
-    rates = {dtype: max(each["flops_per_s"].get(dtype, 0.0) for each in (own, high))
-             for dtype in sorted(dtypes)}  # fmt: skip
+    rates = {
+        dtype: max(each["flops_per_s"].get(dtype, 0.0) for each in (own, high))
+        for dtype in sorted(dtypes)
+    }
     moved = max(own["bytes_per_s"], high["bytes_per_s"])
     launch = own.get("dispatch_us") or high.get("dispatch_us", 0.0)
     known = replace(Roofs(**own), flops_per_s=rates, bytes_per_s=moved, dispatch_us=launch)
@@ -251,8 +274,12 @@ def under_roofs(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     for row in rows_of(record):
         if row.floor_us is not None:
             work = record["models"][row.model]
-            row = replace(row, floor_us=roofs.floor_us(known, (work["flops"], work["bytes"]),
-                                                       row.dtype, row.compares == "device"))
+            row = replace(
+                row,
+                floor_us=roofs.floor_us(
+                    known, (work["flops"], work["bytes"]), row.dtype, row.compares == "device"
+                ),
+            )
         rows.append(row.summary())
     return {**record, "roofs": known.summary(), "rows": rows}
 

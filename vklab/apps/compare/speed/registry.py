@@ -20,9 +20,7 @@ from vklab.types import DeviceInfo
 PRECISIONS = {"bf16x3": "float32", "half-sums": "float16"}
 
 
-def every(
-    info: DeviceInfo | None, root: Path | None = None, precision: str = ""
-) -> list[Runner]:
+def every(info: DeviceInfo | None, root: Path | None = None, precision: str = "") -> list[Runner]:
     """Return all runners for a device of vklab.
 
     Args:
@@ -36,8 +34,7 @@ def every(
         return peers.environment(name, root)
 
     def vulkan(name: str, dtype: str = "float32", **variables: str) -> on_vulkan.Vulkan:
-        return on_vulkan.Vulkan(name, dtype, device, variables,
-                                "chain_add_*" if variables else "*")  # fmt: skip
+        return on_vulkan.Vulkan(name, dtype, device, variables, "chain_add_*" if variables else "*")
 
     def provided(name: str, key: str, variant: str = "", graph: str = "") -> Runner:
         row = providers.by_key(key)
@@ -45,15 +42,23 @@ def every(
         return onnxruntime.OnnxRuntime(name, row, chosen, place(row.packages[0]), bool(graph))
 
     return [
-        vulkan("vklab"), vulkan("vklab-fp16", "float16"),
+        vulkan("vklab"),
+        vulkan("vklab-fp16", "float16"),
         vulkan("vklab-unfused", VKLAB_DISABLE_FUSION="1"),
-        *(on_vulkan.Vulkan(f"vklab-resident-{where}", device=device, resident=where)
-          for where in ("host", "cuda")),
-        *(on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
-          for name in filter(None, [precision])),
+        *(
+            on_vulkan.Vulkan(f"vklab-resident-{where}", device=device, resident=where)
+            for where in ("host", "cuda")
+        ),
+        *(
+            on_vulkan.Vulkan(f"vklab-{name}", PRECISIONS[name], device, precision=name)
+            for name in filter(None, [precision])
+        ),
         provided("onnxruntime-cpu", "cpu"),
-        *(provided("-".join(filter(None, ["onnxruntime-cuda", graph, tf32])), "cuda", tf32, graph)
-          for graph in ("", "graph") for tf32 in ("", "tf32")),
+        *(
+            provided("-".join(filter(None, ["onnxruntime-cuda", graph, tf32])), "cuda", tf32, graph)
+            for graph in ("", "graph")
+            for tf32 in ("", "tf32")
+        ),
         provided("onnxruntime-webgpu", "webgpu"),
         ncnn.Ncnn(environment=place("ncnn")),
         ncnn.Ncnn("ncnn-fp16", "float16", place("ncnn")),
@@ -64,7 +69,7 @@ def every(
         on_torch.Torch("torch-graph-fp16", "graph", "float16"),
         on_torch.Torch("torch-compiled", "compiled"),
         on_torch.Torch("torch-resident-cuda", "graph", resident="cuda"),
-    ]  # fmt: skip
+    ]
 
 
 def choose(runners: Sequence[Runner], patterns: Sequence[str]) -> list[Runner]:
@@ -78,7 +83,8 @@ def choose(runners: Sequence[Runner], patterns: Sequence[str]) -> list[Runner]:
     wanted: set[str] = set()
     for pattern in patterns:
         found = fnmatch.filter(names, pattern) or [
-            name for name in fnmatch.filter(names, f"{pattern}-*") if "-resident" not in name]
+            name for name in fnmatch.filter(names, f"{pattern}-*") if "-resident" not in name
+        ]
         if not found:
             raise SetupError(f"unknown runner {pattern!r}; choose among {', '.join(names)}")
         wanted |= set(found)

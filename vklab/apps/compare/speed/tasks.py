@@ -42,9 +42,15 @@ def load(state: dict[str, Any], runner: Runner, case: Case) -> dict[str, Any]:
     first_ms = (time.perf_counter() - begun) * 1e3
     host_bytes = resident_bytes()
     error, problem = _compared(made, case.expected, runner.dtype)
-    return {"load_ms": load_s * 1e3, "first_ms": first_ms, "host_bytes": host_bytes,
-            "max_abs_error": error, "problem": problem, "variant": str(loaded.variant),
-            "versions": dict(getattr(loaded, "versions", {}))}  # fmt: skip
+    return {
+        "load_ms": load_s * 1e3,
+        "first_ms": first_ms,
+        "host_bytes": host_bytes,
+        "max_abs_error": error,
+        "problem": problem,
+        "variant": str(loaded.variant),
+        "versions": dict(getattr(loaded, "versions", {})),
+    }
 
 
 def _compared(made: Any, path: Path, dtype: str) -> tuple[float | None, str]:
@@ -60,15 +66,19 @@ def _compared(made: Any, path: Path, dtype: str) -> tuple[float | None, str]:
             return None, f"output {name!r} has {int(bad.sum())} of {bad.size} elements not finite"
     half = any(array.dtype == np.float16 for array in expected.values())  # a model of halves
     allowed = tolerances.model("float16" if half else dtype)
-    actual = {name: np.asarray(made[name]).astype(array.dtype, copy=False)
-              for name, array in expected.items()}  # fmt: skip
+    actual = {
+        name: np.asarray(made[name]).astype(array.dtype, copy=False)
+        for name, array in expected.items()
+    }
     judged = compare.compare(_thinned(actual), _thinned(expected), allowed.rtol, allowed.atol)
     problem = ""
     if not judged.passed:
         worst = judged.worst[0] if judged.worst else {}
-        problem = (f"outputs differ from the reference by up to {judged.max_abs_error:.3g}, more "
-                   f"than {dtype} explains; first {worst.get('output')}{worst.get('index')}: "
-                   f"{worst.get('got')}, expected {worst.get('expected')}")  # fmt: skip
+        problem = (
+            f"outputs differ from the reference by up to {judged.max_abs_error:.3g}, more "
+            f"than {dtype} explains; first {worst.get('output')}{worst.get('index')}: "
+            f"{worst.get('got')}, expected {worst.get('expected')}"
+        )
     return judged.max_abs_error, problem
 
 

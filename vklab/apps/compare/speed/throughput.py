@@ -106,8 +106,11 @@ def _ways(model: onnx.ModelProto, devices: Sequence[DeviceInfo]) -> list[_Way]:
 def _pieces(model: onnx.ModelProto, indices: Sequence[int]) -> dict[str, int]:
     """Return placement options that give each device the same number of consecutive nodes."""
     nodes = model.graph.node
-    return {glob.escape(node.name): indices[number * len(indices) // len(nodes)]
-            for number, node in enumerate(nodes) if node.name}  # fmt: skip
+    return {
+        glob.escape(node.name): indices[number * len(indices) // len(nodes)]
+        for number, node in enumerate(nodes)
+        if node.name
+    }
 
 
 def measure_all(

@@ -78,8 +78,9 @@ class Turns:
         loading = self._loaded(chosen, case)
         for name, child in chosen.items():
             if not (answer := child.available()):
-                rows[name] = replace(rows[name], status="absent", reason=answer.reason,
-                                     install=answer.install)  # fmt: skip
+                rows[name] = replace(
+                    rows[name], status="absent", reason=answer.reason, install=answer.install
+                )
                 continue
             with _failing(rows, name):
                 samples[name] = Samples(loading[name].result())
@@ -97,8 +98,10 @@ class Turns:
                 told = case.flops and self.pace.profiled
                 self.kernels[name] = chosen[name].call(tasks.kernels) if told else []
                 chosen[name].free()
-        done = [measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
-                for name, row in rows.items()]  # fmt: skip
+        done = [
+            measure.row_of(row, samples.get(name, Samples())) if row.status == "ran" else row
+            for name, row in rows.items()
+        ]
         return measure.compared(done, samples)
 
     def _loaded(
@@ -150,8 +153,9 @@ def _prepared(child: Child[Runner], case: Case) -> dict[str, Any]:
 
 
 def _blank(case: Case, runner: Runner) -> Row:
-    return Row(case.name, runner.name, dtype=runner.dtype,
-               compares="device" if case.on_device else "run")  # fmt: skip
+    return Row(
+        case.name, runner.name, dtype=runner.dtype, compares="device" if case.on_device else "run"
+    )
 
 
 @contextlib.contextmanager
@@ -160,5 +164,6 @@ def _failing(rows: dict[str, Row], name: str) -> Iterator[None]:
     try:
         yield
     except Failure as failure:
-        rows[name] = replace(rows[name], status=failure.status, reason=failure.reason,
-                             install=failure.install)  # fmt: skip
+        rows[name] = replace(
+            rows[name], status=failure.status, reason=failure.reason, install=failure.install
+        )

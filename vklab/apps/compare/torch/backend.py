@@ -24,8 +24,10 @@ DEVICES: dict[str, tuple[str, str]] = {
     "mps": ("Apple GPU by Metal", "pip install torch on macOS with Apple silicon"),
     "xpu": ("Intel GPU", "pip install torch, the build for XPU, on a machine with an Intel GPU"),
 }  # fmt: skip
-NO_SOURCE = ("PyTorch needs the model's source: give MODULE:FUNCTION, a function that returns the "
-             "nn.Module and the tuple of its example tensors")  # fmt: skip
+NO_SOURCE = (
+    "PyTorch needs the model's source: give MODULE:FUNCTION, a function that returns the "
+    "nn.Module and the tuple of its example tensors"
+)
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,9 @@ def capture(module: torch.nn.Module, args: Sequence[np.ndarray]) -> Any:
             program = torch.export.export(module, given, strict=False)
             return program.run_decompositions({})
     except Exception as error:  # torch's errors share no other base class
-        raise ModelError(f"torch.export cannot capture {type(module).__name__}: "
-                         f"{one_line(error)}") from error  # fmt: skip
+        raise ModelError(
+            f"torch.export cannot capture {type(module).__name__}: {one_line(error)}"
+        ) from error
 
 
 def alone(
@@ -100,8 +101,10 @@ class Watched(torch.fx.Interpreter):
         """Run the program on the tensors of its inputs, and return what it returns."""
         stored = {**self._program.state_dict, **self._program.constants}
         rest = iter(given)
-        fed = [self.weight(stored[spec.target]) if spec.target in stored else next(rest)
-               for spec in self._program.graph_signature.input_specs]  # fmt: skip
+        fed = [
+            self.weight(stored[spec.target]) if spec.target in stored else next(rest)
+            for spec in self._program.graph_signature.input_specs
+        ]
         with torch.no_grad():
             return self.run(*fed)
 

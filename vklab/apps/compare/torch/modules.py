@@ -33,8 +33,11 @@ def missing(kind: str) -> str:
     """Return why this torch has no device of a kind; "" if it has one."""
     if kind == "cpu":
         return ""
-    have = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available,
-            "xpu": torch.xpu.is_available}[kind]()  # fmt: skip
+    have = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+        "xpu": torch.xpu.is_available,
+    }[kind]()
     return "" if have else f"torch {torch.__version__} sees no {kind} device"
 
 
@@ -54,8 +57,9 @@ def make(factory: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     given: tuple[Any, ...] = tuple(examples) if isinstance(examples, (tuple, list)) else ()
     tensors = given and all(isinstance(each, torch.Tensor) for each in given)
     if not isinstance(module, torch.nn.Module) or not tensors:
-        raise ModelError(f"{factory} must return a pair: an nn.Module, and the tuple of its "
-                         "example tensors")  # fmt: skip
+        raise ModelError(
+            f"{factory} must return a pair: an nn.Module, and the tuple of its example tensors"
+        )
     return module.eval(), given
 
 
@@ -95,13 +99,17 @@ def export(
         names = output_names(module(*examples))
         try:
             program = torch.onnx.export(
-                module, examples, dynamo=True, opset_version=opset, verbose=False,
-                input_names=parameter_names(module, len(examples)), output_names=names,
+                module,
+                examples,
+                dynamo=True,
+                opset_version=opset,
+                verbose=False,
+                input_names=parameter_names(module, len(examples)),
+                output_names=names,
                 dynamic_shapes=shapes,
-            )  # fmt: skip
+            )
         except Exception as error:  # torch's errors share no other base class
-            raise ModelError(f"{factory} cannot be exported to ONNX: {one_line(error)}"
-                             ) from error  # fmt: skip
+            raise ModelError(f"{factory} cannot be exported to ONNX: {one_line(error)}") from error
         program.save(str(path))
     return _checked(path, opset)
 
@@ -116,10 +124,15 @@ def _checked(path: Path, opset: int) -> dict[str, Any]:
         shapes = ""
     except onnx.shape_inference.InferenceError as error:
         shapes = one_line(error)
-    return {"opset": obtained, "asked": opset, "shapes": shapes, "nodes": len(model.graph.node),
-            "inputs": [value.name for value in model.graph.input],
-            "outputs": [value.name for value in model.graph.output],
-            "bytes": sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))}
+    return {
+        "opset": obtained,
+        "asked": opset,
+        "shapes": shapes,
+        "nodes": len(model.graph.node),
+        "inputs": [value.name for value in model.graph.input],
+        "outputs": [value.name for value in model.graph.output],
+        "bytes": sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")),
+    }
 
 
 class Loaded:
@@ -146,8 +159,9 @@ class Loaded:
         self._call = torch.compile(self._module) if compiled else self._module
         self.device = torch.cuda.get_device_name(0) if kind == "cuda" else ""
         self.versions = {"torch": str(torch.__version__)}
-        tensors = {t.data_ptr(): t.nbytes
-                   for t in (*self._module.parameters(), *self._module.buffers())}
+        tensors = {
+            t.data_ptr(): t.nbytes for t in (*self._module.parameters(), *self._module.buffers())
+        }
         self.size_bytes = sum(tensors.values())
         self.nodes: dict[str, int] = {}  # eager operators are no nodes of a graph
 

@@ -38,8 +38,11 @@ class OnnxModule(torch.nn.Module):
         for number, array in enumerate(self._arrays.values()):
             if array.dtype.kind == "f":
                 self.register_buffer(f"weight{number}", torch.from_numpy(array.copy()))
-        self._weights = {name: f"weight{number}" for number, (name, array)
-                         in enumerate(self._arrays.items()) if array.dtype.kind == "f"}  # fmt: skip
+        self._weights = {
+            name: f"weight{number}"
+            for number, (name, array) in enumerate(self._arrays.items())
+            if array.dtype.kind == "f"
+        }
         self.inputs = [v.name for v in model.graph.input if v.name not in self._arrays]
         self.outputs = [v.name for v in model.graph.output]
         for node in model.graph.node:
@@ -73,14 +76,18 @@ def _padded(attributes: Mapping[str, Any], x: torch.Tensor) -> torch.Tensor:
 def _conv(attributes: Mapping[str, Any], x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     pads = attributes.get("pads", [])
     same = attributes.get("auto_pad") == b"SAME_UPPER" and all(
-        size % 2 for size in attributes["kernel_shape"])  # fmt: skip
+        size % 2 for size in attributes["kernel_shape"]
+    )
     padding = [size // 2 for size in attributes["kernel_shape"]] if same else [0, 0]
     if len(pads) == 4 and pads[:2] == pads[2:]:
         padding, same = list(pads[:2]), True
-    return functional.conv2d(x if same else _padded(attributes, x), *weights,
-                             stride=attributes.get("strides", (1, 1)),
-                             padding=padding,
-                             groups=attributes.get("group", 1))  # fmt: skip
+    return functional.conv2d(
+        x if same else _padded(attributes, x),
+        *weights,
+        stride=attributes.get("strides", (1, 1)),
+        padding=padding,
+        groups=attributes.get("group", 1),
+    )
 
 
 def _pool(attributes: Mapping[str, Any], x: torch.Tensor) -> torch.Tensor:
@@ -154,8 +161,10 @@ class Eager(Timed):
     ) -> None:
         self.call: Any = module
         self._inputs, self._outputs, self._half = inputs, outputs, half
-        self._kind = next((t.device.type for t in (*module.parameters(), *module.buffers())),
-                          "cuda" if torch.cuda.is_available() else "cpu")  # fmt: skip
+        self._kind = next(
+            (t.device.type for t in (*module.parameters(), *module.buffers())),
+            "cuda" if torch.cuda.is_available() else "cpu",
+        )
         self.variant = ""
         self.versions = {"torch": str(torch.__version__)}
 
@@ -170,9 +179,12 @@ class Eager(Timed):
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name, as arrays on the host."""
         made = self._results(self.call(*self._given(inputs)))
-        return {name: tensor.float().cpu().numpy() if tensor.is_floating_point()
-                else tensor.cpu().numpy()
-                for name, tensor in zip(self._outputs, made, strict=True)}  # fmt: skip
+        return {
+            name: tensor.float().cpu().numpy()
+            if tensor.is_floating_point()
+            else tensor.cpu().numpy()
+            for name, tensor in zip(self._outputs, made, strict=True)
+        }
 
     @torch.no_grad()
     def device_ns(self, inputs: Arrays, runs: int) -> list[float]:
@@ -205,8 +217,10 @@ class Captured(Eager):
             pinned.numpy()[...] = inputs[name]
         self._graph.replay()
         self._stream.synchronize()
-        return {name: tensor.numpy().copy()
-                for name, tensor in zip(self._outputs, self._host_out, strict=True)}  # fmt: skip
+        return {
+            name: tensor.numpy().copy()
+            for name, tensor in zip(self._outputs, self._host_out, strict=True)
+        }
 
     def _capture(self, inputs: Arrays) -> None:
         self._stream = torch.cuda.current_stream()
@@ -218,8 +232,12 @@ class Captured(Eager):
             for _ in range(WARM_UP):
                 made = self._results(self.call(*given))
         self._stream.wait_stream(side)
-        self._host_out = [torch.empty(t.shape, dtype=torch.float32 if t.is_floating_point()
-                                      else t.dtype).pin_memory() for t in made]  # fmt: skip
+        self._host_out = [
+            torch.empty(
+                t.shape, dtype=torch.float32 if t.is_floating_point() else t.dtype
+            ).pin_memory()
+            for t in made
+        ]
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -257,8 +275,10 @@ class Resident(Captured):
             self._capture(inputs)
         self._alone.replay()
         self._stream.synchronize()
-        return {name: _Copied(tensor)
-                for name, tensor in zip(self._outputs, self._results(self._kept), strict=True)}
+        return {
+            name: _Copied(tensor)
+            for name, tensor in zip(self._outputs, self._results(self._kept), strict=True)
+        }
 
 
 class _Copied:

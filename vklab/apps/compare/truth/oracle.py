@@ -157,8 +157,9 @@ def of_module(module: Any, model: onnx.ModelProto, inputs: Mapping[str, np.ndarr
     fx = load_fx()
     made = fx.outputs(module, args)
     if len(made) != len(names):
-        raise ModelError(f"the module returns {len(made)} tensors, its exported model has "
-                         f"{len(names)} outputs")  # fmt: skip
+        raise ModelError(
+            f"the module returns {len(made)} tensors, its exported model has {len(names)} outputs"
+        )
     graph, values, notes = Oracle(GRAPH, {}), {}, []
     try:
         graph = of_graph(model, inputs)
@@ -200,18 +201,24 @@ def stored(array: np.ndarray, dtype: str) -> np.ndarray:
 
 def evaluate(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return every value of a widened model by name; ModelError for what has no reference."""
-    fed = {name: array.astype(np.float64) if array.dtype.kind in "fV" else array
-           for name, array in ((name, np.asarray(given)) for name, given in inputs.items())
-           }  # fmt: skip
+    fed = {
+        name: array.astype(np.float64) if array.dtype.kind in "fV" else array
+        for name, array in ((name, np.asarray(given)) for name, given in inputs.items())
+    }
     try:
         with np.errstate(all="ignore"):
             runner = ReferenceEvaluator(model, new_ops=operators(model))
             values: Any = runner.run(None, fed, intermediate=True)
     except Exception as error:  # onnx.reference raises errors of any class
-        raise ModelError(f"there is no float64 oracle: onnx.reference cannot compute this model "
-                         f"({type(error).__name__}: {one_line(error)})") from error  # fmt: skip
-    return {name: np.asarray(value) for name, value in values.items()
-            if name and isinstance(value, (np.ndarray, np.generic))}  # fmt: skip
+        raise ModelError(
+            f"there is no float64 oracle: onnx.reference cannot compute this model "
+            f"({type(error).__name__}: {one_line(error)})"
+        ) from error
+    return {
+        name: np.asarray(value)
+        for name, value in values.items()
+        if name and isinstance(value, (np.ndarray, np.generic))
+    }
 
 
 def widen(model: onnx.ModelProto, weights: str = "float64") -> onnx.ModelProto:

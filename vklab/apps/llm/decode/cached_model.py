@@ -50,21 +50,30 @@ def generation_graph(graph: Graph, batch: int) -> Graph:
         graph: the model's graph, with logits after the last step alone.
         batch: the number of sequences.
     """
-    inputs = (TensorInfo("options", "uint32", (1, OPTIONS)),
-              TensorInfo("recent", "int32", (batch, "recent")))  # fmt: skip
+    inputs = (
+        TensorInfo("options", "uint32", (1, OPTIONS)),
+        TensorInfo("recent", "int32", (batch, "recent")),
+    )
     nodes = (
         Node("next_lengths", "Add", ("lengths", "counts"), ("next_lengths",)),
-        Node("sample", "SampleToken", ("logits", "recent", "next_lengths", "options"),
-             ("token", "next_recent"), {}, "vklab", 1),
+        Node(
+            "sample",
+            "SampleToken",
+            ("logits", "recent", "next_lengths", "options"),
+            ("token", "next_recent"),
+            {},
+            "vklab",
+            1,
+        ),
         Node(CHOSEN, "Identity", ("token",), (CHOSEN,)),
-    )  # fmt: skip
+    )
     return replace(
         graph,
         nodes=(*graph.nodes, *nodes),
         inputs=(*graph.inputs, *inputs),
         outputs=(*graph.outputs, *STATES.values(), CHOSEN),
         infos={**graph.infos, **{info.name: info for info in inputs}},
-    )  # fmt: skip
+    )
 
 
 def can_count_parts(device: int | str | None) -> bool:
@@ -122,9 +131,14 @@ class CachedModel:
         try:
             opened = self.session.states[0].opened
             self.pads = not opened.info.is_cpu
-            self.sizes = Sizes(self.context, weights_bytes, memory.cache_bytes(graph),
-                               self._scratch_bytes(), opened.allocator.room_bytes(),
-                               opened.info.label)  # fmt: skip
+            self.sizes = Sizes(
+                self.context,
+                weights_bytes,
+                memory.cache_bytes(graph),
+                self._scratch_bytes(),
+                opened.allocator.room_bytes(),
+                opened.info.label,
+            )
         except BaseException:
             self.close()
             raise
@@ -148,10 +162,13 @@ class CachedModel:
             entry = planning.planned(self.session.roots[0], values)
             reason = planning.refusal(self.session.roots[0], entry, self._caches)
             if reason:
-                because = "; ".join(dict.fromkeys(
-                    why for each in entry.chunks for why in each.reasons.values()))  # fmt: skip
-                raise ModelError(f"{self.graph.name} cannot run on one device alone: {reason}"
-                                 f"{because and f' ({because})'}")  # fmt: skip
+                because = "; ".join(
+                    dict.fromkeys(why for each in entry.chunks for why in each.reasons.values())
+                )
+                raise ModelError(
+                    f"{self.graph.name} cannot run on one device alone: {reason}"
+                    f"{because and f' ({because})'}"
+                )
             [chunk] = entry.chunks
             total += chunk.memory.arena_bytes
         return total
@@ -159,10 +176,14 @@ class CachedModel:
     def _first_values(self, steps: int, recent: int = 1) -> dict[str, Any]:
         """Return zeros for all inputs; caches have no memory of their own."""
         sizes = {"steps": steps, "recent": recent}
-        shapes = {info.name: tuple(d if isinstance(d, int) else sizes[d] for d in info.shape)
-                  for info in self.graph.inputs}  # fmt: skip
-        values = {info.name: np.broadcast_to(np.zeros((), info.dtype), shapes[info.name])
-                  for info in self.graph.inputs}  # fmt: skip
+        shapes = {
+            info.name: tuple(d if isinstance(d, int) else sizes[d] for d in info.shape)
+            for info in self.graph.inputs
+        }
+        values = {
+            info.name: np.broadcast_to(np.zeros((), info.dtype), shapes[info.name])
+            for info in self.graph.inputs
+        }
         values |= {name: values[name].copy() for name in values if name not in self._caches}
         values["counts"][...] = 1
         if self.can_choose:
@@ -196,13 +217,12 @@ class CachedModel:
         if recent not in self._loops:
             values = self._first_values(1, recent)
             states = {name: now for name, now in STATES.items() if name in values}
-            self._loops[recent] = self._bound(values, {**self._caches, **states}, ahead=True,
-                                              resident=("logits",))  # fmt: skip
+            self._loops[recent] = self._bound(
+                values, {**self._caches, **states}, ahead=True, resident=("logits",)
+            )
         return self._loops[recent]
 
-    def _bound(
-        self, values: dict[str, Any], state: dict[str, str], **more: Any
-    ) -> DeviceBinding:
+    def _bound(self, values: dict[str, Any], state: dict[str, str], **more: Any) -> DeviceBinding:
         for name in self._caches:  # of the first binding, which has memory for them
             if 1 in self._bindings:
                 values[name] = self._bindings[1].inputs[name]

@@ -180,10 +180,15 @@ class Decoder:
         """
         given = np.asarray(tokens)
         if given.shape not in ((self.batch,), () if self.batch == 1 else (self.batch,)):
-            raise ModelError(f"step takes one token for each of {self.batch} sequences, not an "
-                             f"array of shape {given.shape}")  # fmt: skip
-        self.prompt([[token] for token in given.reshape(-1).tolist()] if self.batch > 1 else
-                    given.reshape(-1).tolist())  # fmt: skip
+            raise ModelError(
+                f"step takes one token for each of {self.batch} sequences, not an "
+                f"array of shape {given.shape}"
+            )
+        self.prompt(
+            [[token] for token in given.reshape(-1).tolist()]
+            if self.batch > 1
+            else given.reshape(-1).tolist()
+        )
 
     def _checked(self, tokens: Any) -> list[list[int]]:
         """Return the tokens of each sequence; ModelError for what cannot be appended."""
@@ -194,15 +199,18 @@ class Decoder:
         if is_flat and self.batch == 1:
             given = [given]
         if len(given) != self.batch or any(not hasattr(each, "__len__") for each in given):
-            raise ModelError(f"the tokens of {self.batch} sequences are a list for each, not "
-                             f"{len(given)} entries")  # fmt: skip
+            raise ModelError(
+                f"the tokens of {self.batch} sequences are a list for each, not "
+                f"{len(given)} entries"
+            )
         made = [memory.checked_tokens(each, self.vocabulary) for each in given]
         if not any(made):
             raise ModelError("the prompt is empty: give at least one token")
         for length, more in zip(self.lengths, made, strict=True):
             if length + len(more) > self.context:
-                raise ModelError(f"{len(more)} tokens after {length} do not fit a context of "
-                                 f"{self.context}")  # fmt: skip
+                raise ModelError(
+                    f"{len(more)} tokens after {length} do not fit a context of {self.context}"
+                )
         return made
 
     def _run(self, model: CachedModel | StagedModel, parts: list[list[int]], steps: int) -> None:
@@ -301,8 +309,9 @@ class Decoder:
                 before = tokens
                 if not any(is_open):
                     return
-                shown = tuple(token if is_on else None
-                              for token, is_on in zip(tokens, is_open, strict=True))  # fmt: skip
+                shown = tuple(
+                    token if is_on else None for token, is_on in zip(tokens, is_open, strict=True)
+                )
                 yield shown if self.batch > 1 else shown[0]
         finally:
             loop.close()

@@ -1,5 +1,4 @@
-"""Bytes that a model with a bounded cache takes on a device, known before its weights are loaded.
-"""
+"""Bytes that a model with a bounded cache takes on a device, known before weights are loaded."""
 
 from __future__ import annotations
 
@@ -43,9 +42,11 @@ class Sizes:
 
     def __str__(self) -> str:
         text = draw.bytes_text
-        return (f"weights {text(self.weights_bytes)}, cache of {self.context} positions "
-                f"{text(self.cache_bytes)}, scratch {text(self.scratch_bytes)}; "
-                f"{text(self.free_bytes)} free")  # fmt: skip
+        return (
+            f"weights {text(self.weights_bytes)}, cache of {self.context} positions "
+            f"{text(self.cache_bytes)}, scratch {text(self.scratch_bytes)}; "
+            f"{text(self.free_bytes)} free"
+        )
 
 
 def cache_names(graph: Graph) -> list[str]:
@@ -83,8 +84,10 @@ def require_bindable(graph: Graph, info: DeviceInfo) -> None:
     largest = max((i for i in graph.inputs if i.name in caches), key=lambda i: i.size_bytes)
     most = info.limit("maxStorageBufferRange")
     if largest.size_bytes > most:
-        raise PlanError(f"the cache {largest} takes {largest.size_bytes} bytes; a kernel on "
-                        f"{info.label} reads {most} at most: choose a smaller context or batch")
+        raise PlanError(
+            f"the cache {largest} takes {largest.size_bytes} bytes; a kernel on "
+            f"{info.label} reads {most} at most: choose a smaller context or batch"
+        )
 
 
 def require_room(graph: Graph, sizes: Sizes, info: DeviceInfo) -> None:
@@ -96,9 +99,11 @@ def require_room(graph: Graph, sizes: Sizes, info: DeviceInfo) -> None:
         info: the device.
     """
     if sizes.total_bytes > sizes.free_bytes:
-        raise PlanError(f"{graph.name} does not fit {info.label}: {sizes}. Choose a smaller "
-                        "context or batch, weights with fewer bits, or a second device for some "
-                        "layers")  # fmt: skip
+        raise PlanError(
+            f"{graph.name} does not fit {info.label}: {sizes}. Choose a smaller "
+            "context or batch, weights with fewer bits, or a second device for some "
+            "layers"
+        )
 
 
 def checked_tokens(tokens: Sequence[int], vocabulary: int) -> list[int]:
@@ -117,7 +122,9 @@ def checked_tokens(tokens: Sequence[int], vocabulary: int) -> list[int]:
         except AttributeError:
             number = -1
         if not 0 <= number < vocabulary:
-            raise ModelError(f"token {token!r:.40} is none of the {vocabulary} of this model: 0 "
-                             f"to {vocabulary - 1}")  # fmt: skip
+            raise ModelError(
+                f"token {token!r:.40} is none of the {vocabulary} of this model: 0 "
+                f"to {vocabulary - 1}"
+            )
         made.append(number)
     return made

@@ -50,8 +50,9 @@ class Placement:
     @property
     def room_bytes(self) -> int:
         """Return the free bytes of all devices."""
-        return sum(open_devices.open_device(info.index).allocator.room_bytes()
-                   for info in self.devices)  # fmt: skip
+        return sum(
+            open_devices.open_device(info.index).allocator.room_bytes() for info in self.devices
+        )
 
 
 def placement(
@@ -75,8 +76,10 @@ def placement(
             raise SetupError(f"device={device!r} and devices={devices!r}: give one of them")
         chosen = open_devices.select_all(devices)
         if given is not None and len(given) != max(len(chosen) - 1, 1):
-            raise PlanError(f"layers={layers!r} for {len(chosen)} devices; give one number for "
-                            "each device but the last, which gets the other layers")  # fmt: skip
+            raise PlanError(
+                f"layers={layers!r} for {len(chosen)} devices; give one number for "
+                "each device but the last, which gets the other layers"
+            )
         if len(chosen) > 1 or given is None:
             return Placement(chosen, given)
         device = chosen[0].index
@@ -87,8 +90,10 @@ def placement(
         raise PlanError(f"layers={layers!r} for one device and the CPU; give one number")
     host = open_devices.select("cpu")
     if host.index == info.index:
-        raise PlanError(f"layers={layers!r} leaves the other layers to the CPU, and {info.label} "
-                        "is the CPU: name two devices")  # fmt: skip
+        raise PlanError(
+            f"layers={layers!r} leaves the other layers to the CPU, and {info.label} "
+            "is the CPU: name two devices"
+        )
     return Placement((host, info), given, is_from_end=True)
 
 
@@ -144,8 +149,10 @@ def _fitted(
     while True:
         model = planned(counts)
         used = [number for number, count in enumerate(counts) if count]
-        over = {number: part.sizes.total_bytes - part.sizes.free_bytes
-                for number, part in zip(used, model.models, strict=True)}  # fmt: skip
+        over = {
+            number: part.sizes.total_bytes - part.sizes.free_bytes
+            for number, part in zip(used, model.models, strict=True)
+        }
         full = next((n for n in used[:-1] or used if over[n] > 0), None)
         if full is None and over[used[-1]] > 0:
             full = used[-1]

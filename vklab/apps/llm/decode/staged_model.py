@@ -73,8 +73,11 @@ class StagedModel:
         try:
             for part, info in zip(parts, devices, strict=True):
                 is_last = len(self.models) == len(parts) - 1
-                self.models.append(CachedModel(part.graph, info.index, part.weights_bytes,
-                                               progress, step_bytes * is_last))  # fmt: skip
+                self.models.append(
+                    CachedModel(
+                        part.graph, info.index, part.weights_bytes, progress, step_bytes * is_last
+                    )
+                )
         except BaseException:
             self.close()
             raise
@@ -86,16 +89,23 @@ class StagedModel:
         self.sizes = self._sizes()
 
     def _sizes(self) -> StagedSizes:
-        parts = tuple(replace(model.sizes, layers=text)
-                      for text, model in zip(self._layers, self.models, strict=True))  # fmt: skip
+        parts = tuple(
+            replace(model.sizes, layers=text)
+            for text, model in zip(self._layers, self.models, strict=True)
+        )
 
         def total(field: str) -> int:
             return sum(getattr(part, field) for part in parts)
 
         return StagedSizes(
-            self.context, total("weights_bytes"), total("cache_bytes"), total("scratch_bytes"),
-            total("free_bytes"), ", ".join(part.device for part in parts), stages=parts,
-        )  # fmt: skip
+            self.context,
+            total("weights_bytes"),
+            total("cache_bytes"),
+            total("scratch_bytes"),
+            total("free_bytes"),
+            ", ".join(part.device for part in parts),
+            stages=parts,
+        )
 
     def load(self, loaded: Loaded | None = None) -> None:
         """Load all weights; PlanError, before any is loaded, if a device has no room for its.
@@ -103,9 +113,11 @@ class StagedModel:
         `loaded` is called with the bytes of weights that are on their devices, and with all.
         """
         if any(part.total_bytes > part.free_bytes for part in self.sizes.parts):
-            raise PlanError(f"{self.graph.name} does not fit its devices: {self.sizes}. Choose "
-                            "other layers for each device, a smaller context or batch, or weights "
-                            "with fewer bits")  # fmt: skip
+            raise PlanError(
+                f"{self.graph.name} does not fit its devices: {self.sizes}. Choose "
+                "other layers for each device, a smaller context or batch, or weights "
+                "with fewer bits"
+            )
         before = 0
         for model in self.models:
             model.load(load_progress.after(loaded, before, self.sizes.weights_bytes))
@@ -197,8 +209,12 @@ class StagedLoop:
         self._model = model
         self._last = model.models[-1].loop(recent)
         self._submitted = 0
-        numbers = {"lengths": (model.batch,), "counts": (model.batch,), "tokens": (model.batch, 1),
-                   "recent": (model.batch, recent)}  # fmt: skip
+        numbers = {
+            "lengths": (model.batch,),
+            "counts": (model.batch,),
+            "tokens": (model.batch, 1),
+            "recent": (model.batch, recent),
+        }
         self.inputs = {name: np.zeros(shape, np.int32) for name, shape in numbers.items()}
         self.inputs["options"] = np.zeros((1, cached_model.OPTIONS), np.uint32)
         self._has_begun = False
@@ -216,8 +232,9 @@ class StagedLoop:
         """Run once, and return the outputs of the last stage."""
         hidden = self._model.forward(self.inputs)
         if not self._has_begun:  # later, the last device has these itself
-            hidden |= {name: self.inputs[name] for name in ("lengths", "counts", "recent",
-                                                            "options")}  # fmt: skip
+            hidden |= {
+                name: self.inputs[name] for name in ("lengths", "counts", "recent", "options")
+            }
         self._model._run(self._last, hidden)
         self._has_begun = True
         self._submitted -= 1

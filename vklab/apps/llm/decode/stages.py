@@ -80,8 +80,12 @@ def _cuts(graph: Graph) -> list[tuple[int, str]]:
     beside counters, of which every part has its own.
     """
     counters = _counters(graph)
-    last_read = {name: number for number, node in enumerate(graph.nodes) for name in node.reads
-                 if name not in counters}  # fmt: skip
+    last_read = {
+        name: number
+        for number, node in enumerate(graph.nodes)
+        for name in node.reads
+        if name not in counters
+    }
     cuts, single, needed = list[tuple[int, str]](), (0, ""), set[str]()
     for number, node in enumerate(graph.nodes):
         if len(needed) == 1 and number:
@@ -102,9 +106,7 @@ def _counters(graph: Graph) -> set[str]:
     return made
 
 
-def _part(
-    graph: Graph, nodes: tuple[Node, ...], hidden: TensorInfo | None, given: str
-) -> Graph:
+def _part(graph: Graph, nodes: tuple[Node, ...], hidden: TensorInfo | None, given: str) -> Graph:
     """Return some nodes of a graph as a graph.
 
     Args:

@@ -69,9 +69,7 @@ class GraphBuild:
     Raises ModelError for metadata that asks for what vklab does not compute.
     """
 
-    def __init__(
-        self, file: GgufFile, context: int, bounded: BoundedCache | None = None
-    ) -> None:
+    def __init__(self, file: GgufFile, context: int, bounded: BoundedCache | None = None) -> None:
         unused.require_known(file)
         self.file = file
         self.context = context
@@ -131,8 +129,9 @@ class GraphBuild:
         """
         tensor = self.file.tensor(name)
         if len(tensor.shape) != 2 or tensor.shape != (rows or tensor.shape[0], columns):
-            raise ModelError(f"{self.file.name}: {tensor} must have {rows or 'some'} rows of "
-                             f"{columns}")  # fmt: skip
+            raise ModelError(
+                f"{self.file.name}: {tensor} must have {rows or 'some'} rows of {columns}"
+            )
         self.constant(name, tensor.words)
         return tensor
 
@@ -197,14 +196,30 @@ class GraphBuild:
             return self._bounded(inputs, made, heads, kv_heads, size, rotation)
         q, k, v = inputs
         if rotation:
-            q, k = (self.add("RotaryEmbedding", x, "cos", "sin", "positions", num_heads=count,
-                             interleaved=int(rotation.neighbours),
-                             rotary_embedding_dim=rotation.turned if rotation.turned < size else 0)
-                    for x, count in ((q, heads), (k, kv_heads)))  # fmt: skip
+            q, k = (
+                self.add(
+                    "RotaryEmbedding",
+                    x,
+                    "cos",
+                    "sin",
+                    "positions",
+                    num_heads=count,
+                    interleaved=int(rotation.neighbours),
+                    rotary_embedding_dim=rotation.turned if rotation.turned < size else 0,
+                )
+                for x, count in ((q, heads), (k, kv_heads))
+            )
         shape = ("batch", kv_heads, "past", size)
         past = [self.take(f"past_{name}", "float32", shape) for name in made[1:]]
-        self._nodes.append(Node(made[0], "Attention", (q, k, v, "", *past), made, {
-            "is_causal": 1, "q_num_heads": heads, "kv_num_heads": kv_heads}))
+        self._nodes.append(
+            Node(
+                made[0],
+                "Attention",
+                (q, k, v, "", *past),
+                made,
+                {"is_causal": 1, "q_num_heads": heads, "kv_num_heads": kv_heads},
+            )
+        )
         return made[0]
 
     def _bounded(
@@ -216,8 +231,11 @@ class GraphBuild:
         words = cache.row_words(size, self.bounded.kind)
         shape = (self.bounded.batch, kv_heads, self.context, words)
         angles = ("cos", "sin") if rotation else ()
-        turn = {"turned": rotation.turned, "interleaved": int(rotation.neighbours)} if (
-            rotation) else {}  # fmt: skip
+        turn = (
+            {"turned": rotation.turned, "interleaved": int(rotation.neighbours)}
+            if (rotation)
+            else {}
+        )
         past = [self.take(f"past_{name}", "uint32", shape) for name in made[1:]]
         given = (inputs[0], *past, "lengths", "counts", *(angles or ("", "")), *inputs[1:])
         outputs: tuple[str, ...] = made
@@ -225,8 +243,11 @@ class GraphBuild:
             given = (*given, self._counters or self.add("CacheCounters", "lengths"))
             self._counters = f"counters.{made[0]}"
             outputs = (*made, self._counters)
-        self._nodes.append(Node(made[0], "CacheAttention", given, outputs,
-                                {"num_heads": heads, **turn}, "vklab", 1))  # fmt: skip
+        self._nodes.append(
+            Node(
+                made[0], "CacheAttention", given, outputs, {"num_heads": heads, **turn}, "vklab", 1
+            )
+        )
         return made[0]
 
     @property
@@ -243,11 +264,17 @@ class GraphBuild:
     def graph(self) -> Graph:
         """Return the finished graph; ModelError for tensors of a model that it does not read."""
         unused.require_read(self.file)
-        constants = {name: TensorInfo(name, str(value.dtype), value.shape, value)
-                     for name, value in self.constants.items()}  # fmt: skip
+        constants = {
+            name: TensorInfo(name, str(value.dtype), value.shape, value)
+            for name, value in self.constants.items()
+        }
         return Graph(
-            self.file.text("general.name", self.file.name), OPSET, tuple(self._nodes),
-            tuple(self._inputs), ("logits", *self._outputs), constants,
+            self.file.text("general.name", self.file.name),
+            OPSET,
+            tuple(self._nodes),
+            tuple(self._inputs),
+            ("logits", *self._outputs),
+            constants,
             {info.name: info for info in (*self._inputs, *constants.values())},
             {"": OPSET, "vklab": 1},
-        )  # fmt: skip
+        )

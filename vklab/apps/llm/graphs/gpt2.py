@@ -38,28 +38,41 @@ def gpt2_graph(
     )
     epsilon = float(file.number("gpt2.attention.layer_norm_epsilon"))
     if width % heads or layers > len(file.tensors) or not 0 < epsilon < 1:
-        raise ModelError(f"{file.name}: {layers} layers of {width} elements, {heads} heads and "
-                         f"epsilon {epsilon} do not fit {len(file.tensors)} tensors")  # fmt: skip
+        raise ModelError(
+            f"{file.name}: {layers} layers of {width} elements, {heads} heads and "
+            f"epsilon {epsilon} do not fit {len(file.tensors)} tensors"
+        )
     if not 1 <= (context or most) <= most:
         raise ModelError(f"{file.name} is trained for {most} positions, not for {context}")
-    for key, plain in (("head_count_kv", heads), ("key_length", width // heads),
-                       ("value_length", width // heads)):  # fmt: skip
+    for key, plain in (
+        ("head_count_kv", heads),
+        ("key_length", width // heads),
+        ("value_length", width // heads),
+    ):
         if (given := file.size(f"attention.{key}", plain)) != plain:
             raise ModelError(f"{file.name}: {key} is {given}; GPT-2 has {plain}")
     made = GraphBuild(file, context or most, bounded)
-    x = made.add("Add", made.embed("token_embd.weight", None, width, "tokens"),
-                 made.embed("position_embd.weight", most, width, made.positions))  # fmt: skip
+    x = made.add(
+        "Add",
+        made.embed("token_embd.weight", None, width, "tokens"),
+        made.embed("position_embd.weight", most, width, made.positions),
+    )
     sizes = made.constant("sizes", np.full(3, width, np.int64))
     for layer in range(layers):
         part = f"blk.{layer}."
-        y = made.project(_norm(made, x, f"{part}attn_norm", width, epsilon),
-                         f"{part}attn_qkv.weight", 3 * width, width)  # fmt: skip
+        y = made.project(
+            _norm(made, x, f"{part}attn_norm", width, epsilon),
+            f"{part}attn_qkv.weight",
+            3 * width,
+            width,
+        )
         q = made.add("Split", y, sizes, outputs=3, axis=-1)
         y = made.attention((q, f"{q}.1", f"{q}.2"), layer, heads, heads, width // heads)
         x = made.add("Add", x, made.project(y, f"{part}attn_output.weight", width, width))
         hidden = file.tensor(f"{part}ffn_up.weight").shape[0]
-        y = made.project(_norm(made, x, f"{part}ffn_norm", width, epsilon),
-                         f"{part}ffn_up.weight", hidden, width)  # fmt: skip
+        y = made.project(
+            _norm(made, x, f"{part}ffn_norm", width, epsilon), f"{part}ffn_up.weight", hidden, width
+        )
         y = made.add("Gelu", y, approximate="tanh")
         x = made.add("Add", x, made.project(y, f"{part}ffn_down.weight", width, hidden))
     x = _norm(made, x if every_logit else made.last(x), "output_norm", width, epsilon)

@@ -44,8 +44,10 @@ class LlamaSizes:
         """Return the sizes of a file's model; ModelError for what is missing or impossible."""
         name = file.text("general.architecture")
         if name not in ARCHITECTURES:
-            raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
-                             f"{', '.join(ARCHITECTURES)}")  # fmt: skip
+            raise ModelError(
+                f"{file.name} holds a {name!r} model; graphs are built for "
+                f"{', '.join(ARCHITECTURES)}"
+            )
         size = file.size
         heads, width = size("attention.head_count"), size("embedding_length")
         head = size("attention.key_length", width // heads or 1)
@@ -56,13 +58,19 @@ class LlamaSizes:
         older = file.number(f"{rope}.scale_linear", 0.0)
         scale = float(file.number(f"{rope}.scaling.factor", older)) or 1.0  # 0 is none, too
         found = cls(
-            name, size("block_count"), width, heads, size("attention.head_count_kv", heads), head,
-            size("rope.dimension_count", head), size("context_length"),
+            name,
+            size("block_count"),
+            width,
+            heads,
+            size("attention.head_count_kv", heads),
+            head,
+            size("rope.dimension_count", head),
+            size("context_length"),
             float(file.number(f"{name}.attention.layer_norm_rms_epsilon")),
             float(file.number(f"{rope}.freq_base", 10000.0)),
             scale if kind == "linear" else 1.0,
             float(file.number(f"{rope}.scaling.attn_factor", 1.0)),
-        )  # fmt: skip
+        )
         found.check(file)
         return found
 
@@ -72,16 +80,22 @@ class LlamaSizes:
         if size != self.head:
             raise ModelError(f"{file.name}: keys have {self.head} elements, values {size!r:.40}")
         if self.heads % self.kv_heads or self.rotated > self.head or self.rotated % 2:
-            raise ModelError(f"{file.name}: {self.heads} heads, {self.kv_heads} of keys and values "
-                             f"and {self.rotated} of {self.head} elements rotated do not fit")
+            raise ModelError(
+                f"{file.name}: {self.heads} heads, {self.kv_heads} of keys and values "
+                f"and {self.rotated} of {self.head} elements rotated do not fit"
+            )
         if self.layers > len(file.tensors):
-            raise ModelError(f"{file.name}: metadata promises {self.layers} layers, the file has "
-                             f"{len(file.tensors)} tensors")  # fmt: skip
+            raise ModelError(
+                f"{file.name}: metadata promises {self.layers} layers, the file has "
+                f"{len(file.tensors)} tensors"
+            )
         numbers = (self.epsilon, self.base, self.scale, self.magnitude)
         if not all(0 < number < math.inf for number in numbers) or not self.epsilon < 1 < self.base:
-            raise ModelError(f"{file.name}: epsilon {self.epsilon}, frequency base {self.base}, "
-                             f"scaling factor {self.scale} and factor of attention "
-                             f"{self.magnitude} are no sizes of a model")
+            raise ModelError(
+                f"{file.name}: epsilon {self.epsilon}, frequency base {self.base}, "
+                f"scaling factor {self.scale} and factor of attention "
+                f"{self.magnitude} are no sizes of a model"
+            )
 
 
 def llama_graph(
@@ -103,8 +117,10 @@ def llama_graph(
     sizes = LlamaSizes.of(file)
     length = sizes.context if context is None else context
     if not 1 <= length <= min(sizes.context, MOST_CONTEXT):
-        raise ModelError(f"{file.name} is trained for {sizes.context} positions; a context of "
-                         f"{length} is not among 1 to {min(sizes.context, MOST_CONTEXT)}")
+        raise ModelError(
+            f"{file.name} is trained for {sizes.context} positions; a context of "
+            f"{length} is not among 1 to {min(sizes.context, MOST_CONTEXT)}"
+        )
     made = build.GraphBuild(file, length, bounded)
     layers = _Layers(made, sizes)
     x = made.embed("token_embd.weight", None, sizes.width, "tokens")
@@ -118,9 +134,7 @@ def llama_graph(
     return made.graph()
 
 
-def _angles(
-    file: GgufFile, sizes: LlamaSizes, length: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _angles(file: GgufFile, sizes: LlamaSizes, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return cosines and sines [positions, pairs]. Source: Su et al., "RoFormer", 2021."""
     pairs = sizes.rotated // 2
     frequencies = sizes.base ** (-2 * np.arange(pairs) / sizes.rotated) / sizes.scale
@@ -152,10 +166,14 @@ class _Layers:
         of, part = self.sizes, f"blk.{layer}."
         x = self.norm(x, f"{part}attn_norm.weight", of.width)
         counts = {"q": of.heads, "k": of.kv_heads, "v": of.kv_heads}
-        q, k, v = (self.build.project(x, f"{part}attn_{name}.weight", count * of.head, of.width)
-                   for name, count in counts.items())  # fmt: skip
-        q, k = (self._normed(x, f"{part}attn_{name}_norm.weight", counts[name])
-                for name, x in (("q", q), ("k", k)))  # fmt: skip
+        q, k, v = (
+            self.build.project(x, f"{part}attn_{name}.weight", count * of.head, of.width)
+            for name, count in counts.items()
+        )
+        q, k = (
+            self._normed(x, f"{part}attn_{name}_norm.weight", counts[name])
+            for name, x in (("q", q), ("k", k))
+        )
         rotation = build.Rotation(of.rotated, ARCHITECTURES[of.architecture])
         y = self.build.attention((q, k, v), layer, of.heads, of.kv_heads, of.head, rotation)
         return self.build.project(y, f"{part}attn_output.weight", of.width, of.heads * of.head)
@@ -174,7 +192,9 @@ class _Layers:
         part, width, made = f"blk.{layer}.", self.sizes.width, self.build
         hidden = made.file.tensor(f"{part}ffn_gate.weight").shape[0]
         x = self.norm(x, f"{part}ffn_norm.weight", width)
-        gate, up = (made.project(x, f"{part}ffn_{name}.weight", hidden, width)
-                    for name in ("gate", "up"))  # fmt: skip
-        return made.project(made.add("Mul", made.add("Swish", gate), up),
-                            f"{part}ffn_down.weight", width, hidden)  # fmt: skip
+        gate, up = (
+            made.project(x, f"{part}ffn_{name}.weight", hidden, width) for name in ("gate", "up")
+        )
+        return made.project(
+            made.add("Mul", made.add("Swish", gate), up), f"{part}ffn_down.weight", width, hidden
+        )

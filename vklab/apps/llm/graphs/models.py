@@ -60,8 +60,9 @@ def _architecture(file: GgufFile) -> str:
     unused.require_model(file)
     name = file.text("general.architecture")
     if name not in BUILDERS:
-        raise ModelError(f"{file.name} holds a {name!r} model; graphs are built for "
-                         f"{', '.join(BUILDERS)}")  # fmt: skip
+        raise ModelError(
+            f"{file.name} holds a {name!r} model; graphs are built for {', '.join(BUILDERS)}"
+        )
     return name
 
 
@@ -79,10 +80,11 @@ def single_step(file: GgufFile) -> tuple[Graph, dict[str, np.ndarray]]:
 
     Raises ModelError as `model_graph` does.
     """
-    graph = model_graph(file, min(CONTEXT, trained_context(file)),
-                               bounded=BoundedCache("F16", 1))  # fmt: skip
-    shapes = {info.name: tuple(size if isinstance(size, int) else 1 for size in info.shape)
-              for info in graph.inputs}  # fmt: skip
+    graph = model_graph(file, min(CONTEXT, trained_context(file)), bounded=BoundedCache("F16", 1))
+    shapes = {
+        info.name: tuple(size if isinstance(size, int) else 1 for size in info.shape)
+        for info in graph.inputs
+    }
     values = {info.name: np.zeros(shapes[info.name], info.dtype) for info in graph.inputs}
     values["counts"][...] = 1
     return graph, values

@@ -76,8 +76,14 @@ class Unused:
 def require_model(file: GgufFile) -> None:
     """Raise ModelError for a file that is an adapter, or one part of a model."""
     for key, plain in WHOLE.items():
-        require(file.metadata, key, plain, file.name, "is a model in one piece: merge an adapter "
-                "into its model, and parts by `llama-gguf-split --merge`")  # fmt: skip
+        require(
+            file.metadata,
+            key,
+            plain,
+            file.name,
+            "is a model in one piece: merge an adapter "
+            "into its model, and parts by `llama-gguf-split --merge`",
+        )
 
 
 def require_known(file: GgufFile) -> None:
@@ -98,21 +104,27 @@ def require_attention(file: GgufFile, head: int, context: int) -> None:
     family = file.text("general.architecture")
     scale = file.number(f"{family}.attention.scale", 0)
     if scale and not math.isclose(scale, head**-0.5, rel_tol=1e-5):
-        raise ModelError(f"{file.name}: metadata '{family}.attention.scale' is {scale}; vklab has "
-                         f"only {head**-0.5:g}, for heads of {head}")  # fmt: skip
+        raise ModelError(
+            f"{file.name}: metadata '{family}.attention.scale' is {scale}; vklab has "
+            f"only {head**-0.5:g}, for heads of {head}"
+        )
     window = file.number(f"{family}.attention.sliding_window", 0)
     if 0 < window < context:
-        raise ModelError(f"{file.name}: metadata '{family}.attention.sliding_window' is {window}; "
-                         f"vklab has no attention within a window, so choose a context of {window} "
-                         f"at most, not {context}")  # fmt: skip
+        raise ModelError(
+            f"{file.name}: metadata '{family}.attention.sliding_window' is {window}; "
+            f"vklab has no attention within a window, so choose a context of {window} "
+            f"at most, not {context}"
+        )
 
 
 def require_read(file: GgufFile) -> None:
     """Raise ModelError for tensors of a language model that its graph does not read."""
     left = [name for name in noted(file.tensors).unread if _TENSOR.match(name)]
     if left:
-        raise ModelError(f"{file.name}: no layer of a {file.text('general.architecture')!r} model "
-                         f"reads {_listed(left)}; without them its numbers are wrong")
+        raise ModelError(
+            f"{file.name}: no layer of a {file.text('general.architecture')!r} model "
+            f"reads {_listed(left)}; without them its numbers are wrong"
+        )
 
 
 def entries(file: GgufFile) -> tuple[Unused, ...]:
@@ -122,11 +134,15 @@ def entries(file: GgufFile) -> tuple[Unused, ...]:
     """
     family = file.text("general.architecture")
     has_words = "tokenizer.ggml.model" in noted(file.metadata).read
-    found = [Unused(key, short(value), _reason(key, value, family))
-             for key, value in noted(file.metadata).unread.items()
-             if has_words or not key.startswith("tokenizer.")]  # fmt: skip
-    found += [Unused(name, str(tensor).removeprefix(f"{name}: "), "")
-              for name, tensor in noted(file.tensors).unread.items()]  # fmt: skip
+    found = [
+        Unused(key, short(value), _reason(key, value, family))
+        for key, value in noted(file.metadata).unread.items()
+        if has_words or not key.startswith("tokenizer.")
+    ]
+    found += [
+        Unused(name, str(tensor).removeprefix(f"{name}: "), "")
+        for name, tensor in noted(file.tensors).unread.items()
+    ]
     return tuple(sorted(found, key=lambda each: bool(each.reason)))
 
 
@@ -136,8 +152,10 @@ def warn(file: GgufFile) -> None:
     notes = noted(file.metadata)
     if unknown and not notes.is_told:
         notes.is_told = True
-        UnusedWarning.issue(f"{file.name}: nothing reads {_listed(unknown)}; results may differ "
-                            f"from other programs'. `vklab gguf {file.name} --unused` lists all")
+        UnusedWarning.issue(
+            f"{file.name}: nothing reads {_listed(unknown)}; results may differ "
+            f"from other programs'. `vklab gguf {file.name} --unused` lists all"
+        )
 
 
 def _reason(key: str, value: Any, family: str) -> str:

@@ -111,13 +111,22 @@ class ChatTemplate:
         """
         for number, message in enumerate(messages):
             _check(number, message)
-        own = [*(("messages", number, "role") for number in range(len(messages))),
-               *((name,) for name in self._values if name not in variables)]
-        return self._process.render(self.text, {
-            "messages": [dict(message) for message in messages],
-            "add_generation_prompt": add_generation_prompt, "tools": None, "documents": None,
-            **self._values, **variables,
-        }, own)  # fmt: skip
+        own = [
+            *(("messages", number, "role") for number in range(len(messages))),
+            *((name,) for name in self._values if name not in variables),
+        ]
+        return self._process.render(
+            self.text,
+            {
+                "messages": [dict(message) for message in messages],
+                "add_generation_prompt": add_generation_prompt,
+                "tools": None,
+                "documents": None,
+                **self._values,
+                **variables,
+            },
+            own,
+        )
 
     def __repr__(self) -> str:
         source = "ChatML, since the file has none" if self.is_default else "of the file"
@@ -129,7 +138,8 @@ def _check(number: int, message: Message) -> None:
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         raise ModelError(f"message {number} is {message!r:.60}; it must have role and content")
     if message["role"] not in ROLES:
-        raise ModelError(f"message {number} has role {message['role']!r:.40}; choose one of "
-                         f"{', '.join(ROLES)}")  # fmt: skip
+        raise ModelError(
+            f"message {number} has role {message['role']!r:.40}; choose one of {', '.join(ROLES)}"
+        )
     if not isinstance(message["content"], str):
         raise ModelError(f"message {number} has content {message['content']!r:.40}, not text")

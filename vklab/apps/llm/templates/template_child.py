@@ -76,9 +76,12 @@ class _Text(str):
 
     def join(self, items: Iterable[str]) -> _Text:
         parts = [part for item in items for part in (self, item)][1:]
-        return _Text("".join(parts), "".join([
-            part._own if isinstance(part, _Text) else OTHER * len(part) for part in parts
-        ]))  # fmt: skip
+        return _Text(
+            "".join(parts),
+            "".join(
+                [part._own if isinstance(part, _Text) else OTHER * len(part) for part in parts]
+            ),
+        )
 
     def lstrip(self, chars: str | None = None) -> str:
         return self[len(self) - len(super().lstrip(chars)) :]
@@ -108,15 +111,20 @@ class _Text(str):
         """
         plain = str.__str__(self)
         made = form(plain)
-        shown = form(fields.sub(
-            lambda found: OTHER if found[1] and self._own[found.start()] != OTHER else found[0],
-            plain,
-        ))  # fmt: skip
+        shown = form(
+            fields.sub(
+                lambda found: OTHER if found[1] and self._own[found.start()] != OTHER else found[0],
+                plain,
+            )
+        )
         if len(made) != len(shown) or any(map(_differ, made, shown)):
             return made
-        return _Text(made, "".join([
-            one if other == OTHER else OTHER for one, other in zip(made, shown, strict=True)
-        ]))  # fmt: skip
+        return _Text(
+            made,
+            "".join(
+                [one if other == OTHER else OTHER for one, other in zip(made, shown, strict=True)]
+            ),
+        )
 
 
 EMPTY = _Text("")
@@ -206,8 +214,9 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
     sort_keys: bool = False,
 ) -> str:  # fmt: skip
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
-                      sort_keys=sort_keys)  # fmt: skip
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _strftime_now(form: str) -> str:
@@ -221,8 +230,12 @@ def _join(context: Any, items: Any, separator: str = "", attribute: Any = None) 
 
 def _environment(most_characters: int) -> _Environment:
     # The optimizer would write lists of strings, in which no string is the template's own.
-    made = _Environment(trim_blocks=True, lstrip_blocks=True, optimized=False,
-                        extensions=[_Generation, ext.loopcontrols])  # fmt: skip
+    made = _Environment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,
+        extensions=[_Generation, ext.loopcontrols],
+    )
     made.most_characters = most_characters
     made.filters.update(tojson=_to_json, join=_join)
     made.globals["raise_exception"] = _raise_exception

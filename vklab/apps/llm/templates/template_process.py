@@ -79,9 +79,12 @@ class TemplateProcess:
         # -P: the modules beside the child's file must not hide others of the same name.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(CHILD), str(self.limits.memory_bytes)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            encoding="ascii", start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="ascii",
+            start_new_session=True,
+        )
         self._finalizer = weakref.finalize(self, _end, self._process)
         self._is_ready = False
 
@@ -104,22 +107,30 @@ class TemplateProcess:
         Raises ModelError for a template that fails or reaches a limit, and for variables that JSON
         cannot hold; SetupError where Jinja is not installed.
         """
-        request = {"template": template, "variables": dict(variables), "own": own,
-                   "most_characters": self.limits.characters}  # fmt: skip
+        request = {
+            "template": template,
+            "variables": dict(variables),
+            "own": own,
+            "most_characters": self.limits.characters,
+        }
         try:
             line = json.dumps(request)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ModelError(f"a message or a variable of the chat template is no JSON: {error}; "
-                             "give text, numbers, lists and dictionaries") from error  # fmt: skip
+            raise ModelError(
+                f"a message or a variable of the chat template is no JSON: {error}; "
+                "give text, numbers, lists and dictionaries"
+            ) from error
         with self._lock:
             self.start()
             if not self._is_ready:
                 self._greet()
             answer = self._ask(line)
         if "error" in answer:
-            raise ModelError(f"the chat template {answer['error']}"
-                             if answer["error"].startswith(("makes", "needs"))
-                             else f"the chat template fails: {answer['error']}")  # fmt: skip
+            raise ModelError(
+                f"the chat template {answer['error']}"
+                if answer["error"].startswith(("makes", "needs"))
+                else f"the chat template fails: {answer['error']}"
+            )
         return Rendered(answer["text"], answer["own"])
 
     def _greet(self) -> None:

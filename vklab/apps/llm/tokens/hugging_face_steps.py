@@ -69,16 +69,20 @@ def _steps(given: Mapping[str, Any], name: str, inner: str) -> list[dict[str, An
 def adds_space(given: Mapping[str, Any], path: Path) -> bool:
     """Tell whether a text gets a space before its first word; ModelError for unknown steps."""
     adds = False
-    for step in (*_steps(given, "normalizer", "normalizers"),
-                 *_steps(given, "pre_tokenizer", "pretokenizers")):  # fmt: skip
+    for step in (
+        *_steps(given, "normalizer", "normalizers"),
+        *_steps(given, "pre_tokenizer", "pretokenizers"),
+    ):
         kind = step.get("type")
         if kind == "Prepend":
             adds = True
         elif kind == "Metaspace":
             adds |= step.get("prepend_scheme", "always") != "never"
         elif kind != "Replace":
-            raise ModelError(f"{path} prepares text by {kind!r:.40}; Prepend, Replace and "
-                             "Metaspace can be converted")  # fmt: skip
+            raise ModelError(
+                f"{path} prepares text by {kind!r:.40}; Prepend, Replace and "
+                "Metaspace can be converted"
+            )
     return adds
 
 
@@ -86,8 +90,9 @@ def split_name(given: Mapping[str, Any], path: Path) -> str:
     """Return the name of the way a tokenizer splits words; ModelError for an unknown one."""
     for step in _steps(given, "normalizer", "normalizers"):
         if step.get("type") != "NFC":  # llama.cpp leaves it out, too
-            raise ModelError(f"{path} normalises text by {step.get('type')!r:.40}; only NFC can be "
-                             "left out")  # fmt: skip
+            raise ModelError(
+                f"{path} normalises text by {step.get('type')!r:.40}; only NFC can be left out"
+            )
     steps = _steps(given, "pre_tokenizer", "pretokenizers")
     kinds = [step.get("type") for step in steps]
     if kinds[-1:] == ["ByteLevel"] and not steps[-1].get("add_prefix_space"):
@@ -99,8 +104,10 @@ def split_name(given: Mapping[str, Any], path: Path) -> str:
         pattern = (steps[0].get("pattern") or {}).get("Regex") if len(steps) == 2 else None
         if kinds[0] == "Split" and pattern in SPLITS and not splits:
             return SPLITS[pattern]
-    raise ModelError(f"{path} splits words by {given.get('pre_tokenizer')!r:.200}; gpt-2, smollm, "
-                     f"{', '.join(SPLITS.values())} can be converted")  # fmt: skip
+    raise ModelError(
+        f"{path} splits words by {given.get('pre_tokenizer')!r:.200}; gpt-2, smollm, "
+        f"{', '.join(SPLITS.values())} can be converted"
+    )
 
 
 def frame(given: Mapping[str, Any], path: Path) -> tuple[str, str] | None:
@@ -118,8 +125,10 @@ def frame(given: Mapping[str, Any], path: Path) -> tuple[str, str] | None:
         names = [name for name in map(_added, parts) if name is not None]
         at = names.index("") if "" in names else 2
         if len(names) < len(parts) or at > 1 or len(names) > at + 2 or "" in names[at + 1 :]:
-            raise ModelError(f"{path} adds tokens by {step!r:.200}; one before a text and one "
-                             "behind it can be converted")  # fmt: skip
+            raise ModelError(
+                f"{path} adds tokens by {step!r:.200}; one before a text and one "
+                "behind it can be converted"
+            )
         found = ("".join(names[:at]), "".join(names[at + 1 :]))
     return found
 
@@ -135,7 +144,16 @@ def _added(part: Any) -> str | None:
 
 def stripped(given: Mapping[str, Any]) -> list[str]:
     """Return a line if added tokens take spaces beside them, which tokens of GGUF do not."""
-    names = [str(token.get("content")) for token in given.get("added_tokens") or ()
-             if any(token.get(side) for side in ("lstrip", "rstrip", "single_word"))]  # fmt: skip
-    return [f"spaces and letters beside {', '.join(map(repr, names[:6]))} stay as they are: GGUF "
-            "has no lstrip, rstrip and single_word"] if names else []  # fmt: skip
+    names = [
+        str(token.get("content"))
+        for token in given.get("added_tokens") or ()
+        if any(token.get(side) for side in ("lstrip", "rstrip", "single_word"))
+    ]
+    return (
+        [
+            f"spaces and letters beside {', '.join(map(repr, names[:6]))} stay as they are: GGUF "
+            "has no lstrip, rstrip and single_word"
+        ]
+        if names
+        else []
+    )

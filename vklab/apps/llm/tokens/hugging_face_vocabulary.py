@@ -59,8 +59,10 @@ def vocabulary_metadata(
         wanted = settings.get(f"add_{name}_token", default)
         adds = bool(text) if frame else wanted is True
         if f"add_{name}_token" in settings and wanted is not None and wanted is not adds:
-            notes.append(f"{more.name} has add_{name}_token={wanted!r:.20}; {path.name} says "
-                         f"{adds}, and is converted")  # fmt: skip
+            notes.append(
+                f"{more.name} has add_{name}_token={wanted!r:.20}; {path.name} says "
+                f"{adds}, and is converted"
+            )
         number = found.get(f"{KEY}.{name}_token_id")
         if text and (not isinstance(number, int) or tokens[number] != text):
             raise ModelError(f"{path} adds {text!r:.40} to a text, which is not its {name}_token")
@@ -116,21 +118,28 @@ def _of_pieces(
     path = folder / "tokenizer.model"
     pieces = sentencepiece.read_pieces(path)
     more = folder / "added_tokens.json"
-    added = [{"content": text, "id": number}
-             for text, number in (read_json(more) if more.exists() else {}).items()]  # fmt: skip
+    added = [
+        {"content": text, "id": number}
+        for text, number in (read_json(more) if more.exists() else {}).items()
+    ]
     known = settings.get("added_tokens_decoder")
     for number, token in (known if isinstance(known, dict) else {}).items():
         if number.isdecimal() and int(number) >= len(pieces.texts) and isinstance(token, dict):
             added.append({**token, "id": int(number)})
-    entries = [(text, number, kind)
-               for number, (text, kind) in enumerate(zip(pieces.texts, pieces.types, strict=True))]
+    entries = [
+        (text, number, kind)
+        for number, (text, kind) in enumerate(zip(pieces.texts, pieces.types, strict=True))
+    ]
     tokens, types = _tokens([*entries, *_added(added, path)], config, path)
     scores = np.zeros(len(tokens), np.float32)
     scores[: len(pieces.scores)] = pieces.scores
     return {
-        f"{KEY}.model": "llama", f"{KEY}.pre": "default", f"{KEY}.scores": scores,
-        f"{KEY}.add_space_prefix": pieces.adds_space, **_stored(tokens, types),
-    }, tokens  # fmt: skip
+        f"{KEY}.model": "llama",
+        f"{KEY}.pre": "default",
+        f"{KEY}.scores": scores,
+        f"{KEY}.add_space_prefix": pieces.adds_space,
+        **_stored(tokens, types),
+    }, tokens
 
 
 def _stored(tokens: list[str], types: list[int]) -> dict[str, Value]:
@@ -169,8 +178,10 @@ def _tokens(
     count = max((number + 1 for _, number, _ in entries), default=0)
     wanted = config.get("vocab_size", count)
     if type(wanted) is not int or not count <= wanted <= MOST_TOKENS:
-        raise ModelError(f"{path} has tokens up to number {count - 1}, but config.json has "
-                         f"vocab_size={wanted!r:.20}")  # fmt: skip
+        raise ModelError(
+            f"{path} has tokens up to number {count - 1}, but config.json has "
+            f"vocab_size={wanted!r:.20}"
+        )
     tokens, types = [f"[PAD{number}]" for number in range(wanted)], [UNUSED] * wanted
     for text, number, kind in entries:  # added tokens last: they know their types
         tokens[number], types[number] = text, kind
@@ -182,8 +193,13 @@ def _merges(found: Any, path: Path) -> list[tuple[str, str]]:
     if not isinstance(found, list):
         raise ModelError(f"{path} has no list of merges")
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in found]
-    if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
-               and isinstance(pair[1], str) for pair in pairs):  # fmt: skip
+    if not all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], str)
+        for pair in pairs
+    ):
         raise ModelError(f"{path} has merges that are not pairs of texts")
     # A space in a pair would end it; byte BPE writes a space as the letter 256 further.
     return [(left.replace(" ", "Ġ"), right.replace(" ", "Ġ")) for left, right in pairs]
@@ -219,8 +235,11 @@ def _sentencepiece(
             scores[number] = -ranks[text]
         elif types[number] != NORMAL:
             scores[number] = 0
-    return {f"{KEY}.pre": "default", f"{KEY}.scores": scores,
-            f"{KEY}.add_space_prefix": steps.adds_space(given, path)}  # fmt: skip
+    return {
+        f"{KEY}.pre": "default",
+        f"{KEY}.scores": scores,
+        f"{KEY}.add_space_prefix": steps.adds_space(given, path),
+    }
 
 
 def _special(
@@ -249,8 +268,10 @@ def _special(
         if good:
             found[f"{KEY}.{key}_token_id"] = good[0]
         if name == "eos":
-            found |= {f"{KEY}.{end}_token_id": number
-                      for end, number in zip(("eot", "eom"), good[1:], strict=False)}  # fmt: skip
+            found |= {
+                f"{KEY}.{end}_token_id": number
+                for end, number in zip(("eot", "eom"), good[1:], strict=False)
+            }
     return found
 
 
@@ -264,6 +285,12 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
             raise ModelError(f"{path} is no UTF-8") from error
     found = settings.get("chat_template")
     if isinstance(found, list):  # several, by name
-        found = next((entry.get("template") for entry in found if isinstance(entry, dict)
-                      and entry.get("name") == "default"), None)  # fmt: skip
+        found = next(
+            (
+                entry.get("template")
+                for entry in found
+                if isinstance(entry, dict) and entry.get("name") == "default"
+            ),
+            None,
+        )
     return found if isinstance(found, str) else None

@@ -14,13 +14,16 @@ from collections.abc import Iterable
 
 # Classes \p{..} and \s stand inside brackets only: `_expanded` replaces them by ranges.
 _ENDINGS = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
-_GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|"
-         r"[\s]+(?![^\s])")  # fmt: skip
+_GPT2 = (
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|"
+    r"[\s]+(?![^\s])"
+)
 _LINES = r" ?[^\s\p{L}\p{N}]+[\r\n]*|[\s]*[\r\n]+|[\s]+(?![^\s])|[\s]+"
 _LLAMA3 = rf"(?:{_ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}]+|[\p{{N}}]{{1,3}}|{_LINES}"
 _QWEN2 = rf"(?:{_ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}]+|[\p{{N}}]|{_LINES}"
-_QWEN35 = (rf"(?:{_ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|[\p{{N}}]|"
-           + _LINES.replace(r"\p{L}", r"\p{L}\p{M}"))  # fmt: skip
+_QWEN35 = rf"(?:{_ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|[\p{{N}}]|" + _LINES.replace(
+    r"\p{L}", r"\p{L}\p{M}"
+)
 _DIGITS, _CHINESE = r"[\p{N}]", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"

@@ -59,12 +59,16 @@ def read_pieces(path: Path) -> Pieces:
             normalizer = _message(value, path)
     kind = trainer.get(MODEL_TYPE, 1)
     if kind != 2:
-        raise ModelError(f"{path} has a SentencePiece model of the kind "
-                         f"{KINDS.get(kind if isinstance(kind, int) else 0, kind)!r:.40}; BPE can "
-                         "be converted")  # fmt: skip
+        raise ModelError(
+            f"{path} has a SentencePiece model of the kind "
+            f"{KINDS.get(kind if isinstance(kind, int) else 0, kind)!r:.40}; BPE can "
+            "be converted"
+        )
     if normalizer.get(TABLE):
-        raise ModelError(f"{path} normalises text by {normalizer.get(RULE, b'')!r:.40}; only text "
-                         "that stays as it is can be converted")  # fmt: skip
+        raise ModelError(
+            f"{path} normalises text by {normalizer.get(RULE, b'')!r:.40}; only text "
+            "that stays as it is can be converted"
+        )
     if normalizer.get(EXTRA_SPACES, 1):
         raise ModelError(f"{path} removes spaces (remove_extra_whitespaces), which is not known")
     if not found:
@@ -76,8 +80,12 @@ def read_pieces(path: Path) -> Pieces:
 def _piece(fields: dict[int, int | bytes], path: Path) -> tuple[str, float, int]:
     """Return the text, score and type of a piece."""
     text, score, kind = fields.get(TEXT, b""), fields.get(SCORE, bytes(4)), fields.get(TYPE, 1)
-    if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4 or (
-        not isinstance(kind, int) or not 1 <= kind <= 6):  # fmt: skip
+    if (
+        not isinstance(text, bytes)
+        or not isinstance(score, bytes)
+        or len(score) != 4
+        or (not isinstance(kind, int) or not 1 <= kind <= 6)
+    ):
         raise ModelError(f"{path} has a piece {text!r:.40} that is none")
     try:
         return text.decode("utf-8"), struct.unpack("<f", score)[0], kind
@@ -109,8 +117,10 @@ def _fields(data: bytes, path: Path) -> Iterator[Field]:
         else:
             raise ModelError(f"{path} is no SentencePiece model: field of kind {kind} at byte {at}")
         if size > len(data) - at:
-            raise ModelError(f"{path} is cut off, or no SentencePiece model: a field of {size} "
-                             f"bytes, {len(data) - at} are left")  # fmt: skip
+            raise ModelError(
+                f"{path} is cut off, or no SentencePiece model: a field of {size} "
+                f"bytes, {len(data) - at} are left"
+            )
         yield key >> 3, data[at : at + size]
         at += size
 

@@ -81,8 +81,11 @@ class Tokenizer:
     def __init__(self, file: GgufFile) -> None:
         self.vocabulary = Vocabulary.of(file)
         known = self.vocabulary
-        special = [(text, number, known.types[number]) for text, number in known.numbers.items()
-                   if text and known.types[number] in (CONTROL, USER, UNKNOWN)]  # fmt: skip
+        special = [
+            (text, number, known.types[number])
+            for text, number in known.numbers.items()
+            if text and known.types[number] in (CONTROL, USER, UNKNOWN)
+        ]
         self._special = sorted(special, key=lambda entry: -len(entry[0].encode("utf-8")))
         self._control = {number for text, number, kind in special if kind != USER}
         self._patterns = () if known.is_spm else pretokenize.patterns_of(known.family)
@@ -152,9 +155,15 @@ class Tokenizer:
         parts: list[tuple[str, str] | int] = [(text, own)] if text else []
         for name, number, kind in self._special:
             if name in (text if kind == USER else own):
-                parts = [piece for part in parts for piece in (
-                    [part] if isinstance(part, int) else _split(*part, name, number, kind == USER)
-                )]  # fmt: skip
+                parts = [
+                    piece
+                    for part in parts
+                    for piece in (
+                        [part]
+                        if isinstance(part, int)
+                        else _split(*part, name, number, kind == USER)
+                    )
+                ]
         return [part if isinstance(part, int) else part[0] for part in parts]
 
     def _plain(self, text: str) -> int | None:
@@ -204,8 +213,11 @@ class Tokenizer:
         if whole is not None:
             return [whole]
         symbols = merged(letters, lambda left, right: known.ranks.get(f"{left} {right}"))
-        tokens = [known.numbers.get(text, known.unknown) for symbol in symbols
-                  for text in (symbol if self._plain(symbol) is None else [symbol])]  # fmt: skip
+        tokens = [
+            known.numbers.get(text, known.unknown)
+            for symbol in symbols
+            for text in (symbol if self._plain(symbol) is None else [symbol])
+        ]
         if None in tokens:
             raise ModelError(f"the vocabulary has no tokens for {word!r:.40}")
         return [token for token in tokens if token is not None]

@@ -50,13 +50,16 @@ class Vocabulary:
         """Return the vocabulary of a file; ModelError if it is missing, damaged or unknown."""
         model = file.text(f"{KEY}.model")
         if model not in ("llama", "gpt2"):
-            raise ModelError(f"{file.name} has a tokenizer of the kind {model!r}; 'llama' and "
-                             "'gpt2' are known")  # fmt: skip
+            raise ModelError(
+                f"{file.name} has a tokenizer of the kind {model!r}; 'llama' and 'gpt2' are known"
+            )
         is_spm = model == "llama"
         family = "llama" if is_spm else file.text(f"{KEY}.pre", "default") or "default"
         if not is_spm and family not in pretokenize.PATTERNS:
-            raise ModelError(f"{file.name} splits words as {family!r:.60}; known are "
-                             f"{', '.join(pretokenize.PATTERNS)}")  # fmt: skip
+            raise ModelError(
+                f"{file.name} splits words as {family!r:.60}; known are "
+                f"{', '.join(pretokenize.PATTERNS)}"
+            )
         tokens = _texts(file, f"{KEY}.tokens")
         if not tokens:
             raise ModelError(f"{file.name}: {KEY}.tokens is missing or empty")
@@ -77,12 +80,21 @@ class Vocabulary:
         for number in ends - {None}:
             kinds[number or 0] = CONTROL  # some files store the end of a turn as a plain word
         return cls(
-            is_spm, family, tokens, tuple(kinds), scores,
-            {merge: rank for rank, merge in reversed(list(enumerate(merges)))}, numbers,
-            bos, eos, unknown, frozenset(number for number in ends if number is not None),
+            is_spm,
+            family,
+            tokens,
+            tuple(kinds),
+            scores,
+            {merge: rank for rank, merge in reversed(list(enumerate(merges)))},
+            numbers,
+            bos,
+            eos,
+            unknown,
+            frozenset(number for number in ends if number is not None),
             _flag(file, "add_bos_token", is_spm or family in pretokenize.WHOLE_WORDS),
-            _flag(file, "add_eos_token", False), is_spm and _flag(file, "add_space_prefix", True),
-        )  # fmt: skip
+            _flag(file, "add_eos_token", False),
+            is_spm and _flag(file, "add_space_prefix", True),
+        )
 
 
 def _texts(file: GgufFile, key: str) -> tuple[str, ...]:

@@ -62,8 +62,10 @@ class GgufFile:
         """Return a number of the metadata; ModelError if it is missing or no number."""
         value = self.metadata.get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ModelError(f"{self.name}: metadata {key!r} is "
-                             f"{'missing' if value is None else f'{value!r:.60}, not a number'}")
+            raise ModelError(
+                f"{self.name}: metadata {key!r} is "
+                f"{'missing' if value is None else f'{value!r:.60}, not a number'}"
+            )
         return value
 
     def size(self, key: str, default: int | None = None) -> int:
@@ -77,8 +79,10 @@ class GgufFile:
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
             layers = self.number(f"{kind}.block_count")
             if (value != value[0]).any() or len(value) != layers:
-                raise ModelError(f"{self.name}: metadata '{kind}.{key}' is {value.tolist()!s:.60}; "
-                                 f"one size for all of its {layers} layers is supported")
+                raise ModelError(
+                    f"{self.name}: metadata '{kind}.{key}' is {value.tolist()!s:.60}; "
+                    f"one size for all of its {layers} layers is supported"
+                )
             return self._checked_size(f"{kind}.{key}", int(value[0]))
         return self._checked_size(f"{kind}.{key}", self.number(f"{kind}.{key}", default))
 
@@ -91,8 +95,10 @@ class GgufFile:
         """Return a string of the metadata; ModelError if it is missing or no string."""
         value = self.metadata.get(key, default)
         if not isinstance(value, str):
-            raise ModelError(f"{self.name}: metadata {key!r} is "
-                             f"{'missing' if value is None else f'{value!r:.60}, not a string'}")
+            raise ModelError(
+                f"{self.name}: metadata {key!r} is "
+                f"{'missing' if value is None else f'{value!r:.60}, not a string'}"
+            )
         return value
 
     def tensor(self, name: str) -> StoredTensor:
@@ -107,8 +113,10 @@ class GgufFile:
         return sum(tensor.size_bytes for tensor in self.tensors.values())
 
     def __str__(self) -> str:
-        return (f"{self.name}: GGUF {self.version}, {len(self.metadata)} entries of metadata, "
-                f"{len(self.tensors)} tensors of {self.size_bytes:,} bytes")  # fmt: skip
+        return (
+            f"{self.name}: GGUF {self.version}, {len(self.metadata)} entries of metadata, "
+            f"{len(self.tensors)} tensors of {self.size_bytes:,} bytes"
+        )
 
     def _repr_html_(self) -> str:
         return table_html(str(self), list(self.tensors.values()))
@@ -161,8 +169,10 @@ def checked_alignment(metadata: Mapping[str, Value], owner: str) -> int:
     """Return the number of which every tensor's offset is a multiple; ModelError for a bad one."""
     value = metadata.get("general.alignment", ALIGNMENT)
     if type(value) is not int or not 1 <= value <= MOST_ALIGNMENT or value & value - 1:
-        raise ModelError(f"{owner} has general.alignment={value!r:.60}, not a power of two up to "
-                         f"{MOST_ALIGNMENT}")  # fmt: skip
+        raise ModelError(
+            f"{owner} has general.alignment={value!r:.60}, not a power of two up to "
+            f"{MOST_ALIGNMENT}"
+        )
     return value
 
 
@@ -182,8 +192,10 @@ class _Cursor:
     def take(self, size: int, what: str) -> int:
         """Skip `size` bytes and return the position of the first."""
         if size > len(self.data) - self.at:
-            raise self.error(f"is cut off: {what} at byte {self.at} needs {size} bytes, "
-                             f"{len(self.data) - self.at} are left")  # fmt: skip
+            raise self.error(
+                f"is cut off: {what} at byte {self.at} needs {size} bytes, "
+                f"{len(self.data) - self.at} are left"
+            )
         self.at += size
         return self.at - size
 
@@ -209,8 +221,9 @@ class _Cursor:
         try:
             return str(self._bytes[start : self.at], "utf-8")
         except UnicodeDecodeError as error:
-            raise self.error(f"has {what} that is no UTF-8: {error.reason} at byte "
-                             f"{start + error.start}") from error  # fmt: skip
+            raise self.error(
+                f"has {what} that is no UTF-8: {error.reason} at byte {start + error.start}"
+            ) from error
 
     def value(self, what: str) -> Value:
         """Return a value of metadata: its type's number, then the value."""
@@ -252,10 +265,14 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, StoredTen
     total = len(cursor.data)
     for name, (_, _, offset, size) in described.items():
         if base + offset + size > total:
-            raise cursor.error(f"is cut off: tensor {name!r} takes {size} bytes from byte "
-                               f"{base + offset}, the file has {total}")  # fmt: skip
-    require_apart([(offset, offset + size, name)
-                   for name, (_, _, offset, size) in described.items()], cursor.name)
+            raise cursor.error(
+                f"is cut off: tensor {name!r} takes {size} bytes from byte "
+                f"{base + offset}, the file has {total}"
+            )
+    require_apart(
+        [(offset, offset + size, name) for name, (_, _, offset, size) in described.items()],
+        cursor.name,
+    )
     tensors = {}
     for name, (kind, shape, offset, size) in described.items():
         raw = cursor.data[base + offset : base + offset + size]
@@ -279,8 +296,10 @@ def _description(
     kind = next((block for block in FORMATS.values() if block.number == number), None)
     if kind is None:
         known = OTHER_FORMATS.get(number)
-        raise cursor.error(f"stores {what} as {known or f'the unknown format {number}'}; kernels "
-                           f"exist for {', '.join(FORMATS)}")  # fmt: skip
+        raise cursor.error(
+            f"stores {what} as {known or f'the unknown format {number}'}; kernels "
+            f"exist for {', '.join(FORMATS)}"
+        )
     offset = cursor.number("<u8", f"the offset of {what}")
     if offset % alignment:
         raise cursor.error(f"has {what} at offset {offset}, no multiple of {alignment}")

@@ -66,8 +66,11 @@ def write_gguf(
     offset = 0
     for tensor in stored:
         shape = tensor.shape[::-1]
-        head += [_text(tensor.name), struct.pack(f"<I{len(shape)}Q", len(shape), *shape),
-                 struct.pack("<IQ", FORMATS[tensor.block_type].number, offset)]  # fmt: skip
+        head += [
+            _text(tensor.name),
+            struct.pack(f"<I{len(shape)}Q", len(shape), *shape),
+            struct.pack("<IQ", FORMATS[tensor.block_type].number, offset),
+        ]
         offset += -(-tensor.size_bytes // alignment) * alignment
     target = Path(path)
     partial = target.with_name(f"{target.name}.part")
@@ -94,15 +97,20 @@ def _packed(key: str, value: Value) -> bytes:
         parts = [struct.pack("<IIQ", ARRAY, STRING, len(value)), *map(_text, value)]
         return b"".join(parts)
     if type(value) is int:
-        fitting = (dtype for dtype in (np.uint32, np.int32, np.uint64, np.int64)
-                   if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)  # fmt: skip
+        fitting = (
+            dtype
+            for dtype in (np.uint32, np.int32, np.uint64, np.int64)
+            if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+        )
         value = np.asarray(value, next(fitting, np.object_))
     array = np.asarray(value, np.float32 if type(value) is float else None)
     kinds = {np.dtype(dtype): number for number, dtype in DTYPES.items()}
     kind = kinds.get(array.dtype.newbyteorder("<"))
     if kind is None or array.ndim > 1:
-        raise ModelError(f"metadata {key!r} is {value!r:.60}; GGUF stores numbers, strings, and "
-                         "arrays of one axis")  # fmt: skip
+        raise ModelError(
+            f"metadata {key!r} is {value!r:.60}; GGUF stores numbers, strings, and "
+            "arrays of one axis"
+        )
     raw = np.ascontiguousarray(array, DTYPES[kind]).tobytes()
     if array.ndim:
         return struct.pack("<IIQ", ARRAY, kind, len(array)) + raw

@@ -63,10 +63,12 @@ def convert(
     stored = _stored(source)
     notes: list[str] = []
     metadata: dict[str, Value] = {
-        **model.metadata(), "general.name": source.resolve().name,
-        "general.file_type": FILE_TYPES[block_type], "general.quantization_version": 2,
+        **model.metadata(),
+        "general.name": source.resolve().name,
+        "general.file_type": FILE_TYPES[block_type],
+        "general.quantization_version": 2,
         **vocabulary_metadata(source, config, notes),
-    }  # fmt: skip
+    }
     tensors = list(_tensors(model, stored, block_type, notes, quantize or _floats))
     if not model.is_tied and "output.weight" not in [tensor.name for tensor in tensors]:
         notes.append("there is no lm_head.weight, so the embedding makes the logits")
@@ -118,8 +120,14 @@ def _stored(folder: Path) -> dict[str, StoredTensor]:
         names = set(parts.values())
     elif not (folder / "model.safetensors").exists():
         others = sorted(path.name for path in folder.glob("pytorch_model*.bin"))
-        raise FileNotFoundError(f"there is no model.safetensors in {folder}" + (
-            f"; save {others[0]} with save_pretrained(safe_serialization=True)" if others else ""))
+        raise FileNotFoundError(
+            f"there is no model.safetensors in {folder}"
+            + (
+                f"; save {others[0]} with save_pretrained(safe_serialization=True)"
+                if others
+                else ""
+            )
+        )
     found: dict[str, StoredTensor] = {}
     for name in sorted(names):
         for key, tensor in read_safetensors(folder / name).tensors.items():
@@ -127,8 +135,9 @@ def _stored(folder: Path) -> dict[str, StoredTensor]:
                 raise ModelError(f"{folder}: tensor {key!r} stands in two files")
             found[key] = tensor
     if missing := sorted(parts.keys() - found.keys()):
-        raise ModelError(f"{index} names {len(missing)} tensors that its files lack, first "
-                         f"{missing[0]!r:.80}")  # fmt: skip
+        raise ModelError(
+            f"{index} names {len(missing)} tensors that its files lack, first {missing[0]!r:.80}"
+        )
     return found
 
 

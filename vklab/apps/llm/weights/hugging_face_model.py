@@ -65,8 +65,9 @@ class HubModel:
         found = config.get("architectures")
         name = found[0] if isinstance(found, list) and found else None
         if name not in ARCHITECTURES:
-            raise ModelError(f"{owner} holds a {name!r} model; {', '.join(ARCHITECTURES)} can be "
-                             "converted")  # fmt: skip
+            raise ModelError(
+                f"{owner} holds a {name!r} model; {', '.join(ARCHITECTURES)} can be converted"
+            )
         self.kind = ARCHITECTURES[name]
         self.owner, self._config = owner, config
         self.is_gpt2 = self.kind == "gpt2"
@@ -76,21 +77,31 @@ class HubModel:
         self.layers = self.number("n_layer" if self.is_gpt2 else "num_hidden_layers")
         width = self.number("n_embd" if self.is_gpt2 else "hidden_size")
         self.width, self.head = width, int(config.get("head_dim") or width // self.heads)
-        act = {"activation_function": ("gelu_new", "gelu_pytorch_tanh")} if self.is_gpt2 else {
-            "hidden_act": ("silu", "swish")}  # fmt: skip
+        act = (
+            {"activation_function": ("gelu_new", "gelu_pytorch_tanh")}
+            if self.is_gpt2
+            else {"hidden_act": ("silu", "swish")}
+        )
         for key, plain in {**act, **_PLAIN}.items():
             require(config, key, plain, f"{owner}: config.json", "can be converted")
         self.scaling = self._scaling()
         older = self.scaling.get("type")
         self.scaling_kind = self.scaling.get("rope_type") or older or "default"
         if self.scaling_kind not in ("default", "linear", "llama3"):
-            raise ModelError(f"{owner} scales rotary embeddings by {self.scaling_kind!r}; 'linear' "
-                             "and 'llama3' are known")  # fmt: skip
+            raise ModelError(
+                f"{owner} scales rotary embeddings by {self.scaling_kind!r}; 'linear' "
+                "and 'llama3' are known"
+            )
         where = f"{owner}: config.json, rotary embeddings"
         require(self.scaling, "partial_rotary_factor", (1.0, None), where, "can be converted")
         if self.scaling_kind == "default":
-            require(self.scaling, "factor", (1.0, None), f"{where} of no type",
-                    "changes nothing; add rope_type")  # fmt: skip
+            require(
+                self.scaling,
+                "factor",
+                (1.0, None),
+                f"{where} of no type",
+                "changes nothing; add rope_type",
+            )
 
     def _scaling(self) -> Noted:
         """Return how rotary embeddings are scaled; ModelError if layers differ."""
@@ -102,8 +113,10 @@ class HubModel:
             found.update(given)
         kinds = [key for key, value in found.items() if isinstance(value, dict)]
         if kinds:
-            raise ModelError(f"{self.owner}: config.json has rotary embeddings for each of "
-                             f"{', '.join(kinds)}; one for all layers can be converted")
+            raise ModelError(
+                f"{self.owner}: config.json has rotary embeddings for each of "
+                f"{', '.join(kinds)}; one for all layers can be converted"
+            )
         return found
 
     def number(self, key: str) -> int:
@@ -115,45 +128,64 @@ class HubModel:
 
     def _real(self, key: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise ModelError(f"{self.owner}: config.json has {key}={value!r:.40}, no number "
-                             "above 0")  # fmt: skip
+            raise ModelError(
+                f"{self.owner}: config.json has {key}={value!r:.40}, no number above 0"
+            )
         return float(value)
 
     def left_out(self) -> list[str]:
         """Return the entries of config.json that nothing reads, and that may change the numbers."""
         left = {**self._config.unread, **self.scaling.unread}
         is_off = (None, False, "")
-        return [f"{key}={short(value)}" for key, value in left.items()
-                if value not in is_off and value not in ([], {}) and not _KNOWN.fullmatch(key)]
+        return [
+            f"{key}={short(value)}"
+            for key, value in left.items()
+            if value not in is_off and value not in ([], {}) and not _KNOWN.fullmatch(key)
+        ]
 
     def metadata(self) -> dict[str, Value]:
         """Return the sizes as llama.cpp names them."""
         kind, config = self.kind, self._config
-        names = (("n_positions" if "n_positions" in config else "n_ctx", "layer_norm_epsilon")
-                 if self.is_gpt2 else ("max_position_embeddings", "rms_norm_eps"))  # fmt: skip
-        hidden = (config.get("n_inner") or 4 * self.width) if self.is_gpt2 else self.number(
-            "intermediate_size")  # fmt: skip
+        names = (
+            ("n_positions" if "n_positions" in config else "n_ctx", "layer_norm_epsilon")
+            if self.is_gpt2
+            else ("max_position_embeddings", "rms_norm_eps")
+        )
+        hidden = (
+            (config.get("n_inner") or 4 * self.width)
+            if self.is_gpt2
+            else self.number("intermediate_size")
+        )
         epsilon = "layer_norm_epsilon" if self.is_gpt2 else "layer_norm_rms_epsilon"
         found: dict[str, Value] = {
-            "general.architecture": kind, "general.type": "model",
-            f"{kind}.block_count": self.layers, f"{kind}.context_length": self.number(names[0]),
-            f"{kind}.embedding_length": self.width, f"{kind}.feed_forward_length": hidden,
+            "general.architecture": kind,
+            "general.type": "model",
+            f"{kind}.block_count": self.layers,
+            f"{kind}.context_length": self.number(names[0]),
+            f"{kind}.embedding_length": self.width,
+            f"{kind}.feed_forward_length": hidden,
             f"{kind}.attention.head_count": self.heads,
             f"{kind}.attention.{epsilon}": self._real(names[1], config.get(names[1])),
-        }  # fmt: skip
+        }
         if self.is_gpt2:
             return found
         base = self.scaling.get("rope_theta", config.get("rope_theta", 10000.0))
-        found |= {f"{kind}.attention.head_count_kv": self.kv_heads,
-                  f"{kind}.rope.freq_base": self._real("rope_theta", base)}  # fmt: skip
+        found |= {
+            f"{kind}.attention.head_count_kv": self.kv_heads,
+            f"{kind}.rope.freq_base": self._real("rope_theta", base),
+        }
         if config.get("head_dim"):
             found |= {f"{kind}.attention.{part}_length": self.head for part in ("key", "value")}
         if kind == "llama":
-            found |= {"llama.vocab_size": self.number("vocab_size"),
-                      "llama.rope.dimension_count": self.head}  # fmt: skip
+            found |= {
+                "llama.vocab_size": self.number("vocab_size"),
+                "llama.rope.dimension_count": self.head,
+            }
         if self.scaling_kind == "linear":
-            found |= {f"{kind}.rope.scaling.type": "linear", f"{kind}.rope.scaling.factor":
-                      self._real("factor", self.scaling.get("factor"))}  # fmt: skip
+            found |= {
+                f"{kind}.rope.scaling.type": "linear",
+                f"{kind}.rope.scaling.factor": self._real("factor", self.scaling.get("factor")),
+            }
         return found
 
     def rename(self, name: str) -> str:
@@ -163,8 +195,10 @@ class HubModel:
             match = re.fullmatch(pattern, stem)
             if match and ending in ("weight", "bias"):
                 if any(int(layer) >= self.layers for layer in match.groups()):
-                    raise ModelError(f"{self.owner} has a tensor {name!r}, but config.json has "
-                                     f"{self.layers} layers")  # fmt: skip
+                    raise ModelError(
+                        f"{self.owner} has a tensor {name!r}, but config.json has "
+                        f"{self.layers} layers"
+                    )
                 return f"{ours.format(*match.groups())}.{ending}"
         raise ModelError(f"{self.owner} has a tensor {name!r}, which {self.kind} models lack")
 
@@ -182,8 +216,9 @@ class HubModel:
             return values
         heads = self.heads if part[1] == "q" else self.kv_heads
         if len(values) != heads * self.head:
-            raise ModelError(f"{self.owner}: {name} has {len(values)} rows, not {heads} heads of "
-                             f"{self.head}")  # fmt: skip
+            raise ModelError(
+                f"{self.owner}: {name} has {len(values)} rows, not {heads} heads of {self.head}"
+            )
         pairs = values.reshape(heads, 2, self.head // 2, *values.shape[1:])
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
 
@@ -191,8 +226,15 @@ class HubModel:
         """Return the divisor of each pair's frequency in Llama 3.1; None for other models."""
         if self.scaling_kind != "llama3":
             return None
-        of = {key: self._real(key, self.scaling.get(key)) for key in
-              ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
+        of = {
+            key: self._real(key, self.scaling.get(key))
+            for key in (
+                "factor",
+                "low_freq_factor",
+                "high_freq_factor",
+                "original_max_position_embeddings",
+            )
+        }
         base = self.scaling.get("rope_theta", self._config.get("rope_theta", 10000.0))
         lengths = 2 * math.pi * float(base) ** (np.arange(0, self.head, 2) / self.head)
         old, low = of["original_max_position_embeddings"], of["low_freq_factor"]

@@ -77,8 +77,12 @@ MIXES = {
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     """Tell whether a tensor is stored in blocks: no vector, norm or table of positions."""
-    return (len(shape) > 1 and name.endswith("weight") and "_norm.weight" not in name
-            and not name.startswith("position_embd"))  # fmt: skip
+    return (
+        len(shape) > 1
+        and name.endswith("weight")
+        and "_norm.weight" not in name
+        and not name.startswith("position_embd")
+    )
 
 
 def of_file(file: GgufFile, mix: str) -> dict[str, str]:
@@ -92,16 +96,24 @@ def of_file(file: GgufFile, mix: str) -> dict[str, str]:
     """
     family = file.text("general.architecture")
     if family not in models.BUILDERS or file.metadata.get(f"{family}.expert_count", 0):
-        raise ModelError(f"{file.name} holds a {family!r} model, perhaps with experts; {mix} is "
-                         f"known for {', '.join(models.BUILDERS)} without experts")  # fmt: skip
+        raise ModelError(
+            f"{file.name} holds a {family!r} model, perhaps with experts; {mix} is "
+            f"known for {', '.join(models.BUILDERS)} without experts"
+        )
     layers = int(file.number(f"{family}.block_count", 0))
     is_shared = layers == SHARED_LAYERS and (
         family == "qwen2"
-        or (family == "llama" and (heads := file.size("attention.head_count"))
-            != file.size("attention.head_count_kv", heads))
+        or (
+            family == "llama"
+            and (heads := file.size("attention.head_count"))
+            != file.size("attention.head_count_kv", heads)
+        )
     )
-    columns = {name: tensor.shape[-1] for name, tensor in file.tensors.items()
-               if is_matrix(name, tensor.shape)}  # fmt: skip
+    columns = {
+        name: tensor.shape[-1]
+        for name, tensor in file.tensors.items()
+        if is_matrix(name, tensor.shape)
+    }
     return of_names(columns, mix, layers, is_shared)
 
 

@@ -67,8 +67,9 @@ def require(
     value = entries.get(key, plain[0])
     items = value if isinstance(value, (list, tuple, np.ndarray)) else [value]
     if not all(item in plain for item in items):
-        raise ModelError(f"{owner} has {key}={short(value)}; only "
-                         f"{' or '.join(map(repr, plain))} {what}")  # fmt: skip
+        raise ModelError(
+            f"{owner} has {key}={short(value)}; only {' or '.join(map(repr, plain))} {what}"
+        )
 
 
 def short(value: Any) -> str:

@@ -46,8 +46,12 @@ def to_onnx(
     if kind not in FLOATS:
         raise ModelError(f"matrices cannot be stored as {kind!r:.40}; choose {', '.join(FLOATS)}")
     graph = models.model_graph(file, context)
-    matrices = {name for node in graph.nodes for name in node.inputs
-                if node.domain == "vklab" and name in graph.initializers}  # fmt: skip
+    matrices = {
+        name
+        for node in graph.nodes
+        for name in node.inputs
+        if node.domain == "vklab" and name in graph.initializers
+    }
     constants = []
     for name, info in graph.initializers.items():
         if name in matrices:
@@ -56,19 +60,34 @@ def to_onnx(
             constants.append(numpy_helper.from_array(values.astype(FLOATS[kind]), name))
         else:
             constants.append(numpy_helper.from_array(np.asarray(info.constant), name))
-    widened = [Node(f"{name}:floats", "Cast", (name,), (f"{name}:floats",), {"to": 1})
-               for name in sorted(matrices)] if kind != "F32" else []  # fmt: skip
+    widened = (
+        [
+            Node(f"{name}:floats", "Cast", (name,), (f"{name}:floats",), {"to": 1})
+            for name in sorted(matrices)
+        ]
+        if kind != "F32"
+        else []
+    )
     ending = ":floats" if widened else ""
-    nodes = [onnx_functions.to_proto(made)
-             for node in graph.nodes for made in _standard(node, ending)]  # fmt: skip
+    nodes = [
+        onnx_functions.to_proto(made) for node in graph.nodes for made in _standard(node, ending)
+    ]
     proto = helper.make_graph(
-        [*map(onnx_functions.to_proto, widened), *nodes], graph.name or "language model",
-        [helper.make_tensor_value_info(info.name, ELEMENT_TYPES[info.dtype], info.shape)
-         for info in graph.inputs],
-        _outputs(graph), constants,
-    )  # fmt: skip
-    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", OPSET)],
-                             ir_version=IR_VERSION, producer_name="vklab")  # fmt: skip
+        [*map(onnx_functions.to_proto, widened), *nodes],
+        graph.name or "language model",
+        [
+            helper.make_tensor_value_info(info.name, ELEMENT_TYPES[info.dtype], info.shape)
+            for info in graph.inputs
+        ],
+        _outputs(graph),
+        constants,
+    )
+    return helper.make_model(
+        proto,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="vklab",
+    )
 
 
 def _standard(node: Node, ending: str) -> Iterator[Node]:
@@ -124,8 +143,7 @@ def export(
     size = sum(len(each.raw_data) for each in proto.graph.initializer)
     target = Path(path)
     if size > MOST_BYTES:
-        onnx.save_model(proto, target, save_as_external_data=True,
-                        location=f"{target.name}.data")  # fmt: skip
+        onnx.save_model(proto, target, save_as_external_data=True, location=f"{target.name}.data")
     else:
         onnx.save_model(proto, target)
     return size

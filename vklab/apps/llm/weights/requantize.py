@@ -49,9 +49,11 @@ def requantized(
         kinds = mixes.of_file(file, block_type)
         known |= {FILE_TYPE: mixes.MIXES[block_type].file_type, VERSION: 2}
     else:
-        kinds = {tensor.name: _fitting(block_type, tensor.shape[-1])
-                 for tensor in file.tensors.values()
-                 if mixes.is_matrix(tensor.name, tensor.shape)}  # fmt: skip
+        kinds = {
+            tensor.name: _fitting(block_type, tensor.shape[-1])
+            for tensor in file.tensors.values()
+            if mixes.is_matrix(tensor.name, tensor.shape)
+        }
     made = {tensor.name: tensor for tensor in _tensors(file, kinds, dequantize, quantize)}
     return replace(file, metadata=known, tensors=made)
 

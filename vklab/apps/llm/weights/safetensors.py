@@ -51,9 +51,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> SafetensorsFile:
     return parse_safetensors(mapped(path), Path(path).name)
 
 
-def parse_safetensors(
-    data: np.ndarray | bytes, name: str = "the given bytes"
-) -> SafetensorsFile:
+def parse_safetensors(data: np.ndarray | bytes, name: str = "the given bytes") -> SafetensorsFile:
     """Return the tensors of a SafeTensors file's bytes.
 
     Args:
@@ -65,8 +63,10 @@ def parse_safetensors(
     array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     length = int.from_bytes(array[:8].tobytes(), "little")
     if len(array) < 8 or length > min(len(array) - 8, MOST_HEADER_BYTES):
-        raise ModelError(f"{name} has {len(array)} bytes and promises a header of {length}; a "
-                         f"header has {MOST_HEADER_BYTES} at most")  # fmt: skip
+        raise ModelError(
+            f"{name} has {len(array)} bytes and promises a header of {length}; a "
+            f"header has {MOST_HEADER_BYTES} at most"
+        )
     header = _header(array[8 : 8 + length].tobytes(), name)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -98,9 +98,7 @@ def _header(text: bytes, name: str) -> dict[str, Any]:
     return header
 
 
-def _entry(
-    key: str, value: Any, most: int, name: str
-) -> tuple[str, tuple[int, ...], int, int]:
+def _entry(key: str, value: Any, most: int, name: str) -> tuple[str, tuple[int, ...], int, int]:
     """Return a tensor's format, shape, first byte and byte after the last."""
     owner = f"{name}: tensor {key!r:.80}"
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
@@ -117,6 +115,8 @@ def _entry(
         raise ModelError(f"{owner} of shape {shape} has no elements")
     wanted = math.prod(dims) * item_bytes
     if len(offsets) != 2 or offsets[1] - offsets[0] != wanted or offsets[1] > most:
-        raise ModelError(f"{owner} of shape {shape!s:.80} as {dtype} needs {wanted} bytes; "
-                         f"data_offsets={offsets!r:.80} of {most} do not fit")  # fmt: skip
+        raise ModelError(
+            f"{owner} of shape {shape!s:.80} as {dtype} needs {wanted} bytes; "
+            f"data_offsets={offsets!r:.80} of {most} do not fit"
+        )
     return kind, dims, offsets[0], offsets[1]

@@ -32,8 +32,10 @@ class StoredTensor:
         block = blocks.block_format(self.block_type)
         wanted = (*self.shape[:-1], block.row_bytes(self.shape[-1] if self.shape else 1))
         if self.data.dtype != np.uint8 or self.data.shape != wanted:
-            raise ModelError(f"tensor {self.name!r}: {self.shape} as {self.block_type} needs bytes "
-                             f"{list(wanted)}, not {self.data.dtype}{list(self.data.shape)}")
+            raise ModelError(
+                f"tensor {self.name!r}: {self.shape} as {self.block_type} needs bytes "
+                f"{list(wanted)}, not {self.data.dtype}{list(self.data.shape)}"
+            )
 
     @property
     def size_bytes(self) -> int:
@@ -61,8 +63,10 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray:
     if not file.exists():
         raise FileNotFoundError(f"there is no model file {file}")
     if file.is_dir():
-        raise ModelError(f"{file} is a folder, not a model file; `vklab gguf FOLDER -o NAME.gguf` "
-                         "converts one of Hugging Face")  # fmt: skip
+        raise ModelError(
+            f"{file} is a folder, not a model file; `vklab gguf FOLDER -o NAME.gguf` "
+            "converts one of Hugging Face"
+        )
     if not file.stat().st_size:
         raise ModelError(f"{file} is empty, not a model file")
     return np.memmap(file, np.uint8, "r")
@@ -83,6 +87,7 @@ def require_apart(ranges: list[tuple[int, int, str]], owner: str) -> None:
 
 def table_html(title: str, tensors: list[StoredTensor]) -> str:
     """Return a table of tensors as HTML: name, shape, format and bytes."""
-    rows = [(t.name, "x".join(map(str, t.shape)), t.block_type, f"{t.size_bytes:,}")
-            for t in tensors]  # fmt: skip
+    rows = [
+        (t.name, "x".join(map(str, t.shape)), t.block_type, f"{t.size_bytes:,}") for t in tensors
+    ]
     return draw.table_html(title, ("tensor", "shape", "format", "bytes"), rows)

@@ -45,9 +45,15 @@ class Shape:
         """Return rows and columns of the matrices of a layer, by the part of their name."""
         kept = self.width // self.heads * self.kv_heads
         width, hidden = self.width, self.hidden
-        return {"attn_q": (width, width), "attn_k": (kept, width), "attn_v": (kept, width),
-                "attn_output": (width, width), "ffn_gate": (hidden, width),
-                "ffn_up": (hidden, width), "ffn_down": (width, hidden)}  # fmt: skip
+        return {
+            "attn_q": (width, width),
+            "attn_k": (kept, width),
+            "attn_v": (kept, width),
+            "attn_output": (width, width),
+            "ffn_gate": (hidden, width),
+            "ffn_up": (hidden, width),
+            "ffn_down": (width, hidden),
+        }
 
 
 SHAPES = {
@@ -71,16 +77,19 @@ def write(path: str | os.PathLike[str], shape: str, kind: str) -> None:
     Raises ModelError for an unknown shape or type.
     """
     if shape not in SHAPES or kind not in TYPES:
-        raise ModelError(f"unknown shape {shape!r} or type {kind!r}; shapes are "
-                         f"{', '.join(SHAPES)}, types {', '.join(TYPES)}")  # fmt: skip
+        raise ModelError(
+            f"unknown shape {shape!r} or type {kind!r}; shapes are "
+            f"{', '.join(SHAPES)}, types {', '.join(TYPES)}"
+        )
     sizes = SHAPES[shape]
     known: dict[tuple[str, tuple[int, int]], np.ndarray] = {}
     norm = np.ones(sizes.width, "<f4").view(np.uint8)
     tensors: list[StoredTensor] = []
     matrices = {"token_embd.weight": sizes.width, "output.weight": sizes.width} | {
         f"blk.{layer}.{part}.weight": dims[1]
-        for layer in range(sizes.layers) for part, dims in sizes.matrices().items()
-    }  # fmt: skip
+        for layer in range(sizes.layers)
+        for part, dims in sizes.matrices().items()
+    }
     kinds = mixes.of_names(matrices, kind, sizes.layers) if kind == MIX else {}
 
     def add(name: str, dims: tuple[int, int]) -> None:
@@ -93,8 +102,10 @@ def write(path: str | os.PathLike[str], shape: str, kind: str) -> None:
     for layer in range(sizes.layers):
         for part, dims in sizes.matrices().items():
             add(f"blk.{layer}.{part}", dims)
-        tensors += [StoredTensor(f"blk.{layer}.{part}_norm.weight", "F32", (sizes.width,), norm)
-                    for part in ("attn", "ffn")]  # fmt: skip
+        tensors += [
+            StoredTensor(f"blk.{layer}.{part}_norm.weight", "F32", (sizes.width,), norm)
+            for part in ("attn", "ffn")
+        ]
     tensors.append(StoredTensor("output_norm.weight", "F32", (sizes.width,), norm))
     add("output", (sizes.words, sizes.width))
     write_gguf(path, _metadata(sizes, kind), tensors)
@@ -103,16 +114,21 @@ def write(path: str | os.PathLike[str], shape: str, kind: str) -> None:
 def _metadata(sizes: Shape, kind: str) -> dict[str, Value]:
     """Return the metadata of a file without a tokenizer."""
     return {
-        "general.architecture": "llama", "general.name": f"random {sizes.name} {kind}",
-        "general.file_type": FILE_TYPES[kind], "general.quantization_version": 2,
-        "llama.block_count": sizes.layers, "llama.context_length": sizes.context,
-        "llama.embedding_length": sizes.width, "llama.feed_forward_length": sizes.hidden,
+        "general.architecture": "llama",
+        "general.name": f"random {sizes.name} {kind}",
+        "general.file_type": FILE_TYPES[kind],
+        "general.quantization_version": 2,
+        "llama.block_count": sizes.layers,
+        "llama.context_length": sizes.context,
+        "llama.embedding_length": sizes.width,
+        "llama.feed_forward_length": sizes.hidden,
         "llama.attention.head_count": sizes.heads,
         "llama.attention.head_count_kv": sizes.kv_heads,
         "llama.attention.layer_norm_rms_epsilon": EPSILON,
         "llama.rope.dimension_count": sizes.width // sizes.heads,
-        "llama.vocab_size": sizes.words, "tokenizer.ggml.model": "none",
-    }  # fmt: skip
+        "llama.vocab_size": sizes.words,
+        "tokenizer.ggml.model": "none",
+    }
 
 
 def _random(block: str, dims: tuple[int, int], seed: int) -> np.ndarray:

@@ -101,15 +101,18 @@ def _siblings(dispatch: Dispatch) -> Dispatch:
             body += [f"    compute{n}(element);", "}"]
             break
         part = code.number("part", work.count)
-        body += [f"    if (element < {part}) return compute{n}(element);",
-                 f"    element -= {part};"]  # fmt: skip
+        body += [
+            f"    if (element < {part}) return compute{n}(element);",
+            f"    element -= {part};",
+        ]
     code.lines += body
     count = sum(work.count for work in dispatch.siblings)
     return replace(
         joined(replace(dispatch, reads=(), push=(("count", count),), defines=kept), [code]),
         writes=tuple((f"{names[name]}_buffer", info) for name, info in results.items()),
-        workgroups=registry.grid(-(-count // registry.WORKGROUP)), in_place=(),
-    )  # fmt: skip
+        workgroups=registry.grid(-(-count // registry.WORKGROUP)),
+        in_place=(),
+    )
 
 
 def _results(dispatch: Dispatch) -> dict[str, TensorInfo]:
@@ -151,9 +154,13 @@ def joined(dispatch: Dispatch, functions: Sequence[Function]) -> Dispatch:
         push += code.push
         defines |= code.defines
     return replace(
-        dispatch, reads=tuple(reads), push=tuple(push), defines=tuple(defines.items()),
-        fragment="\n".join(lines), in_place=tuple(in_place),
-    )  # fmt: skip
+        dispatch,
+        reads=tuple(reads),
+        push=tuple(push),
+        defines=tuple(defines.items()),
+        fragment="\n".join(lines),
+        in_place=tuple(in_place),
+    )
 
 
 def _write(
@@ -178,8 +185,11 @@ def _write(
         name = f"{code.prefix}x{len(code.reads)}"
         body.append(f"    let {name} = {_load(code, work, operand, name, raw)};")
         names.append(name)
-        if result and work.target is None and operand.view.is_dense(work.shape) and (
-            np.dtype(operand.dtype).itemsize == np.dtype(result.dtype).itemsize
+        if (
+            result
+            and work.target is None
+            and operand.view.is_dense(work.shape)
+            and (np.dtype(operand.dtype).itemsize == np.dtype(result.dtype).itemsize)
         ):
             code.in_place.append(f"{name}_buffer")
     if given:  # round the kernel's result as if it had been stored
@@ -196,8 +206,14 @@ def _write(
     else:
         body.append(f"    return {names[-1]};")
     code.imports += ["lib.elementwise", "lib.numeric", *integers(work)]
-    code.lines += [f"// {role}: {titles(work)}", *code.buffers, header + " {",
-                   *code.indices, *body, "}"]  # fmt: skip
+    code.lines += [
+        f"// {role}: {titles(work)}",
+        *code.buffers,
+        header + " {",
+        *code.indices,
+        *body,
+        "}",
+    ]
 
 
 def integers(work: Pointwise) -> list[str]:
@@ -329,8 +345,11 @@ def offset(code: Function, work: Pointwise, view: StridedView) -> str:
     if len(moving) == len(block) and inside.is_dense(tuple(work.shape[a] for a in block)):
         run = math.prod(work.shape[moving[-1] + 1 :])
         size = math.prod(work.shape[a] for a in block)
-        index = "element" if moving[-1] == len(work.shape) - 1 else (
-            f"element / {code.number('run', run)}")  # fmt: skip
+        index = (
+            "element"
+            if moving[-1] == len(work.shape) - 1
+            else (f"element / {code.number('run', run)}")
+        )
         return (index if moving[0] == 0 else f"{index} % {code.number('size', size)}") + start
     return " + ".join([*_terms(code, work, view), *([start[3:]] if start else [])])
 

@@ -31,10 +31,14 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
         code.defines |= dict(dtypes.type_defines(kind, operand.dtype)[:2])
         is_row = operand.view.strides[-1:] == (1,)
         at = codegen.offset(code, work, operand.view)
-        code.buffers.append(f"StructuredBuffer<{f'vector<{kind}, 4>' if is_row else kind}> "
-                            f"{binding};")  # fmt: skip
-        loads.append(f"    others.{name} = {binding}[({at}) / 4];" if is_row else
-                     f"    others.{name} = vector<{kind}, 4>({binding}[{at}]);")  # fmt: skip
+        code.buffers.append(
+            f"StructuredBuffer<{f'vector<{kind}, 4>' if is_row else kind}> {binding};"
+        )
+        loads.append(
+            f"    others.{name} = {binding}[({at}) / 4];"
+            if is_row
+            else f"    others.{name} = vector<{kind}, 4>({binding}[{at}]);"
+        )
         fields.append(f"    vector<{kind}, 4> {name};")
         given.append(f"{kind}_LOAD(others.{name}[j])")
         names.append(name)
@@ -57,16 +61,26 @@ def _store_function(work: Pointwise, result: TensorInfo, native: bool) -> Functi
     code.lines += [
         "#define FETCH_FOURS(element) fetch_fused(element)",
         "#define STORE_FOURS(element, values, others) store_fused(element, values, others)",
-        f"// store four: {codegen.titles(work)}", *code.buffers,
+        f"// store four: {codegen.titles(work)}",
+        *code.buffers,
         *(["struct Others {", *fields, "};"] if fields else ["typealias Others = uint;"]),
         "Others fetch_fused(uint element) {",
-        *(["    Others others;", *code.indices, *loads, "    return others;"] if fields
-          else ["    return 0;"]), "}",
-        f"{ELEMENTS[work.formulas[-1].dtype].value} one_fused({parameters}) {{", *body,
-        f"    return {names[-1]};", "}",
+        *(
+            ["    Others others;", *code.indices, *loads, "    return others;"]
+            if fields
+            else ["    return 0;"]
+        ),
+        "}",
+        f"{ELEMENTS[work.formulas[-1].dtype].value} one_fused({parameters}) {{",
+        *body,
+        f"    return {names[-1]};",
+        "}",
         f"vector<Y, 4> store_fused(uint element, vector<{kinds[0]}, 4> values, Others others) {{",
-        *code.indices, "    vector<Y, 4> four;",
+        *code.indices,
+        "    vector<Y, 4> four;",
         f"    [unroll] for (uint j = 0; j < 4; ++j) four[j] = Y(Y_STORE({call}));",
-        f"    y_buffer[({place}) / 4] = four;", "    return four;", "}",
-    ]  # fmt: skip
+        f"    y_buffer[({place}) / 4] = four;",
+        "    return four;",
+        "}",
+    ]
     return code

@@ -102,10 +102,14 @@ def words(
         native: whether the formula computes in halves.
     """
     texts = [names[number] for number in arguments]
-    converted = [
-        text if (text in halves) == native else f"{'half' if native else 'float'}({text})"
-        for text in texts
-    ] if native or halves else texts  # fmt: skip
+    converted = (
+        [
+            text if (text in halves) == native else f"{'half' if native else 'float'}({text})"
+            for text in texts
+        ]
+        if native or halves
+        else texts
+    )
     return dict(zip("abc", converted, strict=False))
 
 

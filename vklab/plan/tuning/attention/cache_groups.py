@@ -24,8 +24,9 @@ def can_share(info: DeviceInfo) -> bool:
 
     Metal has no barrier for that memory. DISABLE_COUNTED_PARTS switches it off.
     """
-    return ("VK_KHR_portability_subset" not in info.extensions
-            and not settings.get("DISABLE_COUNTED_PARTS"))  # fmt: skip
+    return "VK_KHR_portability_subset" not in info.extensions and not settings.get(
+        "DISABLE_COUNTED_PARTS"
+    )
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
@@ -62,5 +63,9 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     lanes = max(LANES, 1 << (pieces - 1).bit_length())
     fold = max(KEYS * int(constants["LANES"]) * tile, lanes * min(8, 128 // bits))
     constants |= {"WORKGROUP": lanes, "ROWS": tile, "KEYS": KEYS, "FOLD": fold}
-    return replace(dispatch, constants=tuple(constants.items()), workgroups=(parts, tiles, heads),
-                   push=tuple((push | {"tiles": tiles}).items()))  # fmt: skip
+    return replace(
+        dispatch,
+        constants=tuple(constants.items()),
+        workgroups=(parts, tiles, heads),
+        push=tuple((push | {"tiles": tiles}).items()),
+    )

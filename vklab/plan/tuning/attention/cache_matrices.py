@@ -34,8 +34,11 @@ def choose(
 
     Source: Dao et al. 2022, "FlashAttention"
     """
-    if dispatch.kernel != "cache_attention" or one is None or not layout or (
-        catalogue.is_off("matrix_cache") or settings.get("PRECISION") == "exact"
+    if (
+        dispatch.kernel != "cache_attention"
+        or one is None
+        or not layout
+        or (catalogue.is_off("matrix_cache") or settings.get("PRECISION") == "exact")
     ):
         return None
     push, defines = dispatch.push_values, dispatch.define_values
@@ -59,9 +62,17 @@ def choose(
     kept = tuple((name, defines[name]) for name in ("Y", "Y_STORE", "FORMAT", "ROTARY"))
     shape = (("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k), *layout)
     return replace(
-        dispatch, kernel="cache_attention_matrices", workgroups=groups,
+        dispatch,
+        kernel="cache_attention_matrices",
+        workgroups=groups,
         push=tuple((name, push[name]) for name in names),
         defines=(*kept, *((name, str(value)) for name, value in shape)),
-        constants=(("WORKGROUP", count * lanes), ("KEYS", keys), ("SIZE", size),
-                   ("SUBGROUP", lanes), ("ROWS", blocks), ("TILES", room)),
-    )  # fmt: skip
+        constants=(
+            ("WORKGROUP", count * lanes),
+            ("KEYS", keys),
+            ("SIZE", size),
+            ("SUBGROUP", lanes),
+            ("ROWS", blocks),
+            ("TILES", room),
+        ),
+    )

@@ -56,13 +56,22 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         lanes //= 2
     waves = max(lanes // info.subgroup_size, 1)
     lanes = waves * info.subgroup_size
-    constants = {"WORKGROUP": lanes, "ROWS": rows, "PIECES": pieces,
-                 "SUBGROUP": info.subgroup_size, "OWN": OWN,
-                 "FOLD": max(waves * rows * push["size"], 4 * lanes)}  # fmt: skip
+    constants = {
+        "WORKGROUP": lanes,
+        "ROWS": rows,
+        "PIECES": pieces,
+        "SUBGROUP": info.subgroup_size,
+        "OWN": OWN,
+        "FOLD": max(waves * rows * push["size"], 4 * lanes),
+    }
     push |= {"parts": parts, "least": _least(lanes, pieces), "tiles": tiles}
-    return replace(dispatch, kernel="cache_attention_registers", push=tuple(push.items()),
-                   constants=tuple(constants.items()),
-                   workgroups=(parts, tiles, heads))  # fmt: skip
+    return replace(
+        dispatch,
+        kernel="cache_attention_registers",
+        push=tuple(push.items()),
+        constants=tuple(constants.items()),
+        workgroups=(parts, tiles, heads),
+    )
 
 
 def _least(lanes: int, pieces: int) -> int:

@@ -40,8 +40,14 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
         return dispatch
     push, fixed = dispatch.push_values, dispatch.constant_values
     size, value_size = int(fixed["SIZE"]), int(fixed["VALUE_SIZE"])
-    steps = (push["q_row"], push["k_row"], push["v_row"],
-             *push["q_batch"], *push["k_batch"], *push["v_batch"])  # fmt: skip
+    steps = (
+        push["q_row"],
+        push["k_row"],
+        push["v_row"],
+        *push["q_batch"],
+        *push["k_batch"],
+        *push["v_batch"],
+    )
     if size % one.k or value_size % one.n or value_size > MOST_VALUES or any(s % 8 for s in steps):
         return dispatch
     layout = _layout(info)
@@ -52,18 +58,24 @@ def _choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if made is None:
         return dispatch
     (count, keys, rows, *room), (_, *grid) = made, dispatch.workgroups
-    constants = {"WORKGROUP": count * lanes, "KEYS": keys, "SIZE": size, "VALUE_SIZE": value_size,
-                 "SUBGROUP": lanes}  # fmt: skip
+    constants = {
+        "WORKGROUP": count * lanes,
+        "KEYS": keys,
+        "SIZE": size,
+        "VALUE_SIZE": value_size,
+        "SUBGROUP": lanes,
+    }
     shape = [("MATRIX_M", one.m), ("MATRIX_N", one.n), ("MATRIX_K", one.k)]
     if room:
         constants |= {"ROWS": rows, "TILES": room[0]}
         shape += layout
     return replace(
-        dispatch, kernel="attention_registers" if room else "attention_cooperative",
+        dispatch,
+        kernel="attention_registers" if room else "attention_cooperative",
         workgroups=(-(-push["queries"] // (count * rows * one.m)), *grid),
         constants=tuple(constants.items()),
         defines=(*dispatch.defines, *((name, str(value)) for name, value in shape)),
-    )  # fmt: skip
+    )
 
 
 def _direct(
@@ -81,20 +93,30 @@ def _direct(
     """
     size, value_size = sizes
     room = info.limit("maxComputeSharedMemorySize")
-    fitting = (each for each in tiles.ATTENTION_DIRECT
-               if max(sizes) <= each[0] and push["columns"] <= each[1]
-               and not (size % 32 or value_size % 64)
-               and direct_bytes(each[2], value_size) <= room)  # fmt: skip
+    fitting = (
+        each
+        for each in tiles.ATTENTION_DIRECT
+        if max(sizes) <= each[0]
+        and push["columns"] <= each[1]
+        and not (size % 32 or value_size % 64)
+        and direct_bytes(each[2], value_size) <= room
+    )
     found = next(fitting, None)
     if found is None or catalogue.is_off("direct"):
         return None
-    constants = {"WORKGROUP": 32 * found[2], "BLOCKS": found[3], "SIZE": size,
-                 "VALUE_SIZE": value_size}  # fmt: skip
+    constants = {
+        "WORKGROUP": 32 * found[2],
+        "BLOCKS": found[3],
+        "SIZE": size,
+        "VALUE_SIZE": value_size,
+    }
     return replace(
-        dispatch, kernel="attention_direct", constants=tuple(constants.items()),
+        dispatch,
+        kernel="attention_direct",
+        constants=tuple(constants.items()),
         workgroups=(-(-push["queries"] // 16), *dispatch.workgroups[1:]),
         defines=(*dispatch.defines, matrix_products.wide(dispatch, value_size, fused=True)),
-    )  # fmt: skip
+    )
 
 
 def direct_bytes(subgroups: int, value_size: int) -> int:

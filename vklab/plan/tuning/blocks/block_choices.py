@@ -28,6 +28,7 @@ def choose(
     split = tuple(split_blocks.apply(each, info, resident) for each in halves)
     push = product.push_values
     sizes = push["m"], push["n"], push["k"], push["batches"]
-    gated = wide_blocks.gated(product, lambda pick: tiled.matrix_product(
-        ProductTask(product, sizes, info, pick)))  # fmt: skip
+    gated = wide_blocks.gated(
+        product, lambda pick: tiled.matrix_product(ProductTask(product, sizes, info, pick))
+    )
     return (*split, gated or product)

@@ -41,12 +41,18 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
     if name in PAIRED and is_whole and "shaderInt64" in info.features:
         kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
         return replace(
-            dispatch, kernel="matvec_pairs", constants=constants[1:],
+            dispatch,
+            kernel="matvec_pairs",
+            constants=constants[1:],
             defines=(*kept, ("FLOATS", str(int(name in FLOATS))), ("FORMAT", name)),
-            workgroups=(*registry.grid(-(-n // ROWS))[:2], blocks), iterations=k // 8 + MOST_ROWS,
-        )  # fmt: skip
+            workgroups=(*registry.grid(-(-n // ROWS))[:2], blocks),
+            iterations=k // 8 + MOST_ROWS,
+        )
     return replace(
-        dispatch, kernel="matvec_blocks", constants=constants,
+        dispatch,
+        kernel="matvec_blocks",
+        constants=constants,
         defines=tuple((defines | {"SHARED": "1"}).items()),
-        workgroups=(*registry.grid(-(-n // ROWS))[:2], blocks), iterations=k // 32 + MOST_ROWS,
-    )  # fmt: skip
+        workgroups=(*registry.grid(-(-n // ROWS))[:2], blocks),
+        iterations=k // 32 + MOST_ROWS,
+    )

@@ -47,9 +47,7 @@ def choose(
     return _resized(split_blocks.apply(units, info, resident), info, tuned)
 
 
-def _resized(
-    dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None
-) -> Dispatch:
+def _resized(dispatch: Dispatch, info: DeviceInfo, tuned: Mapping[str, Choice] | None) -> Dispatch:
     """Return a dispatch of `block_units.KERNELS` with the sizes that are fastest on a device.
 
     Args:
@@ -100,10 +98,16 @@ def _expected(dispatch: Dispatch, info: DeviceInfo) -> Sizes:
     n, constants = dispatch.push_values["n"], dispatch.constant_values
     is_gated, is_one = "g_buffer" in dict(dispatch.reads), constants["ROWS"] == 1
     if dispatch.kernel == "matvec_floats" and not constants.get("SHARED"):
-        return Sizes(FLOAT_WORKGROUP, 2 if is_one and n >= 4 * MANY else 1, 1,
-                     4 if is_one and n < 2 * MANY and not is_gated else 1)  # fmt: skip
-    most = min(WORKGROUPS if is_one else WORKGROUPS[1:], key=lambda size: abs(
-        math.log2(size) - math.floor(math.log2(constants["K"] / EIGHT))))  # fmt: skip
+        return Sizes(
+            FLOAT_WORKGROUP,
+            2 if is_one and n >= 4 * MANY else 1,
+            1,
+            4 if is_one and n < 2 * MANY and not is_gated else 1,
+        )
+    most = min(
+        WORKGROUPS if is_one else WORKGROUPS[1:],
+        key=lambda size: abs(math.log2(size) - math.floor(math.log2(constants["K"] / EIGHT))),
+    )
     while most > info.limit("maxComputeWorkGroupInvocations"):
         most //= 2
     share = n / (GROUPS * most // constants["SUBGROUP"])

@@ -43,14 +43,23 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     weights = TensorInfo(given.name, "float32", (n, k))  # F32 lies in the file as it is read
     if name != "F32":
         weights = replace(weights, name=internal(result.name, "block floats"))
-        found = registry.apply("DequantizeBlocks", (given,), {
-            "block_type": name, "N": n, "K": k, "to": ELEMENT_TYPES["float32"]}, 1, "vklab")
+        found = registry.apply(
+            "DequantizeBlocks",
+            (given,),
+            {"block_type": name, "N": n, "K": k, "to": ELEMENT_TYPES["float32"]},
+            1,
+            "vklab",
+        )
         assert isinstance(found, registry.Result), "DequantizeBlocks is not expanded"
         made = tuple(replace(each, writes=(("y_buffer", weights),)) for each in found.dispatches)
-    (product,) = linear.product(reads["a_buffer"], weights, None, wide_blocks.computed(dispatch),
-                                (m, n, k), (k, 1), (1, k))  # fmt: skip
+    (product,) = linear.product(
+        reads["a_buffer"], weights, None, wide_blocks.computed(dispatch), (m, n, k), (k, 1), (1, k)
+    )
     kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
     return *made, replace(
-        product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
+        product,
+        writes=dispatch.writes,
+        epilogue=dispatch.epilogue,
+        flops=dispatch.flops,
         defines=tuple({**product.define_values, **kept}.items()),
-    )  # fmt: skip
+    )

@@ -74,9 +74,14 @@ def _parts(weight: TensorInfo, name: str) -> tuple[TensorInfo, TensorInfo]:
     size, head = _pairs(name), HEADS[name]
     blocks = weight.size_bytes // (2 * size)  # the last word may end with bytes of no block
     codes, heads = (
-        TensorInfo(internal(weight.name, f"block {part} of {name}"), "uint16", (blocks, width),
-                   layout=Part(weight.name, part, name, blocks))
-        for part, width in (("codes", size - head), ("heads", head)))  # fmt: skip
+        TensorInfo(
+            internal(weight.name, f"block {part} of {name}"),
+            "uint16",
+            (blocks, width),
+            layout=Part(weight.name, part, name, blocks),
+        )
+        for part, width in (("codes", size - head), ("heads", head))
+    )
     return codes, heads
 
 

@@ -39,9 +39,10 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     name = defines["DEQUANTIZE"].removeprefix("dequantize_")
     dtype = "float32" if name == "F32" else HALF
     gate = reads.get("g_buffer")
-    made = [*_rows(reads["a_buffer"], dtype),
-            *_weights(reads["b_buffer"], internal(result.name, "unpacked weights"), name, n, k,
-                      gate)]  # fmt: skip
+    made = [
+        *_rows(reads["a_buffer"], dtype),
+        *_weights(reads["b_buffer"], internal(result.name, "unpacked weights"), name, n, k, gate),
+    ]
     if gate is not None:
         n, kept = 2 * n, kept | {"GATED": "1"}
     written = {each.reads[0][1].name: each.writes[0][1] for each in made}
@@ -52,9 +53,12 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     own = replace(computed(dispatch), shape=(m, n))
     (product,) = linear.product(rows, weights, None, own, (m, n, k), (k, 1), (1, k))
     return *made, replace(
-        product, writes=dispatch.writes, epilogue=dispatch.epilogue, flops=dispatch.flops,
+        product,
+        writes=dispatch.writes,
+        epilogue=dispatch.epilogue,
+        flops=dispatch.flops,
         defines=tuple({**product.define_values, **kept}.items()),
-    )  # fmt: skip
+    )
 
 
 def _rows(a: TensorInfo, dtype: str) -> tuple[Dispatch, ...]:
@@ -82,17 +86,21 @@ def _weights(
     if block in ("F16", "F32"):
         return ()
     if block == "BF16":
-        return _applied("DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1,
-                        "vklab")  # fmt: skip
+        return _applied(
+            "DequantizeBlocks", b, name, {"block_type": block, "N": n, "K": k}, 1, "vklab"
+        )
     count = 1 if gate is None else 2
     eights, more = count * n * k // 8, (("line", k // 8), ("side", block_units.SIDE))
-    return (Dispatch(
-        "unpack_units", (("b_buffer", b), *((("g_buffer", gate),) if gate else ())),
-        (("y_buffer", TensorInfo(name, HALF, (count * n, k))),),
-        registry.grid(-(-eights // registry.WORKGROUP)),
-        (("eights", eights), *(more if gate else ())),
-        (("SPLIT", "0"), ("FORMAT", block), ("GATED", str(count - 1))),
-    ),)  # fmt: skip
+    return (
+        Dispatch(
+            "unpack_units",
+            (("b_buffer", b), *((("g_buffer", gate),) if gate else ())),
+            (("y_buffer", TensorInfo(name, HALF, (count * n, k))),),
+            registry.grid(-(-eights // registry.WORKGROUP)),
+            (("eights", eights), *(more if gate else ())),
+            (("SPLIT", "0"), ("FORMAT", block), ("GATED", str(count - 1))),
+        ),
+    )
 
 
 def _applied(
@@ -113,8 +121,10 @@ def _applied(
     made = registry.apply(op_type, (x,), {**attributes, "to": ELEMENT_TYPES[dtype]}, opset, domain)
     assert isinstance(made, registry.Result), f"{op_type} is not expanded"
     result = replace(made.outputs[0], name=name)
-    return tuple(replace(each, writes=tuple((key, result) for key, _ in each.writes))
-                 for each in made.dispatches)  # fmt: skip
+    return tuple(
+        replace(each, writes=tuple((key, result) for key, _ in each.writes))
+        for each in made.dispatches
+    )
 
 
 def computed(dispatch: Dispatch) -> TensorInfo:

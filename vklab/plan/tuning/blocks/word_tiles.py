@@ -39,9 +39,12 @@ def sizes_of(dispatch: Dispatch) -> ProductSizes:
 def matrix_shape(info: DeviceInfo) -> CooperativeMatrix | None:
     """Return the largest matrix of int8 with sums in int32 that words_tiled can use."""
     wanted = ("int8", "int8", "int32", "int32")
-    usable = [each for each in info.cooperative_matrices
-              if (each.a, each.b, each.c, each.result) == wanted
-              and not (each.m % 8 or each.n % 8 or each.k % PIECE)]  # fmt: skip
+    usable = [
+        each
+        for each in info.cooperative_matrices
+        if (each.a, each.b, each.c, each.result) == wanted
+        and not (each.m % 8 or each.n % 8 or each.k % PIECE)
+    ]
     return max(usable, key=lambda each: each.m * each.n * each.k, default=None)
 
 
@@ -79,14 +82,17 @@ def by_few_columns(given: ProductTask) -> Chosen | None:
     workgroup = next((count for count in (32, 128) if words <= 4 * count), 256)
     gone = {"x_words", "group_filters", "depth"}
     changed = replace(
-        dispatch, kernel="matvec_words",
+        dispatch,
+        kernel="matvec_words",
         workgroups=(-(-sizes[0] // 4), -(-sizes[1] // columns), 1),
         constants=(("WORKGROUP", workgroup), ("COLUMNS", columns)),
-        push=(("images", dispatch.workgroups[2]),
-              *(pair for pair in dispatch.push if pair[0] not in gone)),
+        push=(
+            ("images", dispatch.workgroups[2]),
+            *(pair for pair in dispatch.push if pair[0] not in gone),
+        ),
         defines=tuple(pair for pair in dispatch.defines if pair[0] not in UNTILED),
         iterations=words // workgroup + 1,
-    )  # fmt: skip
+    )
     return changed, 1
 
 
@@ -155,18 +161,27 @@ def _in_tiles(
     defines = zip(("MATRIX_M", "MATRIX_N", "MATRIX_K", "TILE_K"), (*sides, tile.k), strict=True)
     workgroup = tile.blocks * lanes * (_slices(tile) if one else 1)
     constants = {
-        "TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows // max(sides[0], 1),
-        "COLUMNS": tile.columns // sides[1], "WORKGROUP": workgroup,
+        "TILE_M": tile.m,
+        "TILE_N": tile.n,
+        "ROWS": tile.rows // max(sides[0], 1),
+        "COLUMNS": tile.columns // sides[1],
+        "WORKGROUP": workgroup,
         "RUNS": 0 if push["span"] % 4 else 1 + (push["taps"] == 1),
         **({"KERNEL_H": push["kernel_h"], "KERNEL_W": push["kernel_w"]} if is_conv else {}),
         **({"SUBGROUP": lanes} if one else {}),
-    }  # fmt: skip
+    }
     changed = replace(
-        dispatch, kernel="words_tiled", workgroups=workgroups, constants=tuple(constants.items()),
-        reads=tuple((name, weights if name == "w_buffer" else info)
-                    for name, info in dispatch.reads),
-        push=(("images", dispatch.workgroups[2]),
-              *(pair for pair in dispatch.push if pair[0] not in CONSTANT)),
+        dispatch,
+        kernel="words_tiled",
+        workgroups=workgroups,
+        constants=tuple(constants.items()),
+        reads=tuple(
+            (name, weights if name == "w_buffer" else info) for name, info in dispatch.reads
+        ),
+        push=(
+            ("images", dispatch.workgroups[2]),
+            *(pair for pair in dispatch.push if pair[0] not in CONSTANT),
+        ),
         defines=(*kept, *((name, str(value)) for name, value in defines)),
-    )  # fmt: skip
+    )
     return changed, 1

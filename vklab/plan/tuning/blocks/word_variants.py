@@ -104,18 +104,25 @@ def _few_pixels(dispatch: Dispatch, pixels: int, info: DeviceInfo) -> Dispatch:
     words, images = dispatch.workgroups[1:]
     columns = min(pixels, FEW_COLUMNS)  # weights, once read, serve all
     constants = (("LANES", 4), ("BLOCKS", 1), ("WORKGROUP", size), ("COLUMNS", columns))
-    return replace(_with(_dotted(dispatch, info), ALONG="1"), constants=constants,
-                   workgroups=(-(-words // size), -(-pixels // columns), images))  # fmt: skip
+    return replace(
+        _with(_dotted(dispatch, info), ALONG="1"),
+        constants=constants,
+        workgroups=(-(-words // size), -(-pixels // columns), images),
+    )
 
 
 def _sized(dispatch: Dispatch, pixels: int, columns: int, rows: tuple[int, ...]) -> Dispatch:
     """Return a dispatch with its workgroups; `rows` are the lanes and blocks of filters."""
     words, images = dispatch.workgroups[1:]
     each = rows[0] * rows[1] // 4 if rows else 1
-    constants = (*zip(("LANES", "BLOCKS"), rows, strict=False), ("WORKGROUP", PIXELS // columns),
-                 ("COLUMNS", columns))  # fmt: skip
-    return replace(dispatch, constants=constants,
-                   workgroups=(-(-pixels // PIXELS), -(-words // each), images))  # fmt: skip
+    constants = (
+        *zip(("LANES", "BLOCKS"), rows, strict=False),
+        ("WORKGROUP", PIXELS // columns),
+        ("COLUMNS", columns),
+    )
+    return replace(
+        dispatch, constants=constants, workgroups=(-(-pixels // PIXELS), -(-words // each), images)
+    )
 
 
 def _with(dispatch: Dispatch, **values: str) -> Dispatch:

@@ -67,8 +67,12 @@ def _joined(product: Dispatch, maker: Dispatch, read: str) -> Dispatch | None:
         return None
     image, gate, kind = found
     reads = tuple((name, image if name == read else info) for name, info in product.reads)
-    return replace(product, reads=(*reads, ("gate_buffer", gate)), flops=product.flops + work.count,
-                   defines=(*product.defines, ("GATED", str(kind))))  # fmt: skip
+    return replace(
+        product,
+        reads=(*reads, ("gate_buffer", gate)),
+        flops=product.flops + work.count,
+        defines=(*product.defines, ("GATED", str(kind))),
+    )
 
 
 def _factors(work: Pointwise, channels: int) -> tuple[TensorInfo, TensorInfo, int] | None:
@@ -76,8 +80,11 @@ def _factors(work: Pointwise, channels: int) -> tuple[TensorInfo, TensorInfo, in
     *before, last = work.formulas
     if len(work.operands) != 2 or last.text != PRODUCT or len(before) > 1:
         return None
-    gates = [number for number, operand in enumerate(work.operands)
-             if _is_row(operand, work.shape, channels)]  # fmt: skip
+    gates = [
+        number
+        for number, operand in enumerate(work.operands)
+        if _is_row(operand, work.shape, channels)
+    ]
     dtypes = {f.dtype for f in work.formulas} | {o.dtype for o in work.operands}
     if len(gates) != 1 or dtypes | {o.info.dtype for o in work.operands} != {last.dtype}:
         return None
@@ -93,5 +100,9 @@ def _factors(work: Pointwise, channels: int) -> tuple[TensorInfo, TensorInfo, in
 def _is_row(operand: Operand, shape: tuple[int, ...], channels: int) -> bool:
     """Tell whether an operand has one element for each index of the last axis."""
     *before, last = operand.view.strides
-    return (shape[-1] == channels == operand.info.count and last == 1 and operand.view.start == 0
-            and all(step == 0 or size == 1 for step, size in zip(before, shape, strict=False)))
+    return (
+        shape[-1] == channels == operand.info.count
+        and last == 1
+        and operand.view.start == 0
+        and all(step == 0 or size == 1 for step, size in zip(before, shape, strict=False))
+    )

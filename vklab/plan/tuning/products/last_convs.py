@@ -48,8 +48,14 @@ def as_product(dispatch: Dispatch, width: int, across: int = 0) -> Dispatch | No
     if push["filters"] != push["n"] or constants["DEPTH"] % width or push["n"] % (across or width):
         return None
     m, n, k, _ = sizes(dispatch)
-    made = {"m": m, "n": n, "k": k, "part": k, **{name: push[name] for name in SHARED},
-            "stride_w": constants["STRIDE_W"]}  # fmt: skip
+    made = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "part": k,
+        **{name: push[name] for name in SHARED},
+        "stride_w": constants["STRIDE_W"],
+    }
     left = tuple(d for d in dispatch.defines if d[0] not in ("KERNEL_H", "KERNEL_W"))
     return replace(dispatch, push=tuple(made.items()), defines=left)
 
@@ -76,8 +82,13 @@ def sliced(given: ProductTask) -> Chosen | None:
     tile, parts = picked
     step, lanes = (tile.n, info.subgroup_size) if is_half else (FLOAT_STEP, FLOAT_LANES)
     slices, made = tile.k // step, [("TILE_K", str(step))]
-    constants = {"TILE_M": tile.m, "TILE_N": tile.n, "ROWS": tile.rows, "COLUMNS": tile.columns,
-                 "WORKGROUP": slices * lanes}  # fmt: skip
+    constants = {
+        "TILE_M": tile.m,
+        "TILE_N": tile.n,
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "WORKGROUP": slices * lanes,
+    }
     if is_half and (one := precision.matrix(info, precision.HALF)):
         constants |= {"ROWS": tile.m // one.m, "COLUMNS": tile.n // one.n, "SUBGROUP": lanes}
         made += [(f"MATRIX_{side.upper()}", str(getattr(one, side))) for side in "mnk"]
@@ -85,9 +96,12 @@ def sliced(given: ProductTask) -> Chosen | None:
         constants["SLICES"] = slices
     groups = (-(-sizes[1] // tile.n), -(-sizes[0] // tile.m), 1)
     return replace(
-        product, kernel="conv_last_sliced" if is_half else "conv_last_tiled", workgroups=groups,
-        constants=(*constants.items(), *product.constants), defines=(*product.defines, *made),
-    ), parts  # fmt: skip
+        product,
+        kernel="conv_last_sliced" if is_half else "conv_last_tiled",
+        workgroups=groups,
+        constants=(*constants.items(), *product.constants),
+        defines=(*product.defines, *made),
+    ), parts
 
 
 def paired(given: ProductTask) -> Chosen | None:
@@ -111,37 +125,68 @@ def _as_window(dispatch: Dispatch, width: int) -> Dispatch | None:
     is_dense = (push["a_row"], push["a_column"], push["b_row"], push["b_column"]) == (k, 1, n, 1)
     is_plain = push["alpha"] == 1 and push["start"] == 0 and push["batches"] == 1
     biased = defines["BIAS"] == "1"
-    if not is_dense or not is_plain or n % width or k % width or (
-            biased and (push["c_row"], push["c_column"], push["beta"]) != (0, 1, 1)):  # fmt: skip
+    if (
+        not is_dense
+        or not is_plain
+        or n % width
+        or k % width
+        or (biased and (push["c_row"], push["c_column"], push["beta"]) != (0, 1, 1))
+    ):
         return None
-    given = {"m": m, "n": n, "k": k, "part": k, **dict.fromkeys(SHARED, 0), "in_h": 1, "in_w": m,
-             "out_h": 1, "out_w": m, "stride_h": 1, "stride_w": 1}  # fmt: skip
+    given = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "part": k,
+        **dict.fromkeys(SHARED, 0),
+        "in_h": 1,
+        "in_w": m,
+        "out_h": 1,
+        "out_w": m,
+        "stride_h": 1,
+        "stride_w": 1,
+    }
     names = ("x_buffer", "w_buffer", "bias_buffer")
     reads = zip(names, (info for _, info in dispatch.reads), strict=False)
     left = tuple(d for d in dispatch.defines if d[0] not in ("ACC", "SUBGROUP", "BATCH_AXES"))
-    return replace(dispatch, reads=tuple(reads), push=tuple(given.items()), defines=left,
-                   constants=(("KERNEL_W", 1), ("CHANNELS", k)))  # fmt: skip
+    return replace(
+        dispatch,
+        reads=tuple(reads),
+        push=tuple(given.items()),
+        defines=left,
+        constants=(("KERNEL_W", 1), ("CHANNELS", k)),
+    )
 
 
 def _fitting(info: DeviceInfo) -> list[Tile]:
-    most, threads = (info.limit(name) for name in
-                     ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
-    return [each for each in tiles.SLICED
-            if each.k // FLOAT_STEP * FLOAT_LANES <= threads
-            and 4 * each.k * (each.m + each.n + 8) <= most]  # fmt: skip
+    most, threads = (
+        info.limit(name)
+        for name in ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations")
+    )
+    return [
+        each
+        for each in tiles.SLICED
+        if each.k // FLOAT_STEP * FLOAT_LANES <= threads
+        and 4 * each.k * (each.m + each.n + 8) <= most
+    ]
 
 
 def _fitting_halves(info: DeviceInfo) -> list[Tile]:
     one, lanes = precision.matrix(info, precision.HALF), info.subgroup_size
-    most, threads = (info.limit(name) for name in
-                     ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
+    most, threads = (
+        info.limit(name)
+        for name in ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations")
+    )
     if one is None:
         return []
-    return [each for each in tiles.SLICED_HALF
-            if not (each.m % one.m or each.n % one.n or each.n % one.k)
-            and not (each.m * each.n // 8 % lanes or each.n * each.n // 8 % lanes)
-            and each.k // each.n * lanes <= threads
-            and 2 * each.k // each.n * ((each.n + 8) * (each.m + each.n)) <= most]  # fmt: skip
+    return [
+        each
+        for each in tiles.SLICED_HALF
+        if not (each.m % one.m or each.n % one.n or each.n % one.k)
+        and not (each.m * each.n // 8 % lanes or each.n * each.n // 8 % lanes)
+        and each.k // each.n * lanes <= threads
+        and 2 * each.k // each.n * ((each.n + 8) * (each.m + each.n)) <= most
+    ]
 
 
 def _is_sooner(tile: Tile, parts: int, is_half: bool, sizes: ProductSizes) -> bool:

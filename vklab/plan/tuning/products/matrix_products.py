@@ -76,8 +76,10 @@ def suits(tile: Tile, units: Units, info: DeviceInfo) -> bool:
     lanes, one, pairs = info.subgroup_size, units.one, units.halves
     # Results pass through the tiles' memory, in lines that are 32 bytes longer than needed.
     down = tile.m // tile.rows * one.m
-    stored = max(down * (tile.n * units.sum_bytes + 32),
-                 tile.blocks * one.m * (tile.columns * units.sum_bytes + 32))  # fmt: skip
+    stored = max(
+        down * (tile.n * units.sum_bytes + 32),
+        tile.blocks * one.m * (tile.columns * units.sum_bytes + 32),
+    )
     operands = 2 * ((tile.k + 8) * (tile.m + tile.n) + 8 * tile.k) * pairs
     return (
         not (tile.rows % one.m or tile.columns % one.n or tile.k % one.k)
@@ -107,10 +109,11 @@ def _in_fours(work: Pointwise) -> bool:
     if not work.shape or work.shape[-1] % 4 or (work.target and not _is_row(work.target)):
         return False
     return all(
-        operand.dtype == operand.info.dtype and operand.dtype in dtypes.FLOATS
+        operand.dtype == operand.info.dtype
+        and operand.dtype in dtypes.FLOATS
         and (_is_row(operand.view) or not operand.view.strides[-1])
         for operand in work.operands[1:]
-    )  # fmt: skip
+    )
 
 
 def _is_row(view: StridedView) -> bool:

@@ -30,10 +30,18 @@ def shared_rows(given: ProductTask) -> Chosen | None:
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     most = most_columns(dispatch)
     # A generator: sizes are compared up to the first tile that fits (`plan/templates` traces them).
-    picked = pick((Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
-                   for columns in (4, 2, 1) if columns <= most
-                   for rows in (8, 4) if rows <= smallest and rows <= m
-                   for blocks in (2, 1, 4) if rows * blocks <= m), sizes)  # fmt: skip
+    picked = pick(
+        (
+            Tile(rows * blocks, linear.COLUMN_WORKGROUP, 1, rows, columns, 0, 0)
+            for columns in (4, 2, 1)
+            if columns <= most
+            for rows in (8, 4)
+            if rows <= smallest and rows <= m
+            for blocks in (2, 1, 4)
+            if rows * blocks <= m
+        ),
+        sizes,
+    )
     if not picked or "shuffle" not in info.subgroup_operations:
         return None
     rows, columns = picked[0].rows, picked[0].columns
@@ -64,20 +72,31 @@ def depthwise(given: ProductTask) -> Chosen | None:
     """Compute blocks of pixels of a depthwise convolution on a CPU, for fewer loads."""
     dispatch = given.dispatch
     push = dispatch.push_values
-    if (dispatch.kernel != "conv" or push["in_channels"] != 1 or push["groups"] == 1
-            or (push["dilation_h"], push["dilation_w"]) != (1, 1)
-            or push["kernel_h"] * push["kernel_w"] > MOST_TAPS):  # fmt: skip
+    if (
+        dispatch.kernel != "conv"
+        or push["in_channels"] != 1
+        or push["groups"] == 1
+        or (push["dilation_h"], push["dilation_w"]) != (1, 1)
+        or push["kernel_h"] * push["kernel_w"] > MOST_TAPS
+    ):
         return None
     down, across = min(BLOCK[0], push["out_h"]), min(BLOCK[1], push["out_w"])
     blocks = -(-push["out_h"] // down) * -(-push["out_w"] // across)
     count = push["batches"] * push["out_channels"] * blocks
     names = ("groups", "out_channels", "in_h", "in_w", "out_h", "out_w", "pad_top", "pad_left")
     return replace(
-        dispatch, kernel="conv_depthwise",
+        dispatch,
+        kernel="conv_depthwise",
         workgroups=registry.grid(-(-count // linear.COLUMN_WORKGROUP)),
         push=(("count", count), *((name, push[name]) for name in names)),
-        constants=(("WORKGROUP", linear.COLUMN_WORKGROUP), ("DOWN", down), ("ACROSS", across),
-                   *((name.upper(), push[name])
-                     for name in ("kernel_h", "kernel_w", "stride_h", "stride_w"))),
+        constants=(
+            ("WORKGROUP", linear.COLUMN_WORKGROUP),
+            ("DOWN", down),
+            ("ACROSS", across),
+            *(
+                (name.upper(), push[name])
+                for name in ("kernel_h", "kernel_w", "stride_h", "stride_w")
+            ),
+        ),
         defines=tuple(pair for pair in dispatch.defines if pair[0] != "SUBGROUP"),
-    ), 1  # fmt: skip
+    ), 1

@@ -18,11 +18,16 @@ def operands(
         return None
     along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
     # Elements are read at once if each group of `width` begins at a multiple of its size.
-    of_a = (push["a_row"] if along_k else push["a_column"], push["k" if along_k else "m"],
-            *push["a_batch"])  # fmt: skip
-    of_b = (push["b_row"] if along_n else push["b_column"],
-            0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
-            *push["b_batch"])  # fmt: skip
+    of_a = (
+        push["a_row"] if along_k else push["a_column"],
+        push["k" if along_k else "m"],
+        *push["a_batch"],
+    )
+    of_b = (
+        push["b_row"] if along_n else push["b_column"],
+        0 if along_n and push["b_row"] > push["n"] else push["n" if along_n else "k"],
+        *push["b_batch"],
+    )
     a, b = (not any(step % width for step in steps) for steps in (of_a, of_b))
     return (("A_ALONG_K", int(along_k)), ("B_ALONG_N", int(along_n))), a, b
 

@@ -37,8 +37,10 @@ def registers(given: ProductTask) -> Chosen | None:
         return None
     tile, parts = picked
     # Through shared memory go sums of at least one step.
-    if pick is tiles.soonest and k >= STEP and not _is_sooner(
-        tile, parts, sizes, tiles.COOPERATIVE, WARM_NS
+    if (
+        pick is tiles.soonest
+        and k >= STEP
+        and not _is_sooner(tile, parts, sizes, tiles.COOPERATIVE, WARM_NS)
     ):
         return None
     names = ("m", "n", "k", "part", "a_row", "c_row", "c_column", "alpha", "beta")
@@ -65,8 +67,12 @@ def windows(given: ProductTask) -> Chosen | None:
     push = product.push_values
     part = {name: push.pop(name) for name in ("m", "n", "k", "part")}
     push = {**part, **push, "c_row": 0, "c_column": 1, "alpha": 1.0, "beta": 1.0}
-    ready = replace(product, reads=reads, constants=(),
-                    defines=(*product.defines, ("ACC", "float"), ("WINDOW", "1")))  # fmt: skip
+    ready = replace(
+        product,
+        reads=reads,
+        constants=(),
+        defines=(*product.defines, ("ACC", "float"), ("WINDOW", "1")),
+    )
     return last_convs.fixed(_made(ready, push, packed, tile), dispatch), parts
 
 
@@ -82,15 +88,26 @@ def _made(dispatch: Dispatch, push: dict[str, Any], packed: TensorInfo, tile: Ti
     reads = ((name, packed if name == "b_buffer" else read) for name, read in dispatch.reads)
     kept = tuple(pair for pair in dispatch.defines if pair[0] not in ("SUBGROUP", "BATCH_AXES"))
     return replace(
-        dispatch, kernel="matmul_registers", reads=tuple(reads),
+        dispatch,
+        kernel="matmul_registers",
+        reads=tuple(reads),
         workgroups=(-(-push["n"] // tile.n), -(-push["m"] // tile.m), 1),
         push=tuple(push.items()),
-        constants=(("TILE_M", tile.m), ("TILE_N", tile.n), ("ROWS", tile.rows // SIDE),
-                   ("COLUMNS", tile.columns // SIDE), ("SLICES", tile.slices),
-                   ("WORKGROUP", tile.blocks * tile.slices * LANES)),
-        defines=(*kept, ("DEPTH", str(tile.depth)), ("WHOLE", str(int(not push["k"] % STEP))),
-                 ("WIDE_Y", "1")),
-    )  # fmt: skip
+        constants=(
+            ("TILE_M", tile.m),
+            ("TILE_N", tile.n),
+            ("ROWS", tile.rows // SIDE),
+            ("COLUMNS", tile.columns // SIDE),
+            ("SLICES", tile.slices),
+            ("WORKGROUP", tile.blocks * tile.slices * LANES),
+        ),
+        defines=(
+            *kept,
+            ("DEPTH", str(tile.depth)),
+            ("WHOLE", str(int(not push["k"] % STEP))),
+            ("WIDE_Y", "1"),
+        ),
+    )
 
 
 def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
@@ -102,9 +119,14 @@ def _is_suited(dispatch: Dispatch, sizes: ProductSizes) -> bool:
     steps = ((n, 1), (-(-n // 8) * 8, 1), (1, k))  # the second: in padded rows
     dense = push["a_column"] == 1 and (push["b_row"], push["b_column"]) in steps
     return (
-        dense and _in_fours(dispatch, n) and batches == 1 and push["start"] == 0
-        and min(m, n, k) >= SIDE and not k % 8 and not push["a_row"] % 8
-    )  # fmt: skip
+        dense
+        and _in_fours(dispatch, n)
+        and batches == 1
+        and push["start"] == 0
+        and min(m, n, k) >= SIDE
+        and not k % 8
+        and not push["a_row"] % 8
+    )
 
 
 def _is_half(dispatch: Dispatch) -> bool:
@@ -119,12 +141,16 @@ def _in_fours(dispatch: Dispatch, columns: int) -> bool:
 
 def _fitting(choices: Sequence[Tile], info: DeviceInfo) -> list[Tile]:
     """Return the tiles whose sums, and moments of whose rows, fit the shared memory."""
-    room, lanes = (info.limit(name) for name in
-                   ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations"))  # fmt: skip
-    return [each for each in choices
-            if each.blocks * each.slices * LANES <= lanes
-            and each.slices * (each.m // each.rows * SIDE) * (each.n + 8) * 4 + 8 * each.m
-            <= room]  # fmt: skip
+    room, lanes = (
+        info.limit(name)
+        for name in ("maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations")
+    )
+    return [
+        each
+        for each in choices
+        if each.blocks * each.slices * LANES <= lanes
+        and each.slices * (each.m // each.rows * SIDE) * (each.n + 8) * 4 + 8 * each.m <= room
+    ]
 
 
 def _is_sooner(

@@ -45,11 +45,13 @@ def rows_at_once(given: ProductTask) -> Chosen | None:
     rows = next(rows for rows in ROWS if rows >= m)
     workgroups = -(-n // (4 * COLUMNS))
     changed = replace(
-        dispatch, kernel=KERNEL, workgroups=(workgroups, 1, 1),
+        dispatch,
+        kernel=KERNEL,
+        workgroups=(workgroups, 1, 1),
         push=tuple((name, push[name]) for name in NAMES),
         constants=(("COLUMNS", COLUMNS), ("WORKGROUP", WORKGROUP)),
         defines=(*_own_defines(dispatch), ("ROWS", str(rows))),
-    )  # fmt: skip
+    )
     return changed, tiles.parts(workgroups, k)
 
 
@@ -105,11 +107,13 @@ def _in_units(dispatch: Dispatch, n: int, k: int, info: DeviceInfo) -> Dispatch 
         return None
     kept = tuple((key, defines[key]) for key in ("T", "T_LOAD", "Y", "Y_STORE"))
     made = replace(
-        dispatch, kernel="matvec_floats", reads=dispatch.reads[:2],
+        dispatch,
+        kernel="matvec_floats",
+        reads=dispatch.reads[:2],
         push=(("m", 1), ("n", n), ("epsilon", 0.0)),
         defines=(*kept, ("NORM", "0"), ("GATED", "0"), ("FORMAT", name)),
         constants=(("K", k), ("ROWS", 1), ("SUBGROUP", info.subgroup_size)),
-    )  # fmt: skip
+    )
     return block_units.sized(made, block_units.Sizes(SHARING * AT_ONCE, depth=DEPTHS[name]))
 
 

@@ -25,8 +25,11 @@ def matrix_product(given: ProductTask) -> Chosen | None:
     if not loads or not made or not units:
         return None
     changed, tile, parts = made
-    defines = (("EIGHTS", str(int(loads[1] and loads[2]))), *units.defines,
-               matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
+    defines = (
+        ("EIGHTS", str(int(loads[1] and loads[2]))),
+        *units.defines,
+        matrix_products.wide(dispatch, sizes[1], fused=True),
+    )
     constants = (*changed.constants, *loads[0], product_loads.aligned(tile, sizes))
     return replace(changed, constants=constants, defines=(*changed.defines, *defines)), parts
 
@@ -63,7 +66,11 @@ def tiled_last(given: ProductTask) -> Chosen | None:
 
 
 def _on_matrix_units(
-    dispatch: Dispatch, choices: Sequence[Tile], sizes: ProductSizes, info: DeviceInfo, pick: Pick,
+    dispatch: Dispatch,
+    choices: Sequence[Tile],
+    sizes: ProductSizes,
+    info: DeviceInfo,
+    pick: Pick,
     units: matrix_products.Units | None = None,
 ) -> tuple[Dispatch, Tile, int] | None:
     """Return a product in a tile of cooperative matrices, the tile, and the parts.
@@ -82,8 +89,12 @@ def _on_matrix_units(
     if picked is None:
         return None
     tile, parts = picked
-    constants = (("ROWS", tile.rows // one.m), ("COLUMNS", tile.columns // one.n),
-                 ("WORKGROUP", tile.blocks * lanes), ("SUBGROUP", lanes))  # fmt: skip
+    constants = (
+        ("ROWS", tile.rows // one.m),
+        ("COLUMNS", tile.columns // one.n),
+        ("WORKGROUP", tile.blocks * lanes),
+        ("SUBGROUP", lanes),
+    )
     changed = _in_tiles(dispatch, f"{dispatch.kernel}_cooperative", tile, sizes, constants)
     if changed is None:
         return None
@@ -112,8 +123,11 @@ def tiled(given: ProductTask) -> Chosen | None:
         kernel, loads = "matmul_tiled", product_loads.operands(dispatch, 4)
         if loads is None:
             return None
-        many = sizes[3] >= tiles.FEWEST_MANY and all(loads[1:]) and "c_buffer" not in dict(
-            dispatch.reads)
+        many = (
+            sizes[3] >= tiles.FEWEST_MANY
+            and all(loads[1:])
+            and "c_buffer" not in dict(dispatch.reads)
+        )
         choices = tiles.MANY if many else tiles.PRODUCT
     picked = pick(_fitting(choices, info), sizes)
     if picked is None:
@@ -125,8 +139,13 @@ def tiled(given: ProductTask) -> Chosen | None:
     step = ("TILE_K", str(tile.k))
     if loads is not None:
         fours = (("A_FOURS", str(int(loads[1]))), ("B_FOURS", str(int(loads[2]))))
-        defines = (*changed.defines, *fours, ("BUFFERS", str(tile.buffers)), step,
-                   matrix_products.wide(dispatch, sizes[1], fused=True))  # fmt: skip
+        defines = (
+            *changed.defines,
+            *fours,
+            ("BUFFERS", str(tile.buffers)),
+            step,
+            matrix_products.wide(dispatch, sizes[1], fused=True),
+        )
         constants = (*changed.constants, *loads[0], product_loads.aligned(tile, sizes))
         return replace(changed, constants=constants, defines=defines), parts
     return _fixed_window(replace(changed, defines=(*changed.defines, step)), dispatch), parts
@@ -154,10 +173,16 @@ def _blocks_of(tile: Tile) -> tuple[tuple[str, int], ...]:
 
 def _fixed_window(changed: Dispatch, dispatch: Dispatch) -> Dispatch:
     """Make the window's sizes constants of the kernel, which divides by them at every step."""
-    fixed = tuple((name.upper(), size) for name, size in dispatch.push
-                  if name in ("kernel_h", "kernel_w") and isinstance(size, int))  # fmt: skip
-    return replace(changed, push=_without(changed.push, "kernel_h", "kernel_w"),
-                   constants=(*changed.constants, *fixed))  # fmt: skip
+    fixed = tuple(
+        (name.upper(), size)
+        for name, size in dispatch.push
+        if name in ("kernel_h", "kernel_w") and isinstance(size, int)
+    )
+    return replace(
+        changed,
+        push=_without(changed.push, "kernel_h", "kernel_w"),
+        constants=(*changed.constants, *fixed),
+    )
 
 
 def _in_tiles(
@@ -170,10 +195,12 @@ def _in_tiles(
     if max(workgroups) > linear.MOST_GROUPS:
         return None
     return replace(
-        dispatch, kernel=kernel, workgroups=workgroups,
+        dispatch,
+        kernel=kernel,
+        workgroups=workgroups,
         constants=(("TILE_M", tile.m), ("TILE_N", tile.n), *constants),
         defines=_without(dispatch.defines, "SUBGROUP"),
-    )  # fmt: skip
+    )
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:

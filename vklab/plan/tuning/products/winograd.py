@@ -38,9 +38,17 @@ FEWEST_TILES = 16
 ROOT = 2**0.5
 FILTERS = {
     2: np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
-    4: np.array([[1, 0, 0], [-2 / 3, -ROOT / 3, -1 / 3], [-2 / 3, ROOT / 3, -1 / 3],
-                 [1 / 6, ROOT / 6, 1 / 3], [1 / 6, -ROOT / 6, 1 / 3], [0, 0, 1]]),
-}  # fmt: skip
+    4: np.array(
+        [
+            [1, 0, 0],
+            [-2 / 3, -ROOT / 3, -1 / 3],
+            [-2 / 3, ROOT / 3, -1 / 3],
+            [1 / 6, ROOT / 6, 1 / 3],
+            [1 / 6, -ROOT / 6, 1 / 3],
+            [0, 0, 1],
+        ]
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -104,37 +112,72 @@ def parts(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     own = dispatch.epilogue.operands[0] if dispatch.epilogue else None
     name, layout = (own.info if own else dispatch.writes[0][1]).name, " last" * image.last
     seen = TensorInfo(internal(name, "tiles"), "float32", (points, count, depth))
-    turned = TensorInfo(internal(weight.name, f"winograd{side}{layout}"), "float32",
-                        (points, depth, filters),
-                        layout=Filters(weight.name, side, image.last))  # fmt: skip
+    turned = TensorInfo(
+        internal(weight.name, f"winograd{side}{layout}"),
+        "float32",
+        (points, depth, filters),
+        layout=Filters(weight.name, side, image.last),
+    )
     made = TensorInfo(internal(name, "products"), "float32", (points, count, filters))
     grid = (("down", down), ("across", across))
     kinds = ("SIDE", str(side)), ("LAST", str(int(image.last)))
     before = Dispatch(
-        "winograd_input", (("x_buffer", pixels),), (("y_buffer", seen),),
+        "winograd_input",
+        (("x_buffer", pixels),),
+        (("y_buffer", seen),),
         registry.grid(-(-count * depth // WORKGROUP)),
-        (("count", count * depth), ("channels", depth), ("in_h", image.seen[0]),
-         ("in_w", image.seen[1]), *grid, ("pad_top", image.pads[0]),
-         ("pad_left", image.pads[1])),
-        (*dtypes.type_defines("T", pixels.dtype)[:2], *dtypes.type_defines("Y", "float32")[::2],
-         *kinds),
-        (("WORKGROUP", WORKGROUP),), flops=2 * (side + 2) * points * count * depth,
-    )  # fmt: skip
+        (
+            ("count", count * depth),
+            ("channels", depth),
+            ("in_h", image.seen[0]),
+            ("in_w", image.seen[1]),
+            *grid,
+            ("pad_top", image.pads[0]),
+            ("pad_left", image.pads[1]),
+        ),
+        (
+            *dtypes.type_defines("T", pixels.dtype)[:2],
+            *dtypes.type_defines("Y", "float32")[::2],
+            *kinds,
+        ),
+        (("WORKGROUP", WORKGROUP),),
+        flops=2 * (side + 2) * points * count * depth,
+    )
     (product,) = linear.product(
-        seen, turned, None, made, (count, filters, depth), (depth, 1), (filters, 1), (points,),
+        seen,
+        turned,
+        None,
+        made,
+        (count, filters, depth),
+        (depth, 1),
+        (filters, 1),
+        (points,),
         ((count * depth,), (depth * filters,)),
-    )  # fmt: skip
+    )
     after = Dispatch(
-        "winograd_output", (("x_buffer", made), *bias), dispatch.writes,
+        "winograd_output",
+        (("x_buffer", made), *bias),
+        dispatch.writes,
         registry.grid(-(-count * filters // WORKGROUP)),
-        (("count", count * filters), ("filters", filters), ("out_h", image.made[0]),
-         ("out_w", image.made[1]), *grid),
-        (("BIAS", str(len(bias))), *kinds, *dtypes.type_defines("X", "float32")[:2],
-         *dtypes.type_defines("T", pixels.dtype)[:2],
-         *dtypes.type_defines("Y", dispatch.writes[0][1].dtype)[::2]),
-        (("WORKGROUP", WORKGROUP),), flops=2 * (side + 1) * points * count * filters, stores=True,
+        (
+            ("count", count * filters),
+            ("filters", filters),
+            ("out_h", image.made[0]),
+            ("out_w", image.made[1]),
+            *grid,
+        ),
+        (
+            ("BIAS", str(len(bias))),
+            *kinds,
+            *dtypes.type_defines("X", "float32")[:2],
+            *dtypes.type_defines("T", pixels.dtype)[:2],
+            *dtypes.type_defines("Y", dispatch.writes[0][1].dtype)[::2],
+        ),
+        (("WORKGROUP", WORKGROUP),),
+        flops=2 * (side + 1) * points * count * filters,
+        stores=True,
         epilogue=dispatch.epilogue,
-    )  # fmt: skip
+    )
     return before, product, after
 
 
@@ -158,15 +201,28 @@ def _image(dispatch: Dispatch) -> _Image | None:
         depth, filters, batch = push["in_channels"], push["out_channels"], push["batches"]
         strides = push["stride_h"], push["stride_w"]
     steps = (groups, *strides, push["dilation_h"], push["dilation_w"])
-    off = (settings.get("DISABLE_VARIANTS") or settings.get("DISABLE_PREPACK")
-           or catalogue.is_off("winograd"))  # fmt: skip
+    off = (
+        settings.get("DISABLE_VARIANTS")
+        or settings.get("DISABLE_PREPACK")
+        or catalogue.is_off("winograd")
+    )
     known = dict(dispatch.reads)["w_buffer"].constant is not None
     if off or not known or defines["T"] != "float" or window != (3, 3) or {*steps} != {1}:
         return None
     made = push["out_h"], push["out_w"]
-    return None if min(made) < min(FILTERS) else _Image(
-        batch, depth, filters, (push["in_h"], push["in_w"]), made,
-        (push["pad_top"], push["pad_left"]), is_last)  # fmt: skip
+    return (
+        None
+        if min(made) < min(FILTERS)
+        else _Image(
+            batch,
+            depth,
+            filters,
+            (push["in_h"], push["in_w"]),
+            made,
+            (push["pad_top"], push["pad_left"]),
+            is_last,
+        )
+    )
 
 
 def _side(image: _Image, info: DeviceInfo) -> int:
@@ -208,13 +264,14 @@ def _tiles_ns(image: _Image) -> float:
     sizes = count, filters, depth, points
     product = tiles.expected_ns(*tiles.soonest(tiles.MANY, sizes), sizes)
     moved = 4 * (points + 4) * count * (depth + filters)
-    return (FIXED_NS + product + moved / MOVED_PER_NS
-            + 4 * points * depth * filters / FILTERS_PER_NS)  # fmt: skip
+    return FIXED_NS + product + moved / MOVED_PER_NS + 4 * points * depth * filters / FILTERS_PER_NS
 
 
 def _whole_ns(image: _Image, pixels: int) -> float:
     """Return the time that a GPU takes for the convolution as one product."""
     sizes = pixels, image.filters, 9 * image.channels, 1
-    sliced, own = (tiles.expected_ns(*tiles.soonest(table, sizes), sizes)
-                   for table in (tiles.SLICED, tiles.LAST_FLOAT))  # fmt: skip
+    sliced, own = (
+        tiles.expected_ns(*tiles.soonest(table, sizes), sizes)
+        for table in (tiles.SLICED, tiles.LAST_FLOAT)
+    )
     return LAUNCH_NS + (SLOWER * sliced if sliced < own else own)

@@ -73,15 +73,25 @@ def dispatches(
         reads.append((f"b{number}_buffer", each.dispatch.reads[1][1]))
         reads += [(f"c{number}_buffer", each.bias)] if each.bias else []
     made = Dispatch(
-        "matvec_head", tuple(reads), (("z_buffer", result[1]),), (1, 1, 1),
-        (("sizes", (first.k, *(each.n for each in part))),
-         ("relus", sum(1 << n for n, each in enumerate(part) if each.relu))),
-        (*((name, defines[name]) for name in ("T", "T_LOAD")), *dtypes.type_defines("Y", kind)[::2],
-         *dtypes.type_defines("Z", result[1].dtype)[::2],
-         ("FORMAT", FORMATS[dtype]), ("LAYERS", str(len(part))), ("BIAS", str(int(bias))),
-         ("SOFTMAX", str(int(softmax is not None)))),
+        "matvec_head",
+        tuple(reads),
+        (("z_buffer", result[1]),),
+        (1, 1, 1),
+        (
+            ("sizes", (first.k, *(each.n for each in part))),
+            ("relus", sum(1 << n for n, each in enumerate(part) if each.relu)),
+        ),
+        (
+            *((name, defines[name]) for name in ("T", "T_LOAD")),
+            *dtypes.type_defines("Y", kind)[::2],
+            *dtypes.type_defines("Z", result[1].dtype)[::2],
+            ("FORMAT", FORMATS[dtype]),
+            ("LAYERS", str(len(part))),
+            ("BIAS", str(int(bias))),
+            ("SOFTMAX", str(int(softmax is not None))),
+        ),
         flops=sum(each.dispatch.flops for each in part),
-    )  # fmt: skip
+    )
     if part[0].is_long:
         return _long(made, part[0], info)
     longest = max(each.k for each in part)
@@ -90,8 +100,13 @@ def dispatches(
         widest = max(each.n for each in part)
         lanes = min(HEAD_LANES, info.subgroup_size << (widest - 1).bit_length())
         at_once = min(HEAD_COLUMNS, -(-widest * info.subgroup_size // lanes))
-        constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": lanes, "DEPTH": loads,
-                     "AT_ONCE": at_once, "MOST": max(longest, widest)}  # fmt: skip
+        constants = {
+            "SUBGROUP": info.subgroup_size,
+            "WORKGROUP": lanes,
+            "DEPTH": loads,
+            "AT_ONCE": at_once,
+            "MOST": max(longest, widest),
+        }
         return (replace(made, constants=tuple(constants.items())),)
     return _tickets(made, part, result[1], info)
 
@@ -110,18 +125,32 @@ def _long(made: Dispatch, product: Product, info: DeviceInfo) -> tuple[Dispatch,
     _, result = made.writes[0]
     counters = TensorInfo(internal(result.name, "counters"), "uint32", (1,))
     sums = TensorInfo(internal(result.name, "parts"), "float32", (parts, product.n))
-    constants = (("SUBGROUP", info.subgroup_size), ("WORKGROUP", LONG_LANES), ("N", product.n),
-                 ("PARTS", parts))  # fmt: skip
+    constants = (
+        ("SUBGROUP", info.subgroup_size),
+        ("WORKGROUP", LONG_LANES),
+        ("N", product.n),
+        ("PARTS", parts),
+    )
     return _clear(counters), replace(
-        made, kernel="matvec_long", workgroups=(parts, 1, 1), constants=constants,
+        made,
+        kernel="matvec_long",
+        workgroups=(parts, 1, 1),
+        constants=constants,
         writes=(("parts_buffer", sums), ("counters_buffer", counters), *made.writes),
         push=(("k", product.k), ("part", part), ("relus", int(product.relu))),
-    )  # fmt: skip
+    )
 
 
 def _clear(counters: TensorInfo) -> Dispatch:
-    return Dispatch("clear_words", (), (("y_buffer", counters),), (1, 1, 1),
-                    (("count", counters.count),), (), (("WORKGROUP", 64),))  # fmt: skip
+    return Dispatch(
+        "clear_words",
+        (),
+        (("y_buffer", counters),),
+        (1, 1, 1),
+        (("count", counters.count),),
+        (),
+        (("WORKGROUP", 64),),
+    )
 
 
 def _tickets(
@@ -139,10 +168,17 @@ def _tickets(
     if made.define_values["SOFTMAX"] == "1":
         row = TensorInfo(internal(result.name, "row"), kind, (part[-1].n,))
         writes.insert(2, ("last_buffer", row))
-    constants = {"SUBGROUP": info.subgroup_size, "WORKGROUP": CHAIN_LANES, "DEPTH": CHAIN_DEPTH,
-                 "MOST": max(each.k for each in part)}  # fmt: skip
+    constants = {
+        "SUBGROUP": info.subgroup_size,
+        "WORKGROUP": CHAIN_LANES,
+        "DEPTH": CHAIN_DEPTH,
+        "MOST": max(each.k for each in part),
+    }
     workgroups = registry.grid(sum(-(-each.n // columns) for each in part))
     return _clear(counters), replace(
-        made, kernel="matvec_chain", writes=tuple(writes), workgroups=workgroups,
+        made,
+        kernel="matvec_chain",
+        writes=tuple(writes),
+        workgroups=workgroups,
         constants=tuple(constants.items()),
-    )  # fmt: skip
+    )

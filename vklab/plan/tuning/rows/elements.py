@@ -76,14 +76,16 @@ def _in_fours(dispatch: Dispatch, work: Pointwise) -> Dispatch | None:
         push[f"{name}_stride"] = (*(n // 4 for n in push[f"{name}_stride"][:-1]), 1)
         push[f"{name}_start"] //= 4
     groups = registry.grid(-(-work.count // (4 * OTHERS * registry.WORKGROUP)))
-    return replace(dispatch, push=tuple(push.items()), workgroups=groups,
-                   constants=(*dispatch.constants, ("EACH", OTHERS)),
-                   defines=(*dispatch.defines, ("FOURS", "1")))  # fmt: skip
+    return replace(
+        dispatch,
+        push=tuple(push.items()),
+        workgroups=groups,
+        constants=(*dispatch.constants, ("EACH", OTHERS)),
+        defines=(*dispatch.defines, ("FOURS", "1")),
+    )
 
 
-def _moving(
-    dispatch: Dispatch, work: Pointwise, width: int, info: DeviceInfo
-) -> Dispatch | None:
+def _moving(dispatch: Dispatch, work: Pointwise, width: int, info: DeviceInfo) -> Dispatch | None:
     """Return a move by tiles or by wide elements; None for one that gains by neither.
 
     Args:
@@ -97,16 +99,16 @@ def _moving(
     shape, (strides,) = elementwise.merge_axes(work.shape, [work.operands[0].view.strides])
     view = StridedView(strides, work.operands[0].view.start)
     shared = info.limit("maxComputeSharedMemorySize")
-    return (_transposed(dispatch, shape, view, width, shared)
-            or _wide(dispatch, shape, view, width))  # fmt: skip
+    return _transposed(dispatch, shape, view, width, shared) or _wide(dispatch, shape, view, width)
 
 
 def _is_move(work: Pointwise) -> bool:
     return (
-        work.target is None and len(work.operands) == 1
+        work.target is None
+        and len(work.operands) == 1
         and all(formula.text == elementwise.MOVE for formula in work.formulas)
         and {work.operands[0].dtype, work.formulas[-1].dtype} == {work.operands[0].info.dtype}
-    )  # fmt: skip
+    )
 
 
 def _transposed(
@@ -135,23 +137,44 @@ def _transposed(
     columns = (tuple(n & WORD for n in column) for column in zip(*batch, strict=True))
     sizes, of_x, of_y = columns
     pairs = width == 2 and not any(
-        n % 2 for n in (shape[last], shape[along], view.start, view.strides[last], steps[along],
-                        *of_x, *of_y))  # fmt: skip
+        n % 2
+        for n in (
+            shape[last],
+            shape[along],
+            view.start,
+            view.strides[last],
+            steps[along],
+            *of_x,
+            *of_y,
+        )
+    )
     tile = PAIRED if pairs and shared >= PAIRED * (2 * PAIRED + 4) else TILE[width]
     sector = 1 if pairs or steps[along] * width % SECTOR == 0 else max(1, SECTOR // width)
     if (tile + sector) * (tile + 1) * width > shared:
         sector = 1
-    groups = (-(-(shape[last] + sector - 1) // tile) * -(-shape[along] // tile)
-              * math.prod(sizes))  # fmt: skip
+    groups = -(-(shape[last] + sector - 1) // tile) * -(-shape[along] // tile) * math.prod(sizes)
     push = (
-        ("a", shape[last]), ("b", shape[along]), ("batches", math.prod(sizes)),
-        ("x_start", view.start), ("x_a", view.strides[last]), ("y_b", steps[along]),
-        ("batch_shape", sizes), ("x_batch", of_x), ("y_batch", of_y),
-    )  # fmt: skip
-    moved = _moved(dispatch, "transpose", 4 if pairs else width, push, registry.grid(groups),
-                   (("WORKGROUP", 256), ("TILE", tile)))  # fmt: skip
-    return replace(moved, defines=(*moved.defines, ("PAIRS", str(int(pairs))),
-                                   ("SECTOR", str(sector))))
+        ("a", shape[last]),
+        ("b", shape[along]),
+        ("batches", math.prod(sizes)),
+        ("x_start", view.start),
+        ("x_a", view.strides[last]),
+        ("y_b", steps[along]),
+        ("batch_shape", sizes),
+        ("x_batch", of_x),
+        ("y_batch", of_y),
+    )
+    moved = _moved(
+        dispatch,
+        "transpose",
+        4 if pairs else width,
+        push,
+        registry.grid(groups),
+        (("WORKGROUP", 256), ("TILE", tile)),
+    )
+    return replace(
+        moved, defines=(*moved.defines, ("PAIRS", str(int(pairs))), ("SECTOR", str(sector)))
+    )
 
 
 def _wide(
@@ -172,16 +195,26 @@ def _wide(
     count = math.prod(sizes)
     pad = AXES - len(sizes)
     push = (
-        ("count", count), ("p0", 0.0), ("p1", 0.0), ("shape", (1,) * pad + sizes),
+        ("count", count),
+        ("p0", 0.0),
+        ("p1", 0.0),
+        ("shape", (1,) * pad + sizes),
         ("a_stride", tuple(n & WORD for n in (0,) * pad + strides)),
         ("a_start", view.start // ratio),
-    )  # fmt: skip
+    )
     each = OTHERS if count >= MANY else 1
     groups = registry.grid(-(-count // (each * registry.WORKGROUP)))
     moved = _moved(dispatch, "elementwise", size, push, groups, (("EACH", each),))
-    identity = (("LAYOUT", "1"), ("PLACE", "0"), ("ARITY", "1"), ("EXPRESSION", "a"),
-                ("A", UNSIGNED[size]), ("Y", UNSIGNED[size]), ("A_LOAD", "onnx::identity"),
-                ("Y_STORE", "onnx::identity"))  # fmt: skip
+    identity = (
+        ("LAYOUT", "1"),
+        ("PLACE", "0"),
+        ("ARITY", "1"),
+        ("EXPRESSION", "a"),
+        ("A", UNSIGNED[size]),
+        ("Y", UNSIGNED[size]),
+        ("A_LOAD", "onnx::identity"),
+        ("Y_STORE", "onnx::identity"),
+    )
     return replace(moved, reads=(("a_buffer", moved.reads[0][1]),), defines=identity)
 
 
@@ -192,6 +225,11 @@ def _moved(
     assert dispatch.pointwise is not None
     read = dispatch.pointwise.operands[0].info
     return Dispatch(
-        kernel, (("x_buffer", read),), (("y_buffer", dispatch.writes[0][1]),), workgroups, push,
-        (("X", UNSIGNED[width]),), constants,
-    )  # fmt: skip
+        kernel,
+        (("x_buffer", read),),
+        (("y_buffer", dispatch.writes[0][1]),),
+        workgroups,
+        push,
+        (("X", UNSIGNED[width]),),
+        constants,
+    )

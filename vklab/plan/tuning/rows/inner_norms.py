@@ -90,17 +90,26 @@ class _Work(Uses):
         tile = int(product.constant_values["TILE_N"])
         width = tile & -tile  # neighbours add up what they have: a power of two
         is_whole = (self.root(made), made.count) == (self.root(source), source.count)
-        if (not is_whole or source.name in self.lowered.slices or made.dtype != "float16"
-                or (rows, columns) != (push["rows"], push["columns"])
-                or columns % tile or width > 4 * LANES):
+        if (
+            not is_whole
+            or source.name in self.lowered.slices
+            or made.dtype != "float16"
+            or (rows, columns) != (push["rows"], push["columns"])
+            or columns % tile
+            or width > 4 * LANES
+        ):
             return None
         if ("MOMENTS", "1") in product.defines:
             return product
         moments = TensorInfo(internal(made.name, "moments"), "float32", (rows, columns // width, 2))
-        return self._bound(replace(
-            product, writes=(*product.writes, ("moments_buffer", moments)), in_place=(),
-            defines=(*product.defines, ("MOMENTS", "1")))
-        )  # fmt: skip
+        return self._bound(
+            replace(
+                product,
+                writes=(*product.writes, ("moments_buffer", moments)),
+                in_place=(),
+                defines=(*product.defines, ("MOMENTS", "1")),
+            )
+        )
 
     def _takes(self, number: int, norm: Dispatch, before: Dispatch) -> bool:
         """Tell whether a dispatch is a product of a norm's rows that can have the norm inside.
@@ -119,12 +128,14 @@ class _Work(Uses):
         shares = int(constants["WORKGROUP"]) // int(constants["TILE_M"])
         sharing = min(1 << shares.bit_length() - 1, LANES) if shares else 0
         return (
-            self.count(a, product) == 1 and self.root(a) == root
-            and a.name not in self.lowered.slices and push["alpha"] == 1
+            self.count(a, product) == 1
+            and self.root(a) == root
+            and a.name not in self.lowered.slices
+            and push["alpha"] == 1
             and (push["m"], push["k"]) == (given["rows"], given["columns"])
             and push["a_row"] == given["columns"]
             and _moments(before).dims[1] <= MOST_MOMENTS * sharing
-        )  # fmt: skip
+        )
 
     def _normed(self, number: int, norm: Dispatch, before: Dispatch) -> Dispatch | None:
         """Return a product with the norm inside; None if the norm's factors are not known.
@@ -141,13 +152,21 @@ class _Work(Uses):
         weight, rows, power = scaled
         changed = {"a_buffer": dict(norm.reads)["x_buffer"], "b_buffer": weight}
         named = tuple((name, changed.get(name, i)) for name, i in product.reads)
-        numbers = {**product.push_values, "alpha": power, "pieces": moments.dims[1],
-                   "epsilon": norm.push_values["epsilon"]}  # fmt: skip
-        return self._bound(replace(
-            product, push=tuple(numbers.items()), flops=product.flops + norm.flops,
-            reads=(*named, ("given_buffer", moments), ("norm_buffer", rows)),
-            defines=(*product.defines, ("NORM", "1")))
-        )  # fmt: skip
+        numbers = {
+            **product.push_values,
+            "alpha": power,
+            "pieces": moments.dims[1],
+            "epsilon": norm.push_values["epsilon"],
+        }
+        return self._bound(
+            replace(
+                product,
+                push=tuple(numbers.items()),
+                flops=product.flops + norm.flops,
+                reads=(*named, ("given_buffer", moments), ("norm_buffer", rows)),
+                defines=(*product.defines, ("NORM", "1")),
+            )
+        )
 
     def _product(self, number: int) -> Dispatch | None:
         """Return the only dispatch chosen for a number, if it is a product that takes norms."""
@@ -171,12 +190,16 @@ class _Work(Uses):
         The rows are the sums of its columns, and what the norm's bias adds to the results.
         """
         factors = [self.constants.get(self.root(i)) for name, i in norm.reads if name != "x_buffer"]
-        values = [each.constant for each in factors
-                  if each is not None and each.constant is not None]  # fmt: skip
+        values = [
+            each.constant for each in factors if each is not None and each.constant is not None
+        ]
         lanes = packed.layout if isinstance(packed.layout, prepack.ByLane) else None
         source = self.constants.get(lanes.weight) if lanes else None
-        if lanes is None or source is None or source.constant is None or (
-            len(values) < len(factors) or not all(np.isfinite(each).all() for each in values)
+        if (
+            lanes is None
+            or source is None
+            or source.constant is None
+            or (len(values) < len(factors) or not all(np.isfinite(each).all() for each in values))
         ):
             return None
         scale, *biases = values
@@ -195,22 +218,25 @@ class _Work(Uses):
         array = constant_cache.derive(("scaled", lanes), scaled, source.constant, scale)
         beside = constant_cache.derive(("norm", lanes), rows, source.constant, array, *biases)
         names = ", ".join(each.name for each in factors if each is not None)
-        return (replace(packed, name=internal(packed.name, f"scaled by {names}"), constant=array),
-                TensorInfo(internal(packed.name, f"sums for {names}"), "float32", beside.shape,
-                           beside),
-                power)  # fmt: skip
+        return (
+            replace(packed, name=internal(packed.name, f"scaled by {names}"), constant=array),
+            TensorInfo(internal(packed.name, f"sums for {names}"), "float32", beside.shape, beside),
+            power,
+        )
 
 
 def _is_plain(norm: Dispatch) -> bool:
     """Tell whether a dispatch is LayerNormalization of rows of halves, with factors for columns."""
     push, defines = norm.push_values, norm.define_values
     return (
-        not (norm.prologue or norm.epilogue or norm.siblings) and len(norm.writes) == 1
+        not (norm.prologue or norm.epilogue or norm.siblings)
+        and len(norm.writes) == 1
         and (defines["CENTER"], defines["STATISTICS"]) == ("1", "0")
         and {i.dtype for _, i in (norm.reads[0], norm.writes[0])} == {"float16"}
-        and push["run"] == 1 and (push["step"] == 0 or push["period"] == 1)
+        and push["run"] == 1
+        and (push["step"] == 0 or push["period"] == 1)
         and all(i.count == push["columns"] for _, i in norm.reads[1:])
-    )  # fmt: skip
+    )
 
 
 def _moments(product: Dispatch) -> TensorInfo:

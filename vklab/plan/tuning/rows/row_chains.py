@@ -46,7 +46,8 @@ def join(task: JoinTask) -> Lowered:
         return lowered
     flow = _Flow(lowered, {lowered.roots[name] for name in task.outputs})
     dispatches: list[tuple[tuple[str, Dispatch], ...]] = [
-        (pair,) for pair in zip(lowered.nodes, lowered.dispatches, strict=True)]  # fmt: skip
+        (pair,) for pair in zip(lowered.nodes, lowered.dispatches, strict=True)
+    ]
     roots = dict(lowered.roots)
     for chain in flow.chains(info, task.resident):
         last = flow.softmax_after(chain[-1])
@@ -56,9 +57,13 @@ def join(task: JoinTask) -> Lowered:
             made = chain_kernels.dispatches(part, softmax, _is_head(part, info), info)
             places = [each.number for each in part] + ([tail] if tail is not None else [])
             before = flow.last_writer(part[0])
-            if (len(made) > 1 and before is None or flow.changes(made[-1], places)
-                    or not _binds(made[-1], info)
-                    or any(task.refused(each) for each in made)):  # fmt: skip
+            if (
+                len(made) > 1
+                and before is None
+                or flow.changes(made[-1], places)
+                or not _binds(made[-1], info)
+                or any(task.refused(each) for each in made)
+            ):
                 continue
             label = " + ".join(dict.fromkeys(lowered.nodes[number] for number in places))
             for number in places:
@@ -66,11 +71,18 @@ def join(task: JoinTask) -> Lowered:
             dispatches[places[-1]] = ((label, made[-1]),)
             if before is not None and len(made) > 1:  # beside what makes x: no barrier between
                 dispatches[before] = ((label, made[0]), *dispatches[before])
-            roots |= {info.name: roots.get(info.name, info.name)
-                      for each in made for _, info in each.writes}  # fmt: skip
+            roots |= {
+                info.name: roots.get(info.name, info.name)
+                for each in made
+                for _, info in each.writes
+            }
     named = [pair for each in dispatches for pair in each]
-    return replace(lowered, dispatches=tuple(dispatch for _, dispatch in named),
-                   nodes=tuple(node for node, _ in named), roots=roots)  # fmt: skip
+    return replace(
+        lowered,
+        dispatches=tuple(dispatch for _, dispatch in named),
+        nodes=tuple(node for node, _ in named),
+        roots=roots,
+    )
 
 
 class _Flow(Uses):
@@ -81,12 +93,13 @@ class _Flow(Uses):
         super().__init__(lowered.roots, lowered.dispatches, (*kept, *counts))
         self.lowered = lowered
 
-    def chains(
-        self, info: DeviceInfo, resident: Collection[str]
-    ) -> Iterator[tuple[Product, ...]]:
+    def chains(self, info: DeviceInfo, resident: Collection[str]) -> Iterator[tuple[Product, ...]]:
         """Yield products of one row of which each reads the result of the one before."""
-        found = {number: product for number, each in enumerate(self.lowered.dispatches)
-                 if (product := self._product(number, each, info, resident))}  # fmt: skip
+        found = {
+            number: product
+            for number, each in enumerate(self.lowered.dispatches)
+            if (product := self._product(number, each, info, resident))
+        }
         while found:
             product = found.pop(min(found))
             chain = [product]
@@ -106,12 +119,18 @@ class _Flow(Uses):
             return None
         dispatch = self.lowered.dispatches[number]
         push, work = dispatch.push_values, dispatch.epilogue
-        fits = (dispatch.kernel == "softmax" and (push["rows"], push["columns"]) == (1, product.n)
-                and dispatch.define_values["LOG"] == "0" and product.n <= MOST_COLUMNS
-                and not dispatch.prologue and dispatch.writes[0][1].dtype in RESULTS
-                and product.dispatch.writes[0][1].dtype == product.dispatch.reads[0][1].dtype
-                and (work is None or [each.text for each in work.formulas] == [WIDEN]
-                     and not work.target))  # fmt: skip
+        fits = (
+            dispatch.kernel == "softmax"
+            and (push["rows"], push["columns"]) == (1, product.n)
+            and dispatch.define_values["LOG"] == "0"
+            and product.n <= MOST_COLUMNS
+            and not dispatch.prologue
+            and dispatch.writes[0][1].dtype in RESULTS
+            and product.dispatch.writes[0][1].dtype == product.dispatch.reads[0][1].dtype
+            and (
+                work is None or [each.text for each in work.formulas] == [WIDEN] and not work.target
+            )
+        )
         return number if fits else None
 
     def last_writer(self, product: Product) -> int | None:
@@ -122,8 +141,11 @@ class _Flow(Uses):
     def changes(self, joint: Dispatch, places: Sequence[int]) -> bool:
         """Tell whether a value is overwritten before the last place of a dispatch that reads it."""
         roots = {self.root(info) for _, info in joint.reads}
-        return any(places[0] < number < places[-1] and number not in places
-                   for root in roots for number in self.writers.get(root, ()))  # fmt: skip
+        return any(
+            places[0] < number < places[-1] and number not in places
+            for root in roots
+            for number in self.writers.get(root, ())
+        )
 
     def _reader(self, product: Product) -> int | None:
         """Return the only dispatch that reads a product's result, if no other value needs it."""
@@ -167,10 +189,17 @@ def _binds(dispatch: Dispatch, info: DeviceInfo) -> bool:
 def _is_plain(dispatch: Dispatch) -> bool:
     """Tell whether a dispatch is one row times one matrix, and perhaps plus a row."""
     push, defines = dispatch.push_values, dispatch.define_values
-    return (push["m"] == push["batches"] == 1 and push["start"] == 0 and push["alpha"] == 1
-            and push["a_column"] == 1 and defines["ACC"] == "float" and defines["T"] in FORMATS
-            and defines["T_LOAD"] == "float" and dispatch.writes[0][1].dtype in RESULTS
-            and (defines["BIAS"] == "0" or (push["c_column"], push["beta"]) == (1, 1)))  # fmt: skip
+    return (
+        push["m"] == push["batches"] == 1
+        and push["start"] == 0
+        and push["alpha"] == 1
+        and push["a_column"] == 1
+        and defines["ACC"] == "float"
+        and defines["T"] in FORMATS
+        and defines["T_LOAD"] == "float"
+        and dispatch.writes[0][1].dtype in RESULTS
+        and (defines["BIAS"] == "0" or (push["c_column"], push["beta"]) == (1, 1))
+    )
 
 
 def _added(dispatch: Dispatch, n: int) -> tuple[TensorInfo | None, bool] | None:
@@ -233,7 +262,10 @@ def _parts(
 def _is_head(products: Sequence[Product], info: DeviceInfo) -> bool:
     """Tell whether one workgroup computes some products soon enough."""
     most = info.limit("maxComputeWorkGroupInvocations")
-    return (sum(each.elements for each in products) <= FEW_ELEMENTS
-            and chain_kernels.head_loads(products, info) <= FEW_LOADS
-            and max(each.n for each in products) <= MOST_COLUMNS
-            and len(products) <= MOST_LAYERS // 2 and most >= chain_kernels.HEAD_LANES)  # fmt: skip
+    return (
+        sum(each.elements for each in products) <= FEW_ELEMENTS
+        and chain_kernels.head_loads(products, info) <= FEW_LOADS
+        and max(each.n for each in products) <= MOST_COLUMNS
+        and len(products) <= MOST_LAYERS // 2
+        and most >= chain_kernels.HEAD_LANES
+    )

@@ -66,11 +66,16 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         constants["SUBGROUP"] = info.subgroup_size
     if dispatch.kernel == "normalize":
         constants |= {"EARLY": int(push["rows"] < MANY_ROWS), "EVERY": int(push["run"] == 1)}
-    return (replace(
-        dispatch, kernel=f"{dispatch.kernel}_registers", iterations=2 * each,
-        workgroups=registry.grid(-(-push["rows"] // together)), constants=tuple(constants.items()),
-        defines=(*dispatch.defines, *_moves(width), ("NARROW", str(int(narrow)))),
-    ),)  # fmt: skip
+    return (
+        replace(
+            dispatch,
+            kernel=f"{dispatch.kernel}_registers",
+            iterations=2 * each,
+            workgroups=registry.grid(-(-push["rows"] // together)),
+            constants=tuple(constants.items()),
+            defines=(*dispatch.defines, *_moves(width), ("NARROW", str(int(narrow)))),
+        ),
+    )
 
 
 def _shape(
@@ -119,11 +124,16 @@ def softmax(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     tiles_across = -(-push["inner"] // (width * across))
     constants = (("WORKGROUP", across * down), ("EACH", each), ("ACROSS", across))
     flags = {"FOURS": fours, "HALVES": kept and half, "KEPT": kept}
-    return (replace(
-        dispatch, kernel="softmax_columns", constants=constants, iterations=3 * each,
-        workgroups=registry.grid(push["rows"] // push["inner"] * tiles_across),
-        defines=(*dispatch.defines, *((name, str(int(flag))) for name, flag in flags.items())),
-    ),)  # fmt: skip
+    return (
+        replace(
+            dispatch,
+            kernel="softmax_columns",
+            constants=constants,
+            iterations=3 * each,
+            workgroups=registry.grid(push["rows"] // push["inner"] * tiles_across),
+            defines=(*dispatch.defines, *((name, str(int(flag))) for name, flag in flags.items())),
+        ),
+    )
 
 
 def _plain(dispatch: Dispatch) -> bool:
@@ -157,20 +167,34 @@ def load_ahead(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         width = _width(dispatch, push) if wide else 4 if _across(dispatch, push) else 1
     shape = (_lanes_of_rows if wide else _lanes_of_columns)(dispatch, push, info, width)
     rows = shape["ROWS"] if wide else shape["WORKGROUP"] * width
-    shuffles = (wide and in_words and "shuffle" in info.subgroup_operations
-                and shape["WORKGROUP"] // rows <= info.subgroup_size)  # fmt: skip
+    shuffles = (
+        wide
+        and in_words
+        and "shuffle" in info.subgroup_operations
+        and shape["WORKGROUP"] // rows <= info.subgroup_size
+    )
     more = (*_moves(width), ("SHUFFLE", str(int(shuffles))))
     extreme = {"larger": "max", "smaller": "min"}.get(defines.get("COMBINE", ""))
     if extreme and defines["V"] == "float" and defines["MAP"] == "a":
         more = (*more, ("EXTREME", extreme))
-    return (replace(dispatch, workgroups=registry.grid(-(-push["rows"] // rows)),
-                    constants=tuple(shape.items()), defines=(*dispatch.defines, *more)),)
+    return (
+        replace(
+            dispatch,
+            workgroups=registry.grid(-(-push["rows"] // rows)),
+            constants=tuple(shape.items()),
+            defines=(*dispatch.defines, *more),
+        ),
+    )
 
 
 def _across(dispatch: Dispatch, push: dict[str, Any]) -> bool:
     """Tell whether an invocation reduces four neighbouring rows."""
-    return (dispatch.kernel == "reduce" and _plain(dispatch) and push["inner"] % 4 == 0
-            and push["rows"] >= ACROSS)  # fmt: skip
+    return (
+        dispatch.kernel == "reduce"
+        and _plain(dispatch)
+        and push["inner"] % 4 == 0
+        and push["rows"] >= ACROSS
+    )
 
 
 def _lanes_of_rows(

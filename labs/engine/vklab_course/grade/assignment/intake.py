@@ -69,8 +69,10 @@ def read_submissions(source: Path, numbers: Collection[str] = ()) -> list[Entry]
     elif source.is_file():
         entries = list(_archive(where, numbers))
     else:
-        raise GradeError(f"{source} is no folder and no zip file; give the folder with the "
-                         "submissions, or the zip that the LMS made")  # fmt: skip
+        raise GradeError(
+            f"{source} is no folder and no zip file; give the folder with the "
+            "submissions, or the zip that the LMS made"
+        )
     if not entries:
         raise GradeError(f"there is no notebook (.ipynb) and no zip file in {source}")
     return sorted(_noted(entries), key=lambda e: (e.submission.student, *e.order))
@@ -86,8 +88,10 @@ def _noted(entries: list[Entry]) -> list[Entry]:
         who = entry.submission
         odd = not names.CANVAS_LIKE.fullmatch(names.first_part(who.file))
         if who.lms == "plain" and odd and not entry.cause:
-            said = (f"the name {who.file!r} is none of {lms.capitalize()}'s, as the others are: it "
-                    f"counts as the work of {who.student!r}, without a number of the LMS")
+            said = (
+                f"the name {who.file!r} is none of {lms.capitalize()}'s, as the others are: it "
+                f"counts as the work of {who.student!r}, without a number of the LMS"
+            )
             entry = replace(entry, note=said)
         noted.append(entry)
     return noted
@@ -132,8 +136,15 @@ def _folder(root: Path, numbers: Collection[str]) -> Iterator[Entry]:
         path, cause, modified = root / name, found[name], 0.0
         if not cause:
             cause, modified = _problem(path)
-        yield _entry(inside.removeprefix(wrapper), lms, numbers, source=path, cause=cause,
-                     modified=modified, file=name)  # fmt: skip
+        yield _entry(
+            inside.removeprefix(wrapper),
+            lms,
+            numbers,
+            source=path,
+            cause=cause,
+            modified=modified,
+            file=name,
+        )
 
 
 def _units(root: Path) -> list[str]:
@@ -142,14 +153,17 @@ def _units(root: Path) -> list[str]:
         tops = [one for one in os.scandir(root) if names.wanted(f"{one.name}/x.zip")]
         units = sorted(one.name for one in tops)
         if len(tops) == 1 and tops[0].is_dir(follow_symlinks=False):
-            inside = [one.name for one in os.scandir(tops[0].path)
-                      if names.wanted(f"{one.name}/x.zip")]  # fmt: skip
+            inside = [
+                one.name for one in os.scandir(tops[0].path) if names.wanted(f"{one.name}/x.zip")
+            ]
             units = sorted(f"{tops[0].name}/{name}" for name in inside)
     except OSError as error:
         raise GradeError(f"{root} cannot be read: {error.strerror or error}") from error
     if len(units) > bounds.MAX_STUDENTS:
-        raise GradeError(f"{root} has {len(units):,} files and folders, the limit is "
-                         f"{bounds.MAX_STUDENTS:,}; is it the right folder?")  # fmt: skip
+        raise GradeError(
+            f"{root} has {len(units):,} files and folders, the limit is "
+            f"{bounds.MAX_STUDENTS:,}; is it the right folder?"
+        )
     return units
 
 
@@ -177,8 +191,10 @@ def _files(root: Path, unit: str) -> list[str]:
 
 
 def _too_many() -> BadSubmission:
-    return BadSubmission(f"its folder has more than {bounds.MAX_FILES} notebooks and zips, or more "
-                         f"than {bounds.MAX_ENTRIES:,} files; {HAND_IN}")  # fmt: skip
+    return BadSubmission(
+        f"its folder has more than {bounds.MAX_FILES} notebooks and zips, or more "
+        f"than {bounds.MAX_ENTRIES:,} files; {HAND_IN}"
+    )
 
 
 def _problem(path: Path) -> tuple[str, float]:
@@ -202,9 +218,10 @@ def _archive(path: Path, numbers: Collection[str]) -> Iterator[Entry]:
     try:
         archive, every = zips.opened(path)
     except BadSubmission as error:
-        raise GradeError(f"{path} is no folder and no zip file that can be read ({error}); give "
-                         "the folder with the submissions, or the zip that the LMS made"
-                         ) from None  # fmt: skip
+        raise GradeError(
+            f"{path} is no folder and no zip file that can be read ({error}); give "
+            "the folder with the submissions, or the zip that the LMS made"
+        ) from None
     archive.close()
     infos = {n: info for n, info in enumerate(every) if names.wanted(info.filename)}
     wrapper = names.around(info.filename for info in infos.values())
@@ -213,16 +230,25 @@ def _archive(path: Path, numbers: Collection[str]) -> Iterator[Entry]:
     count = Counter(map(_owner, inside.values()))
     if len(every) > bounds.MAX_ZIP_MEMBERS or len(count) > bounds.MAX_STUDENTS:
         most = "; ".join(f"{name[:80]!r} {number:,}" for name, number in count.most_common(3))
-        raise GradeError(f"{path} has {len(every):,} files of {len(count):,} students, the limits "
-                         f"are {bounds.MAX_ZIP_MEMBERS:,} and {bounds.MAX_STUDENTS:,}; most "
-                         f"notebooks are of {most}")  # fmt: skip
+        raise GradeError(
+            f"{path} has {len(every):,} files of {len(count):,} students, the limits "
+            f"are {bounds.MAX_ZIP_MEMBERS:,} and {bounds.MAX_STUDENTS:,}; most "
+            f"notebooks are of {most}"
+        )
     full = {owner for owner, number in count.items() if number > bounds.MAX_FILES}
     for owner in full:
         yield _entry(f"{owner}/?", lms, numbers, cause=str(_too_many()), file=f"{owner}/")
     for n, name in inside.items():
         if _owner(name) not in full:
-            yield _entry(name, lms, numbers, source=path, member=n, modified=_time(infos[n]),
-                         cause=_refusal(infos[n]))  # fmt: skip
+            yield _entry(
+                name,
+                lms,
+                numbers,
+                source=path,
+                member=n,
+                modified=_time(infos[n]),
+                cause=_refusal(infos[n]),
+            )
 
 
 def _owner(name: str) -> str:
@@ -247,5 +273,7 @@ def by_student(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
     found: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         found.setdefault((entry.submission.lms, entry.submission.student), []).append(entry)
-    return {key: sorted(mine, key=lambda e: e.order, reverse=True)
-            for key, mine in sorted(found.items(), key=lambda item: item[0][::-1])}  # fmt: skip
+    return {
+        key: sorted(mine, key=lambda e: e.order, reverse=True)
+        for key, mine in sorted(found.items(), key=lambda item: item[0][::-1])
+    }

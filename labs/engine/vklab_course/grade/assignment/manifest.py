@@ -101,14 +101,17 @@ def open_release(folder: Path) -> Release:
     """Read a release. Raises GradeError if it is none, or if a file differs from its hash."""
     path = folder / NAME
     if not path.is_file():
-        raise GradeError(f"{folder} is no release: it has no {NAME}; make one with `vklab course "
-                         "release FOLDER`")  # fmt: skip
+        raise GradeError(
+            f"{folder} is no release: it has no {NAME}; make one with `vklab course release FOLDER`"
+        )
     manifest: Manifest = schema.parse(Manifest, path.read_bytes(), str(path))
     for name, wanted in manifest.files.items():
         inside = folder / name
         if not inside.resolve().is_relative_to(folder.resolve()) or not inside.is_file():
             raise GradeError(f"the release {folder} lacks {name}; copy it again as a whole")
         if hashlib.sha256(inside.read_bytes()).hexdigest() != wanted:
-            raise GradeError(f"{inside} was changed after the release was made; use the copy that "
-                             "you made it from, or make a new release")  # fmt: skip
+            raise GradeError(
+                f"{inside} was changed after the release was made; use the copy that "
+                "you made it from, or make a new release"
+            )
     return Release(folder, manifest)

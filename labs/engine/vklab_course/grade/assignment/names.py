@@ -45,8 +45,10 @@ class Ambiguous(Exception):
 
     def __init__(self, who: Submission, numbers: Iterable[str]) -> None:
         said = " or of ".join(dict.fromkeys(numbers))
-        super().__init__(f"its name can be read as the work of {said}; give a roster with the "
-                         "students' numbers (--roster), or rename the file")  # fmt: skip
+        super().__init__(
+            f"its name can be read as the work of {said}; give a roster with the "
+            "students' numbers (--roster), or rename the file"
+        )
         self.who = who
 
 
@@ -101,9 +103,12 @@ def identify(name: str, lms: str | None = None, numbers: Collection[str] = ()) -
 
 
 def _submission(file: str, student: str, name: str, attempt: int) -> Submission:
-    return Submission(student=bounds.short(student, bounds.NAME), attempt=attempt,
-                      name=bounds.short(name, bounds.NAME),
-                      file=bounds.short(file, bounds.FILE))  # fmt: skip
+    return Submission(
+        student=bounds.short(student, bounds.NAME),
+        attempt=attempt,
+        name=bounds.short(name, bounds.NAME),
+        file=bounds.short(file, bounds.FILE),
+    )
 
 
 def _readings(lms: str, parts: tuple[str, ...]) -> Iterator[_Read]:

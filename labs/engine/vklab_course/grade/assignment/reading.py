@@ -136,14 +136,27 @@ def _student(task: Task, entries: Sequence[Entry]) -> list[tuple[Entry, Attempt]
             ended += 1
             done.append((reading, _refused(task, reading, said)))
             left = left[left.index(reading) + 1 :]
-    done += [(one, _refused(task, one, "it was not read, because newer files of the same student "
-                             "ended the process that reads them")) for one in left]  # fmt: skip
+    done += [
+        (
+            one,
+            _refused(
+                task,
+                one,
+                "it was not read, because newer files of the same student "
+                "ended the process that reads them",
+            ),
+        )
+        for one in left
+    ]
     return sorted(done, key=lambda pair: (pair[0].order[:2], pair[1].file), reverse=True)
 
 
 def _refused(task: Task, entry: Entry, cause: str) -> Attempt:
-    return Attempt(file=entry.submission.file, lab=task.only.name if task.only else "",
-                   cause=bounds.short(cause, bounds.CAUSE))  # fmt: skip
+    return Attempt(
+        file=entry.submission.file,
+        lab=task.only.name if task.only else "",
+        cause=bounds.short(cause, bounds.CAUSE),
+    )
 
 
 def _ended(error: own_process.Ended) -> str:
@@ -221,8 +234,10 @@ class _Reader:
             cause = str(error)
         except MemoryError:
             cause = str(_too_much())
-        return Attempt(**{k: fields[k] for k in ("file", "lab", "hash") if k in fields},
-                       cause=bounds.short(cause, bounds.CAUSE))  # fmt: skip
+        return Attempt(
+            **{k: fields[k] for k in ("file", "lab", "hash") if k in fields},
+            cause=bounds.short(cause, bounds.CAUSE),
+        )
 
     def _rebuilt(self, lab: LabFacts, notebook: Notebook) -> dict[str, Any]:
         if self.good.get(lab.name, 0) >= bounds.MAX_ATTEMPTS:
@@ -232,15 +247,22 @@ class _Reader:
         rebuilt = rebuilding.rebuild(self.released[lab.name], notebook)
         text = rebuilt.text()
         if len(text) > bounds.REBUILT:
-            raise BadSubmission(f"its answers have {len(text):,} characters, the limit is "
-                                f"{bounds.REBUILT:,}")  # fmt: skip
-        return {"text": text, "missing": rebuilt.missing, "untouched": rebuilt.untouched,
-                "notes": rebuilt.notes[: bounds.NOTES]}  # fmt: skip
+            raise BadSubmission(
+                f"its answers have {len(text):,} characters, the limit is {bounds.REBUILT:,}"
+            )
+        return {
+            "text": text,
+            "missing": rebuilt.missing,
+            "untouched": rebuilt.untouched,
+            "notes": rebuilt.notes[: bounds.NOTES],
+        }
 
 
 def _too_much() -> BadSubmission:
-    return BadSubmission(f"reading it takes more than {bounds.READ_BYTES >> 20} MiB of memory; "
-                         "clear its outputs and hand it in again")  # fmt: skip
+    return BadSubmission(
+        f"reading it takes more than {bounds.READ_BYTES >> 20} MiB of memory; "
+        "clear its outputs and hand it in again"
+    )
 
 
 def _contents(entry: Entry) -> Iterator[tuple[str, bytes | BadSubmission]]:

@@ -59,8 +59,9 @@ def check_lab(notebook: Notebook, lab: LabFacts) -> None:
     ids = notebook.by_id()
     shared = [e.id for e in lab.exercises if _cell_of(e.id, notebook, ids)]
     if notebook.lab and notebook.lab != lab.number:
-        raise BadSubmission(f"it is lab {notebook.lab}, and this batch grades lab {lab.number} "
-                            f"({lab.title})")  # fmt: skip
+        raise BadSubmission(
+            f"it is lab {notebook.lab}, and this batch grades lab {lab.number} ({lab.title})"
+        )
     if notebook.version and notebook.version != lab.version:
         raise BadSubmission(
             f"it was made from version {notebook.version} of lab {lab.number}, and the release has "
@@ -72,8 +73,11 @@ def check_lab(notebook: Notebook, lab: LabFacts) -> None:
 
 
 def _cell_of(exercise: str, notebook: Notebook, ids: dict[str, list[Cell]]) -> bool:
-    return any(cell.exercise == exercise and cell.role == "exercise"
-               for cells in ids.values() for cell in cells)  # fmt: skip
+    return any(
+        cell.exercise == exercise and cell.role == "exercise"
+        for cells in ids.values()
+        for cell in cells
+    )
 
 
 def rebuild(released: Any, submission: Notebook) -> Rebuilt:
@@ -104,8 +108,9 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
             untouched.add(exercise)
         if not problem:
             cells.append((cell, text))
-    return Rebuilt(_notebook(released, _sliced(cells)), missing, frozenset(untouched),
-                   tuple(notes[:20]))  # fmt: skip
+    return Rebuilt(
+        _notebook(released, _sliced(cells)), missing, frozenset(untouched), tuple(notes[:20])
+    )
 
 
 def changed(released: Any, submission: Notebook) -> list[str]:
@@ -140,8 +145,11 @@ def _readable(text: str) -> str:
 
 def answers_in(notebook: Any) -> dict[str, str]:
     """Return the text of each answer of a rebuilt notebook, by exercise."""
-    return {str(cell.metadata["vklab"]["id"]): str(cell.source) for cell in notebook.cells
-            if cell.metadata.get("vklab", {}).get("role") == "exercise"}  # fmt: skip
+    return {
+        str(cell.metadata["vklab"]["id"]): str(cell.source)
+        for cell in notebook.cells
+        if cell.metadata.get("vklab", {}).get("role") == "exercise"
+    }
 
 
 def _collected(cell: Any, given: Sequence[Cell]) -> tuple[str, str]:
@@ -150,11 +158,15 @@ def _collected(cell: Any, given: Sequence[Cell]) -> tuple[str, str]:
     if not given:
         return "", f"the cell {cell.id} is not in the notebook: it was deleted or has lost its id"
     if len(texts) > 1:
-        return "", (f"{len(given)} different cells have the id {cell.id}, so which one is the "
-                    "answer? Keep one")  # fmt: skip
+        return "", (
+            f"{len(given)} different cells have the id {cell.id}, so which one is the "
+            "answer? Keep one"
+        )
     if given[0].kind != cell.cell_type:
-        return "", (f"the cell {cell.id} is a {given[0].kind or 'nameless'} cell; it must be a "
-                    f"{cell.cell_type} cell")  # fmt: skip
+        return "", (
+            f"the cell {cell.id} is a {given[0].kind or 'nameless'} cell; it must be a "
+            f"{cell.cell_type} cell"
+        )
     return given[0].text, ""
 
 

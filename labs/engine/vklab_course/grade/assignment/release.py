@@ -68,16 +68,20 @@ def release(labs: Sequence[Lab], out: Path, seed: str = "") -> Manifest:
     if not labs:
         raise GradeError(f"there are no labs in {places.labs_folder()}; give numbers of labs")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise GradeError(f"{out} is not empty; give a new folder, so that nothing of an older "
-                         "release stays in it")  # fmt: skip
+        raise GradeError(
+            f"{out} is not empty; give a new folder, so that nothing of an older "
+            "release stays in it"
+        )
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         made = _fill(labs, partial, seed)
         problems = leak_problems(labs, partial)
         if problems:
-            raise GradeError("the release is not made, because it would hold parts of solutions:\n"
-                             + "\n".join(f"  {problem}" for problem in problems))  # fmt: skip
+            raise GradeError(
+                "the release is not made, because it would hold parts of solutions:\n"
+                + "\n".join(f"  {problem}" for problem in problems)
+            )
         if out.exists():
             out.rmdir()
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -110,10 +114,18 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
         (PAGES / "release.md.j2").read_text("utf-8")
     )
     write_atomic(folder / "README.md", page.render(labs=facts, version=vklab.__version__))
-    files = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-             for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
-    made = Manifest(id=digest(files)[:16], vklab=vklab.__version__, variants=variants,
-                    labs=tuple(facts), files=files)  # fmt: skip
+    files = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    made = Manifest(
+        id=digest(files)[:16],
+        vklab=vklab.__version__,
+        variants=variants,
+        labs=tuple(facts),
+        files=files,
+    )
     write_atomic(folder / manifest.NAME, made.model_dump_json(indent=1) + "\n")
     return made
 
@@ -121,8 +133,10 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
 def student_notebook(lab: Lab, variants: dict[str, int]) -> Any:
     """Return a lab's student notebook in the given variants, with its version in the metadata."""
     notebook = build.student_notebook(dataclasses.replace(lab, variants=variants))
-    notebook.metadata["vklab"] = {**notebook.metadata["vklab"],
-                                  "version": manifest.lab_version(notebook.cells)}  # fmt: skip
+    notebook.metadata["vklab"] = {
+        **notebook.metadata["vklab"],
+        "version": manifest.lab_version(notebook.cells),
+    }
     return notebook
 
 
@@ -137,12 +151,18 @@ def _definitions(lab: Lab, variants: dict[str, int]) -> str:
 
 def _facts(lab: Lab, notebook: Any, variants: dict[str, int]) -> LabFacts:
     exercises = tuple(
-        ExerciseFacts(id=key, title=exercise.title, points=float(exercise.points),
-                      kind=exercise.takes)
+        ExerciseFacts(
+            id=key, title=exercise.title, points=float(exercise.points), kind=exercise.takes
+        )
         for key, exercise in exercises_of(lab.number, variants).items()
-    )  # fmt: skip
-    return LabFacts(name=lab.name, title=lab.title, minutes=lab.minutes, exercises=exercises,
-                    version=notebook.metadata["vklab"]["version"])  # fmt: skip
+    )
+    return LabFacts(
+        name=lab.name,
+        title=lab.title,
+        minutes=lab.minutes,
+        exercises=exercises,
+        version=notebook.metadata["vklab"]["version"],
+    )
 
 
 def _copy_data(folder: Path) -> None:
@@ -152,9 +172,14 @@ def _copy_data(folder: Path) -> None:
     if any(map(GRAPHS.search, texts)):
         named |= {*swapped.MODELS, *(f"graphs/{name}.onnx" for name in recorded_graphs.NAMES)}
     for name in sorted(named | set(ALWAYS)):
-        source = next((home / name for home in (places.labs_folder().parent / "data",
-                                                places.PROJECT / "data")
-                       if (home / name).is_file()), None)  # fmt: skip
+        source = next(
+            (
+                home / name
+                for home in (places.labs_folder().parent / "data", places.PROJECT / "data")
+                if (home / name).is_file()
+            ),
+            None,
+        )
         if source is not None:
             target = folder / "data" / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -172,9 +197,11 @@ def texts_of(folder: Path) -> list[tuple[str, str]]:
         elif path.suffix == ".py":
             text = path.read_text("utf-8")
             texts.append((name, text))
-            texts += [(f"{name}, line {node.lineno}", node.value)
-                      for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)
-                      and isinstance(node.value, str)]  # fmt: skip
+            texts += [
+                (f"{name}, line {node.lineno}", node.value)
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ]
         elif path.suffix in (".md", ".json", ".txt"):
             texts.append((name, path.read_text("utf-8")))
     return texts

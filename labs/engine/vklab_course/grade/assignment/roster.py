@@ -86,19 +86,27 @@ def read_roster(path: Path) -> Roster:
         fields["id"] = fields.get("id", "").removeprefix("Participant ").strip()
         if fields.get("key", "").lower() == "points possible":
             continue  # the second line of a Canvas export
-        key = fields.get("key") or fields.get("login") or fields.get("email") or fields["id"] \
-            or fields.get("name", "")  # fmt: skip
+        key = (
+            fields.get("key")
+            or fields.get("login")
+            or fields.get("email")
+            or fields["id"]
+            or fields.get("name", "")
+        )
         if not key:
             raise GradeError(f"{path}, line {number}: no student, login, email, id or name")
         if key in students:
             raise GradeError(f"{path}, line {number}: {key!r} is there twice")
         if fields["id"] and numbers.setdefault(fields["id"], number) != number:
-            raise GradeError(f"{path}, line {number}: the id {fields['id']!r} is that of line "
-                             f"{numbers[fields['id']]}, too; whose submissions are its?")
+            raise GradeError(
+                f"{path}, line {number}: the id {fields['id']!r} is that of line "
+                f"{numbers[fields['id']]}, too; whose submissions are its?"
+            )
         students[key] = Student(**{**fields, "key": key})
     if not students:
-        raise GradeError(f"the roster {path} lists nobody; its first line names columns: "
-                         f"{', '.join(COLUMNS)}")  # fmt: skip
+        raise GradeError(
+            f"the roster {path} lists nobody; its first line names columns: {', '.join(COLUMNS)}"
+        )
     return Roster(tuple(students.values()))
 
 
@@ -114,20 +122,25 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any("\n" in cell or "\r" in cell for cell in cells):
-                raise GradeError(f"{path}, line {number}: a cell goes on in the next line; is "
-                                 "there a single quotation mark (\") in it?")  # fmt: skip
+                raise GradeError(
+                    f"{path}, line {number}: a cell goes on in the next line; is "
+                    'there a single quotation mark (") in it?'
+                )
             if not columns:
                 columns = [cell.lower() for cell in cells]
             elif any(cells[len(columns) :]):
-                raise GradeError(f"{path}, line {number}: {len(cells)} cells, and the "
-                                 f"first line has {len(columns)}; put quotation marks around a "
-                                 f"cell with {separator!r}")  # fmt: skip
+                raise GradeError(
+                    f"{path}, line {number}: {len(cells)} cells, and the "
+                    f"first line has {len(columns)}; put quotation marks around a "
+                    f"cell with {separator!r}"
+                )
             elif any(cells):
                 yield number, dict(zip(columns, cells, strict=False))
             number = reader.line_num + 1
     except csv.Error as error:
-        raise GradeError(f"{path}, line {number}: {error}; is there a single quotation "
-                         "mark (\") in it?") from error  # fmt: skip
+        raise GradeError(
+            f'{path}, line {number}: {error}; is there a single quotation mark (") in it?'
+        ) from error
 
 
 def _columns(line: str, separator: str) -> list[str]:
@@ -142,19 +155,24 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise GradeError(f"the roster {path} cannot be read: {error}") from error
     if len(data) > bounds.ROSTER_BYTES:
-        raise GradeError(f"the roster {path} has more than {bounds.ROSTER_BYTES >> 20} MiB; is it "
-                         "the right file?")  # fmt: skip
+        raise GradeError(
+            f"the roster {path} has more than {bounds.ROSTER_BYTES >> 20} MiB; is it "
+            "the right file?"
+        )
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise GradeError(f"the roster {path} cannot be read: line {line} is no "
-                         f"{'UTF-16' if wide else 'UTF-8'} text; save it as CSV in UTF-8"
-                         ) from error  # fmt: skip
+        raise GradeError(
+            f"the roster {path} cannot be read: line {line} is no "
+            f"{'UTF-16' if wide else 'UTF-8'} text; save it as CSV in UTF-8"
+        ) from error
     if "\0" in text:
-        raise GradeError(f"the roster {path} cannot be read: it has zero bytes, as UTF-16 without "
-                         "its mark; save it as CSV in UTF-8")  # fmt: skip
+        raise GradeError(
+            f"the roster {path} cannot be read: it has zero bytes, as UTF-16 without "
+            "its mark; save it as CSV in UTF-8"
+        )
     return text
 
 
@@ -188,8 +206,9 @@ def marks_by_student(
     for student in roster.students:
         if student.group:
             groups.setdefault(student.group, []).extend(own.get(student.key, ()))
-    return [(s, _best([*own.get(s.key, ()), *groups.get(s.group, ())]))
-            for s in roster.students], unknown
+    return [
+        (s, _best([*own.get(s.key, ()), *groups.get(s.group, ())])) for s in roster.students
+    ], unknown
 
 
 def _best(records: Iterable[SubmissionResult]) -> SubmissionResult | None:

@@ -27,8 +27,10 @@ class BadSubmission(Exception):
 
 def too_big(size_bytes: int) -> BadSubmission:
     """Return the error for a notebook that is larger than the limit."""
-    return BadSubmission(f"the notebook has {size_bytes / 2**20:.0f} MiB, the limit is "
-                         f"{MAX_BYTES >> 20}; clear its outputs and hand it in again")  # fmt: skip
+    return BadSubmission(
+        f"the notebook has {size_bytes / 2**20:.0f} MiB, the limit is "
+        f"{MAX_BYTES >> 20}; clear its outputs and hand it in again"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,11 @@ def read_notebook(data: bytes) -> Notebook:
     content = _parse(data)
     if not isinstance(content, dict) or not isinstance(content.get("cells"), list):
         older = isinstance(content, dict) and "worksheets" in content
-        raise BadSubmission("it is a notebook of format 3; open and save it in JupyterLab" if older
-                            else "it is JSON and no Jupyter notebook: it has no list of cells")
+        raise BadSubmission(
+            "it is a notebook of format 3; open and save it in JupyterLab"
+            if older
+            else "it is JSON and no Jupyter notebook: it has no list of cells"
+        )
     metadata = _dict(content.get("metadata"))
     _check_kernel(metadata)
     cells = content["cells"]
@@ -75,8 +80,10 @@ def read_notebook(data: bytes) -> Notebook:
         raise BadSubmission(f"it has {len(cells):,} cells, the limit is {MAX_CELLS:,}")
     read = tuple(_cell(number, cell) for number, cell in enumerate(cells, 1))
     if read and not any(cell.id for cell in read):
-        raise BadSubmission("its cells have lost their ids (saved by an editor of format 4.4 or "
-                            "older?); copy the answers into a fresh copy of the lab")  # fmt: skip
+        raise BadSubmission(
+            "its cells have lost their ids (saved by an editor of format 4.4 or "
+            "older?); copy the answers into a fresh copy of the lab"
+        )
     about = _dict(metadata.get("vklab"))
     return Notebook(read, digest(data), _word(about.get("lab")), _word(about.get("version")))
 
@@ -94,8 +101,10 @@ def _parse(data: bytes) -> Any:
         mark = MERGE.search(data)
         if mark:
             line = data.count(b"\n", 0, mark.start()) + 1
-            raise BadSubmission(f"it has the markers of an unfinished merge (line {line}); resolve "
-                                "the conflict, open the notebook, and hand it in again") from None
+            raise BadSubmission(
+                f"it has the markers of an unfinished merge (line {line}); resolve "
+                "the conflict, open the notebook, and hand it in again"
+            ) from None
         detail = str(error)[:200]
         raise BadSubmission(f"it is not JSON ({detail}), so it is no notebook") from None
 
@@ -122,13 +131,19 @@ def _cell(number: int, cell: Any) -> Cell:
     if not isinstance(source, str):
         raise BadSubmission(f"the text of cell {number} is no text but {type(source).__name__}")
     if len(source) > MAX_CELL_CHARACTERS:
-        raise BadSubmission(f"cell {number} has {len(source):,} characters, the limit is "
-                            f"{MAX_CELL_CHARACTERS:,}")  # fmt: skip
+        raise BadSubmission(
+            f"cell {number} has {len(source):,} characters, the limit is {MAX_CELL_CHARACTERS:,}"
+        )
     # A lone surrogate can be written in JSON and in no UTF-8 file.
     source = source.encode("utf-8", "replace").decode("utf-8")
     about = _dict(_dict(cell.get("metadata")).get("vklab"))
-    return Cell(_word(cell.get("id")), _word(cell.get("cell_type")), source,
-                _word(about.get("role")), _word(about.get("id")))  # fmt: skip
+    return Cell(
+        _word(cell.get("id")),
+        _word(cell.get("cell_type")),
+        source,
+        _word(about.get("role")),
+        _word(about.get("id")),
+    )
 
 
 def _dict(value: Any) -> dict[str, Any]:

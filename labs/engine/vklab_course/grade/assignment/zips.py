@@ -63,8 +63,7 @@ def check_name(info: zipfile.ZipInfo) -> None:
     """Refuse a name that leaves the archive's folder, and a link, as what they are: an attack."""
     name = info.filename.replace("\\", "/")
     if name.startswith("/") or re.match(r"^[A-Za-z]:", name) or ".." in name.split("/"):
-        raise BadSubmission("the zip has a file outside of its folder: "
-                            f"{info.filename[:QUOTED]!r}")  # fmt: skip
+        raise BadSubmission(f"the zip has a file outside of its folder: {info.filename[:QUOTED]!r}")
     if stat.S_ISLNK(info.external_attr >> 16):
         raise BadSubmission(f"the zip has a symbolic link: {info.filename[:QUOTED]!r}")
 

@@ -26,8 +26,11 @@ FORMATS = ("generic", "canvas", "moodle")
 # Names of columns that Canvas does not take for an assignment: whole, or in any part.
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Integration ID",
                   "Root Account")  # fmt: skip
-CANVAS_SCORES = tuple(f"{when} {what}" for when in ("Current", "Final", "Override")
-                      for what in ("Score", "Points", "Grade", "Status"))  # fmt: skip
+CANVAS_SCORES = tuple(
+    f"{when} {what}"
+    for when in ("Current", "Final", "Override")
+    for what in ("Score", "Points", "Grade", "Status")
+)
 # Where a cell starts for a spreadsheet that separates by `;` or tabs: there, quotes hold no line
 # together that a comma came before. A formula may come after quotes and spaces.
 START = r"(?<![^;\t\r\n])"
@@ -51,9 +54,9 @@ def write_csv(rows: Iterable[Sequence[str | float]]) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     for row in rows:
-        writer.writerow([
-            neutral(_whole(cell)) if isinstance(cell, str) else _decimal(cell) for cell in row
-        ])
+        writer.writerow(
+            [neutral(_whole(cell)) if isinstance(cell, str) else _decimal(cell) for cell in row]
+        )
     return out.getvalue()
 
 
@@ -90,8 +93,10 @@ def write_marks(
     """
     unsafe = [r.submission.student for r in records.values() if r.lab == lab.name and r.unsafe]
     if unsafe:
-        raise GradeError(f"{len(unsafe)} of these marks were given without a sandbox (the first: "
-                         f"{unsafe[0]}), so there is no CSV: grade again in the sandbox")
+        raise GradeError(
+            f"{len(unsafe)} of these marks were given without a sandbox (the first: "
+            f"{unsafe[0]}), so there is no CSV: grade again in the sandbox"
+        )
     marks, _ = marks_by_student(records, roster, lab.name)
     if form == "generic":
         return write_csv(_generic(marks, lab))
@@ -107,18 +112,37 @@ def _generic(
     marks: Iterable[tuple[Student, SubmissionResult | None]], lab: LabFacts
 ) -> Iterable[Sequence[str | float]]:
     ids = [e.id for e in lab.exercises]
-    yield ["student", "name", "id", "email", "group", "lab", "points", "of", "attempt", "state",
-           *ids, *(f"{key} status" for key in ids), "note"]  # fmt: skip
+    yield [
+        "student",
+        "name",
+        "id",
+        "email",
+        "group",
+        "lab",
+        "points",
+        "of",
+        "attempt",
+        "state",
+        *ids,
+        *(f"{key} status" for key in ids),
+        "note",
+    ]
     for student, record in marks:
         who = [student.key, student.name, student.id, student.email, student.group, lab.name]
         if record is None:
             yield [*who, "", lab.points, "", "not handed in", *[""] * (2 * len(ids) + 1)]
             continue
         results = [record.exercises.get(key) for key in ids]
-        yield [*who, "" if record.broken else record.points, record.of, record.submission.attempt,
-               record.state, *("" if r is None or record.broken else r.points for r in results),
-               *("" if r is None else r.status for r in results),
-               "; ".join(filter(None, (record.cause, *record.notes)))]  # fmt: skip
+        yield [
+            *who,
+            "" if record.broken else record.points,
+            record.of,
+            record.submission.attempt,
+            record.state,
+            *("" if r is None or record.broken else r.points for r in results),
+            *("" if r is None else r.status for r in results),
+            "; ".join(filter(None, (record.cause, *record.notes))),
+        ]
 
 
 def _canvas(
@@ -129,15 +153,19 @@ def _canvas(
     Canvas takes each line whose first cell has the words Points Possible for that line.
     """
     if assignment in CANVAS_COLUMNS or any(word in assignment for word in CANVAS_SCORES):
-        raise GradeError(f"Canvas does not import a column named {assignment!r}; give the "
-                         "assignment's own name by --assignment")  # fmt: skip
+        raise GradeError(
+            f"Canvas does not import a column named {assignment!r}; give the "
+            "assignment's own name by --assignment"
+        )
     yield ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment]
     yield ["    Points Possible", "", "", "", "", lab.points]
     for student, record in marks:
         if not (student.id or student.sis or student.login):
-            raise GradeError(f"Canvas would look for {student.key} by name, which two students may "
-                             "share; give a roster with the column ID or SIS Login ID of its "
-                             "gradebook")  # fmt: skip
+            raise GradeError(
+                f"Canvas would look for {student.key} by name, which two students may "
+                "share; give a roster with the column ID or SIS Login ID of its "
+                "gradebook"
+            )
         name = (student.name or student.key).replace("Points Possible", "Points possible")
         yield [name, student.id, student.sis, student.login, student.section, record.points]
 
@@ -149,14 +177,25 @@ def _moodle(
 
     Texts have no backslash: to Moodle the quote after it does not end a cell.
     """
-    yield ["Identifier", "Full name", "Email address", "Grade", "Maximum Grade",
-           "Last modified (grade)", "Feedback comments"]  # fmt: skip
+    yield [
+        "Identifier",
+        "Full name",
+        "Email address",
+        "Grade",
+        "Maximum Grade",
+        "Last modified (grade)",
+        "Feedback comments",
+    ]
     for student, record in marks:
         if not student.id:
-            raise GradeError(f"Moodle knows {student.key} by the number of a participant only; add "
-                             "the column Identifier of its grading worksheet to the roster")
+            raise GradeError(
+                f"Moodle knows {student.key} by the number of a participant only; add "
+                "the column Identifier of its grading worksheet to the roster"
+            )
         marks_of = [f"{key}: {r.points:g} of {r.of:g}" for key, r in record.exercises.items()]
         said = "; ".join(filter(None, (*marks_of, record.cause)))
-        who, name, email, said = (text.replace("\\", "/") for text in (
-            f"Participant {student.id}", student.name, student.email, said))  # fmt: skip
+        who, name, email, said = (
+            text.replace("\\", "/")
+            for text in (f"Participant {student.id}", student.name, student.email, said)
+        )
         yield [who, name, email, record.points, lab.points, "-", said]

@@ -52,9 +52,11 @@ def shown(text: str) -> str:
 @functools.cache
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGES), autoescape=True, trim_blocks=True,
+        loader=jinja2.FileSystemLoader(PAGES),
+        autoescape=True,
+        trim_blocks=True,
         undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
     made.filters["shown"] = shown
     return made
 
@@ -88,9 +90,11 @@ def write_feedback(
     day = today or datetime.date.today()
     held = _held(results, lab, hold_until)
     if held is not None and day < held:
-        raise GradeError(f"the feedback on {lab.name} is held back until {held} (today is {day}): "
-                         "its messages quote secret cases; give --hold-until with another day to "
-                         "change that")  # fmt: skip
+        raise GradeError(
+            f"the feedback on {lab.name} is held back until {held} (today is {day}): "
+            "its messages quote secret cases; give --hold-until with another day to "
+            "change that"
+        )
     records = {k: r for k, r in results.all().items() if r.lab == lab.name}
     if not records:
         raise GradeError(f"there are no marks of {lab.name} in {results.folder}")
@@ -136,6 +140,7 @@ def _zip(pages: Mapping[str, str]) -> bytes:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sorted(pages.items()):
             # A fixed time: the same marks give the same zip.
-            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text,
-                             zipfile.ZIP_DEFLATED)  # fmt: skip
+            archive.writestr(
+                zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED
+            )
     return out.getvalue()

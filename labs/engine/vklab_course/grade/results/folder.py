@@ -70,9 +70,11 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise GradeError(f"{path} cannot be written ({error.strerror or error}); the results that "
-                         "were written are complete: make room, and start the same command "
-                         "again") from error  # fmt: skip
+        raise GradeError(
+            f"{path} cannot be written ({error.strerror or error}); the results that "
+            "were written are complete: make room, and start the same command "
+            "again"
+        ) from error
 
 
 def new_seed() -> str:
@@ -93,8 +95,10 @@ def read_seed(path: Path, create: bool = False) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise GradeError(f"the seed file {path} cannot be read: {error}") from error
     if len(text) < 16:
-        raise GradeError(f"the seed file {path} has {len(text)} characters; give at least 16 "
-                         "random ones, or delete it and let vklab make one")  # fmt: skip
+        raise GradeError(
+            f"the seed file {path} has {len(text)} characters; give at least 16 "
+            "random ones, or delete it and let vklab make one"
+        )
     return text
 
 
@@ -122,8 +126,10 @@ class Results:
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
-            raise GradeError(f"another vklab is writing to {self.folder}; wait until it has ended, "
-                             "or give another --out") from None  # fmt: skip
+            raise GradeError(
+                f"another vklab is writing to {self.folder}; wait until it has ended, "
+                "or give another --out"
+            ) from None
         try:
             self._clean()
             yield self
@@ -167,9 +173,11 @@ class Results:
         """
         before = self.read(key)
         if before is not None and owner(before.submission) != owner(record.submission):
-            raise GradeError(f"{self.marks / key}.json is the record of "
-                             f"{before.submission.student!r}, so that of "
-                             f"{record.submission.student!r} was not written")  # fmt: skip
+            raise GradeError(
+                f"{self.marks / key}.json is the record of "
+                f"{before.submission.student!r}, so that of "
+                f"{record.submission.student!r} was not written"
+            )
         if notebook:
             write_atomic(self.work / f"{key}.ipynb", notebook)
         write_atomic(self.marks / f"{key}.json", record.model_dump_json(indent=1) + "\n")
@@ -203,17 +211,28 @@ class Results:
         if text in records:  # whatever name another student has chosen
             return text
         wanted = text.casefold()
-        exact = [k for k, r in records.items()
-                 if wanted in (k.casefold(), r.submission.student.casefold(),
-                               r.submission.name.casefold(), r.submission.lms_id)]  # fmt: skip
+        exact = [
+            k
+            for k, r in records.items()
+            if wanted
+            in (
+                k.casefold(),
+                r.submission.student.casefold(),
+                r.submission.name.casefold(),
+                r.submission.lms_id,
+            )
+        ]
         near = exact or [k for k in records if wanted in k.casefold()]
         if len(near) != 1:
             what = "no record" if not near else f"{len(near)} records"
-            known = [name for r in records.values() for name in (r.submission.student,
-                     r.submission.name)]  # fmt: skip
+            known = [
+                name for r in records.values() for name in (r.submission.student, r.submission.name)
+            ]
             like = "" if near else words.near(text, known)
-            raise GradeError(f"{what} in {self.marks} for {text!r}; give one of the names "
-                             f"{', '.join((near or list(records))[:8])}.{like}")  # fmt: skip
+            raise GradeError(
+                f"{what} in {self.marks} for {text!r}; give one of the names "
+                f"{', '.join((near or list(records))[:8])}.{like}"
+            )
         return near[0]
 
     def expire(self, days: float, now: float | None = None) -> list[Path]:

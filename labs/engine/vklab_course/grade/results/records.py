@@ -27,14 +27,20 @@ ENDED = ("error", "timeout", "out_of_memory")
 
 def broken_record(batch: Batch, one: Planned) -> SubmissionResult:
     """Return the record of a submission that cannot be graded."""
-    exercises = {e.id: ExerciseResult(status="missing", of=e.points)
-                 for e in (one.lab.exercises if one.lab else ())}
+    exercises = {
+        e.id: ExerciseResult(status="missing", of=e.points)
+        for e in (one.lab.exercises if one.lab else ())
+    }
     return SubmissionResult(
-        submission=one.submission, lab=one.lab.name if one.lab else "unknown",
-        lab_version=one.lab.version if one.lab else "", broken=one.cause, exercises=exercises,
-        seed_fingerprint=fingerprint(batch.seed), environment=running.environment(),
+        submission=one.submission,
+        lab=one.lab.name if one.lab else "unknown",
+        lab_version=one.lab.version if one.lab else "",
+        broken=one.cause,
+        exercises=exercises,
+        seed_fingerprint=fingerprint(batch.seed),
+        environment=running.environment(),
         notes=one.notes,
-    )  # fmt: skip
+    )
 
 
 def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> SubmissionResult:
@@ -53,22 +59,28 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
     for facts in one.lab.exercises:
         if facts.id in one.rebuilt.missing:
             said = one.rebuilt.missing[facts.id]
-            exercises[facts.id] = ExerciseResult(status="missing", of=facts.points,
-                                                 messages=(said,))  # fmt: skip
+            exercises[facts.id] = ExerciseResult(
+                status="missing", of=facts.points, messages=(said,)
+            )
         elif facts.kind in BY_HAND:
             exercises[facts.id] = _by_hand(batch, one, facts.id, facts.points)
         else:
             exercises[facts.id] = given[facts.id]
     return SubmissionResult(
-        submission=one.submission, lab=one.lab.name, lab_version=one.lab.version,
-        variant=batch.release.variant(one.lab), seed_fingerprint=fingerprint(batch.seed),
+        submission=one.submission,
+        lab=one.lab.name,
+        lab_version=one.lab.version,
+        variant=batch.release.variant(one.lab),
+        seed_fingerprint=fingerprint(batch.seed),
         environment={**running.environment(), **outcome.get("environment", {})},
         sandbox={**outcome.get("sandbox", {}), **unsafe},
-        exercises=exercises, notes=one.notes + one.rebuilt.notes,
+        exercises=exercises,
+        notes=one.notes + one.rebuilt.notes,
         broken=str(outcome.get("broken", ""))[:20_000],
         interrupted=str(outcome.get("interrupted", ""))[:20_000],
-        seconds=max(0.0, float(outcome.get("seconds", 0.0))), job=hashed,
-    )  # fmt: skip
+        seconds=max(0.0, float(outcome.get("seconds", 0.0))),
+        job=hashed,
+    )
 
 
 def results_of(outcome: Outcome, points: Mapping[str, float]) -> dict[str, ExerciseResult]:
@@ -85,8 +97,9 @@ def results_of(outcome: Outcome, points: Mapping[str, float]) -> dict[str, Exerc
         ended = outcome["ended"] if outcome.get("ended") in ENDED else "error"
         why = f"not judged, because the session was interrupted: {outcome['interrupted']}"
     absent = {"status": ended, "messages": [why[:500]]}
-    return {key: validated(given.get(key) or {**absent, "of": of}, of)
-            for key, of in points.items()}
+    return {
+        key: validated(given.get(key) or {**absent, "of": of}, of) for key, of in points.items()
+    }
 
 
 def validated(given: Any, points: float) -> ExerciseResult:
@@ -111,8 +124,12 @@ def _known(given: Any) -> Any:
     """Return a judge's result without fields that a record does not keep."""
     if not isinstance(given, dict) or not isinstance(given.get("parts", ()), list | tuple):
         return given
-    parts = [{k: v for k, v in part.items() if k in PartResult.model_fields}
-             if isinstance(part, dict) else part for part in given.get("parts", ())]  # fmt: skip
+    parts = [
+        {k: v for k, v in part.items() if k in PartResult.model_fields}
+        if isinstance(part, dict)
+        else part
+        for part in given.get("parts", ())
+    ]
     return {**{k: v for k, v in given.items() if k in ExerciseResult.model_fields}, "parts": parts}
 
 

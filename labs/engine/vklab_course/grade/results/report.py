@@ -37,8 +37,16 @@ def report_page(results: Results, release: Release) -> str:
         raise GradeError(f"there are no marks in {results.folder} of the labs of this release")
     known = {lab.name for lab in release.manifest.labs}
     unknown = [record for record in records.values() if record.lab not in known]
-    return page("report.html.j2", labs=labs, bars=bars, histogram=histogram, unknown=unknown,
-                conditions=common_conditions(records), release=release.manifest, run=results.run())
+    return page(
+        "report.html.j2",
+        labs=labs,
+        bars=bars,
+        histogram=histogram,
+        unknown=unknown,
+        conditions=common_conditions(records),
+        release=release.manifest,
+        run=results.run(),
+    )
 
 
 def histogram(lab: LabStatistics) -> Markup:
@@ -49,11 +57,18 @@ def histogram(lab: LabStatistics) -> Markup:
     for number, count in enumerate(lab.bins):
         height = (HEIGHT - 50) * count / most
         x, y = number * step, HEIGHT - 25 - height
-        shapes.append(f'<rect x="{x + 3:.1f}" y="{y:.1f}" width="{step - 6:.1f}" '
-                      f'height="{height:.1f}" fill="{FILLS[0]}"/>')  # fmt: skip
+        shapes.append(
+            f'<rect x="{x + 3:.1f}" y="{y:.1f}" width="{step - 6:.1f}" '
+            f'height="{height:.1f}" fill="{FILLS[0]}"/>'
+        )
         shapes.append(_text(x + step / 2, y - 5, str(count)) if count else "")
-        shapes.append(_text(x + step / 2, HEIGHT - 8, f"{100 * number // len(lab.bins)}–"
-                            f"{100 * (number + 1) // len(lab.bins)} %"))  # fmt: skip
+        shapes.append(
+            _text(
+                x + step / 2,
+                HEIGHT - 8,
+                f"{100 * number // len(lab.bins)}–{100 * (number + 1) // len(lab.bins)} %",
+            )
+        )
     counts = ", ".join(f"{100 * n // len(lab.bins)} %: {count}" for n, count in enumerate(lab.bins))
     return _svg(shapes, HEIGHT, f"submissions by share of the points, from {counts}")
 

@@ -24,9 +24,17 @@ def rubric_csv(results: Results) -> str:
                 continue
             marked = result.marked_by == "hand"
             answer = _shown(answers.get(exercise, ""), key)
-            rows.append([key, record.submission.name or record.submission.student, exercise,
-                         result.of, result.points if marked else "",
-                         "\n".join(result.messages), answer])  # fmt: skip
+            rows.append(
+                [
+                    key,
+                    record.submission.name or record.submission.student,
+                    exercise,
+                    result.of,
+                    result.points if marked else "",
+                    "\n".join(result.messages),
+                    answer,
+                ]
+            )
     return write_csv(rows)
 
 
@@ -57,8 +65,9 @@ def apply_rubric(results: Results, path: Path) -> int:
             key, exercise = row[0], row[2]
             record = changed.get(key) or records.get(key)
             if record is None or exercise not in record.exercises:
-                raise GradeError(f"{path}, line {number}: no record {key!r} with exercise "
-                                 f"{exercise!r}")  # fmt: skip
+                raise GradeError(
+                    f"{path}, line {number}: no record {key!r} with exercise {exercise!r}"
+                )
             result = _marked(record.exercises[exercise], row, f"{path}, line {number}")
             changed[key] = record.model_copy(
                 update={"exercises": {**record.exercises, exercise: result}}
@@ -80,7 +89,12 @@ def _marked(before: ExerciseResult, row: list[str], where: str) -> ExerciseResul
         raise GradeError(f"{where}: {points:g} points; the exercise has 0 to {before.of:g}")
     status = "passed" if points == before.of else "partial" if points else "failed"
     messages = (row[5],) if row[5].strip() else ()
-    return ExerciseResult.model_validate({
-        "status": status, "points": points, "of": before.of, "messages": messages,
-        "marked_by": "hand",
-    })  # fmt: skip
+    return ExerciseResult.model_validate(
+        {
+            "status": status,
+            "points": points,
+            "of": before.of,
+            "messages": messages,
+            "marked_by": "hand",
+        }
+    )

@@ -19,9 +19,18 @@ __all__ = ["FORMAT", "STATUSES", "ExerciseResult", "GradeError", "PartResult", "
 
 FORMAT = 1
 Status = Literal[
-    "passed", "partial", "failed", "error", "timeout", "out_of_memory", "tampered", "missing",
-    "not_attempted", "skipped", "needs_hand_marking",
-]  # fmt: skip
+    "passed",
+    "partial",
+    "failed",
+    "error",
+    "timeout",
+    "out_of_memory",
+    "tampered",
+    "missing",
+    "not_attempted",
+    "skipped",
+    "needs_hand_marking",
+]
 STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
 # As in the definition of an exercise: at most 20 messages; a message is a few lines.
 MESSAGES, MESSAGE_CHARACTERS = 20, 20_000
@@ -131,8 +140,9 @@ class SubmissionResult(Record):
     @property
     def cause(self) -> str:
         """Return why the submission was not graded, or not to its end; "" if it was."""
-        return self.broken or (f"the session was interrupted: {self.interrupted}"
-                               if self.interrupted else "")  # fmt: skip
+        return self.broken or (
+            f"the session was interrupted: {self.interrupted}" if self.interrupted else ""
+        )
 
     @property
     def unmarked(self) -> list[str]:
@@ -156,9 +166,11 @@ def digest(*things: Any) -> str:
     """Return the SHA-256 of plain data or bytes, in 64 hexadecimal digits."""
     sha = hashlib.sha256()
     for thing in things:
-        data = thing if isinstance(thing, bytes) else json.dumps(
-            thing, sort_keys=True, ensure_ascii=True
-        ).encode()
+        data = (
+            thing
+            if isinstance(thing, bytes)
+            else json.dumps(thing, sort_keys=True, ensure_ascii=True).encode()
+        )
         sha.update(len(data).to_bytes(8, "big") + data)
     return sha.hexdigest()
 
@@ -176,5 +188,6 @@ def parse(kind: type[Record], text: str | bytes, where: str) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"]) or "the file"
-        raise GradeError(f"{where}: {field}: {first['msg']}; move the file away, and grade "
-                         "again") from None  # fmt: skip
+        raise GradeError(
+            f"{where}: {field}: {first['msg']}; move the file away, and grade again"
+        ) from None

@@ -67,13 +67,22 @@ def statistics(records: Iterable[SubmissionResult], lab: LabFacts) -> LabStatist
         share = record.points / record.of if record.of else 0.0
         bins[min(BINS - 1, int(share * BINS + 1e-9))] += 1
     return LabStatistics(
-        lab, len(graded), tuple(r for r in mine if r.broken),
-        tuple(r for r in graded if r.interrupted), lab.points, _mean(points), _median(points),
-        tuple(bins), sum(record.seconds for record in mine),
-        tuple(_exercise(e.id, e.title, e.points, [r.exercises[e.id] for r in graded
-                                                  if e.id in r.exercises])
-              for e in lab.exercises),
-    )  # fmt: skip
+        lab,
+        len(graded),
+        tuple(r for r in mine if r.broken),
+        tuple(r for r in graded if r.interrupted),
+        lab.points,
+        _mean(points),
+        _median(points),
+        tuple(bins),
+        sum(record.seconds for record in mine),
+        tuple(
+            _exercise(
+                e.id, e.title, e.points, [r.exercises[e.id] for r in graded if e.id in r.exercises]
+            )
+            for e in lab.exercises
+        ),
+    )
 
 
 def _exercise(
@@ -93,10 +102,17 @@ def _exercise(
             counts[1] += 1
     seconds = sorted(result.seconds for result in results)
     return ExerciseStatistics(
-        identifier, title, of, _mean([r.points for r in results if r.status != "skipped"]), groups,
-        dict(statuses.most_common()), tuple((n, a, b) for n, (a, b) in parts.items()),
-        tuple(said.most_common(COMMON)), _median(seconds), seconds[-1] if seconds else 0.0,
-    )  # fmt: skip
+        identifier,
+        title,
+        of,
+        _mean([r.points for r in results if r.status != "skipped"]),
+        groups,
+        dict(statuses.most_common()),
+        tuple((n, a, b) for n, (a, b) in parts.items()),
+        tuple(said.most_common(COMMON)),
+        _median(seconds),
+        seconds[-1] if seconds else 0.0,
+    )
 
 
 def _common(message: str) -> str:

@@ -31,8 +31,11 @@ class Cgroup:
         self.made.append(group)
         (group / "memory.max").write_text(str(limits.memory_bytes))
         (group / "pids.max").write_text(str(limits.processes))
-        wanted = {"memory.swap.max": "0", "cpu.max": f"{int(limits.cpus * 100_000)} 100000",
-                  "memory.oom.group": "1"}  # fmt: skip
+        wanted = {
+            "memory.swap.max": "0",
+            "cpu.max": f"{int(limits.cpus * 100_000)} 100000",
+            "memory.oom.group": "1",
+        }
         for name, value in wanted.items():
             with contextlib.suppress(OSError):  # no swap, or processors are not delegated
                 (group / name).write_text(value)

@@ -85,14 +85,40 @@ class Bubblewrap(Sandbox):
             *self._environment(program.variables),
         ]
         # `env -i`: the first process of the sandbox keeps the environment that it started with.
-        return ["/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "/bin/sh", "-c", ENTER, "sandbox",
-                group, str(filter_file), "bwrap", *options, "--seccomp", "9", "--",
-                *self._as_user(), *self.limits.prlimit(), *program.argv]  # fmt: skip
+        return [
+            "/usr/bin/env",
+            "-i",
+            "PATH=/usr/bin:/bin",
+            "/bin/sh",
+            "-c",
+            ENTER,
+            "sandbox",
+            group,
+            str(filter_file),
+            "bwrap",
+            *options,
+            "--seccomp",
+            "9",
+            "--",
+            *self._as_user(),
+            *self.limits.prlimit(),
+            *program.argv,
+        ]
 
     def _namespaces(self) -> list[str]:
-        options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
-                   "--unshare-cgroup-try", "--die-with-parent", "--new-session",
-                   "--hostname", "sandbox", "--cap-drop", "ALL"]  # fmt: skip
+        options = [
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            "--die-with-parent",
+            "--new-session",
+            "--hostname",
+            "sandbox",
+            "--cap-drop",
+            "ALL",
+        ]
         if os.geteuid() == 0:  # then setpriv changes to an unused user id inside
             for name in ("SETUID", "SETGID", "SETPCAP"):
                 options += ["--cap-add", f"CAP_{name}"]
@@ -102,8 +128,20 @@ class Bubblewrap(Sandbox):
     def _as_user(self) -> list[str]:
         if os.geteuid() != 0:
             return []
-        return ["setpriv", "--reuid", str(self.uid), "--regid", str(self.uid), "--clear-groups",
-                "--no-new-privs", "--bounding-set", "-all", "--inh-caps", "-all", "--"]  # fmt: skip
+        return [
+            "setpriv",
+            "--reuid",
+            str(self.uid),
+            "--regid",
+            str(self.uid),
+            "--clear-groups",
+            "--no-new-privs",
+            "--bounding-set",
+            "-all",
+            "--inh-caps",
+            "-all",
+            "--",
+        ]
 
     def _mounts(
         self, private: Path, readable: Mapping[str, Path], writable: Sequence[Path]
@@ -126,8 +164,11 @@ class Bubblewrap(Sandbox):
         for name in SETTINGS:
             options += ["--ro-bind-try", name, name]
         options += ["--proc", "/proc", "--dev", "/dev"]
-        sizes = ((TEMP, self.limits.work_bytes), (HOME, self.limits.work_bytes),
-                 ("/dev/shm", SHM_BYTES))  # fmt: skip
+        sizes = (
+            (TEMP, self.limits.work_bytes),
+            (HOME, self.limits.work_bytes),
+            ("/dev/shm", SHM_BYTES),
+        )
         for name, size in sizes:
             options += ["--perms", "1777", "--size", str(size), "--tmpfs", name]
         for inside, path in shown.items():
@@ -145,12 +186,20 @@ class Bubblewrap(Sandbox):
     def _environment(self, variables: Mapping[str, str]) -> list[str]:
         threads = str(self.limits.threads)
         own = {
-            "PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin", "HOME": HOME, "USER": "student",
-            "LANG": "C.UTF-8", "TMPDIR": TEMP, "PYTHONDONTWRITEBYTECODE": "1",
-            "VKLAB_CACHE": f"{HOME}/.cache", "MPLCONFIGDIR": f"{HOME}/.cache", "IPYTHONDIR":
-            f"{HOME}/.ipython", "JUPYTER_PLATFORM_DIRS": "1", "OMP_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": threads, "LP_NUM_THREADS": threads,
-        }  # fmt: skip
+            "PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin",
+            "HOME": HOME,
+            "USER": "student",
+            "LANG": "C.UTF-8",
+            "TMPDIR": TEMP,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VKLAB_CACHE": f"{HOME}/.cache",
+            "MPLCONFIGDIR": f"{HOME}/.cache",
+            "IPYTHONDIR": f"{HOME}/.ipython",
+            "JUPYTER_PLATFORM_DIRS": "1",
+            "OMP_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
+            "LP_NUM_THREADS": threads,
+        }
         if self.package is not None:
             own["PYTHONPATH"] = PACKAGE
         options = ["--clearenv"]
@@ -165,8 +214,11 @@ class Bubblewrap(Sandbox):
 
     def settings(self) -> dict[str, Any]:
         """Return what `from_settings` needs to make the sandbox again in another process."""
-        return {"kind": "bubblewrap", "package": str(self.package or ""),
-                "extra": {inside: str(path) for inside, path in self.extra.items()}}  # fmt: skip
+        return {
+            "kind": "bubblewrap",
+            "package": str(self.package or ""),
+            "extra": {inside: str(path) for inside, path in self.extra.items()},
+        }
 
     def ended(self, private: Path) -> None:
         """Remove the command line's cgroup.
@@ -208,8 +260,12 @@ def _parents(inside: str) -> list[str]:
     """Return options that make the folders above a mount; bwrap's own are closed to others."""
     steps = [str(path) for path in list(Path(inside).parents)[::-1][1:]]
     made = ("/usr", "/etc", "/dev", TEMP, HOME, PACKAGE)
-    return [part for step in steps if step not in made and not step.startswith("/usr/")
-            for part in ("--perms", "0755", "--dir", step)]  # fmt: skip
+    return [
+        part
+        for step in steps
+        if step not in made and not step.startswith("/usr/")
+        for part in ("--perms", "0755", "--dir", step)
+    ]
 
 
 def _give(folder: Path, uid: int) -> None:
@@ -255,11 +311,15 @@ def from_settings(settings: Mapping[str, Any], limits: Limits) -> Sandbox:
 def install_advice() -> str:
     """Return what to type so that this system has a sandbox."""
     if sys.platform != "linux":
-        return ("grade on Linux, or in a container: give --sandbox-image with an image by its "
-                "digest, name@sha256:...")  # fmt: skip
+        return (
+            "grade on Linux, or in a container: give --sandbox-image with an image by its "
+            "digest, name@sha256:..."
+        )
     advice = "sudo apt-get install -y --no-install-recommends bubblewrap util-linux"
     switch = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     if switch.is_file() and switch.read_text().strip() == "1" and os.geteuid() != 0:
-        advice += (". This system's AppArmor lets only listed programs make user namespaces; "
-                   "list bubblewrap by this profile:\n" + APPARMOR)  # fmt: skip
+        advice += (
+            ". This system's AppArmor lets only listed programs make user namespaces; "
+            "list bubblewrap by this profile:\n" + APPARMOR
+        )
     return advice

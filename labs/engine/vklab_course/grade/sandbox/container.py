@@ -56,42 +56,98 @@ class Container(Sandbox):
     def _command(self, program: Program) -> list[str]:
         name = leftovers.fresh_name()
         (program.private / "container").write_text(name, "ascii")
-        size = (f"size={self.limits.work_bytes},nr_inodes={self.limits.files // 2},mode=1777,"
-                "nosuid,nodev")  # fmt: skip
+        size = (
+            f"size={self.limits.work_bytes},nr_inodes={self.limits.files // 2},mode=1777,"
+            "nosuid,nodev"
+        )
         limits = self.limits
         options = [
-            "--rm", "--init", "--name", name, "--pull", "never",
-            "--network", "none", "--ipc", "private",
-            "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-            "--user", USER if os.name == "nt" else f"{_uid()}:{_uid()}",
-            "--hostname", "sandbox", "--workdir", HOME,
-            "--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes),
-            "--pids-limit", str(limits.processes), "--cpus", f"{limits.cpus:g}",
-            "--ulimit", "core=0", "--ulimit", f"nofile={limits.open_files}",
-            "--ulimit", f"fsize={limits.file_bytes}", "--ulimit", f"cpu={limits.cpu_seconds}",
-            "--tmpfs", f"/tmp:{size}", "--tmpfs", f"{HOME}:{size}", "--shm-size", "32m",
-        ]  # fmt: skip
+            "--rm",
+            "--init",
+            "--name",
+            name,
+            "--pull",
+            "never",
+            "--network",
+            "none",
+            "--ipc",
+            "private",
+            "--read-only",
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+            "--user",
+            USER if os.name == "nt" else f"{_uid()}:{_uid()}",
+            "--hostname",
+            "sandbox",
+            "--workdir",
+            HOME,
+            "--memory",
+            str(limits.memory_bytes),
+            "--memory-swap",
+            str(limits.memory_bytes),
+            "--pids-limit",
+            str(limits.processes),
+            "--cpus",
+            f"{limits.cpus:g}",
+            "--ulimit",
+            "core=0",
+            "--ulimit",
+            f"nofile={limits.open_files}",
+            "--ulimit",
+            f"fsize={limits.file_bytes}",
+            "--ulimit",
+            f"cpu={limits.cpu_seconds}",
+            "--tmpfs",
+            f"/tmp:{size}",
+            "--tmpfs",
+            f"{HOME}:{size}",
+            "--shm-size",
+            "32m",
+        ]
         for inside, path in program.readable.items():
             options += ["--mount", f"type=bind,source={_checked(path)},target={inside},readonly"]
         for folder in program.writable:
             options += ["--mount", f"type=bind,source={_checked(folder)},target={folder}"]
-        own = {"HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
-               "VKLAB_CACHE": f"{HOME}/.cache"}  # fmt: skip
+        own = {
+            "HOME": HOME,
+            "TMPDIR": "/tmp",
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VKLAB_CACHE": f"{HOME}/.cache",
+        }
         for name, value in {**own, **program.variables}.items():
             options += ["--env", f"{name}={value}"]
-        return [self.program, "run", *options, "--entrypoint", self.python, self.image,
-                *program.argv[1:]]  # fmt: skip
+        return [
+            self.program,
+            "run",
+            *options,
+            "--entrypoint",
+            self.python,
+            self.image,
+            *program.argv[1:],
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Return what `from_settings` needs to make the sandbox again in another process."""
         extra = {inside: str(path) for inside, path in self.extra.items()}
-        return {"kind": "container", "image": self.image, "program": self.program,
-                "python": self.python, "extra": extra}  # fmt: skip
+        return {
+            "kind": "container",
+            "image": self.image,
+            "program": self.program,
+            "python": self.python,
+            "extra": extra,
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return the sandbox as plain data, for the result of a submission."""
-        return {"kind": f"{self.program} container", "image": self.image,
-                "limits_by": self.program, "limits": dataclasses.asdict(self.limits)}  # fmt: skip
+        return {
+            "kind": f"{self.program} container",
+            "image": self.image,
+            "limits_by": self.program,
+            "limits": dataclasses.asdict(self.limits),
+        }
 
     def ended(self, private: Path) -> None:
         """Remove the container: the end of the program that started it does not end it."""
@@ -114,8 +170,13 @@ class Container(Sandbox):
     def _asked(self, *words: str) -> str:
         """Return what the program prints; "" if it cannot be asked."""
         try:
-            done = subprocess.run([self.program, *words], capture_output=True, timeout=PATIENCE_S,
-                                  text=True, check=False)  # fmt: skip
+            done = subprocess.run(
+                [self.program, *words],
+                capture_output=True,
+                timeout=PATIENCE_S,
+                text=True,
+                check=False,
+            )
         except (OSError, subprocess.SubprocessError):
             return ""
         return done.stdout
@@ -130,10 +191,14 @@ def _checked(path: Path) -> Path:
     """Return a path that may be mounted. Raises SetupError for a socket that controls the host."""
     real = path.resolve()
     commas = "," in str(path)
-    if real.name in REFUSED or real in (Path("/"), Path("/run"), Path("/var/run"), Path.home()) \
-            or commas:  # fmt: skip
-        raise SetupError(f"{path} must not be mounted into a sandbox",
-                         "mount the one folder that the labs need")  # fmt: skip
+    if (
+        real.name in REFUSED
+        or real in (Path("/"), Path("/run"), Path("/var/run"), Path.home())
+        or commas
+    ):
+        raise SetupError(
+            f"{path} must not be mounted into a sandbox", "mount the one folder that the labs need"
+        )
     return real
 
 
@@ -147,6 +212,8 @@ def container(image: str, limits: Limits | None = None, **more: Any) -> Containe
     """
     program = next((name for name in ("podman", "docker") if shutil.which(name)), "")
     if not program:
-        raise SetupError("neither podman nor docker is installed",
-                         "install one of them, or grade on Linux with bubblewrap")  # fmt: skip
+        raise SetupError(
+            "neither podman nor docker is installed",
+            "install one of them, or grade on Linux with bubblewrap",
+        )
     return Container(image, program, limits or Limits(), **more)

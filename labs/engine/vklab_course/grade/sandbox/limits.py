@@ -56,9 +56,18 @@ class Limits:
     def prlimit(self) -> list[str]:
         """Return the command line that sets the rlimits, to be put before a command."""
         address, data = self.memory_bytes + ADDRESS_SPARE, self.memory_bytes + DATA_SPARE
-        return ["prlimit", f"--as={address}", f"--data={data}", f"--nproc={self.processes}",
-                f"--fsize={self.file_bytes}", f"--nofile={self.open_files}", "--core=0",
-                f"--cpu={self.cpu_seconds}", "--memlock=0", "--"]  # fmt: skip
+        return [
+            "prlimit",
+            f"--as={address}",
+            f"--data={data}",
+            f"--nproc={self.processes}",
+            f"--fsize={self.file_bytes}",
+            f"--nofile={self.open_files}",
+            "--core=0",
+            f"--cpu={self.cpu_seconds}",
+            "--memlock=0",
+            "--",
+        ]
 
 
 def family(pid: int) -> list[psutil.Process]:

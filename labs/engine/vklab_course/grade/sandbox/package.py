@@ -49,17 +49,26 @@ def installed_copy() -> Path | None:
 
 def in_source_tree() -> bool:
     """Tell whether vklab or the course is imported from a source tree, and not from a wheel."""
-    return any((folder / "pyproject.toml").is_file()
-               for folder in (PROJECT, IMPORTED_FROM[-1].parent))  # fmt: skip
+    return any(
+        (folder / "pyproject.toml").is_file() for folder in (PROJECT, IMPORTED_FROM[-1].parent)
+    )
 
 
 def sources() -> dict[str, Path]:
     """Return the folders to copy, by their path in the copy."""
     project, engine = PROJECT, Path(vklab_labs.__file__).resolve().parent.parent
-    found = {"vklab": project / "vklab", "shaders": project / "shaders",
-             "vklab_course": engine / "vklab_course", "vklab_labs": engine / "vklab_labs"}
-    found |= {f"vklab_labs/{path.name}": path for folder in vklab_labs.__path__
-              for path in sorted(Path(folder).iterdir()) if path.is_dir()}  # fmt: skip
+    found = {
+        "vklab": project / "vklab",
+        "shaders": project / "shaders",
+        "vklab_course": engine / "vklab_course",
+        "vklab_labs": engine / "vklab_labs",
+    }
+    found |= {
+        f"vklab_labs/{path.name}": path
+        for folder in vklab_labs.__path__
+        for path in sorted(Path(folder).iterdir())
+        if path.is_dir()
+    }
     return {name: path for name, path in found.items() if path.is_dir()}
 
 
@@ -81,9 +90,14 @@ def copy_packages(folders: Mapping[str, Path], target: Path) -> None:
 
 
 def _files(name: str, source: Path) -> list[Path]:
-    return [path for path in sorted(source.rglob("*"))
-            if path.is_file() and path.suffix != ".pyc" and "__pycache__" not in path.parts
-            and not f"{name}/{path.relative_to(source)}".startswith(LEFT_OUT)]  # fmt: skip
+    return [
+        path
+        for path in sorted(source.rglob("*"))
+        if path.is_file()
+        and path.suffix != ".pyc"
+        and "__pycache__" not in path.parts
+        and not f"{name}/{path.relative_to(source)}".startswith(LEFT_OUT)
+    ]
 
 
 def _digest(found: Mapping[str, Path]) -> str:

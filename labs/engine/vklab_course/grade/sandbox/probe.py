@@ -66,8 +66,9 @@ def require(sandbox: Sandbox, hidden: Mapping[str, Sequence[Path]] | None = None
     findings = probe(sandbox, hidden)
     if findings:
         listed = "\n".join(f"  {finding}" for finding in findings)
-        raise SetupError(f"nothing is graded, because the sandbox is not safe:\n{listed}",
-                         install_advice())  # fmt: skip
+        raise SetupError(
+            f"nothing is graded, because the sandbox is not safe:\n{listed}", install_advice()
+        )
 
 
 def probe(sandbox: Sandbox, hidden: Mapping[str, Sequence[Path]] | None = None) -> list[Finding]:
@@ -81,13 +82,18 @@ def probe(sandbox: Sandbox, hidden: Mapping[str, Sequence[Path]] | None = None) 
     before = _mounts()
     try:
         with _host() as host:
-            job = {**host, "stage": "escape", "hidden": _hidden(hidden or {}, private),
-                   "read_only": [str(p) for p in python_folders()],
-                   "writable": [HOME, "/tmp", "/dev/shm", "/dev/mqueue"],
-                   "control_sockets": SOCKETS, "work_bytes": sandbox.limits.work_bytes,
-                   "processes": sandbox.limits.processes,
-                   # The memory of a container is counted by its cgroup, whatever is sent inside.
-                   "filtered": isinstance(sandbox, Bubblewrap)}  # fmt: skip
+            job = {
+                **host,
+                "stage": "escape",
+                "hidden": _hidden(hidden or {}, private),
+                "read_only": [str(p) for p in python_folders()],
+                "writable": [HOME, "/tmp", "/dev/shm", "/dev/mqueue"],
+                "control_sockets": SOCKETS,
+                "work_bytes": sandbox.limits.work_bytes,
+                "processes": sandbox.limits.processes,
+                # The memory of a container is counted by its cgroup, whatever is sent inside.
+                "filtered": isinstance(sandbox, Bubblewrap),
+            }
             found = _inside(sandbox, job, private)
             found |= _outside(host)
         found |= _limited(sandbox, private, "memory", memory_bytes=MEMORY_BYTES)
@@ -110,13 +116,19 @@ def _host() -> Iterator[dict[str, Any]]:
         if sys.platform == "linux":
             unix.bind("\0" + nonce)
             unix.listen()
-        victim = subprocess.Popen([sys.executable, "-I", "-S", "-c", sleep, nonce],
-                                  stdin=subprocess.DEVNULL)  # fmt: skip
+        victim = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", sleep, nonce], stdin=subprocess.DEVNULL
+        )
         stack.callback(victim.wait)
         stack.callback(victim.kill)
-        yield {"nonce": nonce, "abstract": nonce, "port": tcp.getsockname()[1],
-               "victim": victim.pid, "secret": secrets.token_hex(16),
-               "orphan": f"orphan-{nonce}"}  # fmt: skip
+        yield {
+            "nonce": nonce,
+            "abstract": nonce,
+            "port": tcp.getsockname()[1],
+            "victim": victim.pid,
+            "secret": secrets.token_hex(16),
+            "orphan": f"orphan-{nonce}",
+        }
 
 
 def _hidden(more: Mapping[str, Sequence[Path]], private: Path) -> dict[str, list[str]]:
@@ -124,13 +136,17 @@ def _hidden(more: Mapping[str, Sequence[Path]], private: Path) -> dict[str, list
     canary = private / "results.json"
     canary.write_text("{}")
     shown = [str(path) for path in python_folders()]
-    home = [str(path) for path in sorted(Path.home().iterdir())[:50]
-            if not any(f"{s}/".startswith(f"{path}/") for s in shown)]  # fmt: skip
+    home = [
+        str(path)
+        for path in sorted(Path.home().iterdir())[:50]
+        if not any(f"{s}/".startswith(f"{path}/") for s in shown)
+    ]
     wanted = {
-        "home": home, "results": [str(canary)],
+        "home": home,
+        "results": [str(canary)],
         "checks": [str(labs_folder() / "checks"), f"{PACKAGE}/labs", f"{HOME}/labs"],
         "working_tree": [str(PROJECT / name) for name in ("pyproject.toml", "labs", ".git")],
-    }  # fmt: skip
+    }
     for name, paths in more.items():
         wanted[name] = [str(path.resolve()) for path in paths]
     return wanted
@@ -143,8 +159,15 @@ def _inside(sandbox: Sandbox, job: Mapping[str, Any], private: Path) -> dict[str
     command = sandbox.command(argv, readable=readable, private=private / str(job["stage"]))
     variables = {**os.environ, "VKLAB_PROBE": str(job.get("secret", ""))}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said,
-                                   env=variables, start_new_session=True, cwd="/")  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=said,
+            env=variables,
+            start_new_session=True,
+            cwd="/",
+        )
         watch = Watch(process.pid, sandbox.limits)
         try:
             process.wait(SECONDS)

@@ -29,8 +29,20 @@ def main(job: dict) -> dict[str, str]:
         return {"memory": "allocated"} if _memory(job["memory_bytes"]) else {}
     if job["stage"] == "files":
         return _many_files(job["files"])
-    for attempt in (_network, _files, _write, _secrets, _privileges, _host, _mounts, _orphan,
-                    _disk, _processes, _descriptors, _socket_buffers):  # fmt: skip
+    for attempt in (
+        _network,
+        _files,
+        _write,
+        _secrets,
+        _privileges,
+        _host,
+        _mounts,
+        _orphan,
+        _disk,
+        _processes,
+        _descriptors,
+        _socket_buffers,
+    ):
         with contextlib.suppress(OSError):
             attempt(job, found)
     return found
@@ -84,8 +96,20 @@ def _files(job: dict, found: dict[str, str]) -> None:
 
 
 def _write(job: dict, found: dict[str, str]) -> None:
-    for folder in ("/", "/usr", "/usr/bin", "/etc", "/opt", "/opt/vklab", "/home", "/dev",
-                   "/work", "/var/tmp", "/run", *job["read_only"]):  # fmt: skip
+    for folder in (
+        "/",
+        "/usr",
+        "/usr/bin",
+        "/etc",
+        "/opt",
+        "/opt/vklab",
+        "/home",
+        "/dev",
+        "/work",
+        "/var/tmp",
+        "/run",
+        *job["read_only"],
+    ):
         path = os.path.join(folder, job["nonce"])
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
@@ -208,8 +232,7 @@ def _processes(job: dict, found: dict[str, str]) -> None:
 
 
 def _many_files(most: int) -> dict[str, str]:
-    """Make more empty files than allowed. A sandbox that ends everything never returns from here.
-    """
+    """Make too many empty files. A sandbox that ends everything never returns from here."""
     made = 0
     with contextlib.suppress(OSError):
         for made in range(1, most + 100):
@@ -246,6 +269,7 @@ def _memory(most: int) -> bool:
 
 
 if __name__ == "__main__":
+
     def _late(number: int, frame: object) -> None:
         raise TimeoutError
 

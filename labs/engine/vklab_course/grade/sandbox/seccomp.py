@@ -41,14 +41,24 @@ X32 = 0x40000000  # numbers of the x32 interface begin here
 
 def _sockets(socket: int, setsockopt: int) -> list[tuple[int, int, int, int]]:
     """Return the steps that refuse sockets of networks, and ignore new sizes of buffers."""
-    sizes = [(EQUAL, 3 - number, int(number == 3), option)
-             for number, option in enumerate(BUFFER_SIZES)]  # fmt: skip
+    sizes = [
+        (EQUAL, 3 - number, int(number == 3), option) for number, option in enumerate(BUFFER_SIZES)
+    ]
     return [
-        (EQUAL, 0, 5, socket), (LOAD, 0, 0, 16), (EQUAL, 1, 0, AF_UNIX), (EQUAL, 0, 1, AF_NETLINK),
-        (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT),
-        (EQUAL, 0, 9, setsockopt), (LOAD, 0, 0, 24), (EQUAL, 0, 6, SOL_SOCKET), (LOAD, 0, 0, 32),
-        *sizes, (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW),
-    ]  # fmt: skip
+        (EQUAL, 0, 5, socket),
+        (LOAD, 0, 0, 16),
+        (EQUAL, 1, 0, AF_UNIX),
+        (EQUAL, 0, 1, AF_NETLINK),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT),
+        (EQUAL, 0, 9, setsockopt),
+        (LOAD, 0, 0, 24),
+        (EQUAL, 0, 6, SOL_SOCKET),
+        (LOAD, 0, 0, 32),
+        *sizes,
+        (RETURN, 0, 0, REFUSE),
+        (RETURN, 0, 0, ALLOW),
+    ]
 
 
 def program(machine: str = "") -> bytes:
@@ -63,13 +73,23 @@ def program(machine: str = "") -> bytes:
         raise ValueError(f"there is no filter of system calls for {machine}; there is {known}")
     audit, column, clone = ARCHITECTURES[machine]
     steps = [
-        (LOAD, 0, 0, 4), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0),
-        (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE | errno.ENOSYS),
-        (EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, REFUSE | errno.ENOSYS),
-    ]  # fmt: skip
+        (LOAD, 0, 0, 4),
+        (EQUAL, 1, 0, audit),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, 0),
+        (AT_LEAST, 0, 1, X32),
+        (RETURN, 0, 0, REFUSE | errno.ENOSYS),
+        (EQUAL, 0, 1, CLONE3),
+        (RETURN, 0, 0, REFUSE | errno.ENOSYS),
+    ]
     for numbers in DENIED.values():
         steps += [(EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, REFUSE | errno.EPERM)]
     steps += _sockets(*SOCKET_CALLS[machine])
-    steps += [(EQUAL, 0, 3, clone), (LOAD, 0, 0, 16), (ANY_BIT, 0, 1, CLONE_NEW),
-              (RETURN, 0, 0, REFUSE | errno.EPERM), (RETURN, 0, 0, ALLOW)]  # fmt: skip
+    steps += [
+        (EQUAL, 0, 3, clone),
+        (LOAD, 0, 0, 16),
+        (ANY_BIT, 0, 1, CLONE_NEW),
+        (RETURN, 0, 0, REFUSE | errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
+    ]
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

@@ -115,17 +115,32 @@ class GradedKernel:
     def _start(self, private: Path) -> None:
         file = self.folder / "kernel.json"
         ports = {f"{name}_port": number for number, name in enumerate(CHANNELS, 1)}
-        self.info: Any = {"transport": "ipc", "ip": str(self.folder / "k"), **ports,
-                     "key": secrets.token_hex(32), "signature_scheme": "hmac-sha256"}  # fmt: skip
+        self.info: Any = {
+            "transport": "ipc",
+            "ip": str(self.folder / "k"),
+            **ports,
+            "key": secrets.token_hex(32),
+            "signature_scheme": "hmac-sha256",
+        }
         file.write_text(json.dumps(self.info), encoding="utf-8")
         # A notebook's kernel is started as Jupyter starts it, without a history file on disk.
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", str(file),
-                "--HistoryManager.enabled=False"]  # fmt: skip
+        argv = [
+            sys.executable,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            str(file),
+            "--HistoryManager.enabled=False",
+        ]
         command = self.sandbox.command(argv, writable=[self.folder], private=private)
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True, cwd="/",
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
         self.watch = Watch(self.process.pid, self.sandbox.limits, [self.folder])
 
     def _connect(self) -> None:
@@ -175,8 +190,9 @@ class GradedKernel:
                 time.sleep(SLICE_S)  # a process that has died is told as such
                 self._check()
                 most = MESSAGE_BYTES[stream] >> 20
-                self._fail("error", "closed its connection, or sent a message of more than "
-                                    f"{most} MiB")
+                self._fail(
+                    "error", f"closed its connection, or sent a message of more than {most} MiB"
+                )
             if left <= 0:
                 raise Empty
 
@@ -207,8 +223,10 @@ class GradedKernel:
         """Wait until the kernel says that it has finished a request."""
         while True:
             message = self.get_message("iopub", timeout)
-            if (message["parent_header"].get("msg_id") == parent_id
-                    and message["content"].get("execution_state") == "idle"):  # fmt: skip
+            if (
+                message["parent_header"].get("msg_id") == parent_id
+                and message["content"].get("execution_state") == "idle"
+            ):
                 return
 
     def is_alive(self) -> bool:
@@ -248,8 +266,10 @@ class GradedKernel:
         self.asked = True
         key = secrets.token_hex(8)
         text = base64.b64encode(request).decode("ascii")
-        call = (f"__import__('vklab_course.children.graded', fromlist=['reply'])"
-                f".reply({text!r}, {expression!r}, globals())")  # fmt: skip
+        call = (
+            f"__import__('vklab_course.children.graded', fromlist=['reply'])"
+            f".reply({text!r}, {expression!r}, globals())"
+        )
         asked = self._execute("", silent=True, user_expressions={key: call})
         content = self.await_reply(asked)
         with contextlib.suppress(Empty):

@@ -150,12 +150,24 @@ def plain(verdict: Verdict, status: str) -> dict[str, Any]:
     for part in verdict.parts:
         said = part.message[: max(0, left)]
         left -= len(said.encode("utf-8", "replace"))
-        parts.append({"name": part.name, "points": part.points, "passed": part.passed,
-                      "message": said, "earned": float(part.earned)})  # fmt: skip
+        parts.append(
+            {
+                "name": part.name,
+                "points": part.points,
+                "passed": part.passed,
+                "message": said,
+                "earned": float(part.earned),
+            }
+        )
     messages = [text[: max(0, left // MESSAGES)] for text in verdict.messages[:MESSAGES]]
     points = float(verdict.points) if status in ("passed", "partial") else 0.0
-    return {"status": status, "points": points, "of": float(verdict.of), "parts": parts,
-            "messages": messages}  # fmt: skip
+    return {
+        "status": status,
+        "points": points,
+        "of": float(verdict.of),
+        "parts": parts,
+        "messages": messages,
+    }
 
 
 def entry(exercise: Exercise, status: str, message: str) -> dict[str, Any]:
@@ -166,5 +178,10 @@ def entry(exercise: Exercise, status: str, message: str) -> dict[str, Any]:
         status: error, timeout, out_of_memory, missing, skipped, needs_hand_marking ...
         message: the reason, for the student.
     """
-    return {"status": status, "points": 0.0, "of": float(exercise.points), "parts": [],
-            "messages": [message[:4000]] if message else []}  # fmt: skip
+    return {
+        "status": status,
+        "points": 0.0,
+        "of": float(exercise.points),
+        "parts": [],
+        "messages": [message[:4000]] if message else [],
+    }

@@ -37,10 +37,20 @@ SLICE_S = 0.25
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; --nbval-cell-timeout is nbval's own, and hard here."""
     group = parser.getgroup("nbval")
-    group.addoption("--nbval-wall-timeout", type=float, default=900.0, metavar="SECONDS",
-                    help="Wall clock for a whole notebook.")  # fmt: skip
-    group.addoption("--nbval-out", type=Path, default=None, metavar="FOLDER",
-                    help="Write each executed notebook and its report here.")  # fmt: skip
+    group.addoption(
+        "--nbval-wall-timeout",
+        type=float,
+        default=900.0,
+        metavar="SECONDS",
+        help="Wall clock for a whole notebook.",
+    )
+    group.addoption(
+        "--nbval-out",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="Write each executed notebook and its report here.",
+    )
 
 
 @dataclass

@@ -48,12 +48,18 @@ def pytest_configure(config: pytest.Config) -> None:
     definitions = exercises_of(told["lab"], told["variants"])
     wanted = told["exercises"] or list(definitions)
     config.stash[_began] = time.monotonic()
-    config.stash[_run] = Run(Job(
-        exercises={key: definitions[key] for key in wanted}, secret=told["secret"],
-        sandbox=sandbox.from_settings(told["sandbox"], Limits(**told["limits"])),
-        private=Path(told["private"]), skipped=told["skipped"], times=told["times"],
-        wall_seconds=told["wall_seconds"], cell_seconds=told["cell_seconds"],
-    ))  # fmt: skip
+    config.stash[_run] = Run(
+        Job(
+            exercises={key: definitions[key] for key in wanted},
+            secret=told["secret"],
+            sandbox=sandbox.from_settings(told["sandbox"], Limits(**told["limits"])),
+            private=Path(told["private"]),
+            skipped=told["skipped"],
+            times=told["times"],
+            wall_seconds=told["wall_seconds"],
+            cell_seconds=told["cell_seconds"],
+        )
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -109,13 +115,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if exercise.marked and key not in run.results:
             run.results[key] = entry(exercise, "missing", "the notebook has no cell for it")
     results = {
-        "exercises": run.results, "cells": run.cells, "broken": "",
+        "exercises": run.results,
+        "cells": run.cells,
+        "broken": "",
         "variant": {key: exercise.variant for key, exercise in job.exercises.items()},
         "seed_fingerprint": fingerprint(job.secret) if job.secret else "",
-        "sandbox": job.sandbox.describe(), "kernels": run.starts,
+        "sandbox": job.sandbox.describe(),
+        "kernels": run.starts,
         "seconds": round(time.monotonic() - config.stash[_began], 3),
         "cpu_seconds": round(run.cpu_seconds, 3),
-    }  # fmt: skip
+    }
     job.sandbox.closed()
     _write(config, results)
 

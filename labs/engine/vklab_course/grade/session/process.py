@@ -71,11 +71,18 @@ def run_session(
     temporary = tempfile.mkdtemp(prefix="vk-", dir=top if len(top) < TOP_BYTES else "/tmp")
     began = time.monotonic()
     told = {
-        "lab": lab, "secret": secret, "variants": dict(variants or {}),
-        "exercises": list(exercises), "skipped": dict(skipped or {}), "times": dict(times or {}),
-        "wall_seconds": wall_seconds, "cell_seconds": cell_seconds, "private": str(private),
-        "sandbox": sandbox.settings(), "limits": dataclasses.asdict(sandbox.limits),
-    }  # fmt: skip
+        "lab": lab,
+        "secret": secret,
+        "variants": dict(variants or {}),
+        "exercises": list(exercises),
+        "skipped": dict(skipped or {}),
+        "times": dict(times or {}),
+        "wall_seconds": wall_seconds,
+        "cell_seconds": cell_seconds,
+        "private": str(private),
+        "sandbox": sandbox.settings(),
+        "limits": dataclasses.asdict(sandbox.limits),
+    }
     try:
         folder = private / "notebook"
         folder.mkdir()
@@ -92,21 +99,52 @@ def _graded(
     told: Mapping[str, Any], sandbox: Sandbox, folder: Path, temporary: str, seconds: float
 ) -> tuple[dict[str, Any] | None, dict[str, Any], tuple[str, str]]:
     """Return the results, or the entries of the exercises judged so far, how and why it ended."""
-    with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as result, \
-         tempfile.TemporaryFile() as log:  # fmt: skip
+    with (
+        tempfile.TemporaryFile() as job,
+        tempfile.TemporaryFile() as result,
+        tempfile.TemporaryFile() as log,
+    ):
         job.write(json.dumps(told).encode())
         job.flush()
-        command = [*_prefix(), sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
-                   str(folder), "--noconftest", "-p", "no:cacheprovider", "-p", "no:faulthandler",
-                   "-p", "vklab_course.grade.session.start", "-p", "nbval.plugin",
-                   "-p", "vklab_course.grade.session.plugin", "--nbval-lax", "--tb=no",
-                   "--vklab-job", str(job.fileno()), "--vklab-result",
-                   str(result.fileno()), str(folder / "submission.ipynb")]  # fmt: skip
+        command = [
+            *_prefix(),
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(folder),
+            "--noconftest",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:faulthandler",
+            "-p",
+            "vklab_course.grade.session.start",
+            "-p",
+            "nbval.plugin",
+            "-p",
+            "vklab_course.grade.session.plugin",
+            "--nbval-lax",
+            "--tb=no",
+            "--vklab-job",
+            str(job.fileno()),
+            "--vklab-result",
+            str(result.fileno()),
+            str(folder / "submission.ipynb"),
+        ]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
-            env={**_environment(), "TMPDIR": temporary}, pass_fds=(job.fileno(), result.fileno()),
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env={**_environment(), "TMPDIR": temporary},
+            pass_fds=(job.fileno(), result.fileno()),
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             why = _wait(process, seconds)
         finally:
@@ -122,8 +160,7 @@ def _graded(
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[str, str] | None:
-    """Wait for a session's process; return the status and the reason to kill it; None at its end.
-    """
+    """Await a session's process; return the status and the reason to kill it; None at its end."""
     ends = time.monotonic() + seconds
     while True:
         try:
@@ -134,9 +171,11 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[str, str] |
             with contextlib.suppress(psutil.Error):
                 used = psutil.Process(process.pid).memory_info().rss
         if used > MEMORY_BYTES:
-            return "out_of_memory", (f"it was ended at {used >> 20} MiB of memory, more than "
-                                     f"{MEMORY_BYTES >> 20}: a kernel may have sent an endless "
-                                     "message")  # fmt: skip
+            return "out_of_memory", (
+                f"it was ended at {used >> 20} MiB of memory, more than "
+                f"{MEMORY_BYTES >> 20}: a kernel may have sent an endless "
+                "message"
+            )
         if time.monotonic() > ends:
             return "timeout", f"it did not end within {seconds:g} s"
 
@@ -167,12 +206,20 @@ def _prefix() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items()
-            if name in ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "DOCKER_HOST")
-            or name.startswith("VKLAB_")}  # fmt: skip
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "DOCKER_HOST")
+        or name.startswith("VKLAB_")
+    }
     in_tree = {"PYTHONPATH": places.search_path(False)} if package.in_source_tree() else {}
-    return {**kept, **in_tree, "VKLAB_LABS": str(labs_folder()), "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # fmt: skip
+    return {
+        **kept,
+        **in_tree,
+        "VKLAB_LABS": str(labs_folder()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
 
 
 def _ended(

@@ -182,7 +182,7 @@ class Run:
             return entry(exercise, "skipped", self.job.skipped[exercise.id])
         if exercise.takes == "text":
             return entry(exercise, "needs_hand_marking", "")
-        cases = (draw(exercise, self.job.secret) if self.job.secret else public_cases(exercise))
+        cases = draw(exercise, self.job.secret) if self.job.secret else public_cases(exercise)
         ask = self._remote(exercise, expression, 1)
         try:
             answers: Any = ask()
@@ -199,8 +199,10 @@ class Run:
             self.end()  # what is still running must not hurt the next exercise
         problem = self.problems.get(exercise.id)
         if problem and result["status"] not in ("passed", "partial"):
-            result["messages"] = [f"the cell of the answer did not run: {problem}"[:1000],
-                                  *result["messages"]][:MESSAGES]  # fmt: skip
+            result["messages"] = [
+                f"the cell of the answer did not run: {problem}"[:1000],
+                *result["messages"],
+            ][:MESSAGES]
             how = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
             if how in ("timeout", "out_of_memory") and result["status"] == "error":
                 result["status"] = how
@@ -215,14 +217,15 @@ class Run:
         def remote() -> RemoteAnswers:
             kernel = self.living()
             self._allow(kernel, ANSWER_FACTOR * seconds + ANSWER_SPARE_S)
-            return RemoteAnswers(lambda request: kernel.ask(request, expression), seconds,
-                                 "value" if exercise.takes == "kernel" else "")  # fmt: skip
+            return RemoteAnswers(
+                lambda request: kernel.ask(request, expression),
+                seconds,
+                "value" if exercise.takes == "kernel" else "",
+            )
 
         return remote
 
-    def _judged(
-        self, exercise: Exercise, answers: Any, cases: list[Case]
-    ) -> dict[str, Any]:
+    def _judged(self, exercise: Exercise, answers: Any, cases: list[Case]) -> dict[str, Any]:
         if exercise.takes == "kernel":
             answers = _Text(answers, self.job)
         try:

@@ -42,16 +42,19 @@ def emit(op: Emission, inputs: Inputs, layer: Any) -> None:
         layer: the layer's message.
     """
     if op.kind not in LAYERS:
-        raise op.refusal(f"vklab has no layer type {op.kind!r}; {__name__}.LAYERS lists the "
-                         f"{len(LAYERS)} that it has")  # fmt: skip
+        raise op.refusal(
+            f"vklab has no layer type {op.kind!r}; {__name__}.LAYERS lists the "
+            f"{len(LAYERS)} that it has"
+        )
     function, counts = LAYERS[op.kind]
     if len(inputs) not in counts:
         raise ModelError(f"{op.title} has {len(inputs)} inputs")
     try:
         function(op, inputs, getattr(layer, op.kind))
     except (TypeError, ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
-        raise ModelError(f"{op.title} does not go with its inputs {', '.join(map(str, inputs))}: "
-                         f"{error}") from error  # fmt: skip
+        raise ModelError(
+            f"{op.title} does not go with its inputs {', '.join(map(str, inputs))}: {error}"
+        ) from error
 
 
 def _padding(op: Emission, layer: Any) -> dict[str, object]:
@@ -63,8 +66,10 @@ def _padding(op: Emission, layer: Any) -> dict[str, object]:
     edges = layer.valid.paddingAmounts.borderAmounts
     if len(edges) not in (0, 2):
         raise ModelError(f"{op.title} pads {len(edges)} axes of 2")
-    return {"pads": (*(edge.startEdgeSize for edge in edges),
-                     *(edge.endEdgeSize for edge in edges)) or (0, 0, 0, 0)}  # fmt: skip
+    return {
+        "pads": (*(edge.startEdgeSize for edge in edges), *(edge.endEdgeSize for edge in edges))
+        or (0, 0, 0, 0)
+    }
 
 
 @_layer("convolution")
@@ -74,9 +79,16 @@ def _convolution(op: Emission, inputs: Inputs, layer: Any) -> None:
     kernel = tuple(layer.kernelSize) or (3, 3)
     shape = (layer.outputChannels, layer.kernelChannels, *kernel)
     bias = weights(op, layer.bias, shape[:1]) if layer.hasBias else None
-    op.result("Conv", inputs[0], weights(op, layer.weights, shape), bias, group=layer.nGroups or 1,
-              strides=tuple(layer.stride) or (1, 1),
-              dilations=tuple(layer.dilationFactor) or (1, 1), **_padding(op, layer))  # fmt: skip
+    op.result(
+        "Conv",
+        inputs[0],
+        weights(op, layer.weights, shape),
+        bias,
+        group=layer.nGroups or 1,
+        strides=tuple(layer.stride) or (1, 1),
+        dilations=tuple(layer.dilationFactor) or (1, 1),
+        **_padding(op, layer),
+    )
 
 
 @_layer("pooling")
@@ -89,16 +101,26 @@ def _pooling(op: Emission, inputs: Inputs, layer: Any) -> None:
         op.result(f"Global{kind}Pool", inputs[0])
         return
     counted = int(not layer.avgPoolExcludePadding) if kind == "Average" else None
-    op.result(f"{kind}Pool", inputs[0], kernel_shape=tuple(layer.kernelSize) or (3, 3),
-              strides=tuple(layer.stride) or (1, 1), count_include_pad=counted,
-              **_padding(op, layer))  # fmt: skip
+    op.result(
+        f"{kind}Pool",
+        inputs[0],
+        kernel_shape=tuple(layer.kernelSize) or (3, 3),
+        strides=tuple(layer.stride) or (1, 1),
+        count_include_pad=counted,
+        **_padding(op, layer),
+    )
 
 
 @_layer("activation")
 def _activation(op: Emission, inputs: Inputs, layer: Any) -> None:
     (x,), kind = inputs, layer.WhichOneof("kind")
-    same = {"ReLU": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "softsign": "Softsign",
-            "softplus": "Softplus"}  # fmt: skip
+    same = {
+        "ReLU": "Relu",
+        "tanh": "Tanh",
+        "sigmoid": "Sigmoid",
+        "softsign": "Softsign",
+        "softplus": "Softplus",
+    }
     numbers = getattr(layer, kind) if kind else None
     if kind in same:
         op.result(same[kind], x)
@@ -203,8 +225,10 @@ def _per_channel(values: np.ndarray) -> np.ndarray:
 def _batchnorm(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.computeMeanVar or layer.instanceNormalization:
         raise op.refusal("statistics of the input")
-    numbers = (weights(op, each, (layer.channels,))
-               for each in (layer.gamma, layer.beta, layer.mean, layer.variance))  # fmt: skip
+    numbers = (
+        weights(op, each, (layer.channels,))
+        for each in (layer.gamma, layer.beta, layer.mean, layer.variance)
+    )
     op.result("BatchNormalization", inputs[0], *numbers, epsilon=layer.epsilon or 1e-5)
 
 
@@ -214,8 +238,13 @@ def _mvn(op: Emission, inputs: Inputs, layer: Any) -> None:
     if x.rank < 3 or not layer.normalizeVariance:
         raise op.refusal(f"rank {x.rank}, normalizeVariance={layer.normalizeVariance}")
     axis = x.rank - (3 if layer.acrossChannels else 2)
-    op.result("LayerNormalization", x, op.filled(1, x.dims[axis:], "float32"), axis=axis,
-              epsilon=layer.epsilon or 1e-6)  # fmt: skip
+    op.result(
+        "LayerNormalization",
+        x,
+        op.filled(1, x.dims[axis:], "float32"),
+        axis=axis,
+        epsilon=layer.epsilon or 1e-6,
+    )
 
 
 @_layer("layerNormalization")
@@ -279,16 +308,23 @@ def _expand_dims(op: Emission, inputs: Inputs, layer: Any) -> None:
 @_layer("sliceStatic")
 def _slice(op: Emission, inputs: Inputs, layer: Any) -> None:
     movement.slice_by_index(
-        op, inputs[0], begin=layer.beginIds, end=layer.endIds, stride=layer.strides,
-        begin_mask=layer.beginMasks, end_mask=layer.endMasks, squeeze_mask=layer.squeezeMasks,
-    )  # fmt: skip
+        op,
+        inputs[0],
+        begin=layer.beginIds,
+        end=layer.endIds,
+        stride=layer.strides,
+        begin_mask=layer.beginMasks,
+        end_mask=layer.endMasks,
+        squeeze_mask=layer.squeezeMasks,
+    )
 
 
 @_layer("splitND")
 def _split(op: Emission, inputs: Inputs, layer: Any) -> None:
     if layer.numSplits not in (0, len(op.outputs)):
-        raise ModelError(f"{op.title} has {len(op.outputs)} outputs, but numSplits is "
-                         f"{layer.numSplits}")  # fmt: skip
+        raise ModelError(
+            f"{op.title} has {len(op.outputs)} outputs, but numSplits is {layer.numSplits}"
+        )
     sizes = np.asarray(layer.splitSizes, np.int64) if layer.splitSizes else None
     number = {} if layer.splitSizes else {"num_outputs": len(op.outputs)}
     op.result("Split", inputs[0], sizes, axis=layer.axis, **number)

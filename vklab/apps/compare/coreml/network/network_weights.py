@@ -24,8 +24,11 @@ def weights(op: Emission, stored: Any, shape: Sequence[int]) -> np.ndarray:
         shape: the shape that the layer gives them.
     """
     count = math.prod(shape)
-    forms = [name for name in ("floatValue", "float16Value", "rawValue", "int8RawValue")
-             if len(getattr(stored, name))]  # fmt: skip
+    forms = [
+        name
+        for name in ("floatValue", "float16Value", "rawValue", "int8RawValue")
+        if len(getattr(stored, name))
+    ]
     if len(forms) != 1:
         raise ModelError(f"{op.title}: weights must have one form, not {forms or 'none'}")
     if forms == ["floatValue"]:
@@ -37,8 +40,10 @@ def weights(op: Emission, stored: Any, shape: Sequence[int]) -> np.ndarray:
     else:
         raise op.refusal(f"weights of the form {forms[0]}")
     if len(values) != count:
-        raise ModelError(f"{op.title}: weights of shape {list(shape)} have {count} elements, the "
-                         f"file holds {len(values)}")  # fmt: skip
+        raise ModelError(
+            f"{op.title}: weights of shape {list(shape)} have {count} elements, the "
+            f"file holds {len(values)}"
+        )
     return values.astype(np.float32).reshape(shape)
 
 
@@ -54,8 +59,10 @@ def _dequantized(op: Emission, stored: Any, count: int, channels: int) -> np.nda
     bits = how.numberOfBits
     needed = -(-count * bits // 8)
     if not 1 <= bits <= 8 or len(stored.rawValue) != needed:
-        raise ModelError(f"{op.title}: {count} weights of {bits} bits need {needed} bytes, the "
-                         f"file holds {len(stored.rawValue)}")  # fmt: skip
+        raise ModelError(
+            f"{op.title}: {count} weights of {bits} bits need {needed} bytes, the "
+            f"file holds {len(stored.rawValue)}"
+        )
     data = np.unpackbits(np.frombuffer(stored.rawValue, np.uint8))[: count * bits]
     padded = np.zeros((count, 8), np.uint8)
     padded[:, 8 - bits :] = data.reshape(count, bits)
@@ -69,6 +76,7 @@ def _dequantized(op: Emission, stored: Any, count: int, channels: int) -> np.nda
     shift = np.asarray(how.linearQuantization.bias, np.float32)
     shift = shift if len(shift) else np.zeros(1, np.float32)
     if not {len(scale), len(shift)} <= {1, channels}:
-        raise ModelError(f"{op.title}: {len(scale)} scales and {len(shift)} biases for {channels} "
-                         "channels")  # fmt: skip
+        raise ModelError(
+            f"{op.title}: {len(scale)} scales and {len(shift)} biases for {channels} channels"
+        )
     return (numbers.reshape(channels, -1) * scale[:, None] + shift[:, None]).reshape(-1)

@@ -34,8 +34,9 @@ def import_model(path: Path | str) -> Graph:
     opened = package.open_package(path)
     kind = opened.model.WhichOneof("kind")
     if kind != "neuralNetwork":
-        raise UnsupportedOperatorError(f"{path} is a model of type {kind or 'unknown'}, no "
-                                       "neuralNetwork")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{path} is a model of type {kind or 'unknown'}, no neuralNetwork"
+        )
     return import_network(opened)
 
 
@@ -44,11 +45,13 @@ def import_network(opened: Package) -> Graph:
     opened.warn_unused()
     network = opened.model.neuralNetwork
     if network.arrayInputShapeMapping != EXACT_SHAPES:
-        raise UnsupportedOperatorError(f"{opened.path} maps inputs to five axes; vklab runs "
-                                       "networks with exact input shapes")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{opened.path} maps inputs to five axes; vklab runs networks with exact input shapes"
+        )
     if network.preprocessing:
-        raise UnsupportedOperatorError(f"{opened.path} preprocesses images; vklab runs networks of "
-                                       "arrays")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{opened.path} preprocesses images; vklab runs networks of arrays"
+        )
     scope: dict[str, TensorInfo] = {}
     nodes: list[Node] = []
     constants: dict[str, TensorInfo] = {}
@@ -91,21 +94,30 @@ def _graph(
         raise ModelError(f"{opened.path} has no outputs")
     known = [info.name for info in inputs] + list(constants)
     ordered = graphs.topological_order(nodes, known)
-    return Graph(opened.path.stem, emission.OPSET, ordered, tuple(inputs), outputs,
-                 constants, {info.name: info for info in (*inputs, *constants.values())},
-                 {"": emission.OPSET})  # fmt: skip
+    return Graph(
+        opened.path.stem,
+        emission.OPSET,
+        ordered,
+        tuple(inputs),
+        outputs,
+        constants,
+        {info.name: info for info in (*inputs, *constants.values())},
+        {"": emission.OPSET},
+    )
 
 
 def _input(feature: Any, path: str) -> TensorInfo:
     """Return the info of an input, at its default shape."""
     if not feature.type.HasField("multiArrayType"):
-        raise UnsupportedOperatorError(f"{path}: input {feature.name!r} is no array; vklab runs "
-                                       "networks of arrays")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{path}: input {feature.name!r} is no array; vklab runs networks of arrays"
+        )
     array = feature.type.multiArrayType
     dtype = ARRAY_TYPES.get(array.dataType)
     if dtype is None:
-        raise UnsupportedOperatorError(f"{path}: input {feature.name!r} has data type "
-                                       f"{array.dataType}")  # fmt: skip
+        raise UnsupportedOperatorError(
+            f"{path}: input {feature.name!r} has data type {array.dataType}"
+        )
     shape = tuple(array.shape)
     if any(dim < 1 for dim in shape):
         raise ModelError(f"{path}: input {feature.name!r} has shape {shape}")

@@ -110,15 +110,15 @@ class IreeModel(Timed):
         index = self._runtime.ParameterIndex()
         for name, array in self._weights.items():
             self._runtime.parameter_index_add_numpy_ndarray(index, name, array)
-        return self._runtime.create_io_parameters_module(instance,
-                                                         index.create_provider(scope=SCOPE))
+        return self._runtime.create_io_parameters_module(
+            instance, index.create_provider(scope=SCOPE)
+        )
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
         made = self._call(*inputs.values())
         values = made if isinstance(made, (tuple, list)) else [made]
-        return {name: self._to_host(value)
-                for name, value in zip(self._names, values, strict=True)}  # fmt: skip
+        return {name: self._to_host(value) for name, value in zip(self._names, values, strict=True)}
 
     def _to_host(self, value: Any) -> np.ndarray:
         """Copy a result to the host.
@@ -130,18 +130,19 @@ class IreeModel(Timed):
         size = source.byte_length()
         if size not in self._staging:
             self._staging[size] = self._device.allocator.allocate_buffer(
-                memory_type=int(runtime.MemoryType.HOST_LOCAL
-                                | runtime.MemoryType.DEVICE_VISIBLE),
-                allowed_usage=int(runtime.BufferUsage.TRANSFER_TARGET
-                                  | runtime.BufferUsage.MAPPING_SCOPED),
+                memory_type=int(runtime.MemoryType.HOST_LOCAL | runtime.MemoryType.DEVICE_VISIBLE),
+                allowed_usage=int(
+                    runtime.BufferUsage.TRANSFER_TARGET | runtime.BufferUsage.MAPPING_SCOPED
+                ),
                 allocation_size=size,
-            )  # fmt: skip
+            )
         done = self._device.create_semaphore(0)
         self._device.queue_copy(
-            source, self._staging[size],
+            source,
+            self._staging[size],
             wait_semaphores=runtime.HalFence.create_at(done, 0),
             signal_semaphores=runtime.HalFence.create_at(done, 1),
-        )  # fmt: skip
+        )
         runtime.HalFence.create_at(done, 1).wait()
         dtype = runtime.HalElementType.map_to_dtype(view.element_type)
         made: np.ndarray = np.array(self._staging[size].map().asarray(view.shape, dtype))
@@ -191,17 +192,29 @@ def _compiled(path: Path, target: str) -> bytes:
         raise Refused(f"IREE's compiler is not installed: {INSTALL}") from error
     with tempfile.TemporaryDirectory(prefix="vklab-iree-") as folder:
         text = Path(folder) / "model.mlir"
-        words = [sys.executable, "-m", IMPORT, str(path), "-o", str(text), "--params-scope", SCOPE,
-                 "--externalize-params", "--no-save-params", "--num-elements-threshold",
-                 str(LEAST)]  # fmt: skip
+        words = [
+            sys.executable,
+            "-m",
+            IMPORT,
+            str(path),
+            "-o",
+            str(text),
+            "--params-scope",
+            SCOPE,
+            "--externalize-params",
+            "--no-save-params",
+            "--num-elements-threshold",
+            str(LEAST),
+        ]
         done = subprocess.run(words, check=False, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise Refused(f"IREE does not import the model: {last[:200]}")
         more = [f"--iree-vulkan-target={target}"] if target else []
         try:
-            made: bytes = tools.compile_file(str(text), target_backends=["vulkan-spirv"],
-                                             extra_args=more)  # fmt: skip
+            made: bytes = tools.compile_file(
+                str(text), target_backends=["vulkan-spirv"], extra_args=more
+            )
         except Exception as error:  # the compiler's errors have a class of their own
             said = endings.one_line(error, 200)
             raise Refused(f"IREE does not compile the model: {said}") from error

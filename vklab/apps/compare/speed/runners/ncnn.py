@@ -88,8 +88,7 @@ class NcnnModel(Timed):
             self._net: Any = self._ncnn.Net()
             self._net.opt.use_vulkan_compute = True
             for option in HALF:
-                setattr(self._net.opt, option, runner.dtype == "float16"
-                        and "bf16" not in option)  # fmt: skip
+                setattr(self._net.opt, option, runner.dtype == "float16" and "bf16" not in option)
             if self._net.load_param(str(param)) or self._net.load_model(str(weights)):
                 raise Refused("ncnn does not load what pnnx converted")
         self._inputs, self._outputs = self._net.input_names(), self._net.output_names()
@@ -127,8 +126,11 @@ def _unbatched(array: np.ndarray) -> np.ndarray:
 def _converter() -> str:
     """Return the path of pnnx, a program inside the package of that name; "" without it."""
     spec = importlib.util.find_spec("pnnx")
-    inside = [Path(folder) / "pnnx" for folder in (spec.submodule_search_locations or ())
-              ] if spec else []  # fmt: skip
+    inside = (
+        [Path(folder) / "pnnx" for folder in (spec.submodule_search_locations or ())]
+        if spec
+        else []
+    )
     return next((str(path) for path in inside if path.is_file()), "")
 
 

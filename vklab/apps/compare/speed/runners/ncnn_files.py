@@ -89,8 +89,9 @@ class _Layers:
         return array.reshape(self._shapes.get(name, array.shape))
 
     def _append(self, kind: str, node: onnx.NodeProto, **numbers: Any) -> _Layer:
-        layer = _Layer(kind, node.name or node.output[0], (node.input[0], node.output[0]),
-                       **numbers)  # fmt: skip
+        layer = _Layer(
+            kind, node.name or node.output[0], (node.input[0], node.output[0]), **numbers
+        )
         self.made.append(layer)
         return layer
 
@@ -104,13 +105,24 @@ class _Layers:
 
     def _conv(self, node: onnx.NodeProto, given: Mapping[str, Any]) -> bool:
         weight = self._array(node.input[1])
-        if weight is None or given.get("group", 1) != 1 or any(
-            stride != 1 for stride in given.get("strides", (1, 1))
+        if (
+            weight is None
+            or given.get("group", 1) != 1
+            or any(stride != 1 for stride in given.get("strides", (1, 1)))
         ):
             return False
         height, width = weight.shape[2:]
-        layer = self._append("Convolution", node, _0=weight.shape[0], _1=width, _11=height,
-                             _4=width // 2, _14=height // 2, _5=0, _6=weight.size)  # fmt: skip
+        layer = self._append(
+            "Convolution",
+            node,
+            _0=weight.shape[0],
+            _1=width,
+            _11=height,
+            _4=width // 2,
+            _14=height // 2,
+            _5=0,
+            _6=weight.size,
+        )
         layer.arrays = [weight]
         return len(node.input) < 3 or self._bias(self._array(node.input[2]))
 

@@ -47,8 +47,10 @@ class Torch:
             return Availability.of(error)
         has_cuda = torch.cuda.is_available()
         if not has_cuda and (self.mode == "graph" or self.dtype != "float32"):
-            return Availability(f"torch {torch.__version__} sees no CUDA device",
-                                "an NVIDIA driver, and a torch built for CUDA")  # fmt: skip
+            return Availability(
+                f"torch {torch.__version__} sees no CUDA device",
+                "an NVIDIA driver, and a torch built for CUDA",
+            )
         if self.mode == "compiled" and not (backend.has_compiler() or shutil.which("gcc")):
             return Availability("torch.compile needs a C++ compiler", "install g++")
         return Availability()

@@ -76,8 +76,9 @@ class VulkanModel:
     def __init__(self, runner: Vulkan, case: Case) -> None:
         half = "float16" if runner.dtype == "float16" else None
         self._on_device = case.on_device
-        self._session = loading.load(case.onnx, runner.device, dtype=half,
-                                     precision=runner.precision or None)  # fmt: skip
+        self._session = loading.load(
+            case.onnx, runner.device, dtype=half, precision=runner.precision or None
+        )
         self._resident = runner.resident
         self._bound: Any = None
         self._has_run = False
@@ -119,8 +120,17 @@ class VulkanModel:
         found: dict[str, dict[str, Any]] = {}
         for row in self._session.profile(dict(inputs), repeats=PROFILED).rows:
             name = row.kernel if len(row.kernel) < LONGEST else f"{row.kernel[:LONGEST]}..."
-            each = found.setdefault(name, {"kernel": name, "dispatches": 0, "workgroups": 0,
-                                           "time_us": 0.0, "flops": 0, "bytes": 0})  # fmt: skip
+            each = found.setdefault(
+                name,
+                {
+                    "kernel": name,
+                    "dispatches": 0,
+                    "workgroups": 0,
+                    "time_us": 0.0,
+                    "flops": 0,
+                    "bytes": 0,
+                },
+            )
             each["dispatches"] += 1
             each["workgroups"] += math.prod(row.workgroups)
             each["time_us"] += row.time_ns / 1e3

@@ -88,8 +88,9 @@ class SessionModel(Timed):
         options = sessions.session_options(runtime, row)
         chosen: list[Any] = [(row.ep, {**runner.variant.options, **graph})]
         chosen += [nodes.CPU] if runner.on_gpu else []
-        self._session: Any = sessions.opened(runtime, row, str(case.onnx), options,
-                                             providers=chosen)  # fmt: skip
+        self._session: Any = sessions.opened(
+            runtime, row, str(case.onnx), options, providers=chosen
+        )
         self._names = [output.name for output in self._session.get_outputs()]
         self.versions = {runner.package: runtime.__version__}
         self.variant = _assigned(self._session, row.ep)
@@ -137,7 +138,8 @@ class CapturedModel(SessionModel):
             self._bound.bind_ortvalue_input(name, self._values[name])
         for name, array in self._results.items():  # a graph's addresses must not change
             self._values[name] = runtime.OrtValue.ortvalue_from_shape_and_type(
-                array.shape, array.dtype, "cuda", 0)  # fmt: skip
+                array.shape, array.dtype, "cuda", 0
+            )
             self._bound.bind_ortvalue_output(name, self._values[name])
 
     def close(self) -> None:
@@ -149,12 +151,14 @@ class CapturedModel(SessionModel):
 def _assigned(session: Any, provider: str) -> str:
     """Return the nodes of each provider in words; raise Refused if the provider has none."""
     if provider not in session.get_providers():
-        raise Refused(f"ONNX Runtime could not start {provider}, which found no device or no "
-                      f"library that it accepts, and fell back to {session.get_providers()[0]}"
-                      )  # fmt: skip
+        raise Refused(
+            f"ONNX Runtime could not start {provider}, which found no device or no "
+            f"library that it accepts, and fell back to {session.get_providers()[0]}"
+        )
     counts = nodes.from_assignment(session)
     if counts and not counts.get(provider):
         raise Refused(f"ONNX Runtime gave no node to {provider}")
     on_cpu = counts.get(nodes.CPU, 0) if provider != nodes.CPU else 0
-    return provider.removesuffix("ExecutionProvider") + (f", {on_cpu} nodes on the CPU"
-                                                         if on_cpu else "")  # fmt: skip
+    return provider.removesuffix("ExecutionProvider") + (
+        f", {on_cpu} nodes on the CPU" if on_cpu else ""
+    )
