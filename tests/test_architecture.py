@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.rules import architecture_rules as rules
-from support.rules import late_imports
+from support.rules import format_rules, late_imports
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,6 +24,7 @@ RULES: dict[str, Callable[[Path], list[str]]] = {
     "sizes": rules.too_big,
     "folders": rules.crowded_folders,
     "late imports": late_imports.late_imports,
+    "formats": format_rules.unformatted,
 }
 
 GOOD = '"""A module."""\n\n__all__ = ["go"]\n\n\ndef go():\n    """Go there."""\n'
@@ -73,7 +74,7 @@ PLANTED = [
         "f has no docstring",
     ),
     ("Vulkan commands", "vulkan/a.py", '"""Go.\n\n  Vulkan: vkCmdDispatsch\n"""', "vkCmdDispatsch"),
-    ("sizes", "plan/a.py", "x = 1\n" * 350, "351 lines"),
+    ("sizes", "plan/a.py", "x = 1\n" * 251, "251 lines"),
     ("late imports", "plan/a.py", "importlib.import_module('vklab.plan.b')", "not import_module"),
     ("late imports", "runtime/a.py", "run = Door[int]('vklab.runtime.b', 'run')", "has no doors"),
     (
@@ -89,6 +90,9 @@ PLANTED = [
         "is guarded",
     ),
     ("sizes", "plan/a.py", "x = " + "1" * 97, "101 columns"),
+    ("formats", "plan/a.py", "x = f(1,\n      2)  # fmt: skip", "on no table"),
+    ("formats", "plan/a.py", "def f():\n    x = [1,\n  2, 3]  # fmt: skip", "on no table"),
+    ("formats", "plan/a.py", "# fmt: off\nX = [1,\n  2, 3]", "on no table"),
 ]
 
 
@@ -162,8 +166,13 @@ def test_an_operator_needs_no_second_list(tmp_path):
     assert rules.wrong_all(root) == rules.wrong_docstrings(root) == []
 
 
+def test_tables_and_signatures_keep_a_shape_of_their_own(tmp_path):
+    text = "X = [1,\n     2, 3]  # fmt: skip\ndef f(a, b):  # fmt: skip\n    ..."
+    assert format_rules.unformatted(plant(tmp_path, "plan/a.py", text)) == []
+
+
 def test_passes_are_a_catalogue_with_a_budget_of_their_own(tmp_path):
-    root = plant(tmp_path, "graph/passes/a.py", "x = 1\n" * 300)
+    root = plant(tmp_path, "graph/passes/a.py", "x = 1\n" * 200)
     assert rules.too_big(root) == []
     (root / "vklab/graph/passes/b.py").write_text("x = 1\n" * (rules.PASS_LINES * 10))
     assert any("2 passes take" in text for text in rules.too_big(root, file_lines=10**6))

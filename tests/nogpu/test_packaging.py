@@ -98,8 +98,11 @@ def test_a_dependency_of_a_dependency_without_a_pin_is_found(tmp_path):
     assert "cffi" in rules.unpinned_closure(root, ("test",))
 
 
-def test_ruff_finds_nothing():
-    command = [sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."]
+@pytest.mark.parametrize(
+    "options", [["check", "--output-format", "concise"], ["format", "--check"]]
+)
+def test_ruff_finds_nothing(options):
+    command = [sys.executable, "-m", "ruff", *options, "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, "\n" + done.stdout + done.stderr
 
