@@ -6,6 +6,7 @@ Text that a test gives to a child is not read: what hangs there is ended by the 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,9 @@ def sleeping(root: Path) -> list[str]:
     return [
         f"{place}: sleeps; support.runs.waits has until(), hang() and work()"
         for place, node in _nodes(root)
-        if isinstance(node, ast.Attribute | ast.alias) and SLEEP.fullmatch(ast.unparse(node))
+        if isinstance(node, ast.Attribute | ast.alias)
+        and _name(node) == "sleep"
+        and SLEEP.fullmatch(ast.unparse(node))
     ]
 
 
@@ -51,14 +54,19 @@ def clocked(root: Path) -> list[str]:
 def _nodes(root: Path) -> Iterator[tuple[str, ast.AST]]:
     for path in sorted((root / "tests").rglob("*.py")):
         name = path.relative_to(root / "tests").as_posix()
-        if name == HOME:
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in _parsed(path.read_text("utf-8")) if name != HOME else ():
             yield f"tests/{name}:{getattr(node, 'lineno', 0)}", node
 
 
+@functools.cache
+def _parsed(text: str) -> tuple[ast.AST, ...]:
+    kinds = ast.Attribute | ast.alias | ast.Call | ast.Assert
+    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds))
+
+
 def _name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    """Return the last part of a name, or of what an import takes."""
+    return str(next((getattr(node, of) for of in ("attr", "id", "name") if hasattr(node, of)), ""))
 
 
 def _limits(call: ast.Call) -> list[ast.expr]:
