@@ -338,7 +338,8 @@ def test_swap_takes_methods_and_checks_the_path():
     assert slot.overlaps(slot) is True
     for path, words in (
         ("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
-        ("vklab.plan.memori.round_up", "memori"),
+        ("vklab.plan.memori.round_up", "vklab.plan has no 'memori'; it has memory"),
+        ("vklab.plan.memory.Slotts", "has no 'Slotts'; it has assign_offsets"),
         ("nix.nix", "no module"),
         ("nix", "no module"),
     ):
@@ -346,6 +347,15 @@ def test_swap_takes_methods_and_checks_the_path():
             pass
     with pytest.raises(TypeError, match="cannot be called"), swap("vklab.plan.memory.pack", 3):
         pass
+
+
+def test_show_names_what_is_like_an_unknown_name():
+    for name, error, words in (
+        ("vklab.plan.memory.Slotts", LookupError, "it has Slot"),
+        ("softmx", ShaderError, "Did you mean 'softmax'"),
+    ):
+        with pytest.raises(error, match=words):
+            show(name)
 
 
 def test_exercises_are_found_by_lab_in_order():

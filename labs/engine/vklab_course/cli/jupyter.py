@@ -82,8 +82,9 @@ def serve(folder: Path, port: int, browser: bool) -> int:
         with _stopping(process), _terminable():
             try:
                 url = _wait_until_ready(process, Path(runtime), log)
-                console.say(f"JupyterLab: {url}", "bold")
-                console.say(f"serving {folder}; its log is {log}; Ctrl-C ends it")
+                console.say(f"JupyterLab serves {folder}; its log is {log}; Ctrl-C ends it.")
+                console.say("Its address, for this machine only:")
+                console.say(url, "bold")
                 sys.stdout.flush()
                 code = process.wait()
             except KeyboardInterrupt:
