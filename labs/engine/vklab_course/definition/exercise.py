@@ -46,12 +46,14 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
+        by_row: whether a share of the points is that of right rows, and no score.
     """
 
     id: str = ""
     takes: ClassVar[str] = "function"
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
+    by_row: ClassVar[bool] = False
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
