@@ -10,7 +10,8 @@ import pytest
 
 from vklab_course import rows
 from vklab_course.check import check_answer
-from vklab_course.definition.draw import draw
+from vklab_course.definition.codec import decode
+from vklab_course.definition.draw import draw, freeze
 from vklab_course.definition.exercise import exercises_of, find
 from vklab_course.definition.judge import LocalAnswers, judge
 from vklab_course.definition.kinds import Choice, Question
@@ -173,3 +174,12 @@ def test_every_row_has_a_fact_that_hides_the_option_and_a_reason(monkeypatch):
             assert "[[" not in text, f"{where}: {text}"
         option = rf"(?<!\w){re.escape(str(asked.right))}(?!\w)"
         assert not re.search(option, asked.fact, re.I), f"{where}: {asked.fact}"
+
+
+def test_a_release_keeps_facts_and_reasons_in_its_frozen_cases():
+    frozen = list(decode(freeze(Colours(), draw(Colours(), "s"))))
+    for wrong in ({"A": "blue"}, {"B": "red"}, {"C": 1}):
+        verdict = check_answer(Colours(), {**RIGHT, **wrong}, cases=frozen)
+    assert "Row C: Count them." in str(verdict)
+    assert "C: There are two." in check_answer(Colours(), RIGHT, cases=frozen).messages
+    assert not re.search(b"noon|scatters", frozen[0].question)
