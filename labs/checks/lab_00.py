@@ -344,8 +344,8 @@ WHY = {
         "first one must stay: clip expects pixels from 0 to 1.",
     ),
     "C": (
-        "Shape, dtype and range are all as they should be. Draw a picture after each line: does it "
-        "still lie as it was photographed?",
+        "Shape, dtype and range are all as they should be. Draw a picture after each line: is its "
+        "digit still upright?",
         "swapaxes(1, 2) exchanges rows and columns of each picture. The network sees a mirrored "
         "digit that lies on its side, and misreads it.",
     ),

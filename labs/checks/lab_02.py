@@ -58,7 +58,7 @@ WHY = {
         "may.",
     ),
     "hidden": (
-        "If `VK_DRIVER_FILES` is set, the loader reads the manifests that it lists.",
+        "If `VK_DRIVER_FILES` is set, the loader reads only the manifests that it lists.",
         "The variable lists lavapipe's manifest only, so the loader never sees Intel's.",
     ),
     "not asked for": (
