@@ -131,6 +131,15 @@ def test_an_unknown_exercise_names_those_there_are():
     assert "no lab" in str(hint("89-1"))
 
 
+@pytest.mark.parametrize(
+    "typo", ["90-01", "90_1", "90.1", " 90-1", "90 1", "Lab 90, exercise 1", "090-1"]
+)
+def test_a_typo_is_offered_the_id_that_it_means(typo):
+    for said in (str(check(typo, right)), str(hint(typo))):
+        assert said.rstrip().endswith("Did you mean '90-1'?"), said
+    assert "Did you mean" not in str(check("90-7", right)) + str(hint("x-1")) + str(hint("²-³"))
+
+
 def test_the_check_works_without_signals():
     results = []
     worker = threading.Thread(target=lambda: results.append(check("90-1", hangs)))
@@ -285,8 +294,11 @@ def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
 
 def test_hints_come_one_after_the_other(monkeypatch):
     monkeypatch.setattr(sys.modules["vklab_course.hint"], "_given", Counter())
-    seen = [hint("90-1").number for _ in range(5)]
-    assert seen == [1, 2, 3, 3, 3]
+    seen = [hint("90-1") for _ in range(5)]
+    assert [each.number for each in seen] == [1, 2, 3, 3, 3]
+    said = ["no more hints" in str(each) for each in seen]
+    assert said == ["no more hints" in each._repr_html_() for each in seen]
+    assert said == [False, False, False, True, True]
     assert str(hint("90-1", 1)) == "90-1, hint 1 of 3: Which multiple comes after 257?"
     assert "Which multiple" in hint("90-1", 0)._repr_html_()
 
