@@ -183,3 +183,13 @@ def test_a_release_keeps_facts_and_reasons_in_its_frozen_cases():
     assert "Row C: Count them." in str(verdict)
     assert "C: There are two." in check_answer(Colours(), RIGHT, cases=frozen).messages
     assert not re.search(b"noon|scatters", frozen[0].question)
+
+
+def test_cases_of_an_older_release_have_no_facts():
+    cases = draw(Colours(), "s")
+    for case in cases:
+        del case.facts["facts"], case.facts["reasons"]
+    wrong = ({"A": "blue"}, {"B": "red"}, {"C": 1})
+    said = [check_answer(Colours(), {**RIGHT, **each}, cases=cases) for each in wrong]
+    assert [verdict.parts[0].message for verdict in said] == [rows.WRONG] * 3
+    assert check_answer(Colours(), RIGHT, cases=cases).status == "correct"

@@ -35,7 +35,8 @@ def explained(exercise: Exercise, answer: Any, case: Case, verdict: Verdict) -> 
         verdict: the verdict by rows, as in grading.
     """
     if verdict.status == "correct":
-        reasons = (f"{name}: {reason}" for name, reason in case.facts["reasons"].items())
+        texts = case.facts.get("reasons", {})  # which cases of older releases do not have
+        reasons = (f"{name}: {reason}" for name, reason in texts.items())
         return replace(verdict, messages=(*verdict.messages, *reasons))
     if not verdict.parts or verdict.parts[0].share < 0:
         return verdict  # the answer is no dictionary of these questions
@@ -54,4 +55,5 @@ def _said(exercise: Exercise, answer: Mapping[str, Any], case: Case) -> str:
     if len(seen) <= ALONE:
         return WRONG
     first = wrong_rows(case, answer)[0]
-    return f"{WRONG}. Row {first}: {case.facts['facts'][first]}"
+    fact = case.facts.get("facts", {}).get(first, "")
+    return f"{WRONG}. Row {first}: {fact}" if fact else WRONG
