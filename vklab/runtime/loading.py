@@ -67,7 +67,7 @@ def load(
     graph = saved.graph if saved else catalogue.step("import a model")(source)
     if outputs is not None:
         graph = catalogue.step("only outputs")(graph, outputs, saved)
-    options = None
+    options: Any = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = catalogue.step("device options")(
             place or {},
@@ -75,9 +75,11 @@ def load(
             policy,
             profiles or {},
             replicate,
-            fastest_first=isinstance(devices, str),
+            devices,
         )
-    opened = open_devices.open_all(device, devices)
+        opened = options.open(device)
+    else:
+        opened = (open_devices.open_device(device),)
     switches = catalogue.step("check precision")(precision, opened) if precision else {}
     with settings.settings(**switches):
         return Session(

@@ -27,7 +27,7 @@ from vklab.plan.place import cutting, placement
 from vklab.plan.place.placement import Placement
 from vklab.plan.tuning import tune
 from vklab.runtime import executor, kernels, loading, open_devices
-from vklab.runtime.many import speeds
+from vklab.runtime.many import device_options, speeds
 from vklab.types import DeviceInfo
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -100,7 +100,7 @@ class PlacementFlags:
 
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Return the facts of the chosen devices."""
-        return open_devices.select_all(split(self.devices) or ())
+        return device_options.select_all(split(self.devices) or ())
 
     def numbers(self, flag: str) -> dict[str, tuple[int, str]]:
         """Return the values of --place or --cap: the device's number and the other side, by text.
