@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import vklab
 from support.graphs.small_models import model, random_array, value
 from support.graphs.tree_models import ML, classifier, features, ml_model, regressor
-from vklab.graph import onnx_import, operator_cache
+from vklab.graph import constant_cache, onnx_import, operator_cache
 from vklab.ops import label_encoder, once, trees
-from vklab.runtime import host
+from vklab.runtime import host, open_devices
 
 COLUMNS = 2000
 FLOATS = random_array((3 * COLUMNS,)).tolist()
@@ -96,12 +96,13 @@ class Model:
             array[...] = array.ravel()[::-1].reshape(array.shape) + np.asarray(3, array.dtype)
 
 
-def check(proto, X, device):
-    """Run one size, seal the attributes, and compare the runs of other sizes with ONNX Runtime."""
+def check(proto, X, device, first=(4,)):
+    """Run some sizes, seal the attributes, and compare runs of others with ONNX Runtime."""
     expected = [host.Reference(proto).run({"X": X[:rows]}) for rows in SIZES]
     made = Model(proto)
     with vklab.load(made.graph, device) as session:
-        session.run({"X": X[:4]})
+        for rows in first:
+            session.run({"X": X[:rows]})
         made.seal()
         for rows, truth in zip(SIZES, expected, strict=True):
             found = session.run({"X": X[:rows]})
@@ -180,6 +181,17 @@ def weights():
     return model(nodes, [value("X", ("N", COLUMNS))], ["y"], given)
 
 
+def dequantized():
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        helper.make_node("MatMul", ["X", "w"], ["y"]),
+    ]
+    codes = np.random.default_rng(0).integers(-99, 99, (100, 120)).astype(np.int8)
+    return model(
+        nodes, [value("X", ("N", 100))], ["y"], {"q": codes, "s": np.array(0.02, np.float32)}
+    )
+
+
 KEYS = np.arange(COLUMNS, dtype=np.int64)
 MODELS = {
     "TreeEnsembleRegressor": lambda: ml_model(large_trees(regressor, 2, 2)),
@@ -229,6 +241,7 @@ MODELS = {
         "Imputer", imputed_value_floats=FLOATS[:COLUMNS], replaced_value_float=float("nan")
     ),
     "weights": weights,
+    "DequantizeLinear": dequantized,
 }
 
 
@@ -246,6 +259,55 @@ def inputs(proto):
 def test_a_plan_of_another_size_reads_no_large_attribute_again(device_index, name):
     proto = MODELS[name]()
     check(proto, inputs(proto), device_index)
+
+
+def reading(op_type, shape, *weights, **attributes):
+    """Return a model of one node that reads X and weights."""
+    names = [f"w{number}" for number in range(len(weights))]
+    made = helper.make_node(op_type, ["X", *names], ["y"], **attributes)
+    proto = model([made], [value("X", shape)], ["y"], dict(zip(names, weights, strict=True)))
+    if "domain" in attributes:
+        proto.opset_import.append(helper.make_opsetid(attributes["domain"], 1))
+    return proto
+
+
+WEIGHTS = {
+    "Gemm": lambda: reading(
+        "Gemm", ("N", 200), random_array((150, 200)), random_array((150,)), transB=1
+    ),
+    "Conv": lambda: reading("Conv", ("N", 16, 9, 9), random_array((32, 16, 3, 3))),
+    "ConvTranspose": lambda: reading(
+        "ConvTranspose", ("N", 16, 9, 9), random_array((16, 32, 3, 3))
+    ),
+    "LayerNormalization": lambda: reading(
+        "LayerNormalization", ("N", COLUMNS), random_array((COLUMNS,)), random_array((COLUMNS,), 1)
+    ),
+    "LSTM": lambda: reading(
+        "LSTM", ("N", 4, 30), random_array((1, 80, 30)), random_array((1, 80, 20)), hidden_size=20
+    ),
+    "MatMulNBits": lambda: reading(
+        "MatMulNBits",
+        ("N", 128),
+        np.random.default_rng(0).integers(0, 255, (96, 4, 16)).astype(np.uint8),
+        random_array((96 * 4,)),
+        domain="com.microsoft",
+        K=128,
+        N=96,
+        bits=4,
+        block_size=32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_plan_of_another_size_reads_no_weight_again(device_index, name):
+    """A weight is laid out once for each kernel: the first sizes are those of all kernels."""
+    info = open_devices.select(device_index)
+    if not info.is_cpu:
+        pytest.skip(f"{info.name} is a GPU: which sizes have the same kernel is its own choice")
+    proto = WEIGHTS[name]()
+    _, *shape = onnx_import.load_graph(proto).inputs[0].shape
+    check(proto, random_array((16, *shape)) / 4, device_index, (1, 4, 16))
 
 
 READERS = {
@@ -283,6 +345,8 @@ MUTANTS = {
     "the newer form": ("TreeEnsemble", trees, "flatten_shared", plain(trees.flatten_shared)),
     "types of all": ("Scaler", vklab.ops.registry, "LONG", 1 << 30),
     "long keys": ("Scaler", once, "LONG", 1 << 30),
+    "weights again": ("DequantizeLinear", constant_cache, "derive",
+                      lambda operation, function, *sources: function(*sources)),
     "arrays again": ("LabelEncoder, tensors", label_encoder, "_sorted",
                      plain(label_encoder._sorted)),
 }  # fmt: skip
