@@ -119,10 +119,8 @@ def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
             return 0, info.size_bytes
         pairs = zip(work.shape, work.target.strides, strict=True)
         steps = [(size - 1) * stride for size, stride in pairs]
-        ends += [
-            work.target.start + sum(step for step in steps if step < 0),
-            work.target.start + sum(step for step in steps if step > 0) + 1,
-        ]
+        ends.append(work.target.start + sum(step for step in steps if step < 0))
+        ends.append(work.target.start + sum(step for step in steps if step > 0) + 1)
     width = np.dtype(info.dtype).itemsize
     return min(ends) * width, (max(ends) - min(ends)) * width
 

@@ -98,11 +98,11 @@ def _histogram(
     parts.append(text(10, base - 36, shorten(name, 22), 'font-weight="bold"'))
     for line, (word, value, dashes) in enumerate(marks):
         y = base - 20 + 15 * line
-        parts += [
+        parts.append(
             f'<path d="M10,{y - 4}h18" stroke="#000" stroke-width="1.5" '
-            f'stroke-dasharray="{dashes or "none"}"/>',
-            text(33, y, f"{word} {value / scale:.4g} {unit}"),
-        ]
+            f'stroke-dasharray="{dashes or "none"}"/>'
+        )
+        parts.append(text(33, y, f"{word} {value / scale:.4g} {unit}"))
     return parts
 
 
@@ -130,15 +130,13 @@ def log_marks(title: str, rows: Sequence[tuple[str, float]], axis: str, note: st
         x = LEFT + (power - low) * across
         if power % max(1, (high - low) // 8) == 0:
             label = f"{10.0**power:g}" if -4 <= power <= 4 else f"1e{power}"
-            parts += [
-                f'<path d="M{x:.1f},{top}V{bottom + 4}" stroke="#ddd"/>',
-                text(x, bottom + 16, label, 'text-anchor="middle"'),
-            ]
-    parts += [
+            parts.append(f'<path d="M{x:.1f},{top}V{bottom + 4}" stroke="#ddd"/>')
+            parts.append(text(x, bottom + 16, label, 'text-anchor="middle"'))
+    parts.append(
         f'<path d="M{limit:.1f},{top - 6}V{bottom + 4}" stroke="#000" stroke-width="1.5" '
-        'stroke-dasharray="6 4"/>',
-        text(limit, top - 8, "tolerance", 'text-anchor="end"'),
-    ]
+        'stroke-dasharray="6 4"/>'
+    )
+    parts.append(text(limit, top - 8, "tolerance", 'text-anchor="end"'))
     for number, (name, value) in enumerate(rows):
         y = top + LINE * number + LINE / 2
         parts.append(text(LEFT - 8, y + 4, shorten(name, 22), 'text-anchor="end"'))

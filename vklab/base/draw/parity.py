@@ -93,11 +93,11 @@ def _legend(y: float) -> list[str]:
     parts = [text(10, y + 12, "error as a share of its tolerance:", PLAIN)]
     for number, ((_, fill, ink), label) in enumerate(zip(STEPS, labels, strict=True)):
         x = NAMES - 30 + 66 * number
-        parts += [
+        parts.append(
             f'<rect x="{x}" y="{y}" width="64" height="17" fill="{fill}" '
-            'stroke="#888" stroke-width="0.5"/>',
-            text(x + 32, y + 12, label, f'fill="{ink}" text-anchor="middle"'),
-        ]
+            'stroke="#888" stroke-width="0.5"/>'
+        )
+        parts.append(text(x + 32, y + 12, label, f'fill="{ink}" text-anchor="middle"'))
     return parts
 
 
@@ -117,26 +117,26 @@ def histogram_rows(
     for row, (name, numbers) in enumerate(counts.items()):
         base = top + (high + 8) * (row + 1)
         total = max(sum(numbers), 1)
-        parts += [
-            f'<path d="M{NAMES},{base}h{wide * len(bins)}" {FAINT}/>',
-            text(NAMES - 8, base - 4, shorten(name, 38), f'{PLAIN} text-anchor="end"'),
-        ]
+        parts.append(f'<path d="M{NAMES},{base}h{wide * len(bins)}" {FAINT}/>')
+        parts.append(text(NAMES - 8, base - 4, shorten(name, 38), f'{PLAIN} text-anchor="end"'))
         for column, count in enumerate(numbers):
             if count:
                 tall = max((high - 12) * count / total, 1.5)
                 x = NAMES + wide * column
                 said = f"{name}: {count} of {total} elements, {bins[column]} {axis}"
-                parts += [
+                parts.append(
                     f'<g><rect x="{x + 2}" y="{base - tall:.1f}" width="{wide - 4}" '
                     f'height="{tall:.1f}" fill="{BLUE}"/>'
-                    f"<title>{escape(said)}</title></g>",
+                    f"<title>{escape(said)}</title></g>"
+                )
+                parts.append(
                     text(
                         x + wide / 2,
                         base - tall - 2,
                         _percent(count / total),
                         f'{PLAIN} text-anchor="middle" font-size="9"',
-                    ),
-                ]
+                    )
+                )
     bottom = top + (high + 8) * len(counts)
     for column, label in enumerate(bins):
         parts.append(
@@ -175,26 +175,24 @@ def bars(title: str, rows: Sequence[tuple[str, float, float, float, str]], axis:
     parts = []
     for number, (name, low, value, high, words) in enumerate(rows):
         y = top + 24 * number
-        parts += [
-            text(NAMES - 8, y + 14, shorten(name, 38), f'{PLAIN} text-anchor="end"'),
+        parts.append(text(NAMES - 8, y + 14, shorten(name, 38), f'{PLAIN} text-anchor="end"'))
+        parts.append(
             f'<g><rect x="{NAMES}" y="{y + 3}" width="{max(across(value), 1):.1f}" '
             f'height="15" fill="{BLUE}" stroke="currentColor" stroke-opacity="0.4"/>'
-            f"<title>{escape(f'{name}: {words}')}</title></g>",
-        ]
+            f"<title>{escape(f'{name}: {words}')}</title></g>"
+        )
         a, b = NAMES + across(low), NAMES + across(high)
-        parts += [
+        parts.append(
             f'<path d="M{a:.1f},{y + 7}v7M{a:.1f},{y + 10.5}H{b:.1f}M{b:.1f},{y + 7}v7" '
-            f'stroke="{PALETTE[1]}" stroke-width="2" fill="none"/>',
-            text(NAMES + across(high) + 8, y + 14, words, PLAIN),
-        ]
+            f'stroke="{PALETTE[1]}" stroke-width="2" fill="none"/>'
+        )
+        parts.append(text(NAMES + across(high) + 8, y + 14, words, PLAIN))
     bottom = top + 24 * len(rows)
     parts.append(f'<path d="M{NAMES},{top}V{bottom}" {FAINT}/>')
     for value in _ticks(start, largest):
         x = NAMES + across(value)
-        parts += [
-            f'<path d="M{x:.1f},{bottom}v4" {FAINT}/>',
-            text(x, bottom + 16, f"{value:g}", f'{PLAIN} text-anchor="middle"'),
-        ]
+        parts.append(f'<path d="M{x:.1f},{bottom}v4" {FAINT}/>')
+        parts.append(text(x, bottom + 16, f"{value:g}", f'{PLAIN} text-anchor="middle"'))
     scale = f"{axis}; logarithmic scale from {start:g}" if is_log else axis
     parts.append(text(NAMES + wide / 2, bottom + 33, scale, f'{PLAIN} text-anchor="middle"'))
     return svg(title, NAMES + wide + 210, bottom + 42, parts, "")

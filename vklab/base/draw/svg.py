@@ -113,10 +113,8 @@ def memory_map(
     apart = next(n * 10**k for k in range(9) for n in (1, 2, 5) if across * n * 10**k >= 44)
     for step in range(0, steps, apart):
         x = left + across * (step + 0.5)
-        parts += [
-            f'<path d="M{x:.1f},{top + height}v4" stroke="#888"/>',
-            text(x, top + height + 15, str(step), 'text-anchor="middle"'),
-        ]
+        parts.append(f'<path d="M{x:.1f},{top + height}v4" stroke="#888"/>')
+        parts.append(text(x, top + height + 15, str(step), 'text-anchor="middle"'))
     parts.append(text(left + width / 2, top + height + 30, "dispatch", 'text-anchor="middle"'))
     if bound:
         y = top + height - up * bound
