@@ -48,10 +48,6 @@ WORDS = {
     "number": ("number", ["2.5f", "1e-3"]),
     "call": ("def", ["main", "max"]),
 }
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python", "mimetype": "text/x-python"},
-}
 # Of each coloured word its class, its text, its colour, and the colour of the theme.
 COLOURED = """roles => [...document.querySelectorAll('[class*=vklab-slang-]')].map(e => {
   const kind = e.className.replace('vklab-slang-', ''), sample = document.createElement('i');
@@ -93,7 +89,7 @@ def served(tmp_path_factory, share):
     """Yield the address of a server with one notebook."""
     work, runtime = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("runtime")
     cells = [nbformat.v4.new_code_cell(text) for text in (KERNEL, OTHER, "assert KERNEL")]
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=browser_tools.METADATA)
     nbformat.write(notebook, work / "kernel.ipynb")
     with browser_tools.jupyterlab(work, runtime, share) as url:
         yield url

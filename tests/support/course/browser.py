@@ -28,6 +28,11 @@ WIDTH, HEIGHT = 1280, 900
 START_S, RUN_S = 90.0, 600.0
 TOKEN = "only-for-this-test"
 
+# Without it JupyterLab asks for a kernel, and colours no Python before that.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "mimetype": "text/x-python"},
+}
 # Elements that are wider inside than outside, with what they start with.
 WIDE = """() => [...document.querySelectorAll(
     '.jp-Notebook, .jp-WindowedPanel-outer, .jp-Cell, .jp-OutputArea-output, .cm-scroller, pre')]
