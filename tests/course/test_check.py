@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.course.student_functions import hangs, hangs_and_catches, right
+from support.runs.waits import LIMIT_S
 from vklab.errors import ShaderError
 from vklab.plan import memory
 from vklab_course import check, hint, show, swap
@@ -144,7 +145,7 @@ def test_the_check_works_without_signals():
     results = []
     worker = threading.Thread(target=lambda: results.append(check("90-1", hangs)))
     worker.start()
-    worker.join(30)
+    worker.join(LIMIT_S)
     assert "did not end" in str(results[0])
 
 

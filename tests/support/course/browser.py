@@ -17,6 +17,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from support.runs import child
+from support.runs.waits import LIMIT_S, until
 from vklab_course.cli import jupyter
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,19 +101,24 @@ def jupyterlab(folder: Path, runtime: Path, share: Path = jupyter.SHARE) -> Iter
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(15)
+                process.wait(LIMIT_S)
             process.kill()
             process.wait()
 
 
 def _address(process: subprocess.Popen[bytes], runtime: Path) -> str:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
+    found: list[str] = []
+
+    def has_begun_or_ended() -> bool:
         for path in runtime.glob("jpserver-*.json"):
             with contextlib.suppress(ValueError):
-                return str(json.loads(path.read_text())["url"])
-        time.sleep(0.2)
-    raise RuntimeError((runtime / "server.log").read_text()[-3000:])
+                found.append(json.loads(path.read_text())["url"])
+        return bool(found) or process.poll() is not None
+
+    until(has_begun_or_ended, "JupyterLab does not begin")
+    if not found:
+        raise RuntimeError((runtime / "server.log").read_text()[-3000:])
+    return found[0]
 
 
 @contextlib.contextmanager
