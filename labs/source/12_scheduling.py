@@ -300,7 +300,8 @@ rows = {"yours": (one_by_one, two_at_once),
 for words, traces in rows.items():
     times = [f"{trace.duration_ns / 8e6:.2f} ms" for trace in traces]
     print(f"{words}: a frame takes {times[0]} with one in flight, {times[1]} with two")
-display(two_at_once, rows[RECORD["device"]][1])
+for words, (_, two) in rows.items():
+    display(figures.two_in_flight(two, words))
 
 # %% [markdown] id="l12-5t"
 # ## 5 · Read a trace, and make a table of costs
