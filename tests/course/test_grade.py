@@ -12,6 +12,7 @@ import signal
 import pytest
 
 from support.course import class_of_students as students
+from support.runs.waits import LIMIT_S
 from vklab_course.grade import jobs as running
 from vklab_course.grade.assignment.intake import read_submissions
 from vklab_course.grade.grade import grade
@@ -85,7 +86,7 @@ def test_a_grader_that_is_killed_continues_where_it_was(graded, release, tmp_pat
         target=students.grade_and_die, args=(release, folder, out, 2)
     )
     process.start()
-    process.join(120)
+    process.join(LIMIT_S)
     assert process.exitcode == -signal.SIGKILL
     done = students.batch(release, out).results.all()
     assert len(done) == 2

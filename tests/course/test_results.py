@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from support.runs import tiers
+from support.runs.waits import LIMIT_S, hang
 from vklab_course.grade.results import folder as folders
 from vklab_course.grade.results import schema
 from vklab_course.grade.results.folder import Results, file_key, read_seed, write_atomic
@@ -99,7 +100,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path, monkeypatch):
 def hold(folder, ready):
     with Results(folder).locked():
         ready.set()
-        time.sleep(60)
+        hang()
 
 
 def test_two_graders_and_a_killed_one(tmp_path):
@@ -108,7 +109,7 @@ def test_two_graders_and_a_killed_one(tmp_path):
     other = context.Process(target=hold, args=(tmp_path, ready))
     other.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(LIMIT_S)
         with pytest.raises(GradeError, match="another vklab is"), Results(tmp_path).locked():
             raise AssertionError("two at once")
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from support.course.sandboxes import IMAGE, SMALL, as_root, needs_bubblewrap
+from support.runs.waits import LIMIT_S, until
 from vklab.errors import SetupError
 from vklab_course import places
 from vklab_course.grade.sandbox import command as sandbox
@@ -184,7 +185,7 @@ def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(
     )
     made = sandbox.bubblewrap(SMALL)
     command = made.command([sys.executable, "-c", code], private=tmp_path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     first, course, variables, checks = done.stdout.splitlines()
     assert first == "/opt/vklab/vklab/__init__.py /home/student True"
@@ -235,7 +236,7 @@ def test_no_descriptor_can_be_sent_inside_and_lavapipe_has_its_anonymous_file(tm
         "except PermissionError: print('refused')"
     )
     command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.stdout == "refused\n", done.stderr
 
 
@@ -243,23 +244,15 @@ def test_no_descriptor_can_be_sent_inside_and_lavapipe_has_its_anonymous_file(tm
 def test_what_runs_inside_ends_with_the_process_that_started_it(tmp_path):
     made = sandbox.bubblewrap(SMALL)
     command = made.command(["sleep", "86412"], private=tmp_path)
-    code = f"import subprocess, time; subprocess.Popen({command!r}); time.sleep(100)"
+    code = f"import subprocess, time; subprocess.Popen({command!r}); time.sleep(6000)"
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
-        _until(lambda: len(sandbox_limits.family(parent.pid)) > 3)
+        until(lambda: len(sandbox_limits.family(parent.pid)) > 3)
         inside = sandbox_limits.family(parent.pid)[:-1]
     finally:
         parent.kill()  # the parent alone
         parent.wait()
-    _until(lambda: not any(map(sandbox_limits._runs, inside)))
-    assert not any(map(sandbox_limits._runs, inside))
-
-
-def _until(true: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if true():
-            return
-        sandbox_limits.time.sleep(0.05)
+    until(lambda: not any(map(sandbox_limits._runs, inside)))
 
 
 def test_without_bubblewrap_the_error_says_what_to_type(monkeypatch):
@@ -317,7 +310,7 @@ def test_sockets_inside_are_local_and_their_buffers_keep_their_size(tmp_path):
         "    except OSError as error: print(error.errno)"
     )
     command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.stdout.split() == ["True", "1", "1", "97", "97", "97"], done.stderr
 
 

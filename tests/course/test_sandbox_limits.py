@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.course.sandboxes import SMALL, needs_bubblewrap
+from support.runs.waits import LIMIT_S
 from vklab_course.grade.sandbox import cgroup as cgroups
 from vklab_course.grade.sandbox import command as sandbox
 from vklab_course.grade.sandbox import leftovers, probe
@@ -121,7 +122,7 @@ def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch)
         f"sys.path.insert(0, {str(PROJECT)!r})\n"
         "from vklab_course.grade.sandbox.cgroup import Cgroup\n"
         "from vklab_course.grade.sandbox.limits import Limits\n"
-        f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)"
+        f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(6000)"
     )
     monkeypatch.setattr(session_process, "_prefix", list)
     popen, begun = subprocess.Popen, []
@@ -166,7 +167,7 @@ def test_the_real_cgroup_v2_is_swept(tmp_path):
         assert (folder / running / "cgroup.procs").read_text().split() == [str(sleeping.pid)]
         group = Cgroup(folder)
         assert group.sweep() == [left] and (folder / running).exists()
-        assert group.sweep(pid) == [running] and sleeping.wait(10) < 0
+        assert group.sweep(pid) == [running] and sleeping.wait(LIMIT_S) < 0
         assert not list(folder.glob("vklab-*"))
     finally:
         sleeping.kill()
@@ -197,14 +198,14 @@ def test_the_watch_counts_what_sockets_can_hold(kind, tmp_path):
         "    try:\n"
         "        while True: one.send(bytes(1 << 16))\n"
         "    except BlockingIOError: pass\n"
-        "time.sleep(60)"
+        "time.sleep(6000)"
     )
     box = sandbox.bubblewrap(SMALL)
     command = box.command([sys.executable, "-c", code], private=tmp_path)
     process = subprocess.Popen(command, start_new_session=True)
     watch = Watch(process.pid, box.limits)
     try:
-        process.wait(30)
+        process.wait(LIMIT_S)
         assert watch.reason == "out_of_memory" and watch.peak_bytes > SMALL.memory_bytes
     finally:
         watch.stop()
@@ -226,14 +227,14 @@ def test_the_command_line_joins_the_cgroup(tree, tmp_path):
 def test_the_watch_kills_a_tree_above_its_memory():
     code = (
         "import subprocess, sys, time\n"
-        "one = \"x = b'x' * (90 << 20); import time; time.sleep(60)\"\n"
+        "one = \"x = b'x' * (90 << 20); import time; time.sleep(6000)\"\n"
         "for _ in range(2): subprocess.Popen([sys.executable, '-c', one])\n"
-        "time.sleep(60)"
+        "time.sleep(6000)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     watch = Watch(process.pid, Limits(memory_bytes=150 << 20))
     try:
-        process.wait(30)
+        process.wait(LIMIT_S)
         assert watch.reason == "out_of_memory" and watch.peak_bytes > 150 << 20
     finally:
         watch.stop()
@@ -259,7 +260,7 @@ def test_the_watch_sees_shared_memory_that_is_not_resident(kind):
     code = (
         f"import ctypes, mmap, os, time\nSIZE = 100 << 20\n{UNSEEN[kind]}\n"
         "for _ in range(3): os.fork()\n"  # one file, whoever has it
-        "print(flush=True); time.sleep(60)"
+        "print(flush=True); time.sleep(6000)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE
@@ -278,13 +279,12 @@ def test_the_watch_sees_shared_memory_that_is_not_resident(kind):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
-    code = (
-        f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\ntime.sleep(60)"
-    )
+    big = str(tmp_path / "big")
+    code = f"import time; open({big!r}, 'w').write('x' * (2 << 20))\ntime.sleep(6000)"
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     watch = Watch(process.pid, SMALL, [tmp_path])
     try:
-        process.wait(30)
+        process.wait(LIMIT_S)
         assert watch.reason == "written_to"
     finally:
         watch.stop()
@@ -305,7 +305,7 @@ def test_empty_files_are_counted_and_stopped(tmp_path, folder):
     process = subprocess.Popen(command, start_new_session=True)
     watch = Watch(process.pid, made.limits)
     try:
-        assert process.wait(60) != 0 and watch.reason == "too_many_files"
+        assert process.wait(LIMIT_S) != 0 and watch.reason == "too_many_files"
     finally:
         watch.stop()
         kill_tree(process.pid)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import mmap
-import time
 
 import pytest
 
 from support.runs import child
+from support.runs.waits import until
 from vklab.apps import cli
 from vklab.apps.compare.speed import language, language_peer, language_runs, loading_memory
 from vklab.errors import ModelError
@@ -125,7 +125,7 @@ def test_host_memory_is_watched(opened):
     # Pages of its own: the heap may have that much free from an earlier test.
     with loading_memory.watched(opened) as found, mmap.mmap(-1, size, mmap.MAP_PRIVATE) as kept:
         kept.write(bytes(size))
-        time.sleep(0.05)
+        until(lambda: not loading_memory.STATUS.exists() or (found.anonymous or 0) >= size)
     assert found.anonymous is None or size <= found.anonymous < 3 * size
     assert found.staging == 0
 

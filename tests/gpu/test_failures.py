@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ import vklab
 from support.graphs.small_models import DATA, model, random_array, relu, stock_variant, value
 from support.runs.child import python, run
 from support.runs.overlay import write_kernel
+from support.runs.waits import until
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.vulkan import api, instance
@@ -56,11 +56,15 @@ def fail_waits(patch, failure):
 
 def eventually(session, x):
     """Run again until the earlier run has ended."""
-    for _ in range(500):
+    made = []
+
+    def is_over():
         with contextlib.suppress(TimeoutError):
-            return session.run(x)
-        time.sleep(0.01)
-    pytest.fail("the earlier run has not ended after 5 s")
+            made.append(session.run(x))
+        return made
+
+    until(is_over, "the earlier run has not ended")
+    return made[0]
 
 
 def test_a_run_that_ends_too_late_may_be_followed_by_others(handles, device_index, monkeypatch):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import re
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import vklab
 from support.graphs.small_models import random_array, relu
-from support.runs.child import LIMIT_S
 from support.runs.two_drivers import both
+from support.runs.waits import LIMIT_S, until
 from vklab.errors import CheckError, SetupError, VulkanError
 from vklab.runtime.many.frames import FrameSlot
 from vklab.runtime.program import Program
@@ -125,10 +124,7 @@ def test_frames_of_a_forgotten_session_come_home(device_index):
     assert all(
         is_right(future.result(LIMIT_S), x) for future, x in zip(futures, items, strict=True)
     )
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    until(lambda: threading.active_count() <= before)
 
 
 def test_an_output_that_is_an_input_is_the_frame_s_own(device_index):

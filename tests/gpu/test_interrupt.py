@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from support.runs.child import LIMIT_S, env, python
+from support.runs.child import env, python
+from support.runs.waits import LIMIT_S, until
 from vklab.shader import toolchain
 
 CODE = """
@@ -43,13 +43,6 @@ def slow_compiler(folder: Path, text: str) -> Path:
     return program
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
-    for _ in range(6000):
-        if path.exists() or process.poll() is not None:
-            return
-        time.sleep(0.01)
-
-
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -75,7 +68,7 @@ def test_an_interrupt_ends_the_compilers(device_index, tmp_path, text):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path / "pids", started)
+    until(lambda: (tmp_path / "pids").exists() or started.poll() is not None)
     started.send_signal(signal.SIGINT)
     try:
         _, problem = started.communicate(timeout=LIMIT_S)  # a compiler would end after 300 s

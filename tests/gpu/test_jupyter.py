@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 
 import pytest
 
 from support.graphs.small_models import ROOT
-from support.runs.child import LIMIT_S, env
+from support.runs.child import env
+from support.runs.waits import LIMIT_S, until
 
 pytestmark = [
     pytest.mark.full,
@@ -23,7 +24,6 @@ pytestmark = [
     ),
 ]
 TOKEN = "a-token-of-this-test"
-START_LIMIT_S = 90
 
 
 def free_port() -> int:
@@ -74,16 +74,17 @@ def ask(url: str, token: str = TOKEN) -> bytes:
 
 def wait_for(address: str, process: subprocess.Popen[bytes], log) -> dict[str, str]:
     """Ask until the server answers."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            return dict(json.loads(ask(f"{address}/api")))
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.3)
+    answers: list[dict[str, str]] = []
+
+    def has_answered_or_ended() -> bool:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            answers.append(json.loads(ask(f"{address}/api")))
+        return bool(answers) or process.poll() is not None
+
+    until(has_answered_or_ended, "JupyterLab does not answer")
     log.seek(0)
-    pytest.fail(f"JupyterLab did not answer within {START_LIMIT_S} s:\n{log.read()[-3000:]}")
+    assert answers, f"JupyterLab has ended:\n{log.read()[-3000:]}"
+    return answers[0]
 
 
 @pytest.mark.slow

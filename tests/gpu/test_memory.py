@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from onnx import TensorProto, helper
 import vklab
 from support.graphs.small_models import DATA, model, random_array, value
 from support.models import exported_models
+from support.runs.waits import work
 from vklab import settings
 from vklab.errors import OutOfMemoryError
 from vklab.plan import arenas
@@ -269,7 +269,7 @@ def test_weights_take_no_second_copy_on_the_host(device_index, tmp_path):
     def watch():
         while not done.is_set():
             peak[0] = max(peak[0], own_bytes() - before)
-            time.sleep(0.002)
+            work(0.002)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

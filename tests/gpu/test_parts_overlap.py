@@ -11,6 +11,7 @@ from onnx import helper
 import vklab
 from support.checks.trace_checks import by_name, require_order
 from support.graphs.small_models import model, random_array, value
+from support.runs.waits import LIMIT_S
 from vklab import settings
 from vklab.errors import DeviceLostError, ModelError
 from vklab.runtime.host import HostChunk
@@ -18,7 +19,6 @@ from vklab.runtime.many import overlap
 from vklab.runtime.program import Program
 
 SHAPE = (64, 64)
-LIMIT_SECONDS = 20
 
 
 def branches(op_type="Sigmoid"):
@@ -56,7 +56,7 @@ def meeting(monkeypatch):
         def waits(self, values):
             if len(met) < 2:
                 met.append(threading.current_thread().name)
-                gate.wait(LIMIT_SECONDS)
+                gate.wait(LIMIT_S)
             return run(self, values)
 
         monkeypatch.setattr(kind, "run", waits)
@@ -107,7 +107,7 @@ def test_a_trace_shows_the_overlap(session, monkeypatch):
     def meets(run, one, *given):
         programs.extend([one] if isinstance(one, Program) else [])
         if isinstance(one, HostChunk) or one is programs[0]:
-            gate.wait(LIMIT_SECONDS)
+            gate.wait(LIMIT_S)
         return run(one, *given)
 
     for kind, name in ((HostChunk, "run"), (Program, "wait")):
@@ -163,7 +163,7 @@ def test_a_failure_on_either_side_is_named_and_the_other_comes_home(session, mon
         begun, ended, real = threading.Event(), [], other.run
 
         def fails(self, values, error=error, begun=begun):
-            assert begun.wait(LIMIT_SECONDS)
+            assert begun.wait(LIMIT_S)
             raise error
 
         def goes_on(self, values, begun=begun, ended=ended, real=real):

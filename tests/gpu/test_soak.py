@@ -24,7 +24,7 @@ def test_a_short_soak(device_index, tmp_path):
         cwd=ROOT,
         check=False,
         env=child.env(VKLAB_DEVICE=str(device_index)),
-        timeout=3000,
+        timeout=12 * child.LIMIT_S,
     )
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["ok"], done.stdout[-5000:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import numpy as np
@@ -14,8 +13,8 @@ from onnx import helper
 
 import vklab
 from support.graphs.small_models import model, random_array, relu, value
-from support.runs.child import LIMIT_S
 from support.runs.two_drivers import both
+from support.runs.waits import LIMIT_S, until
 from vklab import settings
 from vklab.errors import ModelError, OutOfMemoryError, VklabError
 from vklab.runtime import open_devices
@@ -246,11 +245,7 @@ def test_a_forgotten_session_ends_its_threads_and_frees_its_memory(device, nothi
     assert threading.active_count() > before
     del session
     gc.collect()
-    for _ in range(500):
-        if threading.active_count() == before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    until(lambda: threading.active_count() == before)
     nothing_left.free_forgotten()
 
 

@@ -11,6 +11,7 @@ from onnx import helper
 
 import vklab
 from support.graphs.small_models import DATA, model, random_array, value
+from support.runs.waits import LIMIT_S
 from vklab.apps import cli
 from vklab.apps.llm.decode.decoder import Decoder
 from vklab.apps.llm.weights import synthetic
@@ -203,7 +204,7 @@ def test_measured_times_of_all_candidates(kind, device, monkeypatch):
     fed = {"x": random_array((48, 96), 4), "i": random_array((1, 16, 12, 12), 5)}
     with vklab.load(proto, device) as session:
         expected = session.run(fed)
-        result = tuning.tune(session, fed, limit_s=300)
+        result = tuning.tune(session, fed, limit_s=LIMIT_S)
     assert len(seen) > 4 and len(result.rows) == 2 and all(row.measured > 3 for row in result.rows)
     for outputs in seen:
         for array, right in zip(outputs, expected.values(), strict=True):

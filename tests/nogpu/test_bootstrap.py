@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from support.fakes.fake_machine import ROOT, make_venv, project, record_commands
-from support.runs.child import LIMIT_S
+from support.runs.waits import LIMIT_S, until
 from vklab import __main__ as entry
 from vklab.apps import run_tests
 from vklab.apps.bootstrap import choose, environment, steps
@@ -111,7 +110,7 @@ def test_a_checkout_without_its_labs_builds_no_environment(here, ran, tmp_path):
 def test_output_goes_to_the_log_and_its_end_into_the_result(tmp_path):
     code = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
     log = tmp_path / "log"
-    result = steps.run_logged([sys.executable, "-u", "-c", code], limit_s=60, log=log)
+    result = steps.run_logged([sys.executable, "-u", "-c", code], limit_s=LIMIT_S, log=log)
     assert result.returncode == 3
     assert result.tail == "  | one\n  | two"
     assert "one\ntwo\n" in log.read_text()
@@ -124,13 +123,15 @@ def test_a_command_that_hangs_is_killed():
 
 
 def test_a_command_that_is_not_there_is_a_result():
-    result = steps.run_logged(["/no/such/program"], limit_s=5)
+    result = steps.run_logged(["/no/such/program"], limit_s=LIMIT_S)
     assert (result.returncode, "No such file" in result.output) == (127, True)
 
 
 @pytest.mark.full
-def test_two_set_ups_take_turns(tmp_path):
+def test_two_set_ups_take_turns(tmp_path, monkeypatch):
     order: list[str] = []
+    waiting: list[str] = []
+    monkeypatch.setattr(steps, "announce", waiting.append)
 
     def second() -> None:
         with steps.exclusive(tmp_path / "lock"):
@@ -139,7 +140,7 @@ def test_two_set_ups_take_turns(tmp_path):
     with steps.exclusive(tmp_path / "lock"):
         thread = threading.Thread(target=second)
         thread.start()
-        time.sleep(0.3)
+        until(lambda: waiting)
         order.append("first")
     thread.join(LIMIT_S)
     assert order == ["first", "second"]
@@ -238,5 +239,5 @@ def test_a_crash_is_named(monkeypatch, capsys):
 def test_steps_read_the_names_of_folders_as_utf_8(monkeypatch):
     code = "import sys; print(sys.getfilesystemencoding())"
     monkeypatch.setenv("LC_ALL", "de_DE.ISO-8859-1")
-    told = steps.run_logged([sys.executable, "-I", "-c", code], limit_s=60)
+    told = steps.run_logged([sys.executable, "-I", "-c", code], limit_s=LIMIT_S)
     assert told.output.split() == ["utf-8"]

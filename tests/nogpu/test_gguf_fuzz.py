@@ -17,7 +17,12 @@ from support.runs import child
 def test_damaged_files_are_refused_or_planned(tmp_path, count):
     command = [sys.executable, str(Path(gguf_fuzz.__file__)), str(tmp_path), "0", str(count)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=child.env(), check=False, timeout=1800
+        command,
+        capture_output=True,
+        text=True,
+        env=child.env(),
+        check=False,
+        timeout=8 * child.LIMIT_S,
     )
     seed = (tmp_path / "seed.txt").read_text()
     assert done.returncode == 0, f"seed {seed}, exit code {done.returncode}\n{done.stderr[-5000:]}"

@@ -14,6 +14,7 @@ import pytest
 from support.fakes.fake_machine import ROOT
 from support.rules import packaging_rules as rules
 from support.rules import users_program
+from support.runs.waits import LIMIT_S
 
 RULES: dict[str, Callable[[Path], list[str]]] = {
     "declared once": rules.twice_declared,
@@ -132,7 +133,7 @@ def test_mypy_finds_nothing_in_the_package_and_in_a_strict_program_that_uses_it(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         env={**os.environ, "MYPYPATH": str(named.parent)},
     )
     assert done.returncode == 0, "\n" + done.stdout + done.stderr

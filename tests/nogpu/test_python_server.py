@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from stand_ins import loaded_python
 from support.graphs.small_models import ROOT
-from support.runs.child import LIMIT_S
+from support.runs.waits import LIMIT_S, until
 
 LOCALE = ("LANG", "LC_ALL", "LOCPATH")  # which a fork has from the server
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "HOME": "/nowhere",
@@ -79,14 +78,11 @@ def test_a_module_is_the_main_one(forked, tmp_path):
 
 
 def test_who_ends_the_client_ends_the_fork(forked):
-    fork = forked("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+    fork = forked("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(6000)")
     pid = int(fork.stdout.readline())
     fork.kill()
     fork.communicate()
-    deadline = time.monotonic() + 10
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{pid}")
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 def test_a_signal_to_the_client_is_one_to_the_fork(forked):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import CancelledError
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from support.fakes.simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
-from support.runs.child import LIMIT_S
+from support.fakes.simulated_devices import Graph, World, fails_well, graphs, holds
 from support.runs.scheduler_cost import scheduler_rows
+from support.runs.waits import LIMIT_S, work
 from vklab.errors import DeviceLostError, PlanError, TimeoutError
 from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
 
@@ -56,7 +55,7 @@ def test_a_single_job_and_a_chain_stay_on_the_callers_thread():
     for count in (1, 5):
         jobs = [Noting() for _ in range(count)]
         order = Order([[n - 1] if n else [] for n in range(count)])
-        Run(order, jobs, [waiting] * count).go(LIMIT_SECONDS)
+        Run(order, jobs, [waiting] * count).go(LIMIT_S)
         assert all(job.threads == [here, here] for job in jobs)
     assert not waiting.threads
 
@@ -66,11 +65,11 @@ def test_an_error_of_any_kind_names_its_job():
         jobs = [Noting("the last", ValueError("x")), Noting("first")][:count][::-1]
         order = Order([[n - 1] if n else [] for n in range(count)])
         with pytest.raises(ValueError, match="x") as caught:
-            Run(order, jobs, [lane()] * count).go(LIMIT_SECONDS)
+            Run(order, jobs, [lane()] * count).go(LIMIT_S)
         assert caught.value.__notes__ == ["in the last"]
         jobs[-1].error = DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST")
         with pytest.raises(DeviceLostError, match="VK_ERROR_DEVICE_LOST: in the last"):
-            Run(order, jobs, [lane()] * count).go(LIMIT_SECONDS)
+            Run(order, jobs, [lane()] * count).go(LIMIT_S)
 
 
 def test_a_job_that_never_ends_is_a_time_out_that_names_it():
@@ -113,26 +112,26 @@ def test_a_cancelled_run_starts_nothing_and_ends():
         def cancelled_meanwhile():
             other = threading.Thread(target=run.cancel)
             other.start()
-            other.join(LIMIT_SECONDS)
+            other.join(LIMIT_S)
             finish()
 
         world.jobs[0].finish = cancelled_meanwhile
         with pytest.raises(CancelledError):
-            run.go(LIMIT_SECONDS)
+            run.go(LIMIT_S)
         assert [job.started for job in world.jobs] == [1, 0, 0, 0] and world.jobs[0].finished
         early = Run(Order(world.graph.predecessors), world.jobs, lanes)
         early.cancel()
         with pytest.raises(CancelledError):
-            early.go(LIMIT_SECONDS)
+            early.go(LIMIT_S)
         assert world.jobs[0].started == 1
 
 
 def test_an_interrupt_of_the_caller_waits_for_what_is_in_flight():
     jobs = [Noting("slow"), Noting("interrupted", KeyboardInterrupt()), Noting("never")]
     ended = threading.Event()
-    jobs[0].finish = lambda: (time.sleep(0.02), ended.set())
+    jobs[0].finish = lambda: (work(0.02), ended.set())
     with Closing() as waiting, pytest.raises(KeyboardInterrupt):
-        Run(Order([[], [], [0, 1]]), jobs, [waiting] * 3).go(LIMIT_SECONDS)
+        Run(Order([[], [], [0, 1]]), jobs, [waiting] * 3).go(LIMIT_S)
     assert ended.is_set() and not jobs[2].threads
 
 
@@ -142,7 +141,7 @@ def test_a_closed_lane_makes_the_caller_wait_itself():
     count = 300
     jobs = [Noting(str(n)) for n in range(count)]
     order = Order([[n - 2] if n > 1 else [] for n in range(count)])
-    Run(order, jobs, [waiting] * count).go(LIMIT_SECONDS)
+    Run(order, jobs, [waiting] * count).go(LIMIT_S)
     assert all(len(job.threads) == 2 for job in jobs)
 
 
@@ -167,7 +166,7 @@ def test_many_runs_share_lanes_from_many_threads():
     def work():
         for _ in range(50):
             world = World(graph)
-            Run(order, world.jobs, [lanes[d] for d in graph.devices]).go(LIMIT_SECONDS)
+            Run(order, world.jobs, [lanes[d] for d in graph.devices]).go(LIMIT_S)
             if [job.value for job in world.jobs] != graph.reference() or world.wrong:
                 wrong.append(world.wrong)
 

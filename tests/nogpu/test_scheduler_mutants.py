@@ -7,6 +7,7 @@ import time
 import pytest
 
 from support.fakes.simulated_devices import Graph, Job, fails_well, holds
+from support.runs.waits import work
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.runtime.many.scheduler import Order, Run
 
@@ -18,7 +19,7 @@ class LostDecrements(Run):
         ready = []
         for other in self.order.dependents[number]:
             seen = self._waiting[other]
-            time.sleep(0.0005)
+            work(0.0005)
             self._waiting[other] = seen - 1
             if seen == 1:
                 ready.append(other)
@@ -57,7 +58,7 @@ class LateDecrements(Run):
     def _complete(self, number, failure):
         if len(self._in_flight) == 1:
             self._ended.set()
-            time.sleep(0.002)
+            work(0.002)
         return super()._complete(number, failure)
 
 
@@ -79,7 +80,7 @@ class Twice(Run):
         with self._lock:
             for other in self.order.dependents[number]:
                 self._waiting[other] -= 1
-        time.sleep(0.0005)
+        work(0.0005)
         ready = [n for n in self.order.dependents[number] if self._waiting[n] <= 0]
         with self._lock:
             self._in_flight.update(ready)

@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from support.runs import child as processes
+from support.runs.waits import LIMIT_S, hang
 from vklab.apps.compare.backend import Refused
 from vklab.base import worker
 from vklab.errors import SetupError
@@ -40,64 +40,64 @@ def unsendable(state):
     return lambda: None
 
 
-def sleep(state, seconds):
+def sleep(state):
     """Sleep."""
-    time.sleep(seconds)
+    hang()
 
 
 def crash(state, number):
     """Say a last word, and end by a signal."""
     os.write(2, b"first\nlast word\n")
     os.kill(os.getpid(), number)
-    time.sleep(5)
+    hang()
 
 
 def child_of_child(state):
     """Start a process that outlives this call, and return its id."""
     process_id = os.fork()
     if not process_id:
-        time.sleep(60)
+        hang()
         os._exit(0)
     return process_id
 
 
 def test_values_failures_and_state():
     with worker.Worker() as child:
-        assert child.call(double, 4, seconds=30) == (8, 1)
+        assert child.call(double, 4, seconds=LIMIT_S) == (8, 1)
         for kind, reason, install in (
             ("refused", "node 'a' is not supported", ""),
             ("absent", "no library", "apt install it"),
             ("failed", "RuntimeError: bad luck", ""),
         ):
             with pytest.raises(worker.Failure) as caught:
-                child.call(fail, kind, seconds=30)
+                child.call(fail, kind, seconds=LIMIT_S)
             failure = caught.value
             assert (failure.status, failure.reason, failure.install) == (kind, reason, install)
-        assert child.call(double, 5, seconds=30) == (10, 2)
+        assert child.call(double, 5, seconds=LIMIT_S) == (10, 2)
         with pytest.raises(worker.Failure, match="pickle"):
-            child.call(unsendable, seconds=30)
+            child.call(unsendable, seconds=LIMIT_S)
         with pytest.raises(worker.Failure, match="cannot be sent: .*pickle"):
-            child.call(double, lambda: None, seconds=30)
-        assert child.call(double, 6, seconds=30) == (12, 3)
+            child.call(double, lambda: None, seconds=LIMIT_S)
+        assert child.call(double, 6, seconds=LIMIT_S) == (12, 3)
         child.close()
         with pytest.raises(worker.Failure, match="the child was closed"):
-            child.call(double, 1, seconds=30)
+            child.call(double, 1, seconds=LIMIT_S)
 
 
 def test_a_crash_names_its_signal_and_the_last_line():
     with worker.Worker() as child:
         with pytest.raises(worker.Failure, match="crashed with SIGSEGV: last word") as caught:
-            child.call(crash, 11, seconds=30)
+            child.call(crash, 11, seconds=LIMIT_S)
         assert caught.value.status == "crashed"
         with pytest.raises(worker.Failure, match="crashed with SIGSEGV"):
-            child.call(double, 1, seconds=30)
+            child.call(double, 1, seconds=LIMIT_S)
 
 
 def test_a_hang_is_stopped_with_all_that_it_started():
     with worker.Worker() as child:
-        grandchild = child.call(child_of_child, seconds=30)
+        grandchild = child.call(child_of_child, seconds=LIMIT_S)
         with pytest.raises(worker.Failure, match=r"no answer to `sleep` in 0.2 s") as caught:
-            child.call(sleep, 600, seconds=0.2)
+            child.call(sleep, seconds=0.2)
         assert caught.value.status == "timeout"
         processes.wait_until_gone(grandchild)
 
@@ -111,9 +111,9 @@ def fill(state, size_bytes):
 def test_memory_has_a_limit_for_one_call():
     with worker.Worker() as child:
         with pytest.raises(worker.Failure, match="MemoryError") as caught:
-            child.call(fill, 1 << 30, seconds=30, memory_bytes=1 << 28)
+            child.call(fill, 1 << 30, seconds=LIMIT_S, memory_bytes=1 << 28)
         assert caught.value.status == "failed" and not caught.value.ended
-        assert child.call(fill, 1 << 28, seconds=30) == 1 << 28
+        assert child.call(fill, 1 << 28, seconds=LIMIT_S) == 1 << 28
 
 
 PARENT = """
@@ -123,7 +123,7 @@ import test_worker
 from vklab.base import worker
 worker.CLOSE_S = 0.1
 child = worker.Worker()
-print(child.call(test_worker.process_id, seconds=30), flush=True)
+print(child.call(test_worker.process_id, seconds=test_worker.LIMIT_S), flush=True)
 child.call(test_worker.orphaned, os.getpid(), seconds=1)
 """
 
@@ -136,7 +136,7 @@ def process_id(state):
 def orphaned(state, parent):
     """Kill the parent, and hang."""
     os.kill(parent, signal.SIGKILL)
-    time.sleep(60)
+    hang()
 
 
 def test_a_child_that_hangs_keeps_its_limit_when_its_parent_is_killed():
@@ -147,8 +147,8 @@ def test_a_child_that_hangs_keeps_its_limit_when_its_parent_is_killed():
 
 def test_a_pool_replaces_what_has_ended():
     with contextlib.closing(worker.Pool(1)) as pool:
-        assert pool.call(double, 4, seconds=30) == (8, 1)
-        assert pool.call(double, 5, seconds=30) == (10, 2)
+        assert pool.call(double, 4, seconds=LIMIT_S) == (8, 1)
+        assert pool.call(double, 5, seconds=LIMIT_S) == (10, 2)
         with pytest.raises(worker.Failure, match="crashed with SIGSEGV"):
-            pool.call(crash, 11, seconds=30)
-        assert pool.call(double, 6, seconds=30) == (12, 1)
+            pool.call(crash, 11, seconds=LIMIT_S)
+        assert pool.call(double, 6, seconds=LIMIT_S) == (12, 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.graph.graph import Graph, Node
-from vklab.ops import registry
+from vklab.ops import once, registry
 from vklab.types import TensorInfo
 
 # Constants up to this size are compared by their bytes, larger ones by identity; only that there is
@@ -56,7 +56,10 @@ def key(graph: Graph, node: Node, inputs: Inputs, exact: bool = True) -> Hashabl
     """
     if node.bodies:
         return None
-    attributes = tuple((name, type(value), value) for name, value in node.attributes.items())
+    attributes = tuple(
+        (name, type(x), once.same(x) if isinstance(x, tuple) and len(x) > once.LONG else x)
+        for name, x in node.attributes.items()
+    )
     exact = exact and not node.op_type.endswith(BLOCKS)
     numbers = [id(info) for info in inputs]
     entry = (

@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 
+from support.runs.waits import hang, work
 from vklab_course.author.lab import find_lab
 from vklab_course.grade import bounds
 from vklab_course.grade.assignment import reading
@@ -155,7 +156,7 @@ def late_in_company(job: Job) -> Outcome:
 def slow(job: Job) -> Outcome:
     """Take a second; note when it begins and ends, and what time it was given."""
     began = time.time()
-    time.sleep(1.0)
+    work(1.0)
     place = Path(os.environ["VKLAB_TEST_SLOW"])
     first = not list(place.glob(f"{job.key}-*"))
     (place / f"{job.key}-{began}").write_text(json.dumps([began, time.time(), job.seconds]))
@@ -175,7 +176,7 @@ def slow(job: Job) -> Outcome:
 def hanging(job: Job) -> Outcome:
     """Never return where an answer asks for it."""
     while "hang" in job.notebook:
-        time.sleep(0.2)
+        hang()
     return rehearse(job)
 
 
@@ -233,7 +234,7 @@ def reading_until_asked(pipe: Any, task: Any, entries: Any) -> None:
         text = entry.source.read_text()
         pipe.send((number, None))
         while "loop" in text:
-            time.sleep(0.1)
+            hang()
         if "crash" in text:
             os._exit(9)
         pipe.send((number, Attempt(file=entry.submission.file, cause="fine").model_dump()))

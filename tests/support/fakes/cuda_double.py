@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from support.runs.waits import LIMIT_S
 from vklab.errors import VklabError
 from vklab.runtime.cuda import driver
 from vklab.vulkan import api, opaque_fd
@@ -138,7 +139,7 @@ class Stream:
 
     def synchronize(self) -> None:
         for semaphore in self._double.semaphores.values():
-            semaphore.wait(10)
+            semaphore.wait(LIMIT_S)
 
 
 def fake_torch(double: Driver) -> Any:

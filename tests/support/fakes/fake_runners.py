@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from support.runs.waits import hang
 from vklab.apps.compare.backend import Availability, Refused
 from vklab.apps.compare.speed.runners.runner import Case
 
@@ -61,7 +61,7 @@ class FakeModel:
         if fault == "crashes" or (fault == "crashes later" and self._runs > 3):
             os.abort()
         if fault == "hangs":
-            time.sleep(60)
+            hang()
         if fault == "raises":
             raise ValueError("the fake is broken")
         if fault == "other name":

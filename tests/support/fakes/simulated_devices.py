@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import strategies as st
 
+from support.runs.waits import LIMIT_S, work
 from vklab.errors import DeviceLostError
 from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
-
-LIMIT_SECONDS = 5.0
 
 
 @dataclass
@@ -85,7 +84,7 @@ class Job:
         return self.world.behind[self.number]
 
     def finish(self) -> None:
-        time.sleep(max(0.0, self.ready_at - time.perf_counter()))
+        work(max(0.0, self.ready_at - time.perf_counter()))
         if self.world.graph.failing.get(self.number) == "finish":
             raise self._failure()
         self.value = self.device_value
@@ -109,7 +108,7 @@ class World:
         self.jobs = [kind(self, number) for number in range(len(graph.devices))]
         self.lanes = [DeviceWorker(f"device {number}") for number in range(max(graph.devices) + 1)]
 
-    def run(self, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
+    def run(self, kind: type[Run] = Run, limit: float = LIMIT_S) -> None:
         order = self.graph.order()
         kind(order, self.jobs, [self.lanes[d] for d in self.graph.devices]).go(limit)
 
@@ -145,7 +144,7 @@ def graphs(draw: st.DrawFn, most: int = 200, fails: bool = False) -> Graph:
 
 
 def holds(
-    graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS, job: type[Job] = Job
+    graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_S, job: type[Job] = Job
 ) -> None:
     """Assert what must hold of a run in which nothing fails."""
     with World(graph, job) as world:
@@ -155,7 +154,7 @@ def holds(
         assert [job.value for job in world.jobs] == graph.reference()
 
 
-def fails_well(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
+def fails_well(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_S) -> None:
     """Assert what must hold of a run in which jobs fail."""
     with World(graph) as world:
         with pytest.raises(DeviceLostError) as caught:
@@ -179,5 +178,5 @@ def fails_well(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS
                 behind.add(number)
                 assert not world.jobs[number].started, f"job {number} follows a failure"
         count = sum(job.started for job in world.jobs)
-        time.sleep(0.001)
+        work(0.001)
         assert count == sum(job.started for job in world.jobs), "started after the end"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from support.runs.waits import hang
 from vklab.apps.compare.backend import Availability, Dtypes, ModelSource, Refused
 from vklab.errors import SetupError
 
@@ -63,7 +63,7 @@ class Prepared:
         if defect == "exits":
             os._exit(3)
         if defect == "hangs" or (defect == "hangs-later" and self._runs > 1):
-            time.sleep(60)
+            hang()
         if defect == "raises":
             raise RuntimeError("out of strange memory")
         if defect == "prints":

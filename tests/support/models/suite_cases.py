@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ import numpy as np
 from onnx.backend.test.case import base
 
 from support.runs import tiers
+from support.runs.waits import until
 from vklab.apps import conformance
 from vklab.apps.conformance import Case
 
-WAIT_S = 120
 LONG = {f"export_{kind}pool_3d_default" for kind in ("average", "lp", "max")}
 
 
@@ -46,11 +45,8 @@ def all_cases() -> tuple[Case, ...]:
     try:
         claim.touch(exist_ok=False)
     except FileExistsError:
-        deadline = time.monotonic() + WAIT_S
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if path.exists():
-            return pickle.loads(path.read_bytes())
+        until(path.exists, "the process that makes the cases has ended")
+        return pickle.loads(path.read_bytes())
     cases = tuple(conformance.cases())
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_bytes(pickle.dumps(cases))

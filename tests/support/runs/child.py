@@ -6,13 +6,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 from stand_ins import loaded_python
 from support.graphs.small_models import ROOT
-
-# For whatever takes a moment on an idle machine, and ends by itself. A test of a limit has its own.
-LIMIT_S = 240
+from support.runs.waits import LIMIT_S, until
 
 # One line with its end: the lines of the code keep their numbers, but for one.
 HOST_WARNING = re.compile(r"^[^\n]*: HostWarning: [^\n]*\n(?:  [^\n]*\n)?", re.M)
@@ -65,12 +62,9 @@ def search_path(*folders: object) -> str:
     return os.pathsep.join([*map(str, folders), *filter(None, inherited)])
 
 
-def wait_until_gone(process_id: int, seconds: float = 10.0) -> None:
-    """Fail unless a process, of which nobody waits for the end, ends in time."""
-    end = time.monotonic() + seconds
-    while is_running(process_id):
-        assert time.monotonic() < end, f"process {process_id} is still there"
-        time.sleep(0.01)
+def wait_until_gone(process_id: int) -> None:
+    """Fail unless a process, of which nobody waits for the end, ends."""
+    until(lambda: not is_running(process_id), f"process {process_id} is still there")
 
 
 def is_running(process_id: int) -> bool:

@@ -128,6 +128,7 @@ def show(
     model: Path,
     graph: Graph,
     sizes: Mapping[str, int],
+    files: Sequence[str] | None,
     dims: list[str],
     flags: PlacementFlags,
     as_json: bool,
@@ -138,7 +139,8 @@ def show(
         model: path of the model.
         graph: its graph.
         sizes: size of every open dimension.
-        dims: values of --dim, for a run with random inputs.
+        files: values of --input, for a run of a model that the host runs in part.
+        dims: values of --dim, for such a run.
         flags: the placement options.
         as_json: print one JSON object instead of tables.
     """
@@ -152,7 +154,7 @@ def show(
         capability.refusal, kernel_refusal=kernels.unavailable, tune=tune.adapt
     )
     parts = []
-    for part in _parts(model, graph, sizes, dims, infos):
+    for part in _parts(model, graph, sizes, files, dims, infos):
         placed = placement.place(
             part,
             infos,
@@ -191,6 +193,7 @@ def _parts(
     model: Path,
     graph: Graph,
     sizes: Mapping[str, int],
+    files: Sequence[str] | None,
     dims: list[str],
     infos: tuple[DeviceInfo, ...],
 ) -> list[Graph]:
@@ -204,7 +207,7 @@ def _parts(
     if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
         return [first[0].graph]
     with console.compiling() as progress, loading.load(model, infos[0].index, progress) as loaded:
-        loaded.run(feed(loaded.inputs, (), dims).arrays)
+        loaded.run(feed(loaded.inputs, files, dims, loaded.defaults).arrays)
         plan = loaded.plan
     return [chunk.source for chunk in plan.chunks if chunk.source]
 

@@ -94,7 +94,7 @@ def plan(
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     _, dims, sizes = fixed_sizes(graph, files, dims, upper)
     if flags:
-        placement.show(model, graph, sizes, dims, flags, as_json)
+        placement.show(model, graph, sizes, files, dims, flags, as_json)
         return
     info = open_devices.select(device)
     planned = _plan(model, graph, sizes, files, dims, info, dtype or "")
