@@ -7,14 +7,15 @@ is cached. Visited by lab 09.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from vklab import settings
 from vklab.graph.graph import Graph, Node
 from vklab.ops import once, registry
 from vklab.types import TensorInfo
@@ -26,14 +27,9 @@ Inputs = Sequence[TensorInfo | None]
 _entries: ContextVar[dict[Hashable, Any] | None] = ContextVar("operator_cache", default=None)
 
 
-@contextlib.contextmanager
-def active() -> Iterator[None]:
+def active() -> AbstractContextManager[None]:
     """Cache results inside the `with` block; they are dropped at its end."""
-    token = _entries.set({})
-    try:
-        yield
-    finally:
-        _entries.reset(token)
+    return settings.within(_entries, {})
 
 
 def get(entry: Hashable) -> Any:

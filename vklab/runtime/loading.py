@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any
 from vklab import settings
 from vklab.base import catalogue
 from vklab.runtime import kernels, open_devices
-from vklab.runtime.compiled import container
 from vklab.runtime.observe import given
 from vklab.runtime.session import Session
 
@@ -62,7 +61,7 @@ def load(
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
     source: Any = given.source(model)
-    is_compiled = container.is_compiled(source)
+    is_compiled = given.is_compiled(source)
     saved = catalogue.step("read compiled")(source) if is_compiled else None
     graph = saved.graph if saved else catalogue.step("import a model")(source)
     if outputs is not None:

@@ -170,11 +170,6 @@ class Flow(Uses):
         self.enter(into, dispatch)
         return True
 
-    def binds(self, value: TensorInfo) -> bool:
-        """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
-        most = self.info.limit("maxStorageBufferRange")
-        return self.width(value) * value.count <= most
-
     def width(self, value: TensorInfo) -> int:
         """Return the bytes of one element of a value as the device stores it."""
         if value.dtype not in self._widths:

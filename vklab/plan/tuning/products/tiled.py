@@ -15,6 +15,8 @@ from vklab.plan.tuning.products import last_convs, matrix_products, product_load
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
+# Products at once from which on `tiles.MANY` are their tiles.
+FEWEST_MANY = 16
 # Every device can bind this much: Vulkan's least maxStorageBufferRange.
 LEAST_RANGE_BYTES = 1 << 27
 # Padding channels that a convolution may read for whole chunks, as a share of its channels.
@@ -147,11 +149,7 @@ def tiled(given: ProductTask) -> Chosen | None:
         kernel, loads = "matmul_tiled", product_loads.operands(dispatch, 4)
         if loads is None:
             return None
-        many = (
-            sizes[3] >= tiles.FEWEST_MANY
-            and all(loads[1:])
-            and "c_buffer" not in dict(dispatch.reads)
-        )
+        many = sizes[3] >= FEWEST_MANY and all(loads[1:]) and "c_buffer" not in dict(dispatch.reads)
         choices = tiles.MANY if many else tiles.PRODUCT
     picked = pick(_fitting(choices, info), sizes)
     if picked is None:
