@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.rules import architecture_rules as rules
-from support.rules import format_rules, late_imports
+from support.rules import class_names, format_rules, late_imports
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,6 +25,7 @@ RULES: dict[str, Callable[[Path], list[str]]] = {
     "folders": rules.crowded_folders,
     "late imports": late_imports.late_imports,
     "formats": format_rules.unformatted,
+    "class names": class_names.repeated_class_names,
 }
 
 GOOD = '"""A module."""\n\n__all__ = ["go"]\n\n\ndef go():\n    """Go there."""\n'
@@ -125,6 +126,15 @@ def test_crowded_folders_are_found(tmp_path):
         plant_more(tmp_path, f"folder{number}/a.py")
     crowded, many = sorted(rules.crowded_folders(tmp_path))
     assert crowded.startswith("vklab/ has 10 folders") and many.startswith("vklab/plan: 21 files")
+
+
+def test_a_class_name_of_two_files_is_found(tmp_path):
+    text = "class Trace: ...\nclass _Own: ..."
+    plant(tmp_path, "base/a.py", text)
+    plant(tmp_path, "plan/b.py", text)
+    plant(tmp_path, "apps/llm/c.py", text)
+    (problem,) = class_names.repeated_class_names(tmp_path)
+    assert problem == "vklab/plan/b.py:1: Trace is a class of vklab/base/a.py:1, too"
 
 
 def plant_more(root: Path, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from vklab.errors import SettingError
 
-__all__ = ["SETTINGS", "Setting", "get", "names", "plan_switches", "settings"]
+__all__ = ["SETTINGS", "Setting", "get", "names", "plan_switches", "settings", "within"]
 
 Value = str | int | float | bool
 
@@ -172,8 +172,15 @@ def settings(**values: Value) -> Iterator[None]:
         if setting is None:
             raise KeyError(f"no switch {name!r}; there are {', '.join(sorted(SETTINGS))}")
         checked[setting.name] = setting.parse(str(value))
-    token = _overrides.set({**_overrides.get(), **checked})
+    with within(_overrides, {**_overrides.get(), **checked}):
+        yield
+
+
+@contextlib.contextmanager
+def within(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+    """Give a context variable a value inside a `with` block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _overrides.reset(token)
+        variable.reset(token)

@@ -173,6 +173,6 @@ def from_the_last_to_the_first(lifetimes, aliasing=True):
     return dict(zip(names, starts, strict=True)), sum(sizes)
 
 
-wrong("00-5", says="3 of 4 are right")({"A": 3, "B": 2, "C": 1, "D": 2})
+wrong("00-5", says="not all right")({"A": 3, "B": 2, "C": 1, "D": 2})
 wrong("00-5", says="'B': got 0; choose one of 1, 2, 3, 4")({"A": 2, "B": 0, "C": 0, "D": 1})
 alternative("00-5")(dict(zip("DCBA", (2, 1, 4, 3), strict=True)))

@@ -7,11 +7,11 @@ from vklab_course.author.answers import alternative, equivalent, wrong
 RIGHT = {"E": "no hardware", "D": "no library", "C": "not asked for", "B": "no manifest",
          "A": "no permission"}  # fmt: skip
 alternative("02-1")(RIGHT)
-wrong("02-1", says="4 of 5 are right")({**RIGHT, "A": "no hardware"})
+wrong("02-1", says="not all right")({**RIGHT, "A": "no hardware"})
 wrong("02-1", says="'A' has no answer")({})
 wrong("02-1", says="'E': got 'no GPU'; choose one of 'hidden'")({**RIGHT, "E": "no GPU"})
 wrong("02-1", says="expected a dictionary")(["no permission", "no manifest"])
-wrong("02-1", says="0 of 5 are right")(dict.fromkeys("ABCDE", "hidden"))
+wrong("02-1", says="not all right")(dict.fromkeys("ABCDE", "hidden"))
 
 # ------------------------------------------------------------------------------------------- 02-2
 

@@ -85,7 +85,7 @@ for words, change in (
 
 RIGHT = {"D": "not needed", "C": "target access", "B": "right", "A": "source access"}
 alternative("06-3")(RIGHT)
-wrong("06-3", says="3 of 4 are right")({**RIGHT, "B": "source access"})
+wrong("06-3", says="not all right")({**RIGHT, "B": "source access"})
 
 
 def _by_bytes(sizes, ring):

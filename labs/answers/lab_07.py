@@ -97,8 +97,8 @@ equivalent("07-1", "for (uint step = 64 / 2; step > 0; step /= 2) {",
 RIGHT = {"F": "not promised at any width", "E": "at every width", "D": "not promised at any width",
          "C": "at width 32 only", "B": "at every width", "A": "at width 64 or more only"}
 alternative("07-2")(RIGHT)
-wrong("07-2", says="5 of 6 are right")({**RIGHT, "D": "at width 32 only"})
-wrong("07-2", says="5 of 6 are right")({**RIGHT, "A": "at width 32 only"})
+wrong("07-2", says="not all right")({**RIGHT, "D": "at width 32 only"})
+wrong("07-2", says="not all right")({**RIGHT, "A": "at width 32 only"})
 wrong("07-2", says="choose one of 'at every width'")({**RIGHT, "B": "always"})
 
 # ------------------------------------------------------------------------------------------- 07-3

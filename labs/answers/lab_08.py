@@ -222,7 +222,7 @@ for line in ("[unroll] for (uint r = 0; r < HIGH; ++r)",
 RIGHT = {"A": "shared", "B": "naive", "C": "buffered", "D": "coalesced", "E": "vectors",
          "F": "registers"}  # fmt: skip
 alternative("08-4")(RIGHT)
-wrong("08-4", says="4 of 6 are right")({**RIGHT, "B": "coalesced", "D": "naive"})
-wrong("08-4", says="4 of 6 are right")({**RIGHT, "C": "vectors", "E": "buffered"})
+wrong("08-4", says="not all right")({**RIGHT, "B": "coalesced", "D": "naive"})
+wrong("08-4", says="not all right")({**RIGHT, "C": "vectors", "E": "buffered"})
 wrong("08-4", says="choose one of 'naive'")({**RIGHT, "F": "register"})
 wrong("08-4", says="'F' has no answer")({name: RIGHT[name] for name in "ABCDE"})

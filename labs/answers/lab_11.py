@@ -86,7 +86,7 @@ for words, decision in (
 
 RIGHT = {"value": "b", "step": "4"}
 alternative("11-4")(RIGHT)
-wrong("11-4", says="1 of 2 are right")({**RIGHT, "value": "c"})
+wrong("11-4", says="not all right")({**RIGHT, "value": "c"})
 
 
 @alternative("11-5")

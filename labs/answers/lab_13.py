@@ -151,4 +151,4 @@ for words, answer in (
 
 BEYOND, KEPT = "beyond a limit", "kept away for nothing"
 alternative("13-2")({"P": "right", "Q": BEYOND, "S": BEYOND, "T": "right", "R": KEPT})
-wrong("13-2", says="4 of 5 are right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})
+wrong("13-2", says="not all right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})

@@ -12,7 +12,7 @@ from vklab.plan.memory import Lifetime, round_up
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_00 import batches
 from vklab_labs.lab_00.doctor import made_up
@@ -330,6 +330,33 @@ class OneAfterTheOther(Function):
                 )
 
 
+# By list: the fact that decides it, and the reason of the right answer.
+WHY = {
+    "A": (
+        "In the training pictures black is 0. Print x.min() after each line.",
+        "Without its mean, a picture has its black below 0. The network was trained with black at "
+        "0: the numbers are only a little wrong, and so are the answers.",
+    ),
+    "B": (
+        "The network expects pixels from 0 to 1, and clip cuts off everything above 1. Print "
+        "x.max() after each line.",
+        "The second division leaves pixels below 0.004, so the network hardly sees its input. The "
+        "first one must stay: clip expects pixels from 0 to 1.",
+    ),
+    "C": (
+        "Shape, dtype and range are all as they should be. Draw a picture after each line: is its "
+        "digit still upright?",
+        "swapaxes(1, 2) exchanges rows and columns of each picture. The network sees a mirrored "
+        "digit that lies on its side, and misreads it.",
+    ),
+    "D": (
+        "Photos and training pictures are both white on black. Print a pixel of a corner after "
+        "each line.",
+        "255 - x makes the pictures black on white. The network was trained on white on black.",
+    ),
+}
+
+
 @exercise(
     "00-5",
     hints=(
@@ -343,9 +370,9 @@ class OneAfterTheOther(Function):
 class LineTooMany(Choice):
     parts = {"all": ("the line to delete in each list", 3)}
 
-    def questions(self) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    def questions(self) -> dict[str, Question]:
         right = {"A": 3, "B": 4, "C": 1, "D": 2}
-        return {name: (line, (1, 2, 3, 4)) for name, line in right.items()}
+        return {name: Question(line, (1, 2, 3, 4), *WHY[name]) for name, line in right.items()}
 
 
 @exercise("00-p1", hints=("Every driver reports the devices that it can drive.",))

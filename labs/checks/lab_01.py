@@ -11,7 +11,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict, Text
+from vklab_course.definition.kinds import Choice, Predict, Question, Text
 from vklab_course.definition.report import Report
 from vklab_labs.lab_01.backends import BACKENDS, MACHINES, Backend
 
@@ -378,6 +378,67 @@ CLAIMS = (
 REFUTED_BY = ("windows", "zluda", "honeykrisp", "coreml", "usm", "manifest", "poro", "acpp",
               "holds", "holds", "holds", "holds")  # fmt: skip
 
+# By claim: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "AMD has published a part of ROCm for a second system.",
+        "The HIP SDK and wheels of PyTorch exist for Windows, too. One other system refutes "
+        "'only'.",
+    ),
+    (
+        "One line of the evidence is about programs that are already built, not about source code.",
+        "ZLUDA runs programs that were built for CUDA on AMD cards, unchanged. It is incomplete, "
+        "but one way refutes 'in any way'.",
+    ),
+    (
+        "An Apple chip can run another system than Apple's, with a driver of its own.",
+        "Honeykrisp is a Vulkan driver for the M1 under Linux, and it does not use Metal.",
+    ),
+    (
+        "Metal's shaders run on one kind of unit only.",
+        "Metal's shaders run on the GPU. Only Apple's frameworks, such as Core ML, reach the "
+        "Neural Engine, and none of them runs your own code there.",
+    ),
+    (
+        "The standard of 2020 gave SYCL a second way to handle memory.",
+        "With USM, SYCL has pointers and explicit copies as CUDA has. Buffers are only one of its "
+        "two ways.",
+    ),
+    (
+        "Both APIs pass their commands to a library that knows the chip.",
+        "Vulkan's loader opens the driver that a manifest names, and DirectML needs a driver for "
+        "DirectX 12.",
+    ),
+    (
+        "A large language model was trained on cards of another vendor.",
+        "Poro 34B was trained on 512 cards of AMD's MI250X. One example refutes 'the only choice'.",
+    ),
+    (
+        "SYCL is a standard, and more than one project implements it.",
+        "AdaptiveCpp is a second compiler for SYCL, and it is not Intel's.",
+    ),
+    (
+        "The line of the evidence that names PyTorch speaks of wheels of ROCm.",
+        "PyTorch is built for ROCm. The evidence about Windows even names such wheels, so it "
+        "supports the claim.",
+    ),
+    (
+        "The evidence about NVIDIA's cards is about CUDA programs and about SYCL, not about HIP "
+        "code.",
+        "HIP's calls can be mapped to CUDA's, and NVIDIA's compiler does the rest. No evidence "
+        "speaks against it.",
+    ),
+    (
+        "No line of the evidence is about llama.cpp.",
+        "llama.cpp's documentation names a build for Vulkan, and no evidence speaks against it.",
+    ),
+    (
+        "The driver for the M1 under Linux speaks Vulkan, and does not use Metal.",
+        "No evidence shows Metal on another vendor's system. That an Apple chip has a Vulkan "
+        "driver, too, does not bring Metal elsewhere.",
+    ),
+)
+
 
 def _claims(*numbers: int) -> dict[str, str]:
     return {letter: CLAIMS[number] for letter, number in zip("abcdef", numbers, strict=True)}
@@ -402,10 +463,13 @@ def _claims(*numbers: int) -> dict[str, str]:
 class Claims(Choice):
     parts = {"all": ("every claim", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = dict(zip(CLAIMS, REFUTED_BY, strict=True))
+    def questions(self) -> Mapping[str, Question]:
         options = ("holds", *sorted(set(REFUTED_BY) - {"holds"}))
-        return {letter.upper(): (right[claim], options) for letter, claim in self.params.items()}
+        rows = {
+            claim: Question(right, options, *why)
+            for claim, right, why in zip(CLAIMS, REFUTED_BY, WHY, strict=True)
+        }
+        return {letter.upper(): rows[claim] for letter, claim in self.params.items()}
 
 
 # Admissible: llama.cpp, MLC-LLM, ExecuTorch; PyTorch; ExecuTorch; HIP, SYCL, Vulkan.

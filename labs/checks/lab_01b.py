@@ -12,7 +12,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.shared.gpus import SHEETS, Sheet
 
@@ -100,6 +100,57 @@ PRINTED = (
 MEANINGS = ("swapped", "twice", "one die", "twice", "twice", "vector", "other unit", "vector",
             "vector", "vector")  # fmt: skip
 
+# By row: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "roofline gives 23.1 TFLOP/s. On these chips fp64 is never faster than fp32.",
+        "The MI100 has 23.1 TFLOP/s in fp32, and half of that, 11.5, in fp64. The two values have "
+        "changed places.",
+    ),
+    (
+        "roofline gives 22.6 TFLOP/s for one multiply-add of a lane in a clock.",
+        "45.3 is 2 times 22.6. A kernel needs matrix units for it, or two multiply-adds of a lane "
+        "in a clock.",
+    ),
+    (
+        "The package has 2 dies, with 4096 wires of 3.2 Gbit/s each.",
+        "1,638 GB/s is the bandwidth of one die: 4096 times 3.2 Gbit/s, divided by 8. The package "
+        "has 3,277.",
+    ),
+    (
+        "roofline gives 81.7 TFLOP/s for one multiply-add of a lane in a clock.",
+        "163.4 is 2 times 81.7. A kernel needs matrix units for it, or two multiply-adds of a lane "
+        "in a clock.",
+    ),
+    (
+        "roofline gives 30.7 TFLOP/s for one multiply-add of a lane in a clock.",
+        "61.4 is 2 times 30.7. A kernel reaches it only with dual issue, where the compiler finds "
+        "pairs.",
+    ),
+    (
+        "roofline gives 23.0 TFLOP/s for one multiply-add of a lane in a clock.",
+        "Units, lanes, clock and the 2 of a multiply-add give 23.0: the fp32 vector peak.",
+    ),
+    (
+        "The package has 2 stacks, with 64 cores each.",
+        "128 is the number of cores, 2 times 64. The number is right, and the word beside it is "
+        "not.",
+    ),
+    (
+        "roofline gives 52.4 TFLOP/s for both stacks, and one multiply-add of a lane in a clock.",
+        "52.0 is the vector peak of both stacks, up to rounding.",
+    ),
+    (
+        "roofline gives 27.2 TFLOP/s for the whole package.",
+        "Units, lanes, clock and the 2 of a multiply-add give 27.2 for the whole package: the fp32 "
+        "vector peak.",
+    ),
+    (
+        "roofline gives 17.2 TFLOP/s for one multiply-add of a lane in a clock.",
+        "Units, lanes, clock and the 2 of a multiply-add give 17.2: the fp32 vector peak.",
+    ),
+)
+
 
 def _rows(*numbers: int) -> dict[str, str]:
     return {letter: PRINTED[number] for letter, number in zip("abcdef", numbers, strict=True)}
@@ -124,9 +175,13 @@ def _rows(*numbers: int) -> dict[str, str]:
 class Meaning(Choice):
     parts = {"all": ("every value", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right, options = dict(zip(PRINTED, MEANINGS, strict=True)), tuple(sorted(set(MEANINGS)))
-        return {letter.upper(): (right[row], options) for letter, row in self.params.items()}
+    def questions(self) -> Mapping[str, Question]:
+        options = tuple(sorted(set(MEANINGS)))
+        rows = {
+            printed: Question(right, options, *why)
+            for printed, right, why in zip(PRINTED, MEANINGS, WHY, strict=True)
+        }
+        return {letter.upper(): rows[row] for letter, row in self.params.items()}
 
 
 # --------------------------------------------------------------------------------- fastest times

@@ -13,7 +13,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.shared.machines import families
 
@@ -30,6 +30,47 @@ CAUSES = {  # what a machine shows -> the cause
     "A Mac with MoltenVK. `vulkaninfo` lists the GPU. In your program `vkCreateInstance` says: "
     "incompatible driver.": "not asked for",
     "The GPU is listed with Vulkan 1.1.97. The program needs Vulkan 1.3.": "too old",
+}
+
+# By cause: the fact that decides the row, and the reason of the right answer.
+WHY = {
+    "no loader": (
+        "This library is the first thing that a Vulkan program opens.",
+        "`libvulkan.so.1` is the loader. Without it, nobody reads manifests or opens drivers.",
+    ),
+    "no manifest": (
+        "The first station has answered with its version. The files of `icd.d` are the next one.",
+        "No file names a driver, so the loader opens none. A driver's package brings its manifest.",
+    ),
+    "no library": (
+        "A manifest only names a file. `ldconfig -p` lists the files that the system can open.",
+        "The manifest names a library that is not installed. A removed driver often leaves its "
+        "manifest behind.",
+    ),
+    "no hardware": (
+        "Both files of the driver are there. `lspci` lists what is plugged into the machine.",
+        "The driver looks for its GPU and finds none. llvmpipe needs none: it runs on the "
+        "processor.",
+    ),
+    "no permission": (
+        "GPU and driver are there. The kernel of Linux decides who may open a file of `/dev`.",
+        "The driver may not open the GPU's file as this user. On many systems the group `render` "
+        "may.",
+    ),
+    "hidden": (
+        "If `VK_DRIVER_FILES` is set, the loader reads only the manifests that it lists.",
+        "The variable lists lavapipe's manifest only, so the loader never sees Intel's.",
+    ),
+    "not asked for": (
+        "`vulkaninfo` finds the GPU, so all stations work. Its `vkCreateInstance` differs from "
+        "yours.",
+        "MoltenVK translates to Metal. The loader shows such a driver only to a program that asks "
+        "for portability drivers.",
+    ),
+    "too old": (
+        "The GPU is listed, so all stations work. Compare the two versions.",
+        "The driver supports Vulkan 1.1, and the program needs 1.3.",
+    ),
 }
 
 
@@ -57,9 +98,12 @@ def _machines(*numbers: int) -> dict[str, str]:
 class Causes(Choice):
     parts = {"all": ("every machine", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    def questions(self) -> Mapping[str, Question]:
         options = tuple(sorted(CAUSES.values()))
-        return {name.upper(): (CAUSES[shown], options) for name, shown in self.params.items()}
+        return {
+            name.upper(): Question(CAUSES[shown], options, *WHY[CAUSES[shown]])
+            for name, shown in self.params.items()
+        }
 
 
 # ---------------------------------------------------------------------------------------- versions

@@ -12,7 +12,7 @@ from vklab.types import MemoryHeap, MemoryType
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_03 import placing
 from vklab_labs.shared.machines import memory_table
@@ -207,6 +207,55 @@ SITUATIONS = (
 CALLS = ("nothing", "flush", "invalidate", "copy", "nothing", "nothing", "copy", "flush",
          "invalidate", "nothing")  # fmt: skip
 
+# By situation: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "With `host_coherent`, host and device see each other's writes without a call.",
+        "The memory is coherent: the device sees what the host wrote before the submission.",
+    ),
+    (
+        "Without `host_coherent`, the host's writes may still lie in its cache.",
+        "The memory is not coherent, and the host has written. The flush moves its writes out of "
+        "the cache before the submission.",
+    ),
+    (
+        "Without `host_coherent`, the host's cache may still hold old bytes.",
+        "The memory is not coherent, and the host reads. The invalidate removes old bytes from its "
+        "cache after the fence.",
+    ),
+    (
+        "`host_visible` is missing: the host cannot map this memory.",
+        "The host writes into a staging buffer, and the device copies from there.",
+    ),
+    (
+        "`host_coherent` is among the flags: each side sees the other's writes without a call.",
+        "The memory is coherent: after the fence the host reads the kernel's bytes. `host_cached` "
+        "only makes its reads fast.",
+    ),
+    (
+        "Both calls are about the host's cache, and the host does not touch this buffer.",
+        "Kernels do not use the host's cache. The barrier between them is all that they need.",
+    ),
+    (
+        "`host_visible` is missing: the host cannot map this memory, not even to read.",
+        "The device copies the bytes into a staging buffer, and the host reads them there.",
+    ),
+    (
+        "Managed mode lacks `host_coherent`: the device does not see the host's writes by itself.",
+        "Managed mode is not coherent, and the host has written. In Metal the flush is "
+        "`didModifyRange`.",
+    ),
+    (
+        "Managed mode lacks `host_coherent`: the host does not see the kernel's writes by itself.",
+        "Managed mode is not coherent, and the host reads. In Metal `synchronizeResource` brings "
+        "the results back.",
+    ),
+    (
+        "MoltenVK lists shared mode with `host_coherent`: both sides use the same bytes.",
+        "Shared mode is coherent: the device sees what the host wrote before the submission.",
+    ),
+)
+
 
 def _situations(*numbers: int) -> dict[str, str]:
     """Return the parameters of a variant: what happens to buffers A to E."""
@@ -233,9 +282,12 @@ def _situations(*numbers: int) -> dict[str, str]:
 class WhatToCall(Choice):
     parts = {"all": ("every buffer", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = dict(zip(SITUATIONS, CALLS, strict=True))
-        return {letter.upper(): (right[shown], OPTIONS) for letter, shown in self.params.items()}
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            shown: Question(call, OPTIONS, *why)
+            for shown, call, why in zip(SITUATIONS, CALLS, WHY, strict=True)
+        }
+        return {letter.upper(): rows[shown] for letter, shown in self.params.items()}
 
 
 # --------------------------------------------------------------------------------- sub-allocation

@@ -12,7 +12,7 @@ from vklab_course.children.kernel_answers import Kernel
 from vklab_course.counting.observe import Observed
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_05.interfaces import Request, requests_of
 from vklab_labs.lab_05.ordering import EXAMPLE, Dispatches, Masks, binds_of, broken, draw_dispatches
@@ -248,6 +248,40 @@ def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
     return answers
 
 
+def reasons_of(starts: Sequence[Sequence[Request]]) -> dict[str, tuple[str, str]]:
+    """Return the fact and the reason of each request: which request was the same before."""
+    compiled: dict[Any, tuple[int, str]] = {}
+    why = {}
+    for number, start in enumerate(starts):
+        pipelines: dict[Any, str] = {}
+        for name, text, defines, constants, _ in start:
+            module = text, tuple(sorted(defines))
+            pipeline = text.partition(" //")[0], module[1], constants
+            since, same = compiled.get(module, (-1, ""))
+            if not same:
+                origin, found = (
+                    "the compiler",
+                    "no earlier request had this text with these defines",
+                )
+            elif since == number:
+                origin = "memory"
+                found = f"request {same} of this start had the same text and the same defines"
+            else:
+                origin = "the disk"
+                found = f"request {same} had the same text and defines, in the start before"
+            twin = pipelines.get(pipeline)
+            verb = "reused" if twin else "made"
+            shared = f"request {twin}" if twin else "no earlier request"
+            shared += " of this start had the same SPIR-V words with the same constants"
+            why[name] = (
+                f"{found[0].upper()}{found[1:]}. {shared[0].upper()}{shared[1:]}.",
+                f"The SPIR-V comes from {origin}: {found}. The pipeline is {verb}: {shared}.",
+            )
+            compiled[module] = number, name
+            pipelines.setdefault(pipeline, name)
+    return why
+
+
 @exercise(
     "05-4",
     hints=(
@@ -282,9 +316,13 @@ def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
 class CacheHits(Choice):
     parts = {"all": ("every request", 4)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = from_caches(requests_of(self.params["trace"]))
-        return {name: (answer, ANSWERS) for name, answer in right.items()}
+    def questions(self) -> Mapping[str, Question]:
+        starts = requests_of(self.params["trace"])
+        why = reasons_of(starts)
+        return {
+            name: Question(answer, ANSWERS, *why[name])
+            for name, answer in from_caches(starts).items()
+        }
 
 
 def longest(done: int, after: int, pipeline: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.shared.grouping import CAP, WORK, Work, kept_bytes, ready
 
@@ -223,6 +223,61 @@ VERDICTS = (
     "not needed",
 )
 
+# By row: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "The write must be named before the barrier, and the read behind it.",
+        "`shader_write` of a kernel comes first, `shader_read` of a kernel comes after it. The "
+        "barrier names exactly these.",
+    ),
+    (
+        "The first kernel writes x. A barrier passes on only the writes that it names.",
+        "The source side names a read, so the write is not passed on. It must be `shader_write`.",
+    ),
+    (
+        "The second kernel reads x. The write becomes visible only to the accesses that the "
+        "barrier names.",
+        "The target side names writes, so the read may still see old bytes. It must be "
+        "`shader_read`.",
+    ),
+    (
+        "The read must be over before the copy writes. A read leaves no bytes that others have to "
+        "see.",
+        "The stages order the kernel before the copy. A write after a read needs no accesses.",
+    ),
+    (
+        "The read that must be over is that of a kernel, and the write is that of a copy.",
+        "The barrier waits for copies, and not for the kernel. The source stage must be "
+        "`compute_shader`.",
+    ),
+    (
+        "The read that must be over is that of a kernel, and the write is that of a copy.",
+        "The barrier holds back kernels, and not the copy. The target stage must be `transfer`.",
+    ),
+    (
+        "A fence makes the write available, and not yet visible to the host's reads.",
+        "The target side names no access. It must be `host_read`, also if the host has waited for "
+        "a fence.",
+    ),
+    (
+        "The kernel writes x. A barrier passes on only the writes that it names.",
+        "The source side names no access, so the write is not passed on. It must be "
+        "`shader_write`.",
+    ),
+    (
+        "`vkQueueSubmit` makes visible what the host wrote before it.",
+        "The submission itself already does what this barrier would do.",
+    ),
+    (
+        "Both kernels only read w.",
+        "Without a write there is no hazard: two reads may run in any order.",
+    ),
+    (
+        "The two commands have no byte in common.",
+        "A hazard needs bytes that both commands touch. Here there are none.",
+    ),
+)
+
 
 def _rows(*numbers: int) -> dict[str, str]:
     shown = [f"{does} | `{a}` / `{b}` | `{c}` / `{d}`" for does, a, b, c, d in ROWS]
@@ -241,9 +296,12 @@ def _rows(*numbers: int) -> dict[str, str]:
 class Masks(Choice):
     parts = {"all": ("every row", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = {_rows(n, n, n, n)["a"]: verdict for n, verdict in enumerate(VERDICTS)}
-        return {letter.upper(): (right[shown], OPTIONS) for letter, shown in self.params.items()}
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            _rows(n, n, n, n)["a"]: Question(verdict, OPTIONS, *why)
+            for n, (verdict, why) in enumerate(zip(VERDICTS, WHY, strict=True))
+        }
+        return {letter.upper(): rows[shown] for letter, shown in self.params.items()}
 
 
 @exercise(

@@ -13,7 +13,7 @@ from vklab_course.counting import shapes
 from vklab_course.counting.observe import Observed
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 
 
@@ -112,6 +112,45 @@ class Spread(Kernel):
 # ------------------------------------------------------------------------------- any width
 
 
+# By kernel: the fact that decides it, and the reason of the right answer.
+WHY = {
+    "A": (
+        "`WaveActiveSum` adds over one subgroup, and only invocation 0 stores its sum.",
+        "The sum of one subgroup is that of the workgroup only if the subgroup holds all 64 "
+        "invocations.",
+    ),
+    "B": (
+        "The first lane of each subgroup adds one sum to `total`, and all pass the barrier before "
+        "`total` is read.",
+        "Each subgroup adds its sum exactly once, however many subgroups there are. Behind the "
+        "barrier `total` is complete.",
+    ),
+    "C": (
+        "The invocations 0, [[width]], 2 · [[width]] ... store the sums of their subgroups. Count "
+        "the subgroups at the next smaller and at the next larger width.",
+        "At width [[width]] each entry of `part` is the sum of another subgroup. If subgroups are "
+        "smaller, sums are left out; if they are larger, a sum counts more than once.",
+    ),
+    "D": (
+        "In the last steps, a lane reads what another lane has written in the step before, and no "
+        "barrier stands between.",
+        "Vulkan never promises that the lanes of a subgroup run in step, so a lane may read too "
+        "early. A barrier in each step would make it right.",
+    ),
+    "E": (
+        "All 64 invocations pass a barrier before each step, and no line uses a subgroup "
+        "operation.",
+        "The barriers order the steps, and in a step no lane reads what another one writes. The "
+        "width plays no part.",
+    ),
+    "F": (
+        "Some values may be 0, and their lanes do not enter the block. Lane 0 can be one of them.",
+        "If lane 0 of a subgroup has the value 0, nobody adds the sum of that subgroup. "
+        "`WaveIsFirstLane()` would choose a lane that is active.",
+    ),
+}
+
+
 @exercise(
     "07-2",
     hints=(
@@ -128,7 +167,7 @@ class Spread(Kernel):
 class AnyWidth(Choice):
     parts = {"all": ("every question", 4)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    def questions(self) -> Mapping[str, Question]:
         options = (
             "at every width",
             f"at width {self.params['width']} only",
@@ -136,7 +175,10 @@ class AnyWidth(Choice):
             "not promised at any width",
         )
         right = {"A": 2, "B": 0, "C": 1, "D": 3, "E": 0, "F": 3}
-        return {name: (options[number], options) for name, number in right.items()}
+        return {
+            name: Question(options[number], options, *map(self.render, WHY[name]))
+            for name, number in right.items()
+        }
 
 
 # ------------------------------------------------------------------------------- divergence

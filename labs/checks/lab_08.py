@@ -13,7 +13,7 @@ from vklab_course.counting import shapes
 from vklab_course.counting.observe import Observed
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 
 
@@ -263,6 +263,43 @@ COUNTS = {
     "vectors": lambda n: (n**3 // 128, 16, 16, n**3 // 8, n // 8),
     "buffered": lambda n: (n**3 // 128, 16, 16, n**3 // 8, n // 16 + 1),
 }
+# By rung: the fact that decides its row, and the reason of the right answer.
+WHY = {
+    "naive": (
+        "32 neighbours load from 32 sectors of a: each of them is in another row.",
+        "Neighbours go down a column, so each of them loads another row of a. All later kernels "
+        "go along a row.",
+    ),
+    "coalesced": (
+        "There are two loads for each multiplication, and 32 neighbours load one sector of a.",
+        "Neighbours go along a row: they load the same element of a, and 32 elements of b that lie "
+        "side by side. There is no tile yet.",
+    ),
+    "shared": (
+        "The loads are a sixteenth of two for each multiplication, and each multiplication reads "
+        "two values from the tile.",
+        "In a tile of 16 x 16 each loaded value serves 16 multiplications. Each multiplication "
+        "still has two shared loads.",
+    ),
+    "registers": (
+        "The loads are a 64th of two for each multiplication, and each value that is read from the "
+        "tile serves four.",
+        "The tile is 64 x 64, and an invocation keeps 4 x 4 sums. So a load serves 64 "
+        "multiplications, and a shared load serves four.",
+    ),
+    "vectors": (
+        "16 sectors for 32 neighbours: each load brings four floats. There are two barriers for "
+        "each step of 16.",
+        "A load of four floats counts as one, so the loads are a quarter of those of `registers`. "
+        "With one buffer, each step needs two barriers.",
+    ),
+    "buffered": (
+        "16 sectors for 32 neighbours: each load brings four floats. There is one barrier for each "
+        "step of 16, and one more.",
+        "With two buffers one barrier for each step is enough. All other counts are those of "
+        "`vectors`.",
+    ),
+}
 ORDERS = {128: "shared naive buffered coalesced vectors registers",
           64: "coalesced vectors registers shared buffered naive",
           192: "buffered registers naive vectors shared coalesced",
@@ -295,13 +332,10 @@ VARIANTS = tuple(
     variants=VARIANTS,
 )
 class WhoseCounts(Choice):
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    def questions(self) -> Mapping[str, Question]:
         side = self.params["side"]
-        rungs = {row_of(rung, side): rung for rung in COUNTS}
-        return {
-            letter: (rungs[self.params[f"row_{letter.lower()}"]], tuple(COUNTS))
-            for letter in "ABCDEF"
-        }
+        rows = {row_of(rung, side): Question(rung, tuple(COUNTS), *WHY[rung]) for rung in COUNTS}
+        return {letter: rows[self.params[f"row_{letter.lower()}"]] for letter in "ABCDEF"}
 
 
 # ------------------------------------------------------------------------------------ predictions

@@ -13,7 +13,7 @@ from vklab.graph import onnx_file
 from vklab_course import words
 from vklab_course.definition.case import Case, Folder
 from vklab_course.definition.exercise import Function, Value, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_09 import onnx_files
 from vklab_labs.lab_09.dims import dim, elements
@@ -337,6 +337,52 @@ ROWS = (
 )
 OPTIONS = ("right", "Conv", "MaxPool", "Reshape", "Gemm", "output")
 VERDICTS = ("right", "Reshape", "output", "Reshape", "Gemm", "right", "right", "MaxPool", "output")
+# By row: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "Behind the window, an image has 8 · 16 · 16 = 2048 numbers.",
+        "2048 numbers of an image become one row, so the -1 is N. The weights have 2048 rows: the "
+        "output is [N, 10].",
+    ),
+    (
+        "Without pads, the filters leave 30 x 30. Behind the window, an image has 8 · 15 · 15 = "
+        "1800 numbers.",
+        "The target keeps N and asks for 2048 numbers of each image, but there are 1800.",
+    ),
+    (
+        "Behind the window, an image has 16 · 8 · 8 = 1024 numbers, and the target makes rows of "
+        "512.",
+        "Each image becomes two rows, so every node has a shape, and the last one is [2N, 10].",
+    ),
+    (
+        "Behind the window, the shape is [N, 8, 16, 16]: N · 2048 numbers. The target has 1 · "
+        "2048.",
+        "The target is a number of the example: it is right for N = 1 only.",
+    ),
+    (
+        "Behind the window, an image has 4 · 4 · 4 = 64 numbers, and -1 becomes 64.",
+        "The rows have 64 numbers, and the weights of Gemm have 128 rows.",
+    ),
+    (
+        "Without pads, the filters leave 30 x 30. Behind the window, an image has 8 · 15 · 15 = "
+        "1800 numbers.",
+        "1800 numbers of an image become one row, so the -1 is N. The weights have 1800 rows: the "
+        "output is [N, 10].",
+    ),
+    (
+        "The window covers all of 32 x 32, and leaves one number of each of the 4 channels.",
+        "The target keeps N, and -1 becomes 4. The weights have 4 rows: the output is [N, 10].",
+    ),
+    (
+        "Without pads, filters of 9 x 9 leave 24 x 24.",
+        "A window of 25 x 25 does not fit into 24 x 24.",
+    ),
+    (
+        "Behind the window, an image has 8 · 16 · 16 = 2048 numbers, and the target makes rows of "
+        "256.",
+        "Each image becomes eight rows, so every node has a shape, and the last one is [8N, 10].",
+    ),
+)
 
 
 def _rows(*numbers: int) -> dict[str, str]:
@@ -360,9 +406,12 @@ def _rows(*numbers: int) -> dict[str, str]:
 class FirstWrong(Choice):
     parts = {"all": ("every model", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = {_rows(n, n, n, n)["a"]: verdict for n, verdict in enumerate(VERDICTS)}
-        return {letter.upper(): (right[shown], OPTIONS) for letter, shown in self.params.items()}
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            _rows(n, n, n, n)["a"]: Question(verdict, OPTIONS, *why)
+            for n, (verdict, why) in enumerate(zip(VERDICTS, WHY, strict=True))
+        }
+        return {letter.upper(): rows[shown] for letter, shown in self.params.items()}
 
 
 @exercise("09-p2", hints=("Which of the three is worth a mapping, and can be mapped?",))

@@ -11,7 +11,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_11 import evictions, offload, packing
 from vklab_labs.lab_11 import memory_plans as figures
@@ -326,9 +326,31 @@ PLANS = (  # result, operator, operands, slot; no slot for a view
     variants=[{"plan": plan} for plan in PLANS],
 )
 class OverwrittenTooEarly(Choice):
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    def questions(self) -> Mapping[str, Question]:
+        plan = figures.slots_of(self.params["plan"])
         step, value = lost(self.params["plan"])
-        return {"step": (str(step), tuple("0123456789")), "value": (value, tuple("abcdefghij"))}
+        made_by, view = next(
+            (op, name) for op, reads, name, _ in plan if op in VIEWS and value in reads
+        )
+        later = next(n for n, each in enumerate(plan) if n > step and view in each[1])
+        return {
+            "step": Question(
+                str(step),
+                tuple("0123456789"),
+                f"Step {later} reads the view `{view}`. Which step was the last to write into the "
+                "slot where its bytes lie?",
+                f"Step {step} writes `{plan[step][2]}` into slot {plan[step][3]}, and step {later} "
+                f"still reads `{view}` from there.",
+            ),
+            "value": Question(
+                value,
+                tuple("abcdefghij"),
+                f"`{view}` has no bytes of its own: they are those of the value that its {made_by} "
+                "reads.",
+                f"`{view}` is a view of `{value}`. Nobody reads `{value}` by its own name any "
+                "more, but its bytes are still needed.",
+            ),
+        }
 
 
 def fewest_moved(values: Values, cap: int, coarse: bool = False, limit: float = np.inf) -> float:

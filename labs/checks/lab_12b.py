@@ -11,7 +11,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, Value, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_12 import races, stepping
 from vklab_labs.lab_12.races import Event, Jobs, Machine, Queues, Workers
@@ -274,6 +274,55 @@ PROMISES = (
 # Only `questions` may use these: a release ships what the variants use.
 KEPT_BY = (0, 4, 1, 4, 4, 2, 3, 4, 1, 4)
 
+# By promise: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "A suspended thread keeps whatever it holds. The others must be able to go on without it.",
+        "Lock-free means that some thread always gets on. A thread that is suspended while it "
+        "holds a lock stops all others.",
+    ),
+    (
+        "That some thread gets on does not mean that each one does. A thread may have to try again "
+        "for ever.",
+        "This would be wait-free, which is more than lock-free. No other word is about progress.",
+    ),
+    (
+        "The promise is about certain runs, and about memory. A tool can watch such runs.",
+        "Miri interprets the tests and reports each read of freed memory in these runs.",
+    ),
+    (
+        "A run of a test is one order of the threads. The promise is about every order.",
+        "Miri speaks of the orders that were run. The other words do not exclude a data race in "
+        "the rest of a pool's memory.",
+    ),
+    (
+        "Kernels run on the device. All these words are about threads of the host.",
+        "Barriers and semaphores order kernels. No word about the host's threads does.",
+    ),
+    (
+        "A decrement is a load, a subtraction and a store. The promise is about this number alone.",
+        "In an atomic decrement no other thread can come between load and store. It promises "
+        "nothing about other bytes.",
+    ),
+    (
+        "A number may arrive before the bytes. The promise is about the views of two threads.",
+        "Release publishes a thread's view along with the number, and acquire takes it over.",
+    ),
+    (
+        "A thread that waits for work breaks no promise of progress, of clean runs or of order.",
+        "A lock-free pool may let idle workers sleep. No word says what an idle worker does.",
+    ),
+    (
+        "Memory that nobody can reach is a leak. A tool that interprets the test can find it at "
+        "the end.",
+        "Miri reports leaks of memory at the end of a run.",
+    ),
+    (
+        "Progress, clean runs, a number and its bytes: none of these is a time.",
+        "No word is about speed. A lock-free structure can be slower than one with a lock.",
+    ),
+)
+
 
 def _promises(*numbers: int) -> dict[str, str]:
     return {letter: PROMISES[number] for letter, number in zip("abcde", numbers, strict=True)}
@@ -297,11 +346,12 @@ def _promises(*numbers: int) -> dict[str, str]:
 class Guarantees(Choice):
     parts = {"all": ("every row", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        return {
-            letter.upper(): (WORDS[KEPT_BY[PROMISES.index(text)]], WORDS)
-            for letter, text in self.params.items()
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            text: Question(WORDS[word], WORDS, *why)
+            for text, word, why in zip(PROMISES, KEPT_BY, WHY, strict=True)
         }
+        return {letter.upper(): rows[text] for letter, text in self.params.items()}
 
 
 def next_state(jobs: Jobs, state: Any, event: Event) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_13 import placing_cases, schedules, spreading
 from vklab_labs.lab_13 import placing_rules as rules
@@ -120,6 +120,32 @@ ROWS = (
 )
 
 
+def _lack(name: str, limits: Mapping[str, Any], device: int) -> str:
+    """Return which need of a node a device does not meet, or ""."""
+    threads, size, half = NODES[name]
+    if threads > (most := limits[f"threads{device}"]):
+        return f"{name} needs {threads} invocations and gets {most}"
+    if size > (most := limits[f"buffer{device}"]):
+        return f"{name} needs a buffer of {size} MiB and gets {most}"
+    return f"{name} needs float16 and gets none" if half and limits[f"half{device}"] == "no" else ""
+
+
+def _about(name: str, limits: Mapping[str, Any]) -> Question:
+    """Return the question about a node: what each device says, and what the planner says."""
+    lacks = [_lack(name, limits, device) for device in (0, 1)]
+    said = [lack or f"{name} can run" for lack in lacks]
+    if bool(lacks[0]) == bool(lacks[1]):
+        right, reason = "right", "The planner's answer about device 0 is true of device 1, too."
+    elif lacks[1]:
+        right = "beyond a limit"
+        reason = f"On device 0 {name} can run, so the planner says yes. On device 1 {lacks[1]}."
+    else:
+        right = "kept away for nothing"
+        reason = f"On device 0 {lacks[0]}, so the planner says no. On device 1 {name} can run."
+    fact = f"On device 0 {said[0]}. On device 1 {said[1]}."
+    return Question(right, OPTIONS, fact, reason)
+
+
 @exercise(
     "13-2",
     hints=("For each node, ask twice: can device 0 run it? Can device 1? Compare the answers.",),
@@ -128,20 +154,8 @@ ROWS = (
 class DeviceZero(Choice):
     parts = {"all": ("every node", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        able = [
-            {
-                name: threads <= self.params[f"threads{d}"]
-                and size <= self.params[f"buffer{d}"]
-                and (not half or self.params[f"half{d}"] == "yes")
-                for name, (threads, size, half) in NODES.items()
-            }
-            for d in (0, 1)
-        ]
-        return {
-            n: (OPTIONS[0 if able[0][n] == able[1][n] else 1 if able[0][n] else 2], OPTIONS)
-            for n in NODES
-        }
+    def questions(self) -> Mapping[str, Question]:
+        return {name: _about(name, self.params) for name in NODES}
 
 
 def least_total(times: Times, moves: Moves, price: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from vklab_course import words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, Value, exercise
-from vklab_course.definition.kinds import Choice, Predict
+from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_13.parallelism import even_parts, events_of, replay, step_times
 
@@ -369,6 +369,50 @@ REFUTED = ("its script", "its link", "at most", "no such command", "holds", "hol
            "its script", "its own notes")  # fmt: skip
 OPTIONS = ("holds", "its script", "its link", "its own notes", "at most", "no such command")
 
+# By sentence: the fact that decides it, and the reason of the right answer.
+WHY = (
+    (
+        "The code below this sentence defines `class Add`, and writes `vk_add.pte`.",
+        "The script exports an addition, not MobileNet V2, and its file has another name.",
+    ),
+    (
+        "In October 2024 the list of operators had 61 entries, convolution and matrix product "
+        "among them.",
+        "The page links a list with operators that are no binary arithmetic, such as convolution.",
+    ),
+    (
+        "The plan reserves memory for the bounds themselves.",
+        "A shape that equals the bound fits, too. 'Smaller than' should be 'at most'.",
+    ),
+    (
+        "The page neither explains `pp` nor lists it among the tools to install.",
+        "Nothing on the page brings a command `pp`, so a reader cannot run this line.",
+    ),
+    (
+        "ExecuTorch has its kernels in `runtime/graph/ops/glsl`, in its own repository.",
+        "Vulkan is an API without finished kernels, and ExecuTorch brings its own. Nothing here "
+        "speaks against the sentence.",
+    ),
+    (
+        "Two values that are never live at the same time never need their bytes at the same time.",
+        "This is the memory planning of lab 11, and nothing here speaks against it.",
+    ),
+    (
+        "The partitioner cuts a model at what the GPU can do.",
+        "What the GPU cannot do stays on the CPU. Nothing here speaks against the sentence.",
+    ),
+    (
+        "The page runs `vk_add.pte`. Its only operator is a binary arithmetic one.",
+        "The model of the script is `x + y`, and the GPU can run an addition. No majority is left "
+        "for the CPU.",
+    ),
+    (
+        "Two sentences of one page speak of transfers between GPUs.",
+        "The development notes say that GPU-to-GPU movement routes through the CPU, so bytes are "
+        "copied on the way.",
+    ),
+)
+
 
 def _claims(*numbers: int) -> dict[str, str]:
     return {letter: CLAIMS[number] for letter, number in zip("abcdef", numbers, strict=True)}
@@ -392,9 +436,12 @@ def _claims(*numbers: int) -> dict[str, str]:
 class PageErrors(Choice):
     parts = {"all": ("every claim", 3)}
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = dict(zip(CLAIMS, REFUTED, strict=True))
-        return {letter.upper(): (right[claim], OPTIONS) for letter, claim in self.params.items()}
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            claim: Question(right, OPTIONS, *why)
+            for claim, right, why in zip(CLAIMS, REFUTED, WHY, strict=True)
+        }
+        return {letter.upper(): rows[claim] for letter, claim in self.params.items()}
 
 
 @exercise("13b-p1", hints=("Count what each copy writes: how many copies are there?",))

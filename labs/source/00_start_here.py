@@ -443,7 +443,7 @@ for name, lines in preparations.items():
 # %% [markdown] id="l00-5t"
 # ### Exercise 5 · A line too many
 #
-# Which line must go? Lines count from 1. The points are given for all four together. You may experiment: `symptoms([...])` takes any list of lines.
+# Which line must go? Lines count from 1. The check asks for all four at once; grading counts each list. You may experiment: `symptoms([...])` takes any list of lines.
 
 # %% id="l00-5" vklab={"role": "exercise", "id": "00-5", "points": 3, "lines": 1}
 line_too_many = ...  # {"A": number, "B": number, "C": number, "D": number}

@@ -376,7 +376,7 @@ check("01-3", admissible)
 # | E | [[e]] |
 # | F | [[f]] |
 #
-# Give the name of the evidence that refutes the claim, or `"holds"`. The 3 points are for all six together; the check counts how many are right.
+# Give the name of the evidence that refutes the claim, or `"holds"`. The check asks for all six at once; grading counts each claim.
 
 # %% id="l01-4" vklab={"role": "exercise", "id": "01-4", "points": 3, "lines": 3}
 # A dictionary: refuted = {"A": ..., "B": ..., ...}

@@ -124,7 +124,7 @@ with attempt("01b-1"):
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
-# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on the chips for data centres fp64 is as fast as fp32 or half as fast, on cards for players far slower. What is each value? The 3 points are for all six together; the check counts how many are right.
+# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on the chips for data centres fp64 is as fast as fp32 or half as fast, on cards for players far slower. What is each value? The check asks for all six at once; grading counts each row.
 #
 # | | printed |
 # |---|---|

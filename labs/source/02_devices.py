@@ -103,7 +103,7 @@ for manifest in detect.find_manifests(platform.system()):
 # | D | [[d]] |
 # | E | [[e]] |
 #
-# Give the cause for each machine; the points are for all five together. The causes to choose from:
+# Give the cause for each machine. The check asks for all five at once; grading counts each machine. The causes to choose from:
 #
 # * `no loader`, `no manifest`, `no library`: that station of the picture is not installed;
 # * `no hardware`: the machine has no GPU;

@@ -239,7 +239,7 @@ print("the host sees all of y:          ", (host[100:198] == 2).all())
 # | D | [[d]] |
 # | E | [[e]] |
 #
-# The answers to choose from: `nothing`, `flush`, `invalidate`, and `copy` (the host cannot reach the memory: a staging buffer and a copy). You get the points if all five are right.
+# The answers to choose from: `nothing`, `flush`, `invalidate`, and `copy` (the host cannot reach the memory: a staging buffer and a copy). The check asks for all five at once; grading counts each buffer.
 
 # %% id="l03-e2" vklab={"role": "exercise", "id": "03-2", "points": 3, "lines": 1}
 # Write one word for each buffer: calls = {"A": "nothing", "B": ...}

@@ -296,7 +296,7 @@ predict("05-p2", push=..., workgroups=..., default_named=..., comment=...)
 
 # %% [markdown] id="l05-e4t"
 # ### Exercise 4 · Predict the hits
-# A program makes the eight requests below, in this order, with the kernel `scale`. Between start 1 and start 2 the program ends and is started again. The folder on disk is empty at first, and everything that is compiled goes into it. The text `scale // tidy` is `scale` with a comment more; the compiler makes the same words of both. For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`. The four points are for all eight requests together.
+# A program makes the eight requests below, in this order, with the kernel `scale`. Between start 1 and start 2 the program ends and is started again. The folder on disk is empty at first, and everything that is compiled goes into it. The text `scale // tidy` is `scale` with a comment more; the compiler makes the same words of both. For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`. The check asks for all eight at once; grading counts each request.
 
 # %% id="l05-scale" tags=["hide-input"]
 draw_listings({"scale": interfaces.SCALE}, ["GROUP", "R *"],

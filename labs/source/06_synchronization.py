@@ -272,7 +272,7 @@ for fault in FAULTS:
 # | C | [[c]] |
 # | D | [[d]] |
 #
-# Choose for each: `right`; `source stage`, `source access`, `target stage` or `target access` (that one is wrong); `not needed` (there is no hazard, or another rule already takes care of it). The points are for all rows together.
+# Choose for each: `right`; `source stage`, `source access`, `target stage` or `target access` (that one is wrong); `not needed` (there is no hazard, or another rule already takes care of it). The check asks for all rows at once; grading counts each row.
 
 # %% id="l06-e3" vklab={"role": "exercise", "id": "06-3", "points": 3, "lines": 1}
 masks = ...  # {"A": "right", "B": ...}

@@ -183,7 +183,7 @@ print(f"{RECORD['device']}: {RECORD['subgroup_size']} lanes, shared memory "
 # ### Exercise 2 · Right at which width?
 # Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`, each a `uint`; some of them are 0. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`, and `InterlockedAdd(total, sum)` adds as one step (lab 07b). `part` and `total` are shared; `total` is 0, and a barrier stands before these lines.
 #
-# Assume that invocations 0, 1, 2 ... fill the subgroups in order, and that all lanes of a subgroup arrive together at the first line. Rely on nothing else that Vulkan does not promise. Widths are powers of two from 4 to 128 here. Where is each kernel right? (The points are for all six together.)
+# Assume that invocations 0, 1, 2 ... fill the subgroups in order, and that all lanes of a subgroup arrive together at the first line. Rely on nothing else that Vulkan does not promise. Widths are powers of two from 4 to 128 here. Where is each kernel right? (The check asks for all six at once; grading counts each kernel.)
 #
 # ```
 # A   uint sum = WaveActiveSum(v);

@@ -260,7 +260,7 @@ tiling.draw_overlap()
 # | E | [[row_e]] |
 # | F | [[row_f]] |
 #
-# Write for each letter one of "naive", "coalesced", "shared", "registers", "vectors", "buffered". The points are given for all six together.
+# Write for each letter one of "naive", "coalesced", "shared", "registers", "vectors", "buffered". The check asks for all six at once; grading counts each row.
 
 # %% id="l08-e4" vklab={"role": "exercise", "id": "08-4", "points": 2, "lines": 1}
 counts_of = ...  # {"A": "...", "B": "...", and so on}

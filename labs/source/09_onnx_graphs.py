@@ -410,7 +410,7 @@ with vklab.load(promised) as session:
 # * `output`: every node has a shape, but the output is not `[N, 10]`;
 # * `right`: the output is `[N, 10]`.
 #
-# All rows together earn the points.
+# The check asks for all rows at once; grading counts each row.
 
 # %% id="l09-e5" vklab={"role": "exercise", "id": "09-5", "points": 3, "lines": 1}
 first_wrong = ...  # {"A": "right", "B": ...}

@@ -241,7 +241,7 @@ figures.draw_reclaim()
 # | D | [[d]] |
 # | E | [[e]] |
 #
-# Which word, taken alone, gives this promise for a thread pool or a counter? (To *push* is to add a job to the pool's list.) Choose `lock-free`, `Miri verified`, `atomic counter`, `release and acquire` or `none of them`. The points are for all rows together.
+# Which word, taken alone, gives this promise for a thread pool or a counter? (To *push* is to add a job to the pool's list.) Choose `lock-free`, `Miri verified`, `atomic counter`, `release and acquire` or `none of them`. The check asks for all rows at once; grading counts each row.
 
 # %% id="l12b-e3" vklab={"role": "exercise", "id": "12b-3", "points": 3, "lines": 1}
 guarantees = ...  # {"A": "lock-free", "B": ...}

@@ -201,7 +201,7 @@ print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.
 # | T | 1024 | 300 MiB | |
 #
 # ### Exercise 2 · The limits of device 0
-# What does the planner say about each node **on device 1**? `right`: the true answer; `beyond a limit`: it says yes, and device 1 cannot run the node (a missing feature counts, too); `kept away for nothing`: it says no, and device 1 can. The points are for all nodes together.
+# What does the planner say about each node **on device 1**? `right`: the true answer; `beyond a limit`: it says yes, and device 1 cannot run the node (a missing feature counts, too); `kept away for nothing`: it says no, and device 1 can. The check asks for all nodes at once; grading counts each node.
 
 # %% id="l13-e2" vklab={"role": "exercise", "id": "13-2", "points": 3, "lines": 1}
 on_device_1 = ...  # {"P": "right", "Q": ...}

@@ -397,7 +397,7 @@ figures.draw_layers()
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
 # ### Exercise 5 · Which sentence is wrong, and who says so?
-# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). The points are for all rows together.
+# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). The check asks for all rows at once; grading counts each row.
 #
 # | row | sentence |
 # |---|---|

@@ -132,6 +132,15 @@ def test_an_unknown_exercise_names_those_there_are():
     assert "no lab" in str(hint("89-1"))
 
 
+@pytest.mark.parametrize(
+    "typo", ["90-01", "90_1", "90.1", " 90-1", "90 1", "Lab 90, exercise 1", "090-1"]
+)
+def test_a_typo_is_offered_the_id_that_it_means(typo):
+    for said in (str(check(typo, right)), str(hint(typo))):
+        assert said.rstrip().endswith("Did you mean '90-1'?"), said
+    assert "Did you mean" not in str(check("90-7", right)) + str(hint("x-1")) + str(hint("²-³"))
+
+
 def test_the_check_works_without_signals():
     results = []
     worker = threading.Thread(target=lambda: results.append(check("90-1", hangs)))
@@ -286,8 +295,11 @@ def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
 
 def test_hints_come_one_after_the_other(monkeypatch):
     monkeypatch.setattr(sys.modules["vklab_course.hint"], "_given", Counter())
-    seen = [hint("90-1").number for _ in range(5)]
-    assert seen == [1, 2, 3, 3, 3]
+    seen = [hint("90-1") for _ in range(5)]
+    assert [each.number for each in seen] == [1, 2, 3, 3, 3]
+    said = ["no more hints" in str(each) for each in seen]
+    assert said == ["no more hints" in each._repr_html_() for each in seen]
+    assert said == [False, False, False, True, True]
     assert str(hint("90-1", 1)) == "90-1, hint 1 of 3: Which multiple comes after 257?"
     assert "Which multiple" in hint("90-1", 0)._repr_html_()
 
@@ -339,7 +351,8 @@ def test_swap_takes_methods_and_checks_the_path():
     assert slot.overlaps(slot) is True
     for path, words in (
         ("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
-        ("vklab.plan.memori.round_up", "memori"),
+        ("vklab.plan.memori.round_up", "vklab.plan has no 'memori'; it has memory"),
+        ("vklab.plan.memory.Slotts", "has no 'Slotts'; it has assign_offsets"),
         ("nix.nix", "no module"),
         ("nix", "no module"),
     ):
@@ -347,6 +360,15 @@ def test_swap_takes_methods_and_checks_the_path():
             pass
     with pytest.raises(TypeError, match="cannot be called"), swap("vklab.plan.memory.pack", 3):
         pass
+
+
+def test_show_names_what_is_like_an_unknown_name():
+    for name, error, words in (
+        ("vklab.plan.memory.Slotts", LookupError, "it has Slot"),
+        ("softmx", ShaderError, "Did you mean 'softmax'"),
+    ):
+        with pytest.raises(error, match=words):
+            show(name)
 
 
 def test_exercises_are_found_by_lab_in_order():

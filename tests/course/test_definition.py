@@ -20,7 +20,7 @@ from vklab_course.definition.codec import CodecError, Opaque, Raised, decode, en
 from vklab_course.definition.draw import draw, fingerprint, freeze, public_cases, seed_of
 from vklab_course.definition.exercise import Exercise, Function
 from vklab_course.definition.judge import LocalAnswers, judge
-from vklab_course.definition.kinds import Choice
+from vklab_course.definition.kinds import Choice, Question
 
 plain = st.recursive(
     st.none()
@@ -298,7 +298,9 @@ def test_a_choice_writes_its_solution_and_keeps_the_right_options_out_of_the_par
         variants = ({"sky": "at noon"},)
 
         def questions(self):
-            return {"A": ("blue", ("blue", "red"))}
+            return {
+                "A": Question("blue", ("blue", "red"), "It is noon.", "Air scatters blue most.")
+            }
 
     colour = Colour()
     assert eval(colour.render("[[right]]")) == {"A": "blue"}

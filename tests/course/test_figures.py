@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.course.figures import svg_of
 from vklab.shader import source
 from vklab_labs.lab_01 import backends, boards
 from vklab_labs.lab_04 import accesses, steps
@@ -95,16 +96,19 @@ def test_a_step_before_its_turn_is_one_line():
 
 def test_time_memory_and_graphs_are_drawn_with_their_words():
     bars = {"host": [("record", 0, 1, "blue")], "device": [("run", 1, 2, "green")]}
-    drawn = lanes.draw_timeline(bars, [("host", 1, "device", 1)], alt="a", caption="c").html
+    drawn = svg_of(lanes.draw_timeline(bars, [("host", 1, "device", 1)], alt="a", caption="c"))
     assert all(words in drawn for words in ("host", "device", "record", "run", "time"))
-    drawn = lanes.draw_arena([("x", 64, "blue"), ("y", 4096, "green")], alt="a", caption="c").html
+    drawn = svg_of(
+        lanes.draw_arena([("x", 64, "blue"), ("y", 4096, "green")], alt="a", caption="c")
+    )
     assert all(f">{at}<" in drawn for at in ("0", "64", "4160 bytes"))
-    drawn = lanes.draw_graph(
+    graph = lanes.draw_graph(
         [{"a": "blue", "b": "blue"}, {"c": "green"}],
         [("a", "c", "one"), ("b", "c", "two")],
         alt="a",
         caption="c",
-    ).html
+    )
+    drawn = svg_of(graph)
     assert drawn.count("marker-end") == 2 and "two" in drawn
 
 
@@ -120,7 +124,8 @@ def test_rooflines_say_peaks_kinds_and_points_and_refuse_nonsense():
         "Rooflines: A 20 TFLOP/s (vector) and 500 GB/s; B 40 TFLOP/s (matrix) "
         "and 500 GB/s; point mine: 1.5 TFLOP/s"
     )
-    assert drawn.html.count("<circle") == 2 and 'stroke-dasharray="7 4"' in drawn.html
+    svg = svg_of(drawn)
+    assert svg.count("<circle") == 2 and 'stroke-dasharray="7 4"' in svg
     with pytest.raises(ValueError, match="A: expected a positive peak"):
         roofline.Roof("A", 0, 500)
 
@@ -131,11 +136,11 @@ def test_boards_show_what_is_too_much_and_what_has_no_place():
         {"a": (6, 10, ("X",)), "b": (5, 10, ("X",)), "c": (1, 1, ("Y",)), "d": (1, 1, ("X",))},
     )
     drawn = boards.draw_boards(shop, models, [("X", ["a", "b"]), ("X", ["c"])], "c")
-    assert drawn.alt == "X: a, b; X: c: 200 W" and "without a board: d" in drawn.html
-    assert drawn.html.count(diagram.COLOURS["red"]) == 2 * (2 + 2)
+    assert drawn.alt == "X: a, b; X: c: 200 W" and "without a board: d" in svg_of(drawn)
+    assert svg_of(drawn).count(diagram.COLOURS["red"]) == 2 * (2 + 2)
 
 
 def test_the_matrix_of_backends_marks_what_an_answer_admits():
     drawn = backends.draw_matrix(backends.BACKENDS, "c", {"Vulkan"})
-    assert "→ Vulkan" in drawn.html and "Apple/macOS (translated)" in drawn.alt
+    assert "→ Vulkan" in svg_of(drawn) and "Apple/macOS (translated)" in drawn.alt
     assert drawn.alt.count("chosen") == 1 and "drivers" not in backends.draw_stack().alt

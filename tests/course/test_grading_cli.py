@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from support.course import class_of_students as students
 from support.course.sandboxes import needs_bubblewrap
+from vklab_course.cli import handing
 from vklab_course.cli.course import course
+from vklab_course.cli.handing import HandingError
 from vklab_course.grade import judging
 from vklab_course.grade.results.csvs import read_csv, write_csv
 from vklab_course.grade.results.folder import Results
@@ -56,8 +59,38 @@ def test_from_a_release_to_feedback(tmp_path, monkeypatch):
     assert "files deleted; the marks stay" in call("expire", "--out", results, "--days", "0")
     monkeypatch.setenv("VKLAB_LABS", str(out / "labs"))
     mine = students.hand_in(tmp_path / "mine.ipynb", students.notebook(opened))
-    said = call("submit", "91", mine, "--to", tmp_path / "handed")
+    said = call("submit", "91", mine, "--to", tmp_path / "handed", "--untouched")
     assert "not_attempted" in said and "hand in this file" in said
+
+
+def hand_in(folder, release, answers=None):
+    mine = students.hand_in(folder / "work/91_class.ipynb", students.notebook(release, answers))
+    return CliRunner().invoke(course, ["submit", "91", str(mine)]), folder / "handed_in"
+
+
+def test_a_lab_without_an_answer_is_handed_in_after_a_question(tmp_path, monkeypatch):
+    call("release", tmp_path / "release", "91", "--variant-seed", "a")
+    release = students.open_release(tmp_path / "release")
+    monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
+    done, folder = hand_in(release.folder, release)
+    assert isinstance(done.exception, HandingError) and not folder.exists()
+    assert "no answer of yours is in it. Save the notebook first" in str(done.exception)
+    asked = []
+    monkeypatch.setattr(handing.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(handing.typer, "confirm", lambda text: asked.append(text))
+    with pytest.raises(HandingError, match="nothing was handed in"):
+        handing._confirm("91_class.ipynb has no answer.")
+    assert asked == ["91_class.ipynb has no answer. Hand it in all the same?"]
+
+
+def test_an_answer_is_handed_in_beside_the_students_copies(tmp_path, monkeypatch):
+    call("release", tmp_path / "release", "91", "--variant-seed", "a")
+    release = students.open_release(tmp_path / "release")
+    monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
+    monkeypatch.chdir(tmp_path)
+    done, folder = hand_in(release.folder, release, {"l91-1": students.right(release)})
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert (folder / "91_class.ipynb").is_file() and not (tmp_path / "handed_in").exists()
 
 
 FORGED = "x\n7: eve, 91_class: 9 of 9\x1b[1A\x1b]0;t\x07\r\u202e\x9b2J"

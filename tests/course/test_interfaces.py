@@ -52,7 +52,7 @@ def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
     real = interfaces.answer_requests(interfaces.requests_of(exercise.params["trace"]))
     print(real)
     assert {name: said for name, (said, *_) in real.items()} == {
-        name: right for name, (right, _) in exercise.questions().items()
+        name: asked.right for name, asked in exercise.questions().items()
     }
 
 

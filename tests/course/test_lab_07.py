@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from support.course.figures import svg_of
 from support.course.scored import drawn_cases
 from vklab_course import data
 from vklab_course.author import trials
@@ -85,7 +86,8 @@ def test_the_picture_has_the_costs_that_the_text_names():
 def test_lanes_that_wait_are_drawn_with_the_missing_lanes_of_the_last_subgroup():
     drawn = workgroups.draw_active([3, 1, 5, 2, 2], 4, "Five invocations.")
     assert "13 turns of work in 28 lane turns: 46% active" in drawn.alt
-    assert drawn.html.count('stroke="#0072B2"') == 5 and drawn.html.count('stroke="#E69F00"') == 6
+    svg = svg_of(drawn)
+    assert svg.count('stroke="#0072B2"') == 5 and svg.count('stroke="#E69F00"') == 6
 
 
 def test_transactions_are_counted_as_the_model_says():

@@ -95,7 +95,7 @@ def test_half_way_answers_earn_a_share(drawn):
 def test_each_plan_loses_one_value_through_a_view(monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
     right = [type(find("11-4"))(number).questions() for number in range(len(find("11-4").variants))]
-    found = {(each["step"][0], each["value"][0]) for each in right}
+    found = {(each["step"].right, each["value"].right) for each in right}
     assert len(found) == len(right) == 4
 
 

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import vklab
+from support.course.figures import svg_of
 from vklab.graph import shapes
 from vklab.plan import memory
 from vklab.plan.plan import make_plan
@@ -119,4 +120,4 @@ def test_a_drawn_network_names_its_nodes():
         notes={"c": ["(1, 3)"]},
     )
     for words in ("Conv", "b", "(1, 3)", "a product", "c: w = Add(y, z)"):
-        assert f">{words}<" in drawn.html, words
+        assert f">{words}<" in svg_of(drawn), words

@@ -287,3 +287,15 @@ def test_an_empty_folder_that_was_named_is_filled(folders, monkeypatch, tmp_path
     assert cli.main(["course", "progress", "--work", str(tmp_path / "mine")]) == 2
     assert cli.main(["course", "update", "--work", str(tmp_path / "mine")]) == 0
     assert list((tmp_path / "mine").glob("*.ipynb"))
+
+
+def test_the_command_update_names_what_changed_only(folders, monkeypatch, capsys):
+    labs, mine = folders
+    monkeypatch.setenv("VKLAB_LABS", str(labs))
+    mine.mkdir(exist_ok=True)
+    assert cli.main(["course", "update", "--work", str(mine)]) == 0
+    first = capsys.readouterr().out
+    count = len(list(labs.glob("*.ipynb")))
+    assert first.count(": new") == count and f"0 of {count} copies were up to date" in first
+    assert cli.main(["course", "update", "--work", str(mine)]) == 0
+    assert capsys.readouterr().out.split("\n") == [f"{count} of {count} copies were up to date", ""]

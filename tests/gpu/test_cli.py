@@ -329,6 +329,8 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
             assert answer_of(url[0]) == 200
             assert answer_of(f"{server}/api/contents") == 403
             assert answer_of(f"{server}/api/contents?token={url[2]}") == 200
+            script = "lab/extensions/vklab-slang/static/slang.js"
+            assert answer_of(f"{server}/{script}?token={url[2]}") == 200
             process.send_signal(signal.SIGINT)
             assert process.wait(LIMIT_S) == 0
         finally:

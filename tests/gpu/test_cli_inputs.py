@@ -98,7 +98,16 @@ def test_a_file_and_lists_of_numbers_are_inputs(branching, tmp_path, capsys, dev
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("command", ["plan", "compile", "run"])
+def test_a_value_decides_what_is_placed(expanding, capsys, device_index):
+    def peak(rows):
+        given = ("--input", f"shape=[{rows}, 2]", "--devices", device_index)
+        (part,) = facts(capsys, "plan", expanding, *given)["parts"]
+        return sum(each["peak_bytes"] for each in part["devices"])
+
+    assert peak(400) > peak(4) + 3000
+
+
+@pytest.mark.parametrize("command", ["plan", "compile", "run", "profile", "trace", "tune"])
 @pytest.mark.parametrize(("given", "words"), [
     ("c=3.x", "neither a file nor a value"), ("x=[[1], [2, 3]]", "x=[[1], [2, 3]]: no float32"),
     ("q=3", "the model has x, c"), ("x=no.npy", "there is no input file"),

@@ -23,8 +23,9 @@ from vklab.apps import cli
 from vklab.errors import ModelError, SetupError
 from vklab.graph import onnx_import
 from vklab.runtime import open_devices
-from vklab.runtime.compiled import build, container
+from vklab.runtime.compiled import build
 from vklab.runtime.compiled import saved as saves
+from vklab.runtime.observe import given as sources
 from vklab.shader import compiler, toolchain
 
 DIMS = ["--dim=batch=3"]
@@ -354,7 +355,7 @@ def test_damaged_files_give_the_right_result_or_none(opened, device, file, fed, 
             damaged[picks.randrange(len(data))] = picks.randrange(256)
         if number % 10 == 0:
             del damaged[picks.randrange(len(damaged)) :]
-        if not container.is_compiled(bytes(damaged)):
+        if not sources.is_compiled(bytes(damaged)):
             continue
         try:
             with vklab.load(bytes(damaged), device) as session:

@@ -148,14 +148,14 @@ def test_convolutions_of_all_tiles_and_edges(device, monkeypatch, tile, parts):
         np.testing.assert_allclose(y, np.maximum(wide.numpy(), 0), rtol=2e-3, atol=4e-3)
 
 
-@pytest.mark.parametrize("tile", [*tiles.ATTENTION, (2, 16)], ids=str)
+@pytest.mark.parametrize("tile", [*matrix_attention.ATTENTION, (2, 16)], ids=str)
 def test_attention_of_all_tiles_masks_and_edges(device, monkeypatch, tile):
     info = open_devices.open_device(device).info
     one = precision.matrix(info, precision.HALF)
     assert one is not None
-    monkeypatch.setattr(tiles, "ATTENTION", (tile,))
-    monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ())
-    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ())
+    monkeypatch.setattr(matrix_attention, "ATTENTION", (tile,))
+    monkeypatch.setattr(matrix_attention, "ATTENTION_REGISTERS", ())
+    monkeypatch.setattr(matrix_attention, "ATTENTION_DIRECT", ())
     for queries, keys, size, value_size, causal, masked in (
         (16, 16, 16, 16, 0, False),
         (33, 37, 16, 32, 0, True),
@@ -194,8 +194,8 @@ EDGES = [(16, 16, 16, 16, 0, ""), (33, 37, 16, 32, 0, "bool"), (70, 131, 64, 64,
 @pytest.mark.parametrize("shape", [(1, 32, 1), (4, 32, 1), (2, 32, 2), (8, 64, 1)], ids=str)
 def test_attention_in_registers(device, monkeypatch, shape, edges):
     """Infinity and NaN stay in their rows and heads; a row of the bool mask closes all keys."""
-    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ())
-    monkeypatch.setattr(tiles, "ATTENTION_REGISTERS", ((128, 0, *shape),))
+    monkeypatch.setattr(matrix_attention, "ATTENTION_DIRECT", ())
+    monkeypatch.setattr(matrix_attention, "ATTENTION_REGISTERS", ((128, 0, *shape),))
     check_attention(device, edges, "attention_registers")
 
 
@@ -209,7 +209,7 @@ DIRECT_EDGES = [(16, 16, 32, 64, 0, ""), (33, 37, 32, 64, 0, "bool"), (70, 131, 
 @pytest.mark.parametrize("shape", [(1, 2), (4, 1), (4, 4), (2, 2), (8, 1)], ids=str)
 def test_attention_straight_from_memory(device, monkeypatch, shape, edges):
     """Infinity and NaN stay in their rows and heads; a row of the bool mask closes all keys."""
-    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ((128, 1024, *shape),))
+    monkeypatch.setattr(matrix_attention, "ATTENTION_DIRECT", ((128, 1024, *shape),))
     check_attention(device, edges, "attention_direct")
 
 

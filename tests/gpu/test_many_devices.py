@@ -22,7 +22,7 @@ SPLIT = (
     START
     + """
 from vklab import settings
-from vklab.runtime.io_binding import IOBinding
+from vklab.runtime.many import split as splits
 import sys
 name, pieces = sys.argv[1], int(sys.argv[2])
 source, fed = case(name)
@@ -55,16 +55,16 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
     moved = {name for task in tasks for name, _ in task.readers}
     crossing = {move.value for move in plan.transfers if plan.paths[move].name != "same memory"}
     assert moved >= crossing
-    real = IOBinding.pass_on
+    real = splits.pass_on
     for corrupted in moved:
         def pass_on(places, value, target):
             real(places, value, target)
             if value == corrupted:
                 place = target.inputs[value]
                 place[...] = 0 if place.any() else 1
-        IOBinding.pass_on = pass_on
+        splits.pass_on = pass_on
         wrong = session.run(fed)
-        IOBinding.pass_on = real
+        splits.pass_on = real
         assert differs(one, wrong) > 1e-4, corrupted
 """
 )

@@ -10,7 +10,6 @@ import pytest
 from support.fakes.matrix_gpu import GPU, NVIDIA
 from vklab.ops import registry
 from vklab.plan.fusion import attention
-from vklab.plan.tuning import tiles
 from vklab.plan.tuning.attention import matrix_attention
 from vklab.shader import compiler, toolchain
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -112,7 +111,7 @@ def test_every_size_of_head_of_the_plain_kernel_fits(shared):
 @pytest.mark.parametrize("subgroups", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("value_size", [64, 128])
 def test_the_rule_knows_the_bytes_of_the_kernel(monkeypatch, subgroups, value_size):
-    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ((128, 1024, subgroups, 1),))
+    monkeypatch.setattr(matrix_attention, "ATTENTION_DIRECT", ((128, 1024, subgroups, 1),))
     made = attending(96, value_size, limited(NVIDIA, 1 << 20))
     assert made is not None and made.kernel == "attention_direct"
     assert shared_bytes(made) == matrix_attention.direct_bytes(subgroups, value_size)
@@ -121,7 +120,9 @@ def test_the_rule_knows_the_bytes_of_the_kernel(monkeypatch, subgroups, value_si
 
 def test_a_tile_too_large_for_the_device_is_passed_over(monkeypatch):
     need = matrix_attention.direct_bytes(8, 128)
-    monkeypatch.setattr(tiles, "ATTENTION_DIRECT", ((128, 1024, 8, 1), (128, 1024, 1, 1)))
+    monkeypatch.setattr(
+        matrix_attention, "ATTENTION_DIRECT", ((128, 1024, 8, 1), (128, 1024, 1, 1))
+    )
     for shared, lanes in ((need, 256), (need - 1, 32)):
         made = attending(128, 128, limited(NVIDIA, shared))
         assert made is not None and made.kernel == "attention_direct"

@@ -338,5 +338,8 @@ def test_a_report_draws_itself():
             "vklab can NOT work here: 2 checks, 1 failed, 0 notes"
         )
     )
+    assert Report((Check("d", True, "no", "add it"),)).verdict == (
+        "vklab can work here: 1 checks, 0 failed, 1 note (d: see `vklab doctor`)"
+    )
     html = report._repr_html_()
     assert "a &lt;b&gt;" in html and "mend it" in html and html == report._repr_html_()

@@ -18,7 +18,7 @@ from vklab.graph import constant_cache, onnx_import, passes, shapes
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
 from vklab.plan.tuning import prepack
-from vklab.plan.tuning.products import row_products
+from vklab.plan.tuning.products import row_products, tiled
 from vklab.types import TensorInfo
 
 GPU, CPU = fake_device(), fake_device(type="cpu")
@@ -183,9 +183,9 @@ def test_convolutions_are_packed_unless_that_is_mostly_padding():
         (52, "conv_packed"),
     ):
         plan = plan_of(convolution(channels, 20, 5), GPU)
-        (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
-        assert tiled.kernel == kernel
-        assert int(tiled.define_values["TILE_K"]) % prepack.CHUNK == 0
+        (chosen,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
+        assert chosen.kernel == kernel
+        assert int(chosen.define_values["TILE_K"]) % prepack.CHUNK == 0
         packed = kernel == "conv_packed"
         assert plan.memory.weights_bytes == (
             4 * 20 * 9 * (-(-channels // 16) * 16 if packed else channels)
@@ -195,7 +195,7 @@ def test_convolutions_are_packed_unless_that_is_mostly_padding():
 
 def test_padding_never_makes_a_weight_too_large_to_bind(monkeypatch):
     for least, kernel in ((4 * 20 * 9 * 48, "conv_packed"), (4 * 20 * 9 * 48 - 1, "conv_tiled")):
-        monkeypatch.setattr(prepack, "LEAST_RANGE_BYTES", least)
+        monkeypatch.setattr(tiled, "LEAST_RANGE_BYTES", least)
         assert plan_of(convolution(47, 20, 5), GPU).dispatches[0].kernel == kernel
     assert plan_of(convolution(64, 20, 5), GPU).dispatches[0].kernel == "conv_packed"
 

@@ -95,7 +95,7 @@ def test_packed_weights_multiply_like_the_matrix(k, n, along_n):
     matrix = random.integers(-4, 5, (k, n)).astype(np.float16)
     value = np.ascontiguousarray(matrix if along_n else matrix.T)
     weight = TensorInfo("w", "float16", value.shape, value)
-    packed = prepack.by_lane(weight, (k, n), along_n)
+    packed = register_products.by_lane(weight, (k, n), along_n)
     filled = prepack.fill(packed, {"w": weight})
     assert filled.shape == packed.shape == filled.constant.shape and packed.constant is None
     a = random.integers(-4, 5, (3, k)).astype(np.float16)

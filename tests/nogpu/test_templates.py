@@ -24,7 +24,7 @@ from vklab.plan import memory, templates
 from vklab.plan import plan as plans
 from vklab.plan.options import Facts, Options
 from vklab.plan.templates import writer
-from vklab.plan.templates.symbols import Symbol, Trace, UntraceableError
+from vklab.plan.templates.symbols import SizeTrace, Symbol, UntraceableError
 from vklab.runtime import host
 
 NODE = helper.make_node
@@ -274,7 +274,7 @@ def test_errors_of_a_size_are_those_of_a_full_plan():
 
 def traced(compute, **sizes):
     """Return the function that a trace of `compute` becomes; sizes are (present, largest)."""
-    trace = Trace()
+    trace = SizeTrace()
     symbols = [Symbol(trace, name, *size) for name, size in sizes.items()]
     return writer.write(trace, symbols, compute(*symbols))
 
@@ -335,7 +335,7 @@ def test_sizes_are_not_hashed():
 
 
 def test_a_size_passes_for_an_integer():
-    size = Symbol(Trace(), "n", 7, 20)
+    size = Symbol(SizeTrace(), "n", 7, 20)
     assert isinstance(size, int)
     assert not isinstance(size, str)
     assert isinstance(size.array([size], "int64"), np.ndarray)

@@ -141,3 +141,13 @@ def test_the_wheel_of_the_course_has_its_two_packages_and_nothing_else():
         "pyproject.toml",
         ".gitignore",
     }
+
+
+@pytest.mark.parametrize("version", ["standard", "editable"])
+def test_the_wheel_of_the_course_puts_the_extension_where_jupyterlab_looks(tmp_path, version):
+    builder = importlib.import_module("hatchling.builders.wheel").WheelBuilder(str(ROOT / "labs"))
+    (wheel,) = builder.build(directory=str(tmp_path), versions=[version])
+    folder = "data/share/jupyter/labextensions/vklab-slang/"
+    with zipfile.ZipFile(wheel) as file:
+        found = {name.partition(folder)[2] for name in file.namelist() if folder in name}
+    assert found == {"package.json", "static/slang.js"}

@@ -129,7 +129,7 @@ def test_weights_by_filter_hold_the_same_numbers():
     codes = np.random.default_rng(0).integers(-128, 128, (37, 21, 9)).astype(np.int16)
     packed = words_product.lay_out(codes, 1)
     weight = TensorInfo("w", "uint32", packed.shape, packed)
-    laid_out = word_tiles.prepack.by_filter(weight)
+    laid_out = word_tiles.by_filter(weight)
     filled = word_tiles.prepack.fill(laid_out, {"w": weight})
     assert filled.constant.shape == laid_out.dims
     rows = filled.constant.transpose(1, 0, 2).reshape(40, -1)[:37, : 9 * 6]

@@ -7,16 +7,17 @@ is cached. Visited by lab 09.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from vklab import settings
 from vklab.graph.graph import Graph, Node
-from vklab.ops import registry
+from vklab.ops import once, registry
 from vklab.types import TensorInfo
 
 # Constants up to this size are compared by their bytes, larger ones by identity; only that there is
@@ -26,14 +27,9 @@ Inputs = Sequence[TensorInfo | None]
 _entries: ContextVar[dict[Hashable, Any] | None] = ContextVar("operator_cache", default=None)
 
 
-@contextlib.contextmanager
-def active() -> Iterator[None]:
+def active() -> AbstractContextManager[None]:
     """Cache results inside the `with` block; they are dropped at its end."""
-    token = _entries.set({})
-    try:
-        yield
-    finally:
-        _entries.reset(token)
+    return settings.within(_entries, {})
 
 
 def get(entry: Hashable) -> Any:
@@ -60,7 +56,10 @@ def key(graph: Graph, node: Node, inputs: Inputs, exact: bool = True) -> Hashabl
     """
     if node.bodies:
         return None
-    attributes = tuple((name, type(value), value) for name, value in node.attributes.items())
+    attributes = tuple(
+        (name, type(x), once.same(x) if isinstance(x, tuple) and len(x) > once.LONG else x)
+        for name, x in node.attributes.items()
+    )
     exact = exact and not node.op_type.endswith(BLOCKS)
     numbers = [id(info) for info in inputs]
     entry = (

@@ -6,7 +6,7 @@ Visited by lab 09.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,12 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import table
+from vklab.ops.once import flat_array, once
 from vklab.ops.registry import WORKGROUP, grid, output
 from vklab.types import Dispatch, TensorInfo
 
 ML = "ai.onnx.ml"
+_numbers = once(lambda texts: tuple(range(len(texts))))
 ML_OPSET = 3  # of the nodes of an Expansion; all of these operators have it
 # How sums become scores and a label: RULE of shaders/ops/class_scores.slang.
 TARGETS, MULTICLASS, BINARY, COLUMN = range(4)
@@ -42,9 +44,9 @@ class Scoring:
     rule: int
     transform: str
     combine: str = "a+b"
-    base: tuple[float, ...] = ()
+    base: Sequence[float] | np.ndarray = ()
     divisor: int = 1
-    labels: tuple[int, ...] = ()
+    labels: Sequence[int] = ()
     column: int = 0
 
 
@@ -61,7 +63,8 @@ def scored(sums: TensorInfo, scoring: Scoring) -> tuple[tuple[TensorInfo, ...], 
         )
     rows, targets = sums.dims[-2:]
     blocks = sums.dims[0] if sums.rank == 3 else 1
-    base, width = scoring.base, 2 if scoring.rule == COLUMN else targets
+    base, labels = flat_array(scoring.base, "float32"), flat_array(scoring.labels, "int64")
+    width = 2 if scoring.rule == COLUMN else targets
     if len(base) > targets:
         raise ModelError(f"{len(base)} base_values for {targets} targets or classes")
     scores, label = output("float32", (rows, width)), output("int64", (rows,))
@@ -69,8 +72,8 @@ def scored(sums: TensorInfo, scoring: Scoring) -> tuple[tuple[TensorInfo, ...], 
     if not rows:
         return outputs, ()
     reads = [("s_buffer", sums)]
-    reads += [("base_buffer", table(base, "float32"))] if base else []
-    reads += [("label_buffer", table(scoring.labels, "int64"))] if scoring.labels else []
+    reads += [("base_buffer", table(base, "float32"))] if len(base) else []
+    reads += [("label_buffer", table(labels, "int64"))] if len(labels) else []
     writes = [("y_buffer", scores)]
     writes += [("l_buffer", label)] if scoring.labels else []
     dispatch = Dispatch(
@@ -89,7 +92,7 @@ def scored(sums: TensorInfo, scoring: Scoring) -> tuple[tuple[TensorInfo, ...], 
             ("RULE", str(scoring.rule)),
             ("COMBINE", scoring.combine),
             ("TRANSFORM", str(TRANSFORMS.index(scoring.transform))),
-            ("BASE", str(int(bool(base)))),
+            ("BASE", str(int(len(base) > 0))),
             ("LABELS", str(int(bool(scoring.labels)))),
             ("ONE_COLUMN", str(scoring.column)),
         ),
@@ -108,14 +111,16 @@ def labelled(op_type: str, X: TensorInfo, given: Mapping[str, Any], integers: st
         given: its attributes by name, and other values.
         integers: the name of the attribute with numeric labels.
     """
-    texts = tuple(given["classlabels_strings"])
+    texts = given["classlabels_strings"]
     attributes = {
         name: value
         for name, value in given.items()
-        if value is not X and value is not None and (isinstance(value, np.ndarray) or value != ())
+        if name != "classlabels_strings"
+        and value is not X
+        and value is not None
+        and (not isinstance(value, tuple) or value)
     }
-    del attributes["classlabels_strings"]
-    numbers = tuple(range(len(texts)))
+    numbers = _numbers(texts)
     body = Body()
     label, scores = body.many(op_type, 2, X, domain=ML, **{**attributes, integers: numbers})
     named = body("LabelEncoder", label, domain=ML, keys_int64s=numbers, values_strings=texts)

@@ -148,6 +148,6 @@ def table(values: object, dtype: str = "int32") -> TensorInfo:
     array = (
         integer_array(values, dtype)
         if isinstance(values, list)
-        else (np.ascontiguousarray(np.asarray(values).astype(dtype)))
+        else (np.ascontiguousarray(np.asarray(values).astype(dtype, copy=False)))
     )
     return TensorInfo("", dtype, array.shape, array)

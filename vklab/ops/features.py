@@ -25,11 +25,13 @@ from vklab.ops.class_scores import (
 )
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.ops.inputs import require
+from vklab.ops.once import flat_array, once
 from vklab.ops.registry import Result, operator
 from vklab.types import TensorInfo
 
 TYPES = frozenset({"float32", "float64", "int32", "int64"})
 FLOAT = ELEMENT_TYPES["float32"]
+_matrix = once(lambda values, *shape: np.asarray(values, np.float32).reshape(shape))
 
 
 def _columns(X: TensorInfo) -> int:
@@ -58,8 +60,8 @@ def scaler(
     body = Body()
     dtype = "float64" if X.dtype == "float64" else "float32"
     given = X if dtype == "float64" else _floats(body, X)
-    moved = body("Sub", given, np.asarray(offset, np.float32).astype(dtype))
-    scaled = body("Mul", moved, np.asarray(scale, np.float32).astype(dtype))
+    factors, shifts = (flat_array(flat_array(v, "float32"), dtype) for v in (scale, offset))
+    scaled = body("Mul", body("Sub", given, shifts), factors)
     return body.result(body("Cast", scaled, to=FLOAT) if dtype == "float64" else scaled)
 
 
@@ -94,15 +96,14 @@ def imputer(
     columns = _columns(X)
     require(frozenset({"float32", "int64"}), X)
     is_float = X.dtype == "float32"
-    values, other = imputed_value_floats, imputed_value_int64s
-    if not is_float:
-        values, other = other, values
+    lists = imputed_value_floats, imputed_value_int64s
+    values, other = lists if is_float else lists[::-1]
     if not values or other:
         raise ModelError(
             f"{len(values)} values to impute into {X.dtype}, {len(other)} of another "
             "type; give one, or one for each feature, of X's type"
         )
-    chosen = np.asarray(values if len(values) == columns else values[:1], X.dtype)
+    chosen = flat_array(values, X.dtype)[: None if len(values) == columns else 1]
     body = Body()
     if is_float and math.isnan(replaced_value_float):
         hit = body("IsNaN", X)
@@ -165,12 +166,11 @@ def _sums(
         raise ModelError(
             f"{len(coefficients)} coefficients for {rows} targets or classes and {columns} features"
         )
-    matrix = np.asarray(coefficients, np.float32).reshape(rows, columns)
     x = _floats(body, X)
     if X.rank == 1:
         x = body("Reshape", x, np.asarray([1, columns], np.int64))
-    bias = np.asarray(intercepts, np.float32) if len(intercepts) == rows else None
-    return body("Gemm", x, matrix, bias, transB=1)
+    bias = flat_array(intercepts, "float32") if len(intercepts) == rows else None
+    return body("Gemm", x, _matrix(coefficients, rows, columns), bias, transB=1)
 
 
 @operator("LinearRegressor", domain=ML)
@@ -204,7 +204,7 @@ def linear_classifier(
     """Return label and scores of the class with the largest sum. Source: LinearClassifier-1."""
     if classlabels_strings:
         return labelled("LinearClassifier", X, locals(), "classlabels_ints")
-    classes, labels = len(intercepts), tuple(classlabels_ints)
+    classes, labels = len(intercepts), classlabels_ints
     if classes == 1 and (len(labels) != 2 or post_transform == "PROBIT"):
         raise UnsupportedOperatorError(
             f"one column of scores, {len(labels)} labels and "
@@ -234,4 +234,4 @@ def class_scores(
 ) -> Result:
     """Turn sums of classes or targets into labels and scores. Source: own."""
     require(frozenset({"float32"}), X)
-    return Result(*scored(X, Scoring(rule, transform, labels=tuple(labels))))
+    return Result(*scored(X, Scoring(rule, transform, labels=labels)))

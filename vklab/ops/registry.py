@@ -15,6 +15,7 @@ from typing import Any
 from vklab.base.protocols import Size
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Expansion
+from vklab.ops.once import LONG
 from vklab.types import Dispatch, TensorInfo
 
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
@@ -190,8 +191,8 @@ def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, An
 def _is_of_type(value: Any, wanted: str) -> bool:
     if wanted.startswith("Sequence["):
         item = wanted[len("Sequence[") : -1]
-        # Of types, not of values: an ensemble of trees has lists of a million numbers.
-        kinds = {kind for kind in set(map(type, value)) if not issubclass(kind, Size)}
+        # Only of the first elements: a list of a file has one type, and trees have long lists.
+        kinds = {kind for kind in set(map(type, value[:LONG])) if not issubclass(kind, Size)}
         return isinstance(value, tuple) and {kind.__name__ for kind in kinds} <= {item}
     return isinstance(value, Size) or type(value).__name__ == wanted
 

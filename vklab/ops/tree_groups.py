@@ -6,11 +6,10 @@ Its branches and leaves have lists of their own, and a branch may test for one o
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.ops.once import once
 from vklab.ops.tree_nodes import (
     KIND_BIT,
     MISSING_BIT,
@@ -26,11 +25,11 @@ from vklab.ops.tree_nodes import (
 EQUAL, MEMBER = 4, 6  # modes
 
 
-@functools.lru_cache(maxsize=8)
+@once
 def flatten_shared(
-    roots: Ints, features: Ints, modes: Ints, splits: tuple[float, ...], values: tuple[float, ...],
-    yes: tuple[Ints, Ints], no: tuple[Ints, Ints], missing: Ints, leaves: Ints,
-    weights: tuple[float, ...], targets: int,
+    roots: Ints, features: Ints, modes: np.ndarray, splits: np.ndarray, values: np.ndarray,
+    yes: Ints, yes_leafs: Ints, no: Ints, no_leafs: Ints, missing: Ints, leaves: Ints,
+    weights: np.ndarray, targets: int,
 ) -> Trees:  # fmt: skip
     """Return the trees of TreeEnsemble, whose branches and leaves have lists of their own.
 
@@ -42,8 +41,10 @@ def flatten_shared(
         modes: nodes_modes.
         splits: nodes_splits, the thresholds.
         values: membership_values, the values of each such node ended by NaN.
-        yes: nodes_truenodeids and nodes_trueleafs.
-        no: nodes_falsenodeids and nodes_falseleafs.
+        yes: nodes_truenodeids.
+        yes_leafs: nodes_trueleafs.
+        no: nodes_falsenodeids.
+        no_leafs: nodes_falseleafs.
         missing: nodes_missing_value_tracks_true; may be empty.
         leaves: leaf_targetids.
         weights: leaf_weights.
@@ -51,6 +52,7 @@ def flatten_shared(
 
     Source: ONNX TreeEnsemble-5
     """
+    modes, splits, values, weights = map(np.ravel, (modes, splits, values, weights))
     count = len(features)
     kinds = checked("nodes_modes", modes, count, MEMBER + 1)
     if not 0 < count <= MOST_NODES or len(splits) != count or not roots:
@@ -61,7 +63,7 @@ def flatten_shared(
     groups = _groups(values, np.flatnonzero(kinds == MEMBER))
     base = count + sum(len(group) - 1 for group in groups.values())
     sides = []
-    for name, (ids, leafs) in (("true", yes), ("false", no)):
+    for name, ids, leafs in (("true", yes, yes_leafs), ("false", no, no_leafs)):
         is_leaf = checked(f"nodes_{name}leafs", leafs, count, 2) == 1
         found = checked(f"nodes_{name}nodeids", ids, count, max(count, len(leaves)))
         wrong = np.flatnonzero(found >= np.where(is_leaf, len(leaves), count))
@@ -93,9 +95,8 @@ def flatten_shared(
     )
 
 
-def _groups(given: tuple[float, ...], nodes: np.ndarray) -> dict[int, np.ndarray]:
+def _groups(values: np.ndarray, nodes: np.ndarray) -> dict[int, np.ndarray]:
     """Return the values of each node that tests for one of several; NaN ends each list."""
-    values = np.asarray(given, np.float32)
     parts = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
     found = [part[~np.isnan(part)] for part in parts if len(part)]
     if len(found) != len(nodes) or not all(map(len, found)):

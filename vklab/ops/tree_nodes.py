@@ -6,13 +6,13 @@ read anything, and a circle of nodes would never end. Visited by lab 09.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.once import once
 
 # The comparison of each mode, by its number in the kernel; a leaf has none.
 MODES = {"BRANCH_LEQ": "<=", "BRANCH_LT": "<", "BRANCH_GTE": ">=", "BRANCH_GT": ">",
@@ -21,6 +21,7 @@ LEAF, LIST = 6, 7
 KIND_BIT, MISSING_BIT = 29, 28
 MOST_NODES = 1 << 28
 Ints = tuple[int, ...]
+Floats = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def bits(values: Sequence[float] | np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), np.float32(np.nan), array).view(np.uint32)
 
 
-def checked(name: str, values: Sequence[int], count: int, end: int) -> np.ndarray:
+def checked(name: str, values: Sequence[int] | np.ndarray, count: int, end: int) -> np.ndarray:
     """Return integers as an array; ModelError for a wrong number of them, or one out of range.
 
     Args:
@@ -64,7 +65,7 @@ def checked(name: str, values: Sequence[int], count: int, end: int) -> np.ndarra
         count: how many there must be.
         end: the number that all are below; none is below 0.
     """
-    array = np.asarray(values, np.int64) if values else np.zeros(0, np.int64)
+    array = np.asarray(values, np.int64) if len(values) else np.zeros(0, np.int64)
     if len(array) != count:
         raise ModelError(f"{name} has {len(array)} values; the ensemble needs {count}")
     outside = np.flatnonzero((array < 0) | (array >= end))
@@ -73,11 +74,11 @@ def checked(name: str, values: Sequence[int], count: int, end: int) -> np.ndarra
     return array
 
 
-@functools.lru_cache(maxsize=8)
+@once
 def flatten(
-    trees: Ints, ids: Ints, features: Ints, modes: tuple[str, ...], values: tuple[float, ...],
-    yes: Ints, no: Ints, missing: Ints, leaves: tuple[Ints, Ints, Ints, tuple[float, ...]],
-    targets: int,
+    trees: Ints, ids: Ints, features: Ints, modes: tuple[str, ...], yes: Ints, no: Ints,
+    missing: Ints, values: Floats, leaf_trees: Ints, leaf_nodes: Ints, leaf_targets: Ints,
+    leaf_values: Floats, targets: int,
 ) -> Trees:  # fmt: skip
     """Return the trees of TreeEnsembleClassifier and TreeEnsembleRegressor.
 
@@ -86,11 +87,14 @@ def flatten(
         ids: nodes_nodeids.
         features: nodes_featureids.
         modes: nodes_modes.
-        values: nodes_values, the thresholds.
         yes: nodes_truenodeids.
         no: nodes_falsenodeids.
         missing: nodes_missing_value_tracks_true; may be empty.
-        leaves: the tree, node, target and value of each weight.
+        values: nodes_values, the thresholds.
+        leaf_trees: the tree of each weight.
+        leaf_nodes: the node of each weight.
+        leaf_targets: the target of each weight.
+        leaf_values: the value of each weight.
         targets: the number of targets or classes.
 
     Source: ONNX TreeEnsembleClassifier-5, TreeEnsembleRegressor-5
@@ -104,6 +108,7 @@ def flatten(
             f"nodes_modes has {len(modes)} values for {count} nodes, unknown ones are "
             f"{unknown}; choose LEAF, {', '.join(MODES)}"
         )
+    values = np.ravel(values)
     if len(values) != count:
         raise ModelError(f"nodes_values has {len(values)} values; the ensemble needs {count}")
     numbers = {name: number for number, name in enumerate((*MODES, "LEAF"))}
@@ -128,12 +133,14 @@ def flatten(
     owner = place.of(
         "the tree and node of a weight",
         *(
-            checked(f"the {what} of the weights", part, len(leaves[2]), 1 << 31)
-            for what, part in (("trees", leaves[0]), ("nodes", leaves[1]))
+            checked(f"the {what} of the weights", part, len(leaf_targets), 1 << 31)
+            for what, part in (("trees", leaf_trees), ("nodes", leaf_nodes))
         ),
     )
     roots = np.flatnonzero(np.diff(place.trees, prepend=-1))
-    return arranged(branches, is_branch, roots, weighted(owner, leaves[2], leaves[3], targets))
+    return arranged(
+        branches, is_branch, roots, weighted(owner, leaf_targets, np.ravel(leaf_values), targets)
+    )
 
 
 class _Places:
@@ -169,9 +176,7 @@ class _Places:
 Weights = tuple[np.ndarray, np.ndarray, np.ndarray, int]
 
 
-def weighted(
-    owner: np.ndarray, targets: Sequence[int], values: Sequence[float], count: int
-) -> Weights:
+def weighted(owner: np.ndarray, targets: Sequence[int], values: np.ndarray, count: int) -> Weights:
     """Return the weights of leaves, checked, in the order of the leaves.
 
     Args:

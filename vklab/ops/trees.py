@@ -7,7 +7,6 @@ for such inputs; sums are taken in the order of the trees, block by block. Visit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,10 @@ from vklab.ops.body import Expansion
 from vklab.ops.class_scores import BINARY, ML, MULTICLASS, TARGETS, Scoring, labelled, scored
 from vklab.ops.dtypes import table, type_defines
 from vklab.ops.inputs import require
+from vklab.ops.once import once
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.tree_groups import flatten_shared
-from vklab.ops.tree_nodes import Trees, flatten
+from vklab.ops.tree_nodes import Floats, Trees, flatten
 from vklab.types import Dispatch, TensorInfo
 
 TYPES = frozenset({"float32", "int32", "int64"})
@@ -30,22 +30,17 @@ STEPS = 60_000  # loop iterations of an invocation in one dispatch
 IN_REGISTERS = 8  # the most targets whose sums an invocation keeps in registers
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # TreeEnsemble's numbers of both
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+NODE_LISTS = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids",
+              "missing_value_tracks_true")  # fmt: skip
 COMBINES = {"SUM": "a+b", "AVERAGE": "a+b", "MIN": "(b<a?b:a)", "MAX": "(b>a?b:a)"}
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Hold the rows and columns of an ensemble's input; a vector is one row."""
-
-    rows: int
-    columns: int
-
-    @classmethod
-    def of(cls, X: TensorInfo) -> _Shape:
-        require(TYPES, X)
-        if X.rank not in (1, 2):
-            raise ModelError(f"X of shape {X.shape} must be rows of features: a matrix or a vector")
-        return cls(X.dims[0] if X.rank == 2 else 1, X.dims[-1])
+def _rows_and_columns(X: TensorInfo) -> tuple[int, int]:
+    """Return the rows and columns of an ensemble's input; a vector is one row."""
+    require(TYPES, X)
+    if X.rank not in (1, 2):
+        raise ModelError(f"X of shape {X.shape} must be rows of features: a matrix or a vector")
+    return (X.dims[0] if X.rank == 2 else 1), X.dims[-1]
 
 
 def ensemble_scores(
@@ -59,13 +54,12 @@ def ensemble_scores(
         targets: the number of targets or classes.
         aggregate: a key of COMBINES.
     """
-    shape = _Shape.of(X)
-    if trees.features > shape.columns:
+    (rows, columns), count = _rows_and_columns(X), len(trees.roots)
+    if trees.features > columns:
         raise ModelError(
             f"the ensemble reads feature {trees.features - 1}; X of shape {X.shape} "
-            f"has {shape.columns} columns"
+            f"has {columns} columns"
         )
-    count, rows = len(trees.roots), shape.rows
     least = -(-count * trees.steps // STEPS)
     wanted = min(INVOCATIONS // max(rows, 1), count, max(1, STEPS // (8 * targets)))
     each = -(-count // max(least, wanted, 1))
@@ -86,7 +80,7 @@ def ensemble_scores(
         push=(
             ("count", blocks * rows),
             ("rows", rows),
-            ("columns", shape.columns),
+            ("columns", columns),
             ("trees", count),
             ("each", each),
             ("targets", targets),
@@ -105,29 +99,23 @@ def ensemble_scores(
     return ((dispatch,) if rows else ()), sums
 
 
-def _numbers(floats: Sequence[float], tensor: np.ndarray | None, name: str) -> tuple[float, ...]:
+def _numbers(floats: Sequence[float], tensor: np.ndarray | None, name: str) -> Floats:
     """Return an attribute that is a list or a tensor of float32."""
-    if tensor is None:
-        return tuple(floats)
-    if floats:
+    if tensor is not None and floats:
         raise ModelError(f"{name} and {name}_as_tensor are both given; give one of them")
-    if tensor.dtype != np.float32:
+    if tensor is not None and tensor.dtype != np.float32:
         raise UnsupportedOperatorError(
             f"{name}_as_tensor is {tensor.dtype}; kernels compare in float32"
         )
-    return tuple(tensor.ravel().tolist())
+    return floats if tensor is None else tensor
 
 
-def _trees(nodes: Mapping[str, Any], leaves: tuple[Any, Any, Any, Any], targets: int) -> Trees:
-    """Return the ensemble of node attributes by name, without the prefix `nodes_`."""
+def _trees(given: Mapping[str, Any], leaves: tuple[Any, Any, Any, Any], targets: int) -> Trees:
+    """Return the ensemble of attributes by name, and of the lists of the weights."""
     return flatten(
-        *(tuple(nodes[name] or ()) for name in ("treeids", "nodeids", "featureids", "modes")),
-        _numbers(nodes["values"] or (), nodes["values_as_tensor"], "nodes_values"),
-        *(
-            tuple(nodes[name] or ())
-            for name in ("truenodeids", "falsenodeids", "missing_value_tracks_true")
-        ),
-        leaves,
+        *(given[f"nodes_{name}"] for name in NODE_LISTS),
+        _numbers(given["nodes_values"], given["nodes_values_as_tensor"], "nodes_values"),
+        *leaves,
         targets,
     )
 
@@ -159,25 +147,20 @@ def tree_ensemble_regressor(
     target_weights_as_tensor: ndarray | None = None,
 ) -> Result:
     """Combine the weights of the leaves that each row reaches. Source: TreeEnsembleRegressor-5."""
-    given = locals()
     if aggregate_function not in COMBINES or n_targets < 1:
         raise ModelError(
             f"aggregate_function={aggregate_function!r} and n_targets={n_targets}; "
             f"choose one of {', '.join(COMBINES)} and at least 1 target"
         )
     weights = _numbers(target_weights, target_weights_as_tensor, "target_weights")
-    trees = _trees(
-        _nodes(given),
-        (tuple(target_treeids), tuple(target_nodeids), tuple(target_ids), weights),
-        n_targets,
-    )
+    trees = _trees(locals(), (target_treeids, target_nodeids, target_ids, weights), n_targets)
     base = _numbers(base_values, base_values_as_tensor, "base_values")
     return _regressed(X, trees, n_targets, aggregate_function, post_transform, base)
 
 
 def _regressed(
     X: TensorInfo, trees: Trees, targets: int, aggregate: str, post_transform: str,
-    base: tuple[float, ...] = (),
+    base: Floats = (),
 ) -> Result:  # fmt: skip
     dispatches, sums = ensemble_scores(X, trees, targets, aggregate)
     divisor = len(trees.roots) if aggregate == "AVERAGE" else 1
@@ -208,7 +191,7 @@ def tree_ensemble(
     tree_roots: Sequence[int] = (),
 ) -> Result:
     """Combine the weights of the leaves that each row reaches. Source: ONNX TreeEnsemble-5."""
-    _Shape.of(X)  # the dtype of X first: it is the reason that a reader understands
+    require(TYPES, X)  # the dtype of X first: it is the reason that a reader understands
     ends = len(AGGREGATES), len(POST_TRANSFORMS)
     if not (0 <= aggregate_function < ends[0] and 0 <= post_transform < ends[1] and n_targets > 0):
         raise ModelError(
@@ -221,15 +204,17 @@ def tree_ensemble(
             "2 LOGISTIC, in ONNX Runtime the other way round"
         )
     trees = flatten_shared(
-        tuple(tree_roots),
-        tuple(nodes_featureids),
-        tuple(nodes_modes.ravel().tolist()),
+        tree_roots,
+        nodes_featureids,
+        nodes_modes,
         _numbers((), nodes_splits, "nodes_splits"),
         _numbers((), membership_values, "membership_values"),
-        (tuple(nodes_truenodeids), tuple(nodes_trueleafs)),
-        (tuple(nodes_falsenodeids), tuple(nodes_falseleafs)),
-        tuple(nodes_missing_value_tracks_true),
-        tuple(leaf_targetids),
+        nodes_truenodeids,
+        nodes_trueleafs,
+        nodes_falsenodeids,
+        nodes_falseleafs,
+        nodes_missing_value_tracks_true,
+        leaf_targetids,
         _numbers((), leaf_weights, "leaf_weights"),
         n_targets,
     )
@@ -265,33 +250,31 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
 ) -> Result | Expansion:
     """Return label and scores of each row's best class. Source: TreeEnsembleClassifier-5."""
-    given = locals()
     if classlabels_strings:
-        return labelled("TreeEnsembleClassifier", X, given, "classlabels_int64s")
+        return labelled("TreeEnsembleClassifier", X, locals(), "classlabels_int64s")
     classes = len(classlabels_int64s)
     weights = _numbers(class_weights, class_weights_as_tensor, "class_weights")
     if classes < 2:
         raise UnsupportedOperatorError(f"{classes} class labels; kernels take two or more")
-    trees = _trees(
-        _nodes(given),
-        (tuple(class_treeids), tuple(class_nodeids), tuple(class_ids), weights),
-        classes,
-    )
+    trees = _trees(locals(), (class_treeids, class_nodeids, class_ids, weights), classes)
     dispatches, sums = ensemble_scores(X, trees, classes, "SUM")
-    # With weights for one class only, the other class has the rest of the score.
-    one_column = classes == 2 and len(set(class_ids)) == 1
-    labels = tuple(classlabels_int64s) if classes > 2 or one_column else (0, 1)
+    column = _column(class_ids, weights) if classes == 2 else 0
     scoring = Scoring(
         MULTICLASS if classes > 2 else BINARY,
         post_transform,
         COMBINES["SUM"],
         _numbers(base_values, base_values_as_tensor, "base_values"),
-        labels=labels,
-        column=(1 if min(weights) >= 0 else 2) if one_column else 0,
+        labels=classlabels_int64s if classes > 2 or column else (0, 1),
+        column=column,
     )
     outputs, last = scored(sums, scoring)
     return Result(outputs, (*dispatches, *last), (sums,))
 
 
-def _nodes(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix("nodes_"): value for name, value in given.items()}
+@once
+def _column(ids: Sequence[int], weights: Floats) -> int:
+    """Return 0 if both of two classes have weights; else 1, or 2 if one is negative.
+
+    With weights for one class only, the other class has the rest of the score.
+    """
+    return 0 if len(set(ids)) != 1 else 2 if np.less(weights, 0).any() else 1

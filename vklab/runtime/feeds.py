@@ -49,8 +49,7 @@ def arrays(
         hint = "; outputs are chosen by name: run(feeds, outputs=[...])" if is_order else ""
         raise ModelError(
             f"{len(given)} inputs are given, the model has {len(infos)}: "
-            + ", ".join(str(info) for info in infos)
-            + hint
+            f"{', '.join(map(str, infos))}{hint}"
         )
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
     _check_sizes(infos, checked, bounds or {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,22 +28,30 @@ from vklab.runtime.on_cpu.reference_process import ProcessModel
 from vklab.runtime.on_cpu.typed_session import TypedSession
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "serialized", "to_proto"]
+__all__ = [
+    "HostChunk",
+    "Reference",
+    "evaluate",
+    "load_onnxruntime",
+    "readable",
+    "serialized",
+    "to_proto",
+]
 
 
 class Reference(cpu_session.CpuReference):
     """A model in ONNX Runtime on the CPU, in this process: for models that are trusted."""
 
-    def __init__(self, proto: onnx.ModelProto, folder: Path | None = None) -> None:
-        super().__init__(serialized(proto), folder)
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        super().__init__(serialized(proto))
 
 
 def serialized(proto: onnx.ModelProto) -> bytes:
     """Return a model for ONNX Runtime, of an IR version that it reads."""
-    return host_values.expanded(_readable(proto)).SerializeToString()
+    return host_values.expanded(readable(proto)).SerializeToString()
 
 
-def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
+def readable(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a model with the oldest IR version that its opsets allow.
 
     The onnx package writes newer IR versions than ONNX Runtime reads; their additions are unused.

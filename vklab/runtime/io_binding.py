@@ -69,20 +69,6 @@ class IOBinding:
             outputs[name] = array
         return outputs
 
-    def pass_on(self, name: str, target: IOBinding) -> None:
-        """Copy an output to another chunk's input of the same name, unless both share the bytes.
-
-        The value is converted if the two devices store it in different dtypes.
-        """
-        if name in target.given:
-            return
-        array, there = self.outputs[name], target.inputs[name]
-        stored, wanted = self.chunk.stored[name], target.chunk.stored[name]
-        if stored != wanted:
-            dtype = self.chunk.graph.infos[name].dtype
-            array = storage.encode(storage.decode(array, dtype), wanted)
-        there[...] = array
-
     def _map(
         self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot], given: Mapping[str, Given]
     ) -> dict[str, np.ndarray]:

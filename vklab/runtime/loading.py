@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any
 from vklab import settings
 from vklab.base import catalogue
 from vklab.runtime import kernels, open_devices
-from vklab.runtime.compiled import container
 from vklab.runtime.observe import given
 from vklab.runtime.session import Session
 
@@ -62,12 +61,12 @@ def load(
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
     source: Any = given.source(model)
-    is_compiled = container.is_compiled(source)
+    is_compiled = given.is_compiled(source)
     saved = catalogue.step("read compiled")(source) if is_compiled else None
     graph = saved.graph if saved else catalogue.step("import a model")(source)
     if outputs is not None:
         graph = catalogue.step("only outputs")(graph, outputs, saved)
-    options = None
+    options: Any = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = catalogue.step("device options")(
             place or {},
@@ -75,9 +74,11 @@ def load(
             policy,
             profiles or {},
             replicate,
-            fastest_first=isinstance(devices, str),
+            devices,
         )
-    opened = open_devices.open_all(device, devices)
+        opened = options.open(device)
+    else:
+        opened = (open_devices.open_device(device),)
     switches = catalogue.step("check precision")(precision, opened) if precision else {}
     with settings.settings(**switches):
         return Session(

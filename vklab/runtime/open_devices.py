@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -221,24 +221,6 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     return matching[0]
 
 
-def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
-    """Return several devices: "all" usable ones, or one for each item as in `select`."""
-    if isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
-        if wanted != "all":
-            raise SetupError(f'devices={wanted!r} is neither "all" nor a list; for one, use device')
-        found = tuple(info for info in devices() if not info.refusal)
-        return found or (select(),)  # raises with the reasons
-    chosen = tuple(select(one) for one in wanted)
-    if not chosen:
-        raise SetupError('devices=[] names no device; use "all" for every usable one')
-    for place, info in enumerate(chosen):
-        if info.index in {other.index for other in chosen[:place]}:  # budgets differ between calls
-            raise SetupError(
-                f"devices={list(wanted)!r} names device {info.index} ({info.name}) twice"
-            )
-    return chosen
-
-
 def _speed(info: DeviceInfo) -> tuple[int, ...]:
     # Of CPU devices with equal memory, the driver with wider workgroups has been the faster one.
     width = info.limit("maxComputeWorkGroupInvocations")
@@ -267,17 +249,6 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
             log.info("opened device %s", info)
         _open[key].free_forgotten()
         return _open[key]
-
-
-def open_all(
-    device: int | str | None, devices: Sequence[int | str] | str | None
-) -> tuple[OpenDevice, ...]:
-    """Open the devices of `load`'s arguments: `device` for one, or `devices` for several."""
-    if devices is None:
-        return (open_device(device),)
-    if device is not None:
-        raise SetupError(f"device={device!r} and devices={devices!r}: give one of them")
-    return tuple(open_device(info.index) for info in select_all(devices))
 
 
 def close_all() -> None:

@@ -216,13 +216,6 @@ class PlanCache:
                 return None
             self.needs += plan.needs
 
-    def is_latest(self, key: Key, entry: Entry) -> bool:
-        """Tell whether a key still has this entry; if so, mark it as the one used last."""
-        if self.entries.get(key) is not entry:
-            return False
-        self.entries.move_to_end(key)
-        return True
-
     def path(self) -> Iterator[Entry]:
         """Yield the entries of the last run, in the order in which they run."""
         cache: PlanCache | None = self

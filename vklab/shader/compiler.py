@@ -7,12 +7,12 @@ are needed is decided by `plan`. Visited by labs 04 and 05.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,14 +48,9 @@ _memory: dict[tuple[str, ...], Shader] = {}
 _lock = forking.lock()
 
 
-@contextlib.contextmanager
-def given(shaders: Mapping[Variant, Shader]) -> Iterator[None]:
+def given(shaders: Mapping[Variant, Shader]) -> AbstractContextManager[None]:
     """Use the shaders of a compiled model, before any other source, inside a `with` block."""
-    token = _given.set(shaders)
-    try:
-        yield
-    finally:
-        _given.reset(token)
+    return settings.within(_given, shaders)
 
 
 def text_key(name: str, defines: Defines = (), fragment: str = "") -> str:

@@ -183,9 +183,13 @@ class Submission:
     """A command buffer and its fence, ready to be submitted any number of times.
 
     The structures are built once, to keep the host's time in each run short.
+
+    Args:
+        commands: the command buffer.
+        fence: a `sync.Fence`, or an `event.EventFence` in its place.
     """
 
-    def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
+    def __init__(self, commands: CommandBuffer, fence: Any) -> None:
         self.commands, self.fence = commands, fence
         self.queue = commands.pool.queue
         self._info = api.struct(

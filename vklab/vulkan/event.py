@@ -16,7 +16,7 @@ from typing import Any
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.vulkan import api
-from vklab.vulkan.command import POLL_SECONDS, CommandBuffer, CommandPool
+from vklab.vulkan.command import POLL_SECONDS, CommandBuffer, CommandPool, Submission
 from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.sync import Fence
 
@@ -241,21 +241,13 @@ class EventCommands(CommandBuffer):
         super()._destroy()
 
 
-class EventSubmission:
-    """Commands that set an event, ready to be submitted any number of times.
-
-    Takes the place of a `command.Submission`.
-    """
+class EventSubmission(Submission):
+    """Commands that set an event, ready to be submitted any number of times."""
 
     def __init__(self, commands: EventCommands, completion: EventFence) -> None:
-        self.commands, self.fence = commands, completion
-        self.queue = commands.pool.queue
-        self._info = api.struct(
-            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
-        )
-        self._submit, self._reset = map(commands.device.command, ("vkQueueSubmit", "vkResetEvent"))
-        self._device, self._event = commands.device.handle, commands.event.handle
-        self._none = api.ffi.NULL
+        super().__init__(commands, completion)
+        self._reset = commands.device.command("vkResetEvent")
+        self._event, self._none = commands.event.handle, api.ffi.NULL
 
     def submit(self) -> None:
         """Reset the event and send the commands to the queue. Vulkan: vkQueueSubmit"""

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vklab_course import seam, words
+from vklab_course import rows, seam, words
 from vklab_course.children.kernel_answers import KernelAnswers
 from vklab_course.counting.observe import PINNED
 from vklab_course.definition.case import Case
 from vklab_course.definition.draw import public_cases
 from vklab_course.definition.exercise import Exercise, exercises_of, find, number_of
 from vklab_course.definition.judge import Answers, LocalAnswers, judge
+from vklab_course.definition.kinds import Choice
 from vklab_course.definition.verdict import Verdict
 from vklab_course.features import missing_features
 from vklab_course.places import unplaced
@@ -68,7 +69,10 @@ def check_answer(
         status, message = refused
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
     drawn = public_cases(exercise) if cases is None else cases
-    return judge(exercise, answers_for(exercise, answer, seconds), drawn)
+    verdict = judge(exercise, answers_for(exercise, answer, seconds), drawn)
+    if isinstance(exercise, Choice):
+        return rows.explained(exercise, answer, drawn[0], verdict)
+    return verdict
 
 
 def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -> Answers:

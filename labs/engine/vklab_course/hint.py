@@ -10,6 +10,7 @@ from vklab_course.definition.exercise import find
 
 __all__ = ["Hint", "hint"]
 
+NO_MORE = "There are no more hints: this is the last one again."
 _given: Counter[str] = Counter()
 
 
@@ -21,14 +22,16 @@ class Hint:
     number: int
     of: int
     text: str
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.id}, hint {self.number} of {self.of}: {self.text}"
+        text = f"{self.id}, hint {self.number} of {self.of}: {self.text}"
+        return f"{text}\n{self.note}" if self.note else text
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        more = " The next call gives the next one." if self.number < self.of else ""
+        more = " The next call gives the next one." if self.number < self.of else self.note
         return (
             '<div style="border-left:.4em solid #E69F00;padding:.2em .9em;margin:.4em 0">'
             f"<strong>{escape(self.id)}, hint {self.number} of {self.of}</strong> "
@@ -48,6 +51,7 @@ def hint(identifier: str, number: int | None = None) -> Hint:
     except LookupError as error:
         return Hint(str(identifier), 0, 0, str(error))
     count = len(exercise.hints)
+    note = NO_MORE if number is None and _given[exercise.id] == count else ""
     wanted = min(_given[exercise.id] + 1 if number is None else max(1, int(number)), count)
     _given[exercise.id] = max(_given[exercise.id], wanted)
-    return Hint(exercise.id, wanted, count, exercise.render(exercise.hints[wanted - 1]))
+    return Hint(exercise.id, wanted, count, exercise.render(exercise.hints[wanted - 1]), note)

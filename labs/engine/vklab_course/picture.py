@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 __all__ = ["Picture", "picture"]
 
 DPI = 110
+SVG = re.compile(r"<svg\b(?:(?!<svg\b).)*?</svg>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Picture:
 def picture(figure: Any, alt: str, caption: str) -> Picture:
     """Return a drawing with alt text and a caption.
 
+    SVG becomes the source of an <img>: JupyterLab removes <svg> from a notebook that it does not
+    trust, and keeps an <img>.
+
     Args:
         figure: a matplotlib figure (closed afterwards), SVG text, or an object that draws itself
             as HTML or SVG.
@@ -43,16 +49,29 @@ def picture(figure: Any, alt: str, caption: str) -> Picture:
     if not alt.strip() or not caption.strip():
         raise ValueError("a picture needs alt text and a caption")
     if hasattr(figure, "savefig"):
-        return Picture(_png(figure, alt), alt, caption)
+        encoded = base64.b64encode(_png(figure)).decode()
+        return Picture(_image(f"png;base64,{encoded}", alt), alt, caption)
     for name in ("_repr_svg_", "_repr_html_"):
         if hasattr(figure, name):
             figure = getattr(figure, name)()
             break
-    html = f'<div role="img" aria-label="{escape(alt, quote=True)}">{figure}</div>'
+    text = str(figure)
+    html = SVG.sub(lambda found: _vector(found[0], alt), text)
+    if not SVG.fullmatch(text):
+        html = f'<div role="img" aria-label="{escape(alt, quote=True)}">{html}</div>'
     return Picture(html, alt, caption)
 
 
-def _png(figure: Any, alt: str) -> str:
+def _image(source: str, alt: str) -> str:
+    return f'<img src="data:image/{source}" alt="{escape(alt, quote=True)}" style="max-width:100%">'
+
+
+def _vector(svg: str, alt: str) -> str:
+    # Percent signs instead of base64: words of a drawing stay readable in a notebook's file.
+    return _image("svg+xml," + quote(svg, safe=" ,;:/=()"), alt)
+
+
+def _png(figure: Any) -> bytes:
     data = io.BytesIO()
     # A white background keeps axes and labels readable in a dark theme.
     figure.savefig(
@@ -64,11 +83,7 @@ def _png(figure: Any, alt: str) -> str:
         metadata={"Software": None},
     )
     _close(figure)
-    encoded = base64.b64encode(data.getvalue()).decode()
-    return (
-        f'<img src="data:image/png;base64,{encoded}" alt="{escape(alt, quote=True)}" '
-        'style="max-width:100%">'
-    )
+    return data.getvalue()
 
 
 def _close(figure: Any) -> None:

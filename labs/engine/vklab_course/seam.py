@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
@@ -21,16 +22,20 @@ DEFINED = (FunctionType, type)
 REFUSAL = "the runtime's own function is asked to answer; write it yourself"
 
 
-def resolve(path: str) -> tuple[Any, str, Any]:
+def resolve(path: str, kinds: tuple[type, ...] = DEFINED) -> tuple[Any, str, Any]:
     """Return the module or class that a dotted path ends in, the last name, and its value.
 
-    Raises LookupError with the first step that does not exist.
+    Args:
+        path: a dotted path, `vklab.plan.memory.assign_offsets`.
+        kinds: what the error names where the last step does not exist: functions, classes.
+
+    Raises LookupError with the first step that does not exist, and names like it.
     """
     steps = path.split(".")
     holder, taken = _deepest_module(steps)
     for number in range(taken, len(steps) - 1):
-        holder = _attribute(holder, steps, number)
-    return holder, steps[-1], _attribute(holder, steps, len(steps) - 1)
+        holder = _attribute(holder, steps, number, (type,))
+    return holder, steps[-1], _attribute(holder, steps, len(steps) - 1, kinds)
 
 
 def _deepest_module(steps: Sequence[str]) -> tuple[Any, int]:
@@ -46,16 +51,29 @@ def _deepest_module(steps: Sequence[str]) -> tuple[Any, int]:
     raise LookupError(f"there is no module {'.'.join(steps[:-1]) or steps[0]!r}")
 
 
-def _attribute(holder: Any, steps: Sequence[str], number: int) -> Any:
+def _attribute(holder: Any, steps: Sequence[str], number: int, kinds: tuple[type, ...]) -> Any:
     try:
         # A class's own entry is the plain function, which `swap` can restore later.
         own = vars(holder) if isinstance(holder, type) else {}
         return own[steps[number]] if steps[number] in own else getattr(holder, steps[number])
     except AttributeError:
         where = ".".join(steps[:number])
-        names = sorted(name for name in dir(holder) if not name.startswith("_"))
+        names = _names(holder, kinds)
         near = difflib.get_close_matches(steps[number], names, 3) or names[:12]
-        raise LookupError(f"{where} has no {steps[number]!r}; it has {', '.join(near)}") from None
+        has = f"; it has {', '.join(near)}" if near else ""
+        raise LookupError(f"{where} has no {steps[number]!r}{has}") from None
+
+
+def _names(holder: Any, kinds: tuple[type, ...]) -> list[str]:
+    """Return the public names of given kinds that a module or class defines, and submodules."""
+    home = getattr(holder, "__name__", "")
+    defined = [
+        name
+        for name, value in vars(holder).items()
+        if isinstance(value, kinds) and (isinstance(holder, type) or value.__module__ == home)
+    ]
+    inside = [each.name for each in pkgutil.iter_modules(getattr(holder, "__path__", ()))]
+    return sorted(name for name in {*defined, *inside} if not name.startswith("_"))
 
 
 def _function(value: Any) -> FunctionType | None:

@@ -18,8 +18,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from vklab.errors import ShaderError
 from vklab.shader import source
-from vklab_course import seam
+from vklab_course import seam, words
 from vklab_course.places import PROJECT
 
 __all__ = ["Listing", "show"]
@@ -88,7 +89,7 @@ def show(thing: Any, at: str = "", lines: int | None = None) -> Listing:
     if isinstance(thing, str) and thing.partition(".")[0] in seam.PACKAGES and "." in thing:
         thing = seam.resolve(thing)[2]
     if isinstance(thing, str):
-        path = source.find(thing)
+        path = _kernel(thing)
         text = path.read_text("utf-8").rstrip()
         return _cut(Listing(_place(path), 1, text, source.language(path)), at, lines)
     target = inspect.unwrap(thing) if callable(thing) else thing
@@ -103,6 +104,16 @@ def show(thing: Any, at: str = "", lines: int | None = None) -> Listing:
         ) from None
     whole = Listing(_place(Path(file or "?")), max(first, 1), "".join(listed).rstrip(), "python")
     return _cut(whole, at, lines)
+
+
+def _kernel(name: str) -> Path:
+    """Return the file of a kernel; the error for an unknown name lists names like it."""
+    try:
+        return source.find(name)
+    except ShaderError as error:
+        known = [path for root in source.roots() for path in root.rglob("*") if path.suffix]
+        stems = {path.stem for path in known} | {path.name for path in known}
+        raise ShaderError(f"{error}.{words.near(name, stems)}") from None
 
 
 def _cut(whole: Listing, at: str, lines: int | None) -> Listing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 from vklab_course import seam
@@ -23,9 +24,10 @@ def swap(path: str, replacement: Any) -> Iterator[Any]:
         path: a dotted path, `vklab.plan.memory.assign_offsets`.
         replacement: a function with the real one's parameters.
 
-    Raises LookupError for an unknown path, and TypeError for a replacement that cannot be called.
+    Raises LookupError for an unknown path, with functions of a like name, and TypeError for a
+    replacement that cannot be called.
     """
-    holder, name, original = seam.resolve(path)
+    holder, name, original = seam.resolve(path, (FunctionType,))
     if callable(original) and not callable(replacement):
         kind = type(replacement).__name__
         raise TypeError(

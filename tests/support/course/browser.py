@@ -29,6 +29,11 @@ WIDTH, HEIGHT = 1280, 900
 START_S, RUN_S = 90.0, 600.0
 TOKEN = "only-for-this-test"
 
+# Without it JupyterLab asks for a kernel, and colours no Python before that.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "mimetype": "text/x-python"},
+}
 # Elements that are wider inside than outside, with what they start with.
 WIDE = """() => [...document.querySelectorAll(
     '.jp-Notebook, .jp-WindowedPanel-outer, .jp-Cell, .jp-OutputArea-output, .cm-scroller, pre')]
@@ -59,14 +64,21 @@ def find_chromium() -> str | None:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path, runtime: Path) -> Iterator[str]:
-    """Serve a folder; yield the address."""
+def jupyterlab(folder: Path, runtime: Path, share: Path = jupyter.SHARE) -> Iterator[str]:
+    """Serve a folder; yield the address.
+
+    Args:
+        folder: the server's root folder.
+        runtime: receives the server's files and settings.
+        share: holds the extension of the course.
+    """
     jupyter._quiet(runtime)
     variables = {
         **os.environ,
         "JUPYTER_TOKEN": TOKEN,
         "JUPYTER_RUNTIME_DIR": str(runtime),
         "JUPYTER_CONFIG_DIR": str(runtime),
+        "JUPYTER_PATH": str(share),
         "PYTHONPATH": child.search_path(ROOT),
     }
     command = [
@@ -120,26 +132,41 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def run_all(browser: Browser, url: str, name: str, pictures: Path, dark: bool = False) -> Seen:
-    """Open a notebook, run all its cells, save it, and take pictures of it from top to bottom."""
+@contextlib.contextmanager
+def opened(browser: Browser, url: str, name: str, dark: bool = False) -> Iterator[Page]:
+    """Open a notebook in a page of its own; yield the page when the first cell is there."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     try:
         # A workspace of its own: no dialog about where somebody was before.
         page.goto(f"{url}lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}&reset")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_S * 1e3)
         if dark:
-            page.evaluate(
-                "() => window.jupyterapp.commands.execute('apputils:change-theme', "
-                "{theme: 'JupyterLab Dark'})"
-            )
+            change_theme(page, dark)
+        yield page
+    finally:
+        page.close()
+
+
+def change_theme(page: Page, dark: bool) -> None:
+    """Change to the dark or the light theme, which the server remembers."""
+    page.evaluate(
+        "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})",
+        f"JupyterLab {'Dark' if dark else 'Light'}",
+    )
+    page.wait_for_selector(
+        f"body[data-jp-theme-light={'false' if dark else 'true'}]", state="attached"
+    )
+
+
+def run_all(browser: Browser, url: str, name: str, pictures: Path, dark: bool = False) -> Seen:
+    """Open a notebook, run all its cells, save it, and take pictures of it from top to bottom."""
+    with opened(browser, url, name, dark) as page:
         _wait(page, lambda state: state["status"] == "idle", START_S)
         page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         done = _wait(page, lambda s: s["status"] == "idle" and not s["waiting"], RUN_S)
         page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         page.wait_for_timeout(1500)
         return Seen(done, *_look(page, pictures, Path(name).stem))
-    finally:
-        page.close()
 
 
 def _wait(page: Page, holds: Any, seconds: float) -> bool:

@@ -17,6 +17,7 @@ from vklab.errors import ModelError
 from vklab.graph import onnx_import
 from vklab.runtime.compiled import build, container
 from vklab.runtime.compiled import saved as saves
+from vklab.runtime.observe import given
 from vklab.shader import compiler, reflection
 
 START = struct.Struct("<8sIIQQ")
@@ -68,6 +69,6 @@ def sealed(data: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
     text = json.dumps(header).encode()
     body = data[first:]
     place = -(-(64 + len(text)) // 4096) * 4096
-    start = START.pack(container.MAGIC, 1, 0, len(text), place + len(body))
+    start = START.pack(given.MAGIC, 1, 0, len(text), place + len(body))
     whole = start + hashlib.sha256(start + text).digest() + text
     return whole.ljust(place, b"\0") + body

@@ -27,6 +27,7 @@ from vklab.apps.compare.speed import (
 from vklab.apps.compare.speed.measure import Row
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
+from vklab.runtime.many import device_options
 from vklab.types import DeviceInfo
 
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "ratio", "x floor", "error",
@@ -293,7 +294,7 @@ def bench_rate(
 ) -> None:  # fmt: skip
     """Measure frames per second: repeated runs, frames in flight, replicas, a split model."""
     chosen = split(devices) or ()
-    infos = open_devices.select_all(chosen)
+    infos = device_options.select_all(chosen)
     on_cpus = any(info.is_cpu for info in infos)
     rows = list(
         throughput.measure_all(

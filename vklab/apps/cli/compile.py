@@ -13,9 +13,9 @@ from vklab.apps.cli.options import Device, DType, Json, written_file
 from vklab.base import draw
 from vklab.graph import onnx_import
 from vklab.runtime import open_devices
-from vklab.runtime.compiled import build, container, profile
+from vklab.runtime.compiled import build, profile
 from vklab.runtime.compiled import saved as saves
-from vklab.runtime.observe import tuned
+from vklab.runtime.observe import given, tuned
 from vklab.types import DeviceInfo
 
 
@@ -44,15 +44,15 @@ def compile(  # noqa: A001  (the command's name)
     """
     if device and device_profile:
         raise typer.BadParameter("--device and --device-profile exclude each other; give one")
-    target = output or model.with_suffix(container.SUFFIX)
+    target = output or model.with_suffix(given.SUFFIX)
     if target.resolve() == model.resolve():
         raise typer.BadParameter(f"{target} is the model itself; name another file with --output")
-    if target.is_file() and target.stat().st_size and not container.is_compiled(target):
+    if target.is_file() and target.stat().st_size and not given.is_compiled(target):
         raise typer.BadParameter(
             f"{target} is there, and no compiled model; delete the file or "
             "name another one with --output"
         )
-    is_compiled = container.is_compiled(model)
+    is_compiled = given.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most, dims, sizes = fixed_sizes(graph, files, dims, upper)
     info = profile.read(device_profile) if device_profile else open_devices.select(device)

@@ -27,7 +27,7 @@ from vklab.plan.place import cutting, placement
 from vklab.plan.place.placement import Placement
 from vklab.plan.tuning import tune
 from vklab.runtime import executor, kernels, loading, open_devices
-from vklab.runtime.many import speeds
+from vklab.runtime.many import device_options, speeds
 from vklab.types import DeviceInfo
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -100,7 +100,7 @@ class PlacementFlags:
 
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Return the facts of the chosen devices."""
-        return open_devices.select_all(split(self.devices) or ())
+        return device_options.select_all(split(self.devices) or ())
 
     def numbers(self, flag: str) -> dict[str, tuple[int, str]]:
         """Return the values of --place or --cap: the device's number and the other side, by text.
@@ -128,6 +128,7 @@ def show(
     model: Path,
     graph: Graph,
     sizes: Mapping[str, int],
+    files: Sequence[str] | None,
     dims: list[str],
     flags: PlacementFlags,
     as_json: bool,
@@ -138,7 +139,8 @@ def show(
         model: path of the model.
         graph: its graph.
         sizes: size of every open dimension.
-        dims: values of --dim, for a run with random inputs.
+        files: values of --input, for a run of a model that the host runs in part.
+        dims: values of --dim, for such a run.
         flags: the placement options.
         as_json: print one JSON object instead of tables.
     """
@@ -152,7 +154,7 @@ def show(
         capability.refusal, kernel_refusal=kernels.unavailable, tune=tune.adapt
     )
     parts = []
-    for part in _parts(model, graph, sizes, dims, infos):
+    for part in _parts(model, graph, sizes, files, dims, infos):
         placed = placement.place(
             part,
             infos,
@@ -191,6 +193,7 @@ def _parts(
     model: Path,
     graph: Graph,
     sizes: Mapping[str, int],
+    files: Sequence[str] | None,
     dims: list[str],
     infos: tuple[DeviceInfo, ...],
 ) -> list[Graph]:
@@ -204,7 +207,7 @@ def _parts(
     if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
         return [first[0].graph]
     with console.compiling() as progress, loading.load(model, infos[0].index, progress) as loaded:
-        loaded.run(feed(loaded.inputs, (), dims).arrays)
+        loaded.run(feed(loaded.inputs, files, dims, loaded.defaults).arrays)
         plan = loaded.plan
     return [chunk.source for chunk in plan.chunks if chunk.source]
 

@@ -28,8 +28,8 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels, loading, open_devices
-from vklab.runtime.compiled import build, container, saved
-from vklab.runtime.observe import tuned
+from vklab.runtime.compiled import build, saved
+from vklab.runtime.observe import given, tuned
 from vklab.shader import source
 from vklab.types import DeviceInfo
 
@@ -90,11 +90,11 @@ def plan(
     """
     if libraries and show is None:
         raise typer.BadParameter("--libraries: give --show too, which names the kernel")
-    is_compiled = container.is_compiled(model)
+    is_compiled = given.is_compiled(model)
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     _, dims, sizes = fixed_sizes(graph, files, dims, upper)
     if flags:
-        placement.show(model, graph, sizes, dims, flags, as_json)
+        placement.show(model, graph, sizes, files, dims, flags, as_json)
         return
     info = open_devices.select(device)
     planned = _plan(model, graph, sizes, files, dims, info, dtype or "")
@@ -177,7 +177,7 @@ def _plan(
     dims: Sequence[str], info: DeviceInfo, dtype: str,
 ) -> _Planned:  # fmt: skip
     """Plan without a driver if the device can run the whole model, else by a run."""
-    if not container.is_compiled(model):
+    if not given.is_compiled(model):
         arrays = feed(graph.inputs, files, dims, graph.defaults).arrays
         made = build.plan_whole(graph, info, sizes, arrays, dtype, tuned.kept(info))
         if made:

@@ -22,8 +22,7 @@ from vklab.apps.llm.weights.gguf import read_gguf
 from vklab.base import draw
 from vklab.plan.tuning import candidates
 from vklab.runtime import loading, open_devices
-from vklab.runtime.compiled import container
-from vklab.runtime.observe import tuned, tuning
+from vklab.runtime.observe import given, tuned, tuning
 from vklab.types import DeviceInfo
 
 GGUF = ".gguf"
@@ -71,7 +70,7 @@ def tune(
             raise typer.BadParameter(
                 "a GGUF file is tuned for steps of one token; leave out --input and --dim"
             )
-    elif not is_named and container.is_compiled(model):
+    elif not is_named and given.is_compiled(model):
         raise typer.BadParameter(
             f"{model} is a compiled model, whose kernels are fixed; tune the "
             "ONNX file, then compile it again"

@@ -101,7 +101,7 @@ class Loaded:
 
     def __init__(self, graph: Graph, index: int, dtype: str, size_bytes: int) -> None:
         self._graph, self._dtype = graph, dtype or None
-        self._opened = open_devices.open_all(index, None)
+        self._opened = (open_devices.open_device(index),)
         with _quiet():  # the row counts these nodes
             self._session = Session(graph, self._opened, None, dtype=self._dtype)
         self.size_bytes = size_bytes // 2 if dtype == "float16" else size_bytes

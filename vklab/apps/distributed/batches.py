@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from vklab import settings
 from vklab.errors import ModelError, SetupError, VklabError
-from vklab.runtime.compiled import container
+from vklab.runtime.observe import given
 
 Results = Iterator[dict[str, np.ndarray]]
 POLL_SECONDS = 1.0
@@ -83,7 +83,7 @@ def _shippable(model: Any) -> bytes:
     """Return a model with its external data as bytes, to send to the workers."""
     if isinstance(model, bytes):
         return model
-    if container.is_compiled(model):
+    if given.is_compiled(model):
         return Path(model).read_bytes()
     onnx_import = _onnx_import()
     proto, folder = onnx_import.load_proto(model)

@@ -90,10 +90,13 @@ class Report:
     def verdict(self) -> str:
         """Return the outcome in one line."""
         marks = [check.mark for check in self.checks]
-        notes = marks.count("note")
+        notes = [check.name for check in self.checks if check.mark == "note"]
         counts = (
-            f"{len(marks)} checks, {marks.count('FAILED')} failed, {notes} note{'s' * (notes != 1)}"
+            f"{len(marks)} checks, {marks.count('FAILED')} failed, "
+            f"{len(notes)} note{'s' * (len(notes) != 1)}"
         )
+        if notes:
+            counts += f" ({', '.join(notes)}: see `vklab doctor`)"
         return f"{'vklab can work here' if self.ok else 'vklab can NOT work here'}: {counts}"
 
     def summary(self) -> dict[str, Any]:

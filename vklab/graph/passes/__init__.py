@@ -7,7 +7,6 @@ passes to skip. Visited by lab 10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from vklab import settings
 from vklab.base import catalogue, stages
@@ -21,9 +20,7 @@ __all__ = [
     "LAYOUT_PASSES",
     "MOST_ROUNDS",
     "PASSES",
-    "Effect",
     "apply",
-    "effects",
     "require_dtype",
     "run",
     "traverse",
@@ -124,25 +121,3 @@ def run(graph: Graph, dtype: str = "", info: DeviceInfo | None = None) -> Graph:
     for _, changed in traverse(graph, dtype, info):
         graph = changed
     return graph
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Effect of one pass on a graph: its number of nodes before and after."""
-
-    name: str
-    before: int
-    after: int
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.before} -> {self.after} nodes"
-
-
-def effects(graph: Graph, dtype: str = "") -> tuple[Effect, ...]:
-    """Return the effect of every pass that `traverse` yields, in order."""
-    results: list[Effect] = []
-    count = len(graph.nodes)
-    for name, changed in traverse(graph, dtype):
-        results.append(Effect(name, count, len(changed.nodes)))
-        count = len(changed.nodes)
-    return tuple(results)

@@ -55,8 +55,10 @@ def _meaning(graph: Graph, node: Node) -> Hashable:
 def _text(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return _bytes(value)
-    is_long = isinstance(value, tuple) and len(value) > COMPARED_BYTES  # as of trees
-    return id(value) if is_long else repr(value)
+    # Trees have long lists.
+    return (
+        id(value) if isinstance(value, tuple) and 8 * len(value) > COMPARED_BYTES else repr(value)
+    )
 
 
 def _bytes(array: np.ndarray) -> Hashable:

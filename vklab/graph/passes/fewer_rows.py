@@ -61,10 +61,7 @@ class _Mover:
         self.graph, self.infos, self.cut = graph, graph.infos, cut
         self.rows = graph.infos[cut.outputs[0]].dims[axis]
         self.kept = rewriting.fixed(graph)
-        self.readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.reads:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = graph.readers()
         self.axes = {cut.inputs[0]: axis}  # of values of which only some rows are needed
         self.chosen: dict[str, Node] = {}  # the nodes that are to compute those rows, by output
 

@@ -118,7 +118,7 @@ def _join(
     new = [
         rewriting.constant(
             internal(name, f"heads constant{number}"),
-            constant_cache.derive("joined", _side_by_side, *map(rewriting.value, each)),
+            constant_cache.derive("joined", rewriting.side_by_side, *map(rewriting.value, each)),
         )
         for number, each in enumerate(parts)
     ]
@@ -154,7 +154,3 @@ def _join(
         )
         replaced[branch.made] = (*replaced[branch.made], slicing, view)
     return new
-
-
-def _side_by_side(*arrays: np.ndarray) -> np.ndarray:
-    return np.concatenate(arrays, axis=-1)

@@ -131,7 +131,7 @@ def _join(
     new = [
         rewriting.constant(
             internal(name, f"joined constant{number}"),
-            constant_cache.derive("joined", _side_by_side, *each),
+            constant_cache.derive("joined", rewriting.side_by_side, *each),
         )
         for number, each in enumerate(arrays)
     ]
@@ -174,7 +174,3 @@ def _join(
         replaced[branch.made] = (*replaced[branch.made], cut)
         start = end
     return new
-
-
-def _side_by_side(*arrays: np.ndarray) -> np.ndarray:
-    return np.concatenate(arrays, axis=-1)

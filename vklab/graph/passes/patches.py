@@ -32,10 +32,7 @@ def patches(graph: Graph, width: int = 0) -> Graph:
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", equation 1
     """
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in node.reads:
-            readers.setdefault(name, []).append(node)
+    readers = graph.readers()
     kept = rewriting.fixed(graph)
     nodes, new, gone = list[Node](), list[TensorInfo](), set[str]()
     for node in graph.nodes:

@@ -92,6 +92,11 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
     ), shape
 
 
+def side_by_side(*arrays: np.ndarray) -> np.ndarray:
+    """Return arrays joined along their last axis."""
+    return np.concatenate(arrays, axis=-1)
+
+
 def handed_on(graph: Graph, node: Node) -> str:
     """Return the input whose elements, in the same order, are a node's output; '' if none is.
 

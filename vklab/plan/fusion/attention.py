@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vklab.ops import elementwise
-from vklab.plan.fusion import views
+from vklab.plan.fusion import operands, views
 from vklab.plan.fusion.flow import Flow
 from vklab.types import Dispatch, StridedView, dense_strides
 
@@ -47,7 +47,9 @@ def _join(flow: Flow, number: int, weights: Dispatch) -> None:
     if first is None or last < 0 or flow.maker(weights.writes[0][1], last) != number:
         return
     joined = one_dispatch(flow.at(first), weights, flow.at(last), flow.shared_bytes)
-    if joined is None or not all(flow.binds(info) for _, info in joined.reads + joined.writes):
+    if joined is None or not all(
+        operands.binds(flow, info) for _, info in joined.reads + joined.writes
+    ):
         return
     if flow.fuse(last, number, lambda *_: joined):
         flow.fuse(last, first, lambda *_: joined)

@@ -8,12 +8,13 @@ halves, are rounded by the kernel that writes them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vklab.ops import dtypes
 from vklab.plan import block_units
 from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.text import codegen
 from vklab.types import Dispatch, Pointwise, TensorInfo
 
 # Kernels whose results may be halves although they are float32 in the graph.
@@ -118,7 +119,26 @@ def fuse_norms(flow: Flow) -> None:
             joined = {reader: _normed(flow, flow.at(reader), dispatch) for reader in readers}
             changed = {reader: made for reader, made in joined.items() if made is not None}
             if len(changed) == len(joined):
-                flow.spread(number, changed)
+                _spread(flow, number, changed)
+
+
+def _spread(flow: Flow, removed: int, joined: Mapping[int, Dispatch]) -> None:
+    """Let every reader of a result do the work that makes it, if all of them can.
+
+    Args:
+        flow: the dispatches, which are changed.
+        removed: the number of the dispatch whose result only these readers read.
+        joined: the combined dispatch of each reader, by the reader's number.
+    """
+    if not all(codegen.fits(dispatch, flow.most_buffers) for dispatch in joined.values()):
+        return
+    for into, dispatch in joined.items():
+        flow.leave(into, flow.at(into))
+        flow.dispatches[into] = dispatch
+        flow.nodes[into] = (*flow.nodes[removed], *flow.nodes[into])
+        flow.enter(into, dispatch)
+    flow.leave(removed, flow.at(removed))
+    flow.dispatches[removed] = None
 
 
 def _is_root_mean_square(dispatch: Dispatch) -> bool:

@@ -107,6 +107,7 @@ class Flow(Uses):
         slices: the element of its root at which a value starts, if not 0.
         info: the device.
         shared_bytes: the shared memory of a workgroup.
+        most_buffers: the buffers that one kernel may bind.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
@@ -129,7 +130,7 @@ class Flow(Uses):
         self.info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
         self.shared_bytes = info.limit("maxComputeSharedMemorySize")
-        self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
+        self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         self.alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
 
     def alive(self) -> Iterator[tuple[int, Dispatch]]:
@@ -160,7 +161,7 @@ class Flow(Uses):
         if removed is None:
             return False
         dispatch = joined(self.at(into), self.at(removed))
-        if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
+        if dispatch is None or not codegen.fits(dispatch, self.most_buffers):
             return False
         self.leave(removed, self.at(removed))
         self.leave(into, self.at(into))
@@ -168,45 +169,6 @@ class Flow(Uses):
         self.nodes[into] = (*self.nodes[min(into, removed)], *self.nodes[max(into, removed)])
         self.enter(into, dispatch)
         return True
-
-    def spread(self, removed: int, joined: Mapping[int, Dispatch]) -> bool:
-        """Let every reader of a result do the work that makes it; tell whether all of them can.
-
-        Args:
-            removed: the number of the dispatch whose result only these readers read.
-            joined: the combined dispatch of each reader, by the reader's number.
-        """
-        if not all(codegen.fits(dispatch, self._most_buffers) for dispatch in joined.values()):
-            return False
-        for into, dispatch in joined.items():
-            self.leave(into, self.at(into))
-            self.dispatches[into] = dispatch
-            self.nodes[into] = (*self.nodes[removed], *self.nodes[into])
-            self.enter(into, dispatch)
-        self.leave(removed, self.at(removed))
-        self.dispatches[removed] = None
-        return True
-
-    def embed(self, copy: int, removed: str, root: str, start: int) -> None:
-        """Move all values of one root into another, and remove the copy between them.
-
-        Args:
-            copy: the number of the dispatch to remove.
-            removed: the root that no longer has memory of its own.
-            root: the root that its values move into.
-            start: the element of `root` at which they start.
-        """
-        self.dispatches[copy] = None
-        for known in (self.readers, self.writers):
-            known[root] = (known.pop(removed, set()) | known.get(root, set())) - {copy}
-        inside = [name for name, each in self.roots.items() if each == removed]
-        self.roots |= dict.fromkeys(inside, root)
-        self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
-
-    def binds(self, value: TensorInfo) -> bool:
-        """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
-        most = self.info.limit("maxStorageBufferRange")
-        return self.width(value) * value.count <= most
 
     def width(self, value: TensorInfo) -> int:
         """Return the bytes of one element of a value as the device stores it."""

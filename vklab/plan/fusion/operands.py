@@ -32,13 +32,19 @@ def read_strided(flow: Flow) -> None:
             _read(flow, number, side)
 
 
+def binds(flow: Flow, value: TensorInfo) -> bool:
+    """Tell whether the device can bind a whole tensor; `split_ranges` may cut a larger one."""
+    most = flow.info.limit("maxStorageBufferRange")
+    return flow.width(value) * value.count <= most
+
+
 def _read(flow: Flow, number: int, side: str) -> None:
     read = dict(flow.at(number).reads)[f"{side}_buffer"]
     maker = flow.maker(read, number)
     work = flow.at(maker).pointwise if maker is not None else None
     if work is None or not _is_copy(work, read):
         return
-    if flow.binds(work.operands[0].info):
+    if binds(flow, work.operands[0].info):
         flow.fuse(number, maker, lambda reader, _: _strided(flow, reader, side, work))
 
 

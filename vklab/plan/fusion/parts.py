@@ -34,8 +34,26 @@ def place_parts(flow: Flow) -> None:
         changed = {**lives, whole_life.name: longer}
         del changed[part_life.name]
         if memory.lower_bound(tuple(changed.values())) <= most:
-            flow.embed(number, part_life.name, whole_life.name, start)
+            _embed(flow, number, part_life.name, whole_life.name, start)
             lives = changed
+
+
+def _embed(flow: Flow, copy: int, removed: str, root: str, start: int) -> None:
+    """Move all values of one root into another, and remove the copy between them.
+
+    Args:
+        flow: the dispatches, which are changed.
+        copy: the number of the dispatch to remove.
+        removed: the root that no longer has memory of its own.
+        root: the root that its values move into.
+        start: the element of `root` at which they start.
+    """
+    flow.dispatches[copy] = None
+    for known in (flow.readers, flow.writers):
+        known[root] = (known.pop(removed, set()) | known.get(root, set())) - {copy}
+    inside = [name for name, each in flow.roots.items() if each == removed]
+    flow.roots |= dict.fromkeys(inside, root)
+    flow.slices |= {name: start + flow.slices.get(name, 0) for name in inside}
 
 
 def _is_copy(dispatch: Dispatch) -> bool:

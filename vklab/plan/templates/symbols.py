@@ -28,7 +28,7 @@ class UntraceableError(Exception):
     """Raised where a plan depends on sizes in more or other ways than a trace can record."""
 
 
-class Trace:
+class SizeTrace:
     """Assignments and guards in the order in which a plan made them, as lines of Python.
 
     Attributes:
@@ -250,7 +250,7 @@ class Symbol(Size):
 
     __slots__ = ("most", "name", "trace", "value")
 
-    def __init__(self, trace: Trace, name: str, value: Any, most: Any) -> None:
+    def __init__(self, trace: SizeTrace, name: str, value: Any, most: Any) -> None:
         self.trace, self.name, self.value, self.most = trace, name, value, most
 
     @property  # type: ignore[misc]

@@ -11,7 +11,7 @@ from typing import Any
 from vklab.errors import VklabError
 from vklab.plan.options import Facts
 from vklab.plan.templates import arrays, writer
-from vklab.plan.templates.symbols import Symbol, Trace, UntraceableError
+from vklab.plan.templates.symbols import SizeTrace, Symbol, UntraceableError
 from vklab.types import TensorInfo
 
 # A size of 0 or 1 is not traced: broadcasting and empty tensors make its plan special.
@@ -37,7 +37,7 @@ def trace(
         facts: as in `plan.extend`.
     """
     axes = _symbol_axes(rest, infos, largest)
-    record = Trace()
+    record = SizeTrace()
     symbols: list[Symbol] = []
     shapes = {name: list[Any](info.shape) for name, info in infos.items()}
     for number, places in enumerate(axes):

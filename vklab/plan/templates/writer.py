@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vklab.plan.templates.arrays import TracedArray
-from vklab.plan.templates.symbols import Symbol, Trace
+from vklab.plan.templates.symbols import SizeTrace, Symbol
 
 # What the generated function may call by name.
 _NAMES = {"__builtins__": {"abs": abs, "int": int}, "array": np.array, "same": np.array_equal,
@@ -23,7 +23,7 @@ _NAMES = {"__builtins__": {"abs": abs, "int": int}, "array": np.array, "same": n
 _VARIABLE, _ARRAY = re.compile(r"\bt\d+\b"), re.compile(r"\b(k\d+|array)\(")
 
 
-def write(trace: Trace, variables: Sequence[Symbol], made: Any) -> Callable[..., Any]:
+def write(trace: SizeTrace, variables: Sequence[Symbol], made: Any) -> Callable[..., Any]:
     """Return a function from sizes to an object as traced, or None where a guard does not hold.
 
     Args:

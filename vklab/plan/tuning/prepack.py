@@ -33,10 +33,6 @@ FEWEST_AT_ONCE = {"conv_packed": CHUNK, "conv_cooperative": CHUNK, "matmul_rows"
 # element; and for elements of two bytes whose columns are whole loads of sixteen bytes.
 FEWEST_FOURS = {2: 4096, 4: 32768}
 FEWEST_WHOLE, WHOLE_TERMS = 32768, 8
-# Every device can bind this much: Vulkan's least maxStorageBufferRange.
-LEAST_RANGE_BYTES = 1 << 27
-# Padding channels that a convolution may read for whole chunks, as a share of its channels.
-MOST_PADDING = 0.25
 
 
 @dataclass(frozen=True)
@@ -142,46 +138,8 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
     return replace(read, constant=constant_cache.derive(layout, layout.lay_out, source))
 
 
-def by_filter(weight: TensorInfo) -> TensorInfo | None:
-    """Return weights in words [rows, taps, span, 4] as [pieces, filters, 4]: four words a filter.
-
-    Pieces go along k; the last is padded with zeros. Returns a tensor without value; None for
-    DISABLE_PREPACK, or a weight unknown before the run.
-    """
-    if weight.constant is None or settings.get("DISABLE_PREPACK"):
-        return None
-    rows, taps, span, each = weight.dims
-    shape = (-(-taps * span // 4), rows * each, 4)
-    return TensorInfo(
-        internal(weight.name, "by filter"), weight.dtype, shape, layout=ByFilter(weight.name)
-    )
-
-
-def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> TensorInfo | None:
-    """Return a matrix as invocations of matmul_registers read it, eight terms of a column each.
-
-    Args:
-        weight: a tensor with a constant value, or the same in rows that `in_wide_rows` has padded.
-        sizes: k and n.
-        along_n: whether it is dense along n, or along k.
-
-    Returns a tensor [steps, eights of columns, 8, 4, 8] without value; None for a weight unknown
-    before the run, or DISABLE_PREPACK.
-    """
-    k, n = sizes
-    wide = weight.layout if isinstance(weight.layout, Turned) else None
-    is_padded = wide is not None and wide == Turned(wide.weight, (k, n, 1, 1), 1, 8)
-    is_known = weight.constant is not None and weight.count == k * n
-    if settings.get("DISABLE_PREPACK") or not (is_known or is_padded):
-        return None
-    k, n = int(k), int(n)  # a layout is of numbers
-    layout = ByLane(wide.weight if wide and is_padded else weight.name, k, n, along_n)
-    name = internal(layout.weight, f"by lane {k}x{n}{'n' if along_n else 'k'}")
-    return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8), layout=layout)
-
-
 def in_lanes(matrix: np.ndarray) -> np.ndarray:
-    """Return a matrix [k, n] in the layout of `by_lane`, padded with zeros."""
+    """Return a matrix [k, n] in the layout of `ByLane`, padded with zeros."""
     k, n = matrix.shape
     padded = np.pad(matrix, ((0, -k % 32), (0, -n % 8)))
     pieces = padded.reshape(-(-k // 32), 4, 8, -(-n // 8), 8)
@@ -221,7 +179,7 @@ def along_k(
     wanted = (wanted or always) and weight.name not in resident
     if (k < FEWEST_TERMS and not always) or not (wanted or laid_out.name in resident):
         return dispatch
-    return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
+    return with_weight(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
 
 
 def in_wide_rows(
@@ -251,7 +209,7 @@ def in_wide_rows(
         return dispatch
     step = padded.dims[-1]
     batch = tuple(s // n * step for s in push["b_batch"])
-    return _with(dispatch, "b_buffer", padded, b_row=step, b_batch=batch)
+    return with_weight(dispatch, "b_buffer", padded, b_row=step, b_batch=batch)
 
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
@@ -263,25 +221,6 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
         fewest = FEWEST_WHOLE
     dense = (push["b_row"], push["b_column"]) == (n, 1)
     return weight.constant is not None and n >= fewest and n % 4 == 0 and dense
-
-
-def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
-    """Prepack a convolution's weights: steps of CHUNK channels at one tap of the window.
-
-    `width` is the multiple to which filters are padded. Returns None if the weights are computed
-    by the model, or would be padded too much.
-    """
-    push = dispatch.push_values
-    weight = dict(dispatch.reads)["w_buffer"]
-    filters, depth = push["out_channels"], push["in_channels"]
-    taps = weight.count // (push["groups"] * filters * depth)
-    if -depth % CHUNK > MOST_PADDING * depth:
-        return None
-    laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, width)
-    # With its padding the weight may be too large for one binding.
-    if laid_out is None or laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
-        return None
-    return _with(dispatch, "w_buffer", laid_out)
 
 
 def chunk(dispatch: Dispatch) -> int:
@@ -299,7 +238,15 @@ def chunk(dispatch: Dispatch) -> int:
     return FEWEST_AT_ONCE.get(dispatch.kernel, 1)
 
 
-def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: Any) -> Dispatch:
+def with_weight(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: Any) -> Dispatch:
+    """Return a dispatch that reads other weights.
+
+    Args:
+        dispatch: the dispatch.
+        binding: the name of the buffer.
+        weight: the weights to read there.
+        steps: push constants that change with them.
+    """
     reads = ((name, weight if name == binding else info) for name, info in dispatch.reads)
     push = tuple((name, steps.get(name, value)) for name, value in dispatch.push)
     return replace(dispatch, reads=tuple(reads), push=push)

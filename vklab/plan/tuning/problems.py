@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bisect
 
-from vklab.plan.tuning import precision, prepack
+from vklab.plan.tuning import precision
+from vklab.plan.tuning.products import tiled
 from vklab.plan.tuning.tiles import ProductSizes
 from vklab.types import Dispatch
 
@@ -75,7 +76,7 @@ def _conv_form(dispatch: Dispatch) -> str:
     """Return the window, its stride, the groups, and whether the weights can be prepacked."""
     push = dispatch.push_values
     window = f"{push['kernel_h']}x{push['kernel_w']}/{push['stride_h']}x{push['stride_w']}"
-    packed = "packed" if prepack.in_chunks(dispatch) else "given"
+    packed = "packed" if tiled.in_chunks(dispatch) else "given"
     return f"{window} g{rounded(push['groups'])} {packed}"
 
 

@@ -92,7 +92,6 @@ PRODUCT: tuple[Tile, ...] = (
 )
 # The same for many products of dense matrices at once, as Winograd's tiles are: fewer steps.
 MANY: tuple[Tile, ...] = (*PRODUCT, Tile(64, 64, 32, 4, 4, 900, 900, units=132))
-FEWEST_MANY = 16
 # Kernel conv_packed. A workgroup is a multiple of n.
 PACKED: tuple[Tile, ...] = (
     Tile(32, 32, 16, 4, 4, 680, 195),
@@ -211,28 +210,6 @@ SLICED_HALF: tuple[Tile, ...] = (
     Tile(32, 32, 256, 32, 32, 1000, 1625, -1000),
     Tile(16, 64, 256, 16, 64, 1270, 1118, -200),
 )
-# Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
-ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
-# Kernel attention_registers: the most elements of a row of keys or values, the fewest queries,
-# subgroups of a workgroup, keys of a step, and blocks of rows of a subgroup; best first.
-ATTENTION_REGISTERS: tuple[tuple[int, int, int, int, int], ...] = (
-    (64, 512, 4, 32, 2),
-    (64, 0, 4, 32, 1),
-    (128, 0, 8, 64, 1),
-    (128, 0, 4, 32, 1),
-    (128, 0, 1, 32, 1),
-)
-
-# Kernel attention_direct: the most elements of a row of keys or values, the most keys, subgroups of
-# a workgroup, and blocks of 16 keys of a step; best first.
-ATTENTION_DIRECT: tuple[tuple[int, int, int, int], ...] = (
-    (64, 128, 4, 2),
-    (64, 256, 4, 4),
-    (64, 512, 8, 2),
-    (64, 1024, 4, 2),
-    (128, 256, 4, 2),
-)
-
 # A measured way to compute a product: the name of a rule of `variants`, the shape of its tile
 # (empty for a rule without tiles), and the number of parts. An empty name: as the model expects.
 Choice = tuple[str, tuple[int, ...], int]

@@ -73,8 +73,7 @@ def _replaced(
         made: tuple[Dispatch, ...] = rule(dispatch, info)
         return made
     for rule in catalogue.enabled(stages.CODES, info.is_cpu, (dispatch.kernel,)):
-        made = rule(dispatch, info, resident, tuned)
-        return made
+        return rule(dispatch, info, resident, tuned)
     return (dispatch,)
 
 

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vklab.errors import ModelError
+from vklab.runtime.observe import given
 
-# As in PNG: a byte above 127, and line ends that a transfer in text mode would change.
-MAGIC = b"\x93VKLAB\r\n"
-SUFFIX = ".vklab"
 FORMAT = 1
 OLDEST = 1
 PAGE_BYTES = 4096
@@ -28,19 +26,6 @@ SMALL_BYTES = 64  # smaller blobs need no page of their own
 _START = struct.Struct("<8sIIQQ")
 _DIGEST = 32
 Buffer = bytes | memoryview
-
-
-def is_compiled(model: object) -> bool:
-    """Tell whether a model is a compiled one, by the first bytes or the suffix of its file."""
-    if isinstance(model, bytes):
-        return model.startswith(MAGIC)
-    if not isinstance(model, (str, os.PathLike)):
-        return False
-    try:
-        with open(model, "rb") as file:
-            return Path(model).suffix == SUFFIX or file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
@@ -59,7 +44,7 @@ def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
         end += len(blob)
     text = json.dumps({**header, "blobs": index}, separators=(",", ":")).encode()
     first = _aligned(_START.size + _DIGEST + len(text), PAGE_BYTES)
-    start = _START.pack(MAGIC, FORMAT, 0, len(text), first + end)
+    start = _START.pack(given.MAGIC, FORMAT, 0, len(text), first + end)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -100,8 +85,8 @@ def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryvie
     if len(data) < start:
         raise ModelError(f"{label} is cut off: it has {len(data)} bytes")
     magic, version, _, length, size = _START.unpack_from(data)
-    if magic != MAGIC:
-        raise ModelError(f"{label} is no compiled model: it does not begin with {MAGIC!r}")
+    if magic != given.MAGIC:
+        raise ModelError(f"{label} is no compiled model: it does not begin with {given.MAGIC!r}")
     if not OLDEST <= version <= FORMAT:
         what = "was written by a newer vklab" if version > FORMAT else "has an unknown format"
         raise ModelError(

@@ -9,6 +9,7 @@ from typing import Protocol
 from vklab.errors import SetupError
 from vklab.plan.options import PlacementOptions
 from vklab.runtime import open_devices
+from vklab.runtime.open_devices import OpenDevice
 from vklab.types import DeviceInfo
 
 
@@ -17,6 +18,24 @@ class NodeTimes(Protocol):
 
     def node_ns(self) -> Mapping[str, float]:
         """Return nanoseconds by node name."""
+
+
+def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
+    """Return several devices: "all" usable ones, or one for each item as in `select`."""
+    if isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
+        if wanted != "all":
+            raise SetupError(f'devices={wanted!r} is neither "all" nor a list; for one, use device')
+        found = tuple(info for info in open_devices.devices() if not info.refusal)
+        return found or (open_devices.select(),)  # raises with the reasons
+    chosen = tuple(open_devices.select(one) for one in wanted)
+    if not chosen:
+        raise SetupError('devices=[] names no device; use "all" for every usable one')
+    for place, info in enumerate(chosen):
+        if info.index in {other.index for other in chosen[:place]}:  # budgets differ between calls
+            raise SetupError(
+                f"devices={list(wanted)!r} names device {info.index} ({info.name}) twice"
+            )
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -28,7 +47,7 @@ class DeviceOptions:
     policy: str | None = None
     profiles: Mapping[int | str, NodeTimes] = field(default_factory=dict)
     replicate: bool = False
-    fastest_first: bool = False
+    devices: Sequence[int | str] | str | None = None
 
     def is_split(self, count: int) -> bool:
         """Tell whether a model is split over `count` devices, not replicated on them.
@@ -42,6 +61,14 @@ class DeviceOptions:
                 "replicate=True each device has all of it"
             )
         return not self.replicate and (count > 1 or splits)
+
+    def open(self, device: int | str | None) -> tuple[OpenDevice, ...]:
+        """Open `devices`, or one device if they are None; SetupError if both are given."""
+        if self.devices is None:
+            return (open_devices.open_device(device),)
+        if device is not None:
+            raise SetupError(f"device={device!r} and devices={self.devices!r}: give one of them")
+        return tuple(open_devices.open_device(info.index) for info in select_all(self.devices))
 
     def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
         """Return placement options in which devices are numbers in the session's order.
@@ -58,7 +85,7 @@ class DeviceOptions:
             pins={p: _number(d, infos, "place") for p, d in self.place.items()},
             caps={_number(d, infos, "memory_caps"): n for d, n in self.memory_caps.items()},
             policy=self.policy or "",
-            fastest_first=self.fastest_first,
+            fastest_first=isinstance(self.devices, str),
             node_ns={_number(d, infos, "profiles"): p.node_ns() for d, p in self.profiles.items()},
         )
 

@@ -42,6 +42,14 @@ def of(
     return Overlap(taken, values) if pays(devices) else None
 
 
+def _is_latest(cache: PlanCache, key: plan_cache.Key, entry: Entry) -> bool:
+    """Tell whether a key still has this entry; if so, mark it as the one used last."""
+    if cache.entries.get(key) is not entry:
+        return False
+    cache.entries.move_to_end(key)
+    return True
+
+
 class Overlap:
     """Entries of an earlier run with their dependencies, ready to run concurrently.
 
@@ -77,7 +85,7 @@ class Overlap:
         """
         if not self.overlaps:
             return False
-        if not all(cache.is_latest(key, entry) for cache, key, entry in self._taken):
+        if not all(_is_latest(*taken) for taken in self._taken):
             return False
         for _, _, entry in self._taken:
             for chunk in entry.chunks:

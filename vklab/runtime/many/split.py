@@ -18,12 +18,14 @@ import numpy as np
 from vklab import settings
 from vklab.errors import TimeoutError
 from vklab.graph.graph import Graph
+from vklab.plan import storage
 from vklab.plan.chunk import Transfer
 from vklab.plan.options import Facts, PlacementOptions
 from vklab.plan.place import placement, transfer_paths
 from vklab.plan.plan import Plan
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
+from vklab.runtime.io_binding import IOBinding
 from vklab.runtime.many import scheduler, speeds
 from vklab.runtime.many.device_copies import Move
 from vklab.runtime.many.transfer_memory import TransferMemory
@@ -125,6 +127,26 @@ class Split:
         return TransferMemory(plan, opened, self._lender)
 
 
+def pass_on(source: IOBinding, name: str, target: IOBinding) -> None:
+    """Copy an output to another chunk's input of the same name, unless both share the bytes.
+
+    The value is converted if the two devices store it in different dtypes.
+
+    Args:
+        source: inputs and outputs of the chunk that has written the value.
+        name: the value.
+        target: inputs and outputs of the chunk that reads it.
+    """
+    if name in target.given:
+        return
+    array, there = source.outputs[name], target.inputs[name]
+    stored, wanted = source.chunk.stored[name], target.chunk.stored[name]
+    if stored != wanted:
+        dtype = source.chunk.graph.infos[name].dtype
+        array = storage.encode(storage.decode(array, dtype), wanted)
+    there[...] = array
+
+
 class ChunkTask:
     """One chunk as a job: `start` submits it, `finish` waits and moves its outputs on.
 
@@ -165,7 +187,7 @@ class ChunkTask:
                 if move:
                     move()
                 else:
-                    self.program.binding.pass_on(name, reader.program.binding)
+                    pass_on(self.program.binding, name, reader.program.binding)
         self.made = self.program.copy_out()
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 from vklab import settings
 from vklab.errors import ModelError, SettingError
 
+# First bytes and suffix of a compiled model's file. As in PNG: a byte above 127, and line ends that
+# a transfer in text mode would change.
+MAGIC = b"\x93VKLAB\r\n"
+SUFFIX = ".vklab"
 PREFIX = "VKLAB_"
 CHECKS = ("outputs", "nodes")
 # Variables that are no switches: those of the launcher, of workers, and of the tests.
@@ -39,6 +44,19 @@ def source(model: Any) -> Any:
         where = "; a file object is read from its position: seek(0) first" if is_file else ""
         raise ModelError(f"there is no model in the given {type(model).__name__}: 0 bytes{where}")
     return read
+
+
+def is_compiled(model: object) -> bool:
+    """Tell whether a model is a compiled one, by the first bytes or the suffix of its file."""
+    if isinstance(model, bytes):
+        return model.startswith(MAGIC)
+    if not isinstance(model, (str, os.PathLike)):
+        return False
+    try:
+        with open(model, "rb") as file:
+            return Path(model).suffix == SUFFIX or file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def check_kind() -> str:

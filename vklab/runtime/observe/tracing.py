@@ -81,13 +81,9 @@ def _trace_frames(session: Any, values: Values, count: int, in_flight: int, step
 
 
 def _numbered(number: int, call: Any, values: Values) -> Any:
-    token = RUN.set(number)
     # Without replay every run would record again, and discard the recording with timestamps.
-    with settings.settings(DISABLE_REPLAY=False):
-        try:
-            return call(values)
-        finally:
-            RUN.reset(token)
+    with settings.within(RUN, number), settings.settings(DISABLE_REPLAY=False):
+        return call(values)
 
 
 def _sequences(notes: Notes, overlap: Any, count: int) -> Sequence[RunOrder]:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,9 @@ _given: contextvars.ContextVar[Mapping[str, Choice] | None] = contextvars.Contex
 )
 
 
-@contextlib.contextmanager
-def instead(choices: Mapping[str, Choice]) -> Iterator[None]:
+def instead(choices: Mapping[str, Choice]) -> contextlib.AbstractContextManager[None]:
     """Let sessions that are loaded in a `with` block use other choices than the kept ones."""
-    token = _given.set(choices)
-    try:
-        yield
-    finally:
-        _given.reset(token)
+    return settings.within(_given, choices)
 
 
 def kept(info: DeviceInfo) -> Mapping[str, Choice]:

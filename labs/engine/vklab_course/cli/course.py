@@ -105,9 +105,13 @@ def _work(given: Path | None, or_empty: bool) -> Path:
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
     part("places").adopt_release()
-    for done in part("student.work").update(part("places").labs_folder(), _work(work, True)):
+    outcomes = part("student.work").update(part("places").labs_folder(), _work(work, True))
+    changed = [done for done in outcomes if done.status != "unchanged"]
+    for done in changed:
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
+    rest = len(outcomes) - len(changed)
+    console.say(f"{rest} of {len(outcomes)} copies were up to date")
 
 
 @course.command("progress")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vklab.apps.cli import console
+from vklab.errors import VklabError
 from vklab_course.cli.course_parts import part, show_results
 
-__all__ = ["handing", "release", "submit"]
+__all__ = ["HandingError", "handing", "release", "submit"]
 
 handing = typer.Typer()
+
+
+class HandingError(VklabError):
+    """A notebook that is not handed in."""
+
+
 AsJson = Annotated[bool, typer.Option("--json", help=console.JSON_HELP)]
 
 
@@ -64,7 +72,13 @@ def submit(
     notebook: Annotated[
         Path | None, typer.Argument(help="Your notebook; default: your copy in work/.")
     ] = None,
-    out: Annotated[Path, typer.Option("--to", metavar="FOLDER")] = Path("handed_in"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Default: handed_in/, beside work/."),
+    ] = None,
+    untouched: Annotated[
+        bool, typer.Option("--untouched", help="Hand in a lab with no answer without a question.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run your answers as the grader does, on the public cases, and write the file to hand in."""
@@ -72,7 +86,9 @@ def submit(
     labs = part("places").labs_folder()
     facts, _ = part("student.submit").lab_facts(number)
     mine = notebook or labs.parent / "work" / f"{facts.name}.ipynb"
-    done = part("student.submit").submit(number, mine, out)
+    if not untouched and part("student.submit").is_untouched(number, mine):
+        _confirm(f"{mine} has the lab's own cells only: no answer of yours is in it.")
+    done = part("student.submit").submit(number, mine, out or labs.parent / "handed_in")
     if as_json:
         console.emit(
             {
@@ -97,3 +113,11 @@ def submit(
     more = f", up to {waiting:g} more by hand" if waiting else ""
     console.say(f"{done.points:g} points on the public cases{more}; marks come from other cases")
     console.say(f"hand in this file: {done.path}", "bold")
+
+
+def _confirm(what: str) -> None:
+    """Ask whether to go on; raise HandingError if the answer is no, or if nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise HandingError(f"{what} Save the notebook first; --untouched hands it in as it is")
+    if not typer.confirm(f"{what} Hand it in all the same?"):
+        raise HandingError("nothing was handed in")

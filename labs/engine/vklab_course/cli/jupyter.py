@@ -23,12 +23,13 @@ from pathlib import Path
 from vklab.apps.cli import console
 from vklab.errors import SetupError
 
-__all__ = ["command", "serve"]
+__all__ = ["SHARE", "command", "serve"]
 
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 10.0
 ANSWER_LIMIT_S = 5.0
 LOG = ".jupyter.log"
+SHARE = Path(__file__).resolve().parent.parent / "share" / "jupyter"  # the course's extension
 
 
 def command(folder: Path, port: int, browser: bool) -> list[str]:
@@ -63,10 +64,11 @@ def serve(folder: Path, port: int, browser: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="vklab-") as runtime, log.open("wb") as sink:
         # This runtime folder holds one server file, which names the port in use.
         _quiet(Path(runtime))
-        before = os.environ.get("JUPYTER_CONFIG_PATH")
         variables = {
             **os.environ,
-            "JUPYTER_CONFIG_PATH": os.pathsep.join([runtime, *([before] if before else [])]),
+            "JUPYTER_CONFIG_PATH": _first(runtime, "JUPYTER_CONFIG_PATH"),
+            # Before the copy that an installation made.
+            "JUPYTER_PATH": _first(str(SHARE), "JUPYTER_PATH"),
             "JUPYTER_TOKEN": secrets.token_hex(24),
             "JUPYTER_RUNTIME_DIR": runtime,
         }
@@ -82,8 +84,9 @@ def serve(folder: Path, port: int, browser: bool) -> int:
         with _stopping(process), _terminable():
             try:
                 url = _wait_until_ready(process, Path(runtime), log)
-                console.say(f"JupyterLab: {url}", "bold")
-                console.say(f"serving {folder}; its log is {log}; Ctrl-C ends it")
+                console.say(f"JupyterLab serves {folder}; its log is {log}; Ctrl-C ends it.")
+                console.say("Its address, for this machine only:")
+                console.say(url, "bold")
                 sys.stdout.flush()
                 code = process.wait()
             except KeyboardInterrupt:
@@ -91,6 +94,10 @@ def serve(folder: Path, port: int, browser: bool) -> int:
                 return 0
     console.warn(f"vklab: JupyterLab has ended with code {code}\n{_tail(log)}")
     return 0 if code == 0 else 2
+
+
+def _first(folder: str, variable: str) -> str:
+    return os.pathsep.join([folder, *filter(None, [os.environ.get(variable)])])
 
 
 def _quiet(folder: Path) -> None:

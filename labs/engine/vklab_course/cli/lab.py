@@ -43,8 +43,9 @@ def lab(
     root = labs.parent
     if not (root / "data").is_dir():
         raise SetupError(
-            "the labs and their data are in the source tree only",
-            "clone the repository and run python3 -m vklab lab in it",
+            f"there are no labs in {root}: an installed package has none",
+            "go to the folder of a release or of a clone (it has labs/ and data/), and start "
+            "`vklab lab` there",
         )
     report = doctor.examine()
     console.say(report.verdict, "bold green" if report.ok else "bold red")

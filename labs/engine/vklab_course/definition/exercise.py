@@ -46,12 +46,14 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
+        by_row: whether a share of the points is that of right rows, and no score.
     """
 
     id: str = ""
     takes: ClassVar[str] = "function"
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
+    by_row: ClassVar[bool] = False
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
@@ -210,10 +212,20 @@ def find(identifier: str) -> Exercise:
     if other is not None and not other.marked:
         return other()
     if identifier not in exercises:
+        meant = _meant(identifier)
+        asked = f". Did you mean {meant!r}?" if meant else ""
         if not exercises:
-            raise LookupError(f"there is no lab {number_of(identifier) or identifier!r}")
-        raise LookupError(f"there is no exercise {identifier!r}; there is {', '.join(exercises)}")
+            raise LookupError(f"there is no lab {number_of(identifier) or identifier!r}{asked}")
+        listed = ", ".join(exercises)
+        raise LookupError(f"there is no exercise {identifier!r}; there is {listed}{asked}")
     return exercises[identifier]
+
+
+def _meant(identifier: str) -> str:
+    """Return the exercise that a typo means: "03-1" of "3-1", "03_1" and "Lab 3, 1"; or ""."""
+    found = re.search(r"(\d{1,3})\s*([b-z]?)\D+?(\d{1,3})", identifier.lower())
+    meant = f"{int(found[1]):02}{found[2]}-{int(found[3])}" if found else ""
+    return meant if meant in exercises_of(number_of(meant)) else ""
 
 
 def _load(number: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,20 +13,38 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Exercise, Value
 from vklab_course.definition.report import Report
 
-__all__ = ["Choice", "Predict", "Text"]
+__all__ = ["Choice", "Predict", "Question", "Text", "no_option", "wrong_rows"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a `Choice`, a row of its answer.
+
+    Attributes:
+        right: the right option.
+        options: all options.
+        fact: what decides the question, without the right option.
+        reason: why the option is right, shown after every row is.
+    """
+
+    right: Any
+    options: tuple[Any, ...]
+    fact: str
+    reason: str
 
 
 class Choice(Value):
     """Questions with options; the answer is a dictionary from question to option.
 
-    A definition gives `questions`: the right option, and all options, by question. The points are
-    given for all questions together, because one question alone can be guessed.
+    A definition gives `questions`. Grading gives points by row. A check in the notebook gives them
+    for all rows together, and tells no count (`vklab_course.rows`).
     """
 
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {"all": ("every question", 2)}
+    by_row = True
 
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        """Return the right option and all options of each question."""
+    def questions(self) -> Mapping[str, Question]:
+        """Return the questions by name."""
         raise NotImplementedError(f"exercise {self.id} has no questions here")
 
     @staticmethod
@@ -35,16 +54,21 @@ class Choice(Value):
         return f"{{\n    {pairs},\n}}"
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        """Yield one case with the options, and without the right ones."""
-        options = {name: list(options) for name, (_, options) in self.questions().items()}
-        yield Case(on="your answer", facts={"options": options})
+        """Yield one case with options, facts and reasons, and without the right options."""
+        rows = self.questions()
+        facts = {
+            "options": {name: list(row.options) for name, row in rows.items()},
+            "facts": {name: row.fact for name, row in rows.items()},
+            "reasons": {name: row.reason for name, row in rows.items()},
+        }
+        yield Case(on="your answer", facts=facts)
 
     def expected(self, case: Case) -> Any:
         """Return the right options."""
-        return {name: right for name, (right, _) in self.questions().items()}
+        return {name: row.right for name, row in self.questions().items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        """Count the right options; name a question only if its option does not exist.
+        """Give each right row its share of the points.
 
         Args:
             case: the case with the oracle's result.
@@ -57,16 +81,41 @@ class Choice(Value):
             got.keys() <= asked.keys(),
             f"there is no question {words.short(next((n for n in got if n not in asked), None))}",
         )
-        for name, options in asked.items():
-            report.expect(name in got, f"{name!r} has no answer")
-            listed = ", ".join(map(repr, options))
-            same = isinstance(got[name], str | int | np.integer) and type(got[name]) is not bool
-            report.expect(
-                same and got[name] in options,
-                f"{name!r}: got {words.short(got[name])}; choose one of {listed}",
-            )
-        right = sum(got[name] == option for name, option in case.expected.items())
-        report.expect(right == len(case.expected), f"{right} of {len(case.expected)} are right")
+        right = len(asked) - len(wrong_rows(case, got))
+        invalid = next(filter(None, (no_option(case, got, name) for name in asked)), "")
+        report.rows(right, len(asked), invalid or f"{right} of {len(asked)} are right")
+
+
+def no_option(case: Case, got: Mapping[str, Any], name: str) -> str:
+    """Return why a row has no option of its question, or "".
+
+    Args:
+        case: the case of a `Choice`.
+        got: the answer.
+        name: the row.
+    """
+    options = case.facts["options"][name]
+    if name not in got:
+        return f"{name!r} has no answer"
+    said = got[name]
+    plain = isinstance(said, str | int | np.integer) and type(said) is not bool
+    if plain and said in options:
+        return ""
+    return f"{name!r}: got {words.short(said)}; choose one of {', '.join(map(repr, options))}"
+
+
+def wrong_rows(case: Case, got: Mapping[str, Any]) -> list[str]:
+    """Return the rows of an answer to a `Choice` whose option is not the right one.
+
+    Args:
+        case: the case with the oracle's result.
+        got: the answer.
+    """
+    return [
+        name
+        for name, right in case.expected.items()
+        if no_option(case, got, name) or got[name] != right
+    ]
 
 
 class Text(Value):

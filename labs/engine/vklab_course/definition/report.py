@@ -73,6 +73,17 @@ class Report:
             self.scored += "" if full is None else f"; full points for {full:g} or {less}"
         self.share = min(self.share, share)
 
+    def rows(self, right: int, of: int, message: str) -> None:
+        """Give each row its share of the part's points.
+
+        Args:
+            right: the number of right rows.
+            of: the number of rows.
+            message: the sentence for the student, unless all rows are right.
+        """
+        self.share = min(self.share, right / of)
+        self.scored = "" if right == of else f"{self._on_text()}{message}"
+
     # ------------------------------------------------------------------------------- comparing
 
     def _on_text(self) -> str:

@@ -26,7 +26,7 @@ from vklab_course.grade.results.folder import write_atomic
 from vklab_course.grade.results.schema import ExerciseResult, GradeError
 from vklab_course.student.rehearsal import rehearse
 
-__all__ = ["Handed", "lab_facts", "submit", "warnings_of"]
+__all__ = ["Handed", "is_untouched", "lab_facts", "submit", "warnings_of"]
 
 REHEARSAL_S = 600.0
 ABSOLUTE = re.compile(r"""["'](/(?:home|Users|root|mnt|tmp)/[^"']*|[A-Za-z]:\\\\?[^"']*)["']""")
@@ -91,13 +91,7 @@ def submit(number: str, mine: Path, out: Path, judge: Judge = rehearse, name: st
     Raises GradeError if the notebook cannot be graded.
     """
     facts, released = lab_facts(number)
-    try:
-        data = mine.read_bytes()
-    except OSError as error:
-        beside = [path.name for path in mine.parent.glob("*.ipynb")]
-        raise GradeError(
-            f"{mine} cannot be read: {error.strerror or error}.{words.near(mine.name, beside)}"
-        ) from error
+    data = _data(mine)
     try:
         notebook = read_notebook(data)
         unversioned = dataclasses.replace(notebook, version="")
@@ -126,6 +120,34 @@ def submit(number: str, mine: Path, out: Path, judge: Judge = rehearse, name: st
     write_atomic(path, _handed(data))
     told = (*warnings_of(released, data), *rebuilt.notes)
     return Handed(path, facts.name, results, told, str(outcome.get("interrupted", "")))
+
+
+def is_untouched(number: str, mine: Path) -> bool:
+    """Tell whether each cell of a notebook that is collected has the lab's own text.
+
+    Raises GradeError if the notebook cannot be read.
+    """
+    _, released = lab_facts(number)
+    try:
+        cells = read_notebook(_data(mine)).by_id()
+    except BadSubmission as error:
+        raise GradeError(f"{mine}: {error}") from None
+    return all(
+        one.text.strip() == cell.source.strip()
+        for cell in released.cells
+        if cell.metadata.get("vklab", {}).get("role") in rebuilding.COLLECTED
+        for one in cells.get(cell.id, [])
+    )
+
+
+def _data(mine: Path) -> bytes:
+    try:
+        return mine.read_bytes()
+    except OSError as error:
+        beside = [path.name for path in mine.parent.glob("*.ipynb")]
+        raise GradeError(
+            f"{mine} cannot be read: {error.strerror or error}.{words.near(mine.name, beside)}"
+        ) from error
 
 
 def _results(

@@ -149,7 +149,7 @@ class OnnxRuntime:
     def prepare(self, source: ModelSource) -> Session:
         """Load the model's ONNX form on the provider."""
         proto, folder = onnx_import.load_proto(source.require_onnx())
-        proto = models.readable(proto)
+        proto = host.readable(proto)
         if self.variant.name == "int8":
             proto = models.to_int8(proto, folder, self.calibration)
         elif self.variant.weights == "float16":

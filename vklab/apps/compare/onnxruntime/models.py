@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from vklab.apps.compare.backend import Refused, Steps
 from vklab.apps.compare.models import inputs
@@ -21,15 +21,6 @@ from vklab.apps.compare.models import inputs
 FOLDER = "session.model_external_initializers_file_folder_path"
 SAMPLES = 16  # random inputs that calibrate an int8 model, if none are given
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-
-
-def readable(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy with the oldest IR version that its opsets allow, which all builds read."""
-    oldest = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
-    copied.ir_version = min(proto.ir_version or 8, max(oldest, 8))
-    return copied
 
 
 def size_bytes(proto: onnx.ModelProto, folder: Path | None = None) -> int:

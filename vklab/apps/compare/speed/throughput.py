@@ -20,7 +20,8 @@ import onnx
 from vklab.apps.compare.children import timing
 from vklab.apps.compare.models import catalogue, graphs
 from vklab.errors import VklabError
-from vklab.runtime import loading, open_devices, session
+from vklab.runtime import loading, session
+from vklab.runtime.many import device_options
 from vklab.types import DeviceInfo
 
 # Models of more than a millisecond a frame on a large GPU; of a few milliseconds on a CPU.
@@ -123,7 +124,7 @@ def measure_all(
         devices: "all", or indices and parts of names; several add replicas and a split model.
         seconds: time of each mode in each round; default SECONDS.
     """
-    infos = open_devices.select_all(devices)
+    infos = device_options.select_all(devices)
     for name in names:
         yield from _measure(*catalogue.named(name), infos, seconds or SECONDS)
 

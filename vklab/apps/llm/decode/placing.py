@@ -17,6 +17,7 @@ from vklab.apps.llm.decode.staged_model import StagedModel
 from vklab.errors import PlanError, SetupError
 from vklab.graph.graph import Graph
 from vklab.runtime import kernels, open_devices
+from vklab.runtime.many import device_options
 from vklab.types import DeviceInfo
 
 Layers = int | Sequence[int] | None
@@ -74,7 +75,7 @@ def placement(
     if devices is not None:
         if device is not None:
             raise SetupError(f"device={device!r} and devices={devices!r}: give one of them")
-        chosen = open_devices.select_all(devices)
+        chosen = device_options.select_all(devices)
         if given is not None and len(given) != max(len(chosen) - 1, 1):
             raise PlanError(
                 f"layers={layers!r} for {len(chosen)} devices; give one number for "

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab.base import catalogue
-from vklab.plan.tuning import precision, tiles
+from vklab.plan.tuning import precision
 from vklab.plan.tuning.attention import cache_groups, cache_matrices
 from vklab.plan.tuning.products import matrix_products
 from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
@@ -18,6 +18,26 @@ PASS = 256
 # Which elements of a matrix of 16 x 16 an invocation of NVIDIA's drivers has (H200, driver 580):
 # those whose numbers differ in these bits, and lanes that differ in these bits, are of one row.
 LAYOUT = (("SAME_ELEMENTS", 3), ("SAME_LANES", 3))
+# Kernel attention_cooperative: subgroups of a workgroup, and keys of a step; best first.
+ATTENTION: tuple[tuple[int, int], ...] = ((4, 32), (2, 32), (1, 32))
+# Kernel attention_registers: the most elements of a row of keys or values, the fewest queries,
+# subgroups of a workgroup, keys of a step, and blocks of rows of a subgroup; best first.
+ATTENTION_REGISTERS: tuple[tuple[int, int, int, int, int], ...] = (
+    (64, 512, 4, 32, 2),
+    (64, 0, 4, 32, 1),
+    (128, 0, 8, 64, 1),
+    (128, 0, 4, 32, 1),
+    (128, 0, 1, 32, 1),
+)
+# Kernel attention_direct: the most elements of a row of keys or values, the most keys, subgroups of
+# a workgroup, and blocks of 16 keys of a step; best first.
+ATTENTION_DIRECT: tuple[tuple[int, int, int, int], ...] = (
+    (64, 128, 4, 2),
+    (64, 256, 4, 4),
+    (64, 512, 8, 2),
+    (64, 1024, 4, 2),
+    (128, 256, 4, 2),
+)
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -95,7 +115,7 @@ def _direct(
     room = info.limit("maxComputeSharedMemorySize")
     fitting = (
         each
-        for each in tiles.ATTENTION_DIRECT
+        for each in ATTENTION_DIRECT
         if max(sizes) <= each[0]
         and push["columns"] <= each[1]
         and not (size % 32 or value_size % 64)
@@ -135,7 +155,7 @@ def _in_registers(
     push: dict[str, Any], size: int, value_size: int, info: DeviceInfo
 ) -> tuple[int, ...] | None:
     """Return subgroups, keys of a step, blocks of rows, and pieces of 16 bytes of shared memory."""
-    for most, fewest, count, keys, rows in tiles.ATTENTION_REGISTERS:
+    for most, fewest, count, keys, rows in ATTENTION_REGISTERS:
         lines = size // 8 + 1, value_size // 8 + 1
         room = max(count * rows * 16 * lines[0], keys * sum(lines), count * 128)
         fits = 16 * room + 1024 <= info.limit("maxComputeSharedMemorySize")
@@ -156,7 +176,7 @@ def through_memory(
         info: the device.
     """
     lanes = info.subgroup_size
-    for count, keys in tiles.ATTENTION:
+    for count, keys in ATTENTION:
         rows = count * one.m
         halves = keys * (size + value_size + 16) + rows * (size + keys + 16)
         used = 2 * halves + 4 * (rows * (keys + 5) + count * lanes)

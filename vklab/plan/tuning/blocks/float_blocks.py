@@ -11,6 +11,7 @@ from vklab.base.names import internal
 from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan.tuning.blocks import wide_blocks
+from vklab.plan.tuning.products import split_sums
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 # Rows from which on it pays, and columns; and bytes of dequantised weights.
@@ -53,7 +54,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         assert isinstance(found, registry.Result), "DequantizeBlocks is not expanded"
         made = tuple(replace(each, writes=(("y_buffer", weights),)) for each in found.dispatches)
     (product,) = linear.product(
-        reads["a_buffer"], weights, None, wide_blocks.computed(dispatch), (m, n, k), (k, 1), (1, k)
+        reads["a_buffer"], weights, None, split_sums.computed(dispatch), (m, n, k), (k, 1), (1, k)
     )
     kept = {key: value for key, value in defines.items() if key in ("Y", "Y_STORE")}
     return *made, replace(

@@ -16,6 +16,7 @@ from vklab.ops import linear, registry
 from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.plan import block_units
 from vklab.plan.tuning import tiles
+from vklab.plan.tuning.products import split_sums
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 HALF = "float16"
@@ -50,7 +51,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     # Floats lie in the file as the product reads them.
     as_given = TensorInfo(reads["b_buffer"].name, dtype, (n, k))
     weights = written.get(reads["b_buffer"].name, as_given)
-    own = replace(computed(dispatch), shape=(m, n))
+    own = replace(split_sums.computed(dispatch), shape=(m, n))
     (product,) = linear.product(rows, weights, None, own, (m, n, k), (k, 1), (1, k))
     return *made, replace(
         product,
@@ -125,14 +126,6 @@ def _applied(
         replace(each, writes=tuple((key, result) for key, _ in each.writes))
         for each in made.dispatches
     )
-
-
-def computed(dispatch: Dispatch) -> TensorInfo:
-    """Return the tensor that the product itself computes, before any epilogue."""
-    if dispatch.epilogue is None:
-        return dispatch.writes[0][1]
-    own = dispatch.epilogue.operands[0]
-    return replace(own.info, dtype=own.dtype)
 
 
 def gated(

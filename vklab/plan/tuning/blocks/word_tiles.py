@@ -9,10 +9,11 @@ import functools
 from dataclasses import replace
 
 from vklab import settings
+from vklab.base.names import internal
 from vklab.ops import linear
 from vklab.plan.tuning import prepack, tiles
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
-from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch
+from vklab.types import CooperativeMatrix, DeviceInfo, Dispatch, TensorInfo
 
 # Smaller products are left to conv_words: filters, and bytes of one sum.
 FEWEST_FILTERS, FEWEST_BYTES = 16, 64
@@ -128,6 +129,24 @@ def _has_room(tile: Tile, workgroup: int, info: DeviceInfo) -> bool:
     )
 
 
+def by_filter(weight: TensorInfo) -> TensorInfo | None:
+    """Return weights in words [rows, taps, span, 4] as [pieces, filters, 4]: four words a filter.
+
+    Pieces go along k; the last is padded with zeros. Returns a tensor without value; None for
+    DISABLE_PREPACK, or a weight unknown before the run.
+    """
+    if weight.constant is None or settings.get("DISABLE_PREPACK"):
+        return None
+    rows, taps, span, each = weight.dims
+    shape = (-(-taps * span // 4), rows * each, 4)
+    return TensorInfo(
+        internal(weight.name, "by filter"),
+        weight.dtype,
+        shape,
+        layout=prepack.ByFilter(weight.name),
+    )
+
+
 def _in_tiles(
     dispatch: Dispatch, sizes: ProductSizes, fitting: list[Tile], pick: Pick,
     one: CooperativeMatrix | None, lanes: int,
@@ -143,7 +162,7 @@ def _in_tiles(
         lanes: the invocations that compute one block of a tile.
     """
     push = dispatch.push_values
-    weights = prepack.by_filter(dict(dispatch.reads)["w_buffer"])
+    weights = by_filter(dict(dispatch.reads)["w_buffer"])
     if push["group_filters"] != push["filters"] or weights is None:
         return None
     if not fitting or sizes[0] < FEWEST_FILTERS or sizes[2] < FEWEST_BYTES:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from vklab import settings
+from vklab.base.names import internal
 from vklab.plan.tuning import precision, prepack, tiles
 from vklab.plan.tuning.products import last_convs, matrix_products
 from vklab.plan.tuning.tiles import Chosen, ProductSizes, ProductTask, Tile
@@ -31,7 +33,7 @@ def registers(given: ProductTask) -> Chosen | None:
     push = dispatch.push_values
     m, n, k, _ = sizes
     weight = dict(dispatch.reads)["b_buffer"]
-    packed = prepack.by_lane(weight, (k, n), push["b_column"] == 1)
+    packed = by_lane(weight, (k, n), push["b_column"] == 1)
     picked = pick(_fitting(tiles.REGISTERS, info), sizes) if packed else None
     if packed is None or picked is None:
         return None
@@ -47,6 +49,29 @@ def registers(given: ProductTask) -> Chosen | None:
     return _made(dispatch, {name: push[name] for name in names}, packed, tile), parts
 
 
+def by_lane(weight: TensorInfo, sizes: tuple[int, int], along_n: bool) -> TensorInfo | None:
+    """Return a matrix as invocations of matmul_registers read it, eight terms of a column each.
+
+    Args:
+        weight: a tensor with a constant value, or the same in rows that `in_wide_rows` has padded.
+        sizes: k and n.
+        along_n: whether it is dense along n, or along k.
+
+    Returns a tensor [steps, eights of columns, 8, 4, 8] without value; None for a weight unknown
+    before the run, or DISABLE_PREPACK.
+    """
+    k, n = sizes
+    wide = weight.layout if isinstance(weight.layout, prepack.Turned) else None
+    is_padded = wide is not None and wide == prepack.Turned(wide.weight, (k, n, 1, 1), 1, 8)
+    is_known = weight.constant is not None and weight.count == k * n
+    if settings.get("DISABLE_PREPACK") or not (is_known or is_padded):
+        return None
+    k, n = int(k), int(n)  # a layout is of numbers
+    layout = prepack.ByLane(wide.weight if wide and is_padded else weight.name, k, n, along_n)
+    name = internal(layout.weight, f"by lane {k}x{n}{'n' if along_n else 'k'}")
+    return TensorInfo(name, weight.dtype, (-(-k // 32), -(-n // 8), 8, 4, 8), layout=layout)
+
+
 def windows(given: ProductTask) -> Chosen | None:
     """Convolve channels-last halves by weights that are packed likewise."""
     dispatch, sizes, info, pick = given
@@ -55,7 +80,7 @@ def windows(given: ProductTask) -> Chosen | None:
     m, n, k, _ = sizes
     if product is None or min(m, n, k) < SIDE or not _in_fours(dispatch, n):
         return None
-    packed = prepack.by_lane(dict(dispatch.reads)["w_buffer"], (k, n), True)
+    packed = by_lane(dict(dispatch.reads)["w_buffer"], (k, n), True)
     picked = pick(_fitting(tiles.REGISTERS_LAST, info), sizes) if packed else None
     if packed is None or picked is None:
         return None

@@ -36,7 +36,7 @@ def split(
     m, n, k, batch = sizes
     push: dict[str, Any] = {**original.push_values, **chosen.push_values}
     steps = push.get("part", 0)  # the whole sum, in the kernel's unit: terms of k, or channels
-    result = _computed(original)
+    result = computed(original)
     shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
     is_off = settings.get("DISABLE_VARIANTS") or catalogue.is_off("split_sums")
     if info.is_cpu or is_off or shares:
@@ -73,8 +73,8 @@ def split(
     return first, _sum_splits(partial, bias, original, sizes, pitch, info)
 
 
-def _computed(dispatch: Dispatch) -> TensorInfo:
-    """Return the tensor that the kernel itself computes, before any epilogue."""
+def computed(dispatch: Dispatch) -> TensorInfo:
+    """Return the tensor that a product itself computes, before any epilogue."""
     if dispatch.epilogue is None:
         return dispatch.writes[0][1]
     own = dispatch.epilogue.operands[0]
@@ -86,7 +86,7 @@ def _sum_splits(
     pitch: int, info: DeviceInfo,
 ) -> Dispatch:  # fmt: skip
     push = original.push_values
-    result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
+    result, splits, (m, n, _, _) = computed(original), partial.dims[0], sizes
     if original.kernel == "conv":  # the bias is one column, with one row per channel
         rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)
     elif original.kernel == "conv_last":

@@ -15,6 +15,13 @@ from vklab.plan.tuning.products import last_convs, matrix_products, product_load
 from vklab.plan.tuning.tiles import Chosen, Pick, ProductSizes, ProductTask, Tile
 from vklab.types import DeviceInfo, Dispatch
 
+# Products at once from which on `tiles.MANY` are their tiles.
+FEWEST_MANY = 16
+# Every device can bind this much: Vulkan's least maxStorageBufferRange.
+LEAST_RANGE_BYTES = 1 << 27
+# Padding channels that a convolution may read for whole chunks, as a share of its channels.
+MOST_PADDING = 0.25
+
 
 def matrix_product(given: ProductTask) -> Chosen | None:
     """Multiply matrices of halves by cooperative matrices."""
@@ -34,11 +41,30 @@ def matrix_product(given: ProductTask) -> Chosen | None:
     return replace(changed, constants=constants, defines=(*changed.defines, *defines)), parts
 
 
+def in_chunks(dispatch: Dispatch, width: int = 4) -> Dispatch | None:
+    """Prepack a convolution's weights: steps of CHUNK channels at one tap of the window.
+
+    `width` is the multiple to which filters are padded. Returns None if the weights are computed
+    by the model, or would be padded too much.
+    """
+    push = dispatch.push_values
+    weight = dict(dispatch.reads)["w_buffer"]
+    filters, depth = push["out_channels"], push["in_channels"]
+    taps = weight.count // (push["groups"] * filters * depth)
+    if -depth % prepack.CHUNK > MOST_PADDING * depth:
+        return None
+    laid_out = prepack.turned(weight, (push["groups"], filters, depth, taps), prepack.CHUNK, width)
+    # With its padding the weight may be too large for one binding.
+    if laid_out is None or laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
+        return None
+    return prepack.with_weight(dispatch, "w_buffer", laid_out)
+
+
 def matrix_conv(given: ProductTask) -> Chosen | None:
     """Convolve halves by cooperative matrices."""
     dispatch, sizes, info, pick = given
     is_taken = dispatch.kernel == "conv" and _is_half(dispatch)
-    source = prepack.in_chunks(dispatch, 8) if is_taken else None
+    source = in_chunks(dispatch, 8) if is_taken else None
     made = source and _on_matrix_units(source, tiles.COOPERATIVE_CONV, sizes, info, pick)
     return (_fixed_window(made[0], dispatch), made[2]) if made else None
 
@@ -117,17 +143,13 @@ def tiled(given: ProductTask) -> Chosen | None:
         return None
     packed, loads = None, None
     if dispatch.kernel == "conv":
-        packed = prepack.in_chunks(dispatch)
+        packed = in_chunks(dispatch)
         kernel, choices = ("conv_packed", tiles.PACKED) if packed else ("conv_tiled", tiles.CONV)
     else:
         kernel, loads = "matmul_tiled", product_loads.operands(dispatch, 4)
         if loads is None:
             return None
-        many = (
-            sizes[3] >= tiles.FEWEST_MANY
-            and all(loads[1:])
-            and "c_buffer" not in dict(dispatch.reads)
-        )
+        many = sizes[3] >= FEWEST_MANY and all(loads[1:]) and "c_buffer" not in dict(dispatch.reads)
         choices = tiles.MANY if many else tiles.PRODUCT
     picked = pick(_fitting(choices, info), sizes)
     if picked is None:
