@@ -5,6 +5,7 @@ Every plan that a test makes is checked for hazards and for values that are over
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 
 from support.checks import plan_checks
 from support.runs import python_server, slang_server, tiers
+from vklab.shader import toolchain
 
 TESTS = Path(__file__).resolve().parent
 STAND_INS, ENGINE = str(TESTS / "stand_ins"), str(TESTS.parent / "labs" / "engine")
@@ -114,7 +116,23 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def loaded_compiler(private_cache: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def kept_outputs(private_cache: str, request: pytest.FixtureRequest) -> None:
+    """Keep what slangc has made in pytest's cache: the next run takes it, and caches stay cold.
+
+    Not so with --all, without pytest's cache, or with another compiler. `--cache-clear` empties it.
+    """
+    tools = toolchain.find_toolchain("slang")
+    cache = getattr(request.config, "cache", None)
+    if tools is None or cache is None or "not slow" not in request.config.getoption("markexpr"):
+        return
+    kept = cache.mkdir("slangc-" + re.sub(r"\W+", "-", tools.version))
+    slang_server.forget(kept)
+    with contextlib.suppress(FileExistsError):  # by another worker
+        Path(private_cache, "compiled").symlink_to(kept)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_compiler(kept_outputs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the compiler loaded: a kernel then takes a fifth of the time."""
     with slang_server.running(tmp_path_factory.mktemp("s")):
         yield

@@ -295,12 +295,13 @@ with vklab.load(DIGITS) as session:
     one_by_one = session.trace(ten, frames=8, in_flight=1, steps=False)
     two_at_once = session.trace(ten, frames=8, in_flight=2, steps=False)
 RECORD = json.loads(data("recorded/schedules_h200.json").read_text("utf-8"))
-rows = {"yours": (one_by_one, two_at_once),
+rows = {"your device": (one_by_one, two_at_once),
         RECORD["device"]: [frames.recorded_trace(RECORD, flying) for flying in (1, 2)]}
 for words, traces in rows.items():
     times = [f"{trace.duration_ns / 8e6:.2f} ms" for trace in traces]
     print(f"{words}: a frame takes {times[0]} with one in flight, {times[1]} with two")
-display(two_at_once, rows[RECORD["device"]][1])
+for words, (_, two) in rows.items():
+    display(figures.two_in_flight(two, words))
 
 # %% [markdown] id="l12-5t"
 # ## 5 · Read a trace, and make a table of costs

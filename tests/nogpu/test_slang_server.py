@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from stand_ins import loaded_compiler
 from support.graphs.small_models import ROOT, stock_variant
 from support.runs import slang_server
 from vklab.errors import ShaderError
@@ -23,6 +24,7 @@ def tools():
 @pytest.mark.full
 @pytest.mark.parametrize("kernel", ["elementwise", "matmul", "recurrent", "softmax", "conv"])
 def test_a_kernel_is_the_same_to_the_byte(tools, kernel, tmp_path, monkeypatch):
+    monkeypatch.delenv("TESTS_SHARE")  # nothing of what is kept
     name, defines, _ = stock_variant(kernel)
     given = tools, source.find(name)
     toolchain.run(*given, tmp_path / "server", defines, source.roots())
@@ -33,6 +35,7 @@ def test_a_kernel_is_the_same_to_the_byte(tools, kernel, tmp_path, monkeypatch):
 
 def test_a_module_is_compiled_without_a_process(tools, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    monkeypatch.delenv("TESTS_SHARE")
     monkeypatch.delattr(subprocess.Popen, "_execute_child")
     made = modules.folder(tools)
     names = {path.stem for path in (made / "lib").iterdir()}
@@ -43,3 +46,17 @@ def test_what_does_not_compile_has_the_words_of_slangc(tools, tmp_path):
     (tmp_path / "k.slang").write_text("void main() { nix(); }")
     with pytest.raises(ShaderError, match="k.slang:1"):
         toolchain.run(tools, tmp_path / "k.slang", tmp_path / "k.spv", (), ())
+
+
+def test_outputs_that_nobody_takes_are_forgotten(tmp_path):
+    command = ["slangc", str(tmp_path / "k.slang"), "-o", str(tmp_path / "out")]
+    (tmp_path / "out").write_bytes(b"made")
+    made = tmp_path / "kept"
+    for name in ("old", "taken"):
+        loaded_compiler.keep(command, str(made / name))
+        os.utime(made / name, (0, 0))
+    (tmp_path / "out").unlink()
+    assert loaded_compiler.copied(command, str(made / "taken"))
+    assert (tmp_path / "out").read_bytes() == b"made"
+    slang_server.forget(made)
+    assert [path.name for path in made.iterdir()] == ["taken"]

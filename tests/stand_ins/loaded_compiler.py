@@ -1,7 +1,7 @@
 """Run slangc's work on the server of tests/support/runs/slang_server.py, in place of a process.
 
-What it has made once in a run of the tests is kept: a test with a cache of its own asks for the
-same modules and kernels as others do.
+What it has made once is kept, for the run of the tests and for the next one: a test with a cache of
+its own asks for the same modules and kernels as others do.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ def copied(command: list[str], path: str) -> bool:
     if not path or not os.path.isfile(path):
         return False
     shutil.copyfile(path, command[-1])
+    os.utime(path)
     return True
 
 

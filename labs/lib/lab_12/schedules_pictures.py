@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vklab_course.picture import Picture
+from vklab.base.trace import Trace
+from vklab_course.picture import Picture, picture
 from vklab_labs.lab_12.makespan import Tasks, timetable
 from vklab_labs.shared.diagram import Diagram
 from vklab_labs.shared.lanes import draw_timeline
 from vklab_labs.shared.networks import draw_network
 
-__all__ = ["draw_chunks", "draw_counters", "draw_frames", "draw_replay", "draw_schedule"]
+__all__ = ["draw_chunks", "draw_counters", "draw_frames", "draw_replay", "draw_schedule",
+           "two_in_flight"]  # fmt: skip
 
 DEVICES = ("blue", "orange", "green")
 FRAMES = ("blue", "orange", "green", "pink", "sky", "yellow")
@@ -150,4 +152,18 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
         or "no task is placed",
         caption=f"{caption} It ends at {length} units of time. An arrow leads from a result to a "
         f"task on the other device that reads it.{more}",
+    )
+
+
+def two_in_flight(trace: Trace, device: str) -> Picture:
+    """Show a trace of eight frames of which two are in flight.
+
+    Args:
+        trace: what ran when.
+        device: in words.
+    """
+    return picture(
+        trace,
+        alt=f"Gantt chart of eight frames, two in flight, {device}: a row for each place of work.",
+        caption=f"Eight frames with two in flight, {device}.",
     )

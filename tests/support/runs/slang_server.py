@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, Popen
 # Processes that answer at a time, and the kernels that each of them compiles: to make one costs a
 # fifth of a kernel's time.
 FORKS, ANSWERS = 2, 25
+KEPT_S = 7 * 24 * 3600.0
 # The one function that the library does not export as C.
 AS_SLANGC = "_Z28spSetCommandLineCompilerModePN5slang15ICompileRequestE"
 
@@ -35,6 +37,15 @@ def library(program: str) -> str:
     """Return the path of the library that lies beside slangc, or "" where there is none."""
     paths = sorted(Path(program).parent.glob("libslang-compiler.so*"))
     return str(paths[0]) if paths and sys.platform == "linux" else ""
+
+
+def forget(kept: Path) -> None:
+    """Delete outputs that no run has taken for a week."""
+    oldest = time.time() - KEPT_S
+    for path in kept.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another worker was first
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 @contextlib.contextmanager
