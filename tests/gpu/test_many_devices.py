@@ -12,7 +12,7 @@ START = """
 import numpy as np, vklab
 from support.runs.split_models import *
 from vklab.errors import *
-from vklab.plan.report import table
+from support.checks import spread_checks
 """
 
 # Without pieces SwiftShader, which is slow, has what is cheap.
@@ -36,7 +36,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
     assert not session.host_reasons
     plan = session.plan
     assert [info.index for info in session.devices] == BOTH
-    counts = table.dispatch_counts(plan)
+    counts = spread_checks.dispatch_counts(plan)
     assert set(counts) == set(LABELS.values()) and min(counts.values()) * 4 >= sum(counts.values())
     summary = plan.summary()
     assert set(summary["placement"].values()) == set(LABELS.values())
@@ -137,7 +137,7 @@ with nothing_left(), vklab.load(source, devices="all") as session:
     caps = {"llvm": 850_000, "Swift": 850_000}
     with vklab.load(source, devices="all", memory_caps=caps) as capped:
         assert differs(one, capped.run(fed)) < 1e-6
-        assert len(table.dispatch_counts(capped.plan)) == 2, capped.plan
+        assert len(spread_checks.dispatch_counts(capped.plan)) == 2, capped.plan
         assert capped.plan.placement.single_ns is None and capped.plan.transfers
         for load in capped.plan.placement.loads:
             assert 0 < load.weights_bytes + load.peak_bytes <= 850_000
@@ -223,7 +223,8 @@ saved.write(path, build.compile_graph(graph, info, [{"n": 3}])[0])
 with nothing_left():
     place = {"[ab]": "llvm", "c": "Swift"}
     with vklab.load(path, devices=["llvm", "Swift"], place=place) as spread:
-        assert differs(one, spread.run(fed)) < 1e-6 and len(table.dispatch_counts(spread.plan)) == 2
+        assert differs(one, spread.run(fed)) < 1e-6
+        assert len(spread_checks.dispatch_counts(spread.plan)) == 2
         assert "compiled for one device" in spread.plan_reason
     with vklab.load(path, devices="all", replicate=True) as session:
         for found in session.map([fed] * 12, in_flight=4):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from support.checks import plan_checks
+from support.checks import plan_checks, spread_checks
 from support.fakes.fake_device import fake_device
 from support.graphs.small_models import model, value
 from support.models import planned
@@ -16,7 +16,6 @@ from vklab.plan import limits
 from vklab.plan import plan as plans
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.plan.report import table
 from vklab.types import DeviceInfo, Dispatch
 
 # No real device asks for so wide an alignment: memory that is planned for another has it not.
@@ -104,7 +103,7 @@ def test_each_chunk_respects_its_own_device(small_first):
     plan = spread_over(devices)
     assert [chunk.device for chunk in plan.chunks] == [0, 1, 0, 1]
     assert not broken(plan)
-    counts = table.dispatch_counts(plan)
+    counts = spread_checks.dispatch_counts(plan)
     small, large = counts.values() if small_first else reversed(counts.values())
     assert small > large  # there, what cannot be bound at once is cut
     for chunk in plan.chunks:
@@ -128,7 +127,7 @@ def test_chunks_planned_with_the_first_device_break_limits_of_the_others(monkeyp
         wrong, wide = spread_over(devices), spread_over(devices, size=WIDE)
     assert set(broken(wrong)) == {"range", "alignment"}
     assert set(broken(wide)) == {"range", "shared memory"}
-    assert table.dispatch_counts(wrong) != table.dispatch_counts(sound)
+    assert spread_checks.dispatch_counts(wrong) != spread_checks.dispatch_counts(sound)
     narrow = [devices[0], fake_device({**SMALL, "maxComputeWorkGroupInvocations": 128}, index=1)]
     with plan_checks.unchecked("chunks are planned for the wrong device"):
         assert set(broken(spread_over(devices, narrow))) >= {"invocations"}

@@ -23,6 +23,15 @@ Move = tuple[str, int | None, int]  # a value, the chunk that makes it, the one 
 PAST_THE_HOST = (transfer_paths.RING, transfer_paths.RING_COPIED, transfer_paths.DMA_BUF)
 
 
+def dispatch_counts(plan: Plan) -> dict[str, int]:
+    """Return how many dispatches each device runs, by its label."""
+    counts: Counter[str] = Counter()
+    for chunk in plan.chunks:
+        if chunk.is_on_device:
+            counts[plan.devices[chunk.device].label] += len(chunk.dispatches)
+    return dict(counts)
+
+
 def ancestors(before: Sequence[set[int]]) -> list[set[int]]:
     """Return, for each number, all that lie before it, however far; itself, if in a circle."""
     found = [set(each) for each in before]

@@ -6,7 +6,7 @@ attention reads heads in any order. For GPUs, where fewer launches count. Visite
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,10 +47,7 @@ def join_heads(graph: Graph, width: int = 0) -> Graph:
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2
     """
     makers = {name: node for node in graph.nodes for name in node.outputs}
-    counts: dict[str, int] = {}
-    for name in (name for node in graph.nodes for name in node.reads):
-        counts[name] = counts.get(name, 0) + 1
-    single = {name for name, count in counts.items() if count == 1} - rewriting.fixed(graph)
+    single = rewriting.read_once(graph)
     replaced: dict[str, tuple[Node, ...]] = {}
     new: list[TensorInfo] = []
     for node in graph.nodes:
@@ -60,10 +57,7 @@ def join_heads(graph: Graph, width: int = 0) -> Graph:
         branches = [branch for branch in found if branch is not None]
         if len(branches) == PARTS and _are_alike(graph, branches, width or 1):
             new += _join(graph, branches, replaced)
-    if not replaced:
-        return graph
-    nodes = (node for old in graph.nodes for node in replaced.get(old.outputs[0], (old,)))
-    return rewriting.rewritten(graph, nodes, *new)
+    return replaced_nodes(graph, replaced, *new)
 
 
 def _branch(graph: Graph, name: str, makers: dict[str, Node], single: set[str]) -> _Branch | None:
@@ -118,7 +112,7 @@ def _join(
     new = [
         rewriting.constant(
             internal(name, f"heads constant{number}"),
-            constant_cache.derive("joined", rewriting.side_by_side, *map(rewriting.value, each)),
+            constant_cache.derive("joined", side_by_side, *map(rewriting.value, each)),
         )
         for number, each in enumerate(parts)
     ]
@@ -154,3 +148,22 @@ def _join(
         )
         replaced[branch.made] = (*replaced[branch.made], slicing, view)
     return new
+
+
+def replaced_nodes(graph: Graph, nodes: Mapping[str, tuple[Node, ...]], *new: TensorInfo) -> Graph:
+    """Return a graph with other nodes in the place of some; the graph itself if there are none.
+
+    Args:
+        graph: the graph.
+        nodes: the nodes in the place of another, by the first output of that.
+        new: infos of the values that are new.
+    """
+    if not nodes:
+        return graph
+    changed = (node for old in graph.nodes for node in nodes.get(old.outputs[0], (old,)))
+    return rewriting.rewritten(graph, changed, *new)
+
+
+def side_by_side(*arrays: np.ndarray) -> np.ndarray:
+    """Return arrays joined along their last axis."""
+    return np.concatenate(arrays, axis=-1)

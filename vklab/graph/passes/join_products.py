@@ -15,7 +15,7 @@ import numpy as np
 from vklab.base.names import internal
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes import rewriting
+from vklab.graph.passes import join_heads, rewriting
 from vklab.graph.passes.matching import AnyValue, Either, PatternSearch, PatternStep
 from vklab.types import TensorInfo
 
@@ -67,10 +67,7 @@ def join_products(graph: Graph) -> Graph:
         values = [branch for branch in branches if not branch.angles]
         if len(turned) == 2 and turned[0].angles == turned[1].angles:
             new += _join(graph, [*turned, *values], replaced)
-    if not replaced:
-        return graph
-    nodes = (node for old in graph.nodes for node in replaced.get(old.outputs[0], (old,)))
-    return rewriting.rewritten(graph, nodes, *new)
+    return join_heads.replaced_nodes(graph, replaced, *new)
 
 
 def _branch(search: PatternSearch, seen: Node, fixed: set[str]) -> Iterator[_Branch]:
@@ -131,7 +128,7 @@ def _join(
     new = [
         rewriting.constant(
             internal(name, f"joined constant{number}"),
-            constant_cache.derive("joined", rewriting.side_by_side, *each),
+            constant_cache.derive("joined", join_heads.side_by_side, *each),
         )
         for number, each in enumerate(arrays)
     ]

@@ -92,9 +92,9 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
     ), shape
 
 
-def side_by_side(*arrays: np.ndarray) -> np.ndarray:
-    """Return arrays joined along their last axis."""
-    return np.concatenate(arrays, axis=-1)
+def read_once(graph: Graph) -> set[str]:
+    """Return the values that one node reads once, and that are not `fixed`."""
+    return {name for name, nodes in graph.readers().items() if len(nodes) == 1} - fixed(graph)
 
 
 def handed_on(graph: Graph, node: Node) -> str:

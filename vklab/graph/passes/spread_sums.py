@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -32,13 +31,11 @@ def spread_sums(graph: Graph, width: int = 0) -> Graph:
     """
     del width
     makers = {node.outputs[0]: node for node in graph.nodes}
-    reads = [name for node in graph.nodes for name in node.reads]
-    single = {name for name, count in Counter(reads).items() if count == 1}
-    kept = rewriting.fixed(graph)
+    single = rewriting.read_once(graph)
     nodes, new, gone = list[Node](), list[TensorInfo](), set[str]()
     for node in graph.nodes:
         found = _operands(graph, node, makers)
-        if found is None or found[0].outputs[0] not in single - kept:
+        if found is None or found[0].outputs[0] not in single:
             nodes.append(node)
             continue
         made, infos = _spread(graph, node, *found)

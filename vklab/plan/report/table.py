@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +126,6 @@ def _nodes(chunk: Chunk) -> Rows:
         )
         for node in chunk.graph.nodes
     ]
-
-
-def dispatch_counts(plan: Plan) -> dict[str, int]:
-    """Return how many dispatches each device runs, by its label."""
-    counts: Counter[str] = Counter()
-    for chunk in plan.chunks:
-        if chunk.is_on_device:
-            counts[plan.devices[chunk.device].label] += len(chunk.dispatches)
-    return dict(counts)
 
 
 def picture(plan: Plan, title: str = "") -> str:

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError, VklabError
-from vklab.runtime.bound.tensors import DeviceTensor
+from vklab.runtime.bound.tensors import DeviceTensor, Key
 from vklab.runtime.io_binding import Given
 from vklab.runtime.plan_cache import PlanCache
-
-Key = tuple[str, bool]
 
 
 class CopiedRun:

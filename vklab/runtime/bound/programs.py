@@ -21,7 +21,7 @@ from vklab.plan.memory import INPUTS, Slot
 from vklab.runtime import upload
 from vklab.runtime.bound import planning
 from vklab.runtime.bound.memory import BoundMemory, import_array
-from vklab.runtime.bound.tensors import DeviceTensor
+from vklab.runtime.bound.tensors import DeviceTensor, Key
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies
 from vklab.runtime.plan_cache import Entry, PlanCache
@@ -29,7 +29,6 @@ from vklab.runtime.program import Program
 
 # The arena of values that the host writes into states, which no plan names; their most bytes.
 FIRST, SMALL_BYTES = f"{INPUTS}0", 64 << 10
-Key = tuple[str, bool]
 
 
 class BoundPrograms:

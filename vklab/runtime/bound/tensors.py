@@ -17,6 +17,8 @@ from vklab.runtime.open_devices import OpenDevice
 # names of others. Source: DLPack, dlpack.h.
 CPU, HOSTS, CUDA = 1, (1, 3, 11), 2
 NAMES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA (managed)"}
+# The name of a value, and whether it is an output.
+Key = tuple[str, bool]
 
 
 def on_host(name: str, value: Any, cuda_number: int | None = None) -> Any:
@@ -61,31 +63,31 @@ class TensorHome(Protocol):
     def cuda_number(self) -> int | None:
         """Return the number of the device in CUDA, if it shares the values; else None."""
 
-    def torch(self, key: tuple[str, bool]) -> Any:
+    def torch(self, key: Key) -> Any:
         """Return a CUDA tensor on the memory of a value; ModelError if it is not shared."""
 
     def require_open(self) -> None:
         """Raise VklabError if the binding was closed, or its session."""
 
-    def info(self, key: tuple[str, bool]) -> tuple[str, tuple[int, ...]]:
+    def info(self, key: Key) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of an input or output."""
 
-    def view(self, key: tuple[str, bool]) -> np.ndarray | None:
+    def view(self, key: Key) -> np.ndarray | None:
         """Return the memory of a value as an array; None where that is not possible."""
 
-    def read(self, key: tuple[str, bool]) -> np.ndarray:
+    def read(self, key: Key) -> np.ndarray:
         """Return a copy of the present value."""
 
-    def write(self, key: tuple[str, bool], array: np.ndarray) -> None:
+    def write(self, key: Key, array: np.ndarray) -> None:
         """Replace a whole value."""
 
-    def place(self, key: tuple[str, bool]) -> Given:
+    def place(self, key: Key) -> Given:
         """Return buffer and offset of the present value."""
 
-    def is_fixed(self, key: tuple[str, bool]) -> bool:
+    def is_fixed(self, key: Key) -> bool:
         """Tell whether a value never moves in memory."""
 
-    def is_resident(self, key: tuple[str, bool]) -> bool:
+    def is_resident(self, key: Key) -> bool:
         """Tell whether the value is in device memory, which the host may be unable to map."""
 
 
