@@ -319,14 +319,15 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
             said = ""
             for line in process.stdout:
                 said += line
-                if "Ctrl-C" in line:
+                if "token=" in line:
                     break
-            url = re.search(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\w+)", said)
-            assert url, said + process.stderr.read()
+            # The address stands last, alone on its line; without one the server has ended.
+            url = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\w+)\n", line)
+            assert url and "Ctrl-C ends it" in said, said + process.stderr.read()
             server = f"http://127.0.0.1:{url[1]}"
             assert int(url[1]) != port, "the port was taken"
             assert "held-out digits:" in said and "vklab can work here" in said
-            assert answer_of(url[0]) == 200
+            assert answer_of(url[0].strip()) == 200
             assert answer_of(f"{server}/api/contents") == 403
             assert answer_of(f"{server}/api/contents?token={url[2]}") == 200
             script = "lab/extensions/vklab-slang/static/slang.js"
