@@ -19,6 +19,7 @@ import numpy as np
 
 from vklab_course.definition.case import Case
 from vklab_course.definition.report import Report
+from vklab_course.piece import Piece
 from vklab_course.places import VARIANTS, labs_folder
 
 __all__ = [
@@ -45,6 +46,7 @@ class Exercise:
         variants: parameters of each variant; the first is the default.
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
+        builds: the piece of the runtime that a kept answer can replace; None if it builds none.
         seconds: time limit of the answers to one batch of cases.
         by_row: whether a share of the points is that of right rows, and no score.
     """
@@ -58,6 +60,7 @@ class Exercise:
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    builds: ClassVar[Piece | None] = None
     seconds: float = 10.0
 
     def __init__(self, variant: int = 0) -> None:
@@ -141,6 +144,7 @@ def exercise(
     variants: Sequence[Mapping[str, Any]] = ({},),
     seams: Sequence[str] = (),
     needs: Sequence[str] = (),
+    builds: Piece | None = None,
     seconds: float | None = None,
 ) -> Callable[[Kind], Kind]:
     """Register the decorated class as the definition of an exercise.
@@ -151,6 +155,7 @@ def exercise(
         variants: as in `Exercise`.
         seams: as in `Exercise`.
         needs: as in `Exercise`.
+        builds: as in `Exercise`.
         seconds: as in `Exercise`; default: that of the kind.
     """
     if not re.fullmatch(LAB + r"-p?[1-9]\d?", identifier) or not hints or not variants:
@@ -163,6 +168,7 @@ def exercise(
         definition.id, definition.hints = identifier, tuple(hints)
         definition.variants = tuple(dict(each) for each in variants)
         definition.seams, definition.needs = tuple(seams), tuple(needs)
+        definition.builds = builds
         if seconds is not None:
             definition.seconds = seconds
         _exercises[definition.__module__, identifier] = definition
