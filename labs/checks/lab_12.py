@@ -78,6 +78,7 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
         "equally good: keep a set of frozensets of nodes, and skip a cut that is in it.",
     ),
     seams=(chunking.CUT,),
+    builds=chunking.CHUNKS,
 )
 class BuildChunks(Function):
     parts = {"cut": ("every node in one chunk of its device, no chunk reads a later one", 1),
