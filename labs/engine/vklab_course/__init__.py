@@ -31,10 +31,13 @@ if "VKLAB_CHILD_BARE" not in os.environ:
     from vklab_course.places import adopt_release as _adopt_release
     from vklab_course.predict import predict
     from vklab_course.show import show
+    from vklab_course.student import keeping as _keeping
     from vklab_course.swap import swap
+    from vklab_course.use import use
 
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         _adopt_release()  # a student's notebook
+        _keeping.watch(sys.modules["IPython"].get_ipython())
 
 __all__ = [
     "Run",
@@ -49,4 +52,5 @@ __all__ = [
     "run_limited",
     "show",
     "swap",
+    "use",
 ]

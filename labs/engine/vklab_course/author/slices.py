@@ -11,7 +11,7 @@ import ast
 import symtable
 from collections.abc import Sequence
 
-__all__ = ["globals_read", "needed_statements"]
+__all__ = ["globals_read", "needed_statements", "pruned"]
 
 
 def globals_read(text: str) -> set[str]:
@@ -61,6 +61,17 @@ def needed_statements(body: Sequence[ast.stmt], needed: set[str], whole: bool) -
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             needed -= bound  # a function that calls itself reads its own name
     return kept[::-1]
+
+
+def pruned(node: ast.stmt, needed: set[str]) -> ast.stmt:
+    """Return an import without the names that nobody reads any more."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        node.names = [
+            alias
+            for alias in node.names
+            if (alias.asname or alias.name).partition(".")[0] in needed
+        ]
+    return node
 
 
 def _bound(node: ast.stmt) -> set[str]:
