@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vklab.apps.cli import console
 from vklab.errors import VklabError
-from vklab_course.cli.course_parts import part
+from vklab_course.cli.course_parts import Work, named_work, part
 from vklab_course.cli.grading import grading
 from vklab_course.cli.handing import handing
+from vklab_course.cli.mine import mine
 
 __all__ = ["build", "course", "lint", "new", "progress", "update"]
 
 course = typer.Typer(no_args_is_help=True, help="Build, check and update the labs.")
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NN]...", help="Labs by number; default: all.")
-]
-Work = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
 ]
 
 
@@ -33,6 +30,7 @@ def _chosen(numbers: list[str] | None) -> list[Any]:
 
 course.add_typer(handing)
 course.add_typer(grading)
+course.add_typer(mine, name="mine")
 
 
 @course.command("build")
@@ -93,19 +91,11 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
     return problems
 
 
-def _work(given: Path | None, or_empty: bool) -> Path:
-    """Return the folder of the student's copies; one that was named must be one."""
-    labs = Path(part("places").labs_folder())
-    if given is not None:
-        part("student.work").require(labs, given, or_empty)
-    return given or labs.parent / "work"
-
-
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
-    part("places").adopt_release()
-    outcomes = part("student.work").update(part("places").labs_folder(), _work(work, True))
+    folder = named_work(work, True)
+    outcomes = part("student.work").update(part("places").labs_folder(), folder)
     changed = [done for done in outcomes if done.status != "unchanged"]
     for done in changed:
         detail = f" ({done.detail})" if done.detail else ""
@@ -120,8 +110,8 @@ def progress(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
-    part("places").adopt_release()
-    entries = part("student.work").progress(part("places").labs_folder(), _work(work, False))
+    folder = named_work(work, False)
+    entries = part("student.work").progress(part("places").labs_folder(), folder)
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return

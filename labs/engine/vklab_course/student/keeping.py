@@ -22,7 +22,7 @@ from vklab_course.definition.exercise import LAB, Exercise
 from vklab_course.student import kept
 from vklab_course.student.kept import Judge, Kept, KeptError
 
-__all__ = ["answer_of", "begin", "running_lab", "wait", "watch"]
+__all__ = ["answer_of", "begin", "running_lab", "saved", "wait", "watch"]
 
 WAIT_S = 60.0
 _ran: dict[str, str] = {}  # text of each cell as it ran last, by cell id
@@ -142,6 +142,17 @@ def answer_of(exercise: Exercise, texts: Mapping[str, str]) -> Kept:
     if lost:
         raise KeptError(_missing(sorted(lost), cells, texts))
     return kept.made(exercise, name, _with_needed_imports(parts[::-1]))
+
+
+def saved(notebook: Path) -> dict[str, str]:
+    """Return the text of each code cell of a saved notebook. Raises KeptError if it has none."""
+    try:
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        return {
+            cell["id"]: "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+        }
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise KeptError(f"{notebook} cannot be read as a notebook: {error}") from None
 
 
 def _answer_name(identifier: str, cells: Sequence[tuple[str, dict[str, Any], str]]) -> str:
