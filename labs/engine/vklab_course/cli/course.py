@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from vklab_course.cli.grading import grading
 from vklab_course.cli.handing import handing
 from vklab_course.cli.mine import mine
 
-__all__ = ["build", "course", "lint", "new", "progress", "update"]
+__all__ = ["build", "course", "lint", "new", "progress", "showcase", "update"]
 
 course = typer.Typer(no_args_is_help=True, help="Build, check and update the labs.")
 Numbers = Annotated[
@@ -128,3 +129,34 @@ def progress(
         for entry in entries
     ]
     console.table("", ("lab", "solved", "points", "exercises"), rows)
+
+
+@course.command("showcase")
+def showcase(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL.onnx]", help="Default: the course's models.")
+    ] = None,
+    work: Work = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Default: showcase.html in work/.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:
+    """Run models with all kept answers inside the runtime, and write one page about it."""
+    pages, folder = part("student.showcase"), named_work(work, False)
+    done = pages.showcase(folder, part("check").judged_text, model, console.warn)
+    path = out or folder / "showcase.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(pages.html(done), encoding="utf-8")
+    if as_json:
+        shown = {each.target.name: each.rows for each in done.shown}
+        functions = [vars(function) for function in done.functions]
+        console.emit({"page": str(path), "functions": functions, "models": shown})
+        return
+    for each in done.shown:
+        console.table(each.target.name, ("", "naive", "yours", "vklab"), each.rows)
+    for function in done.functions:
+        if not function.mine and function.said != "no answer is kept":
+            console.say(f"replaced by vklab's own: {function.id}: {function.said}", "yellow")
+    mine = sum(function.mine for function in done.functions)
+    console.say(f"{mine} of {len(done.functions)} functions are yours: {path}", "bold")
