@@ -111,7 +111,7 @@ def targets(model: Path | None = None) -> list[Target]:
 
     Raises VklabError if there is no such file.
     """
-    spread = {"devices": [0, 1], "memory_caps": {0: CAP_BYTES}}
+    spread = {"devices": [0, 1], "policy": "greedy", "memory_caps": {0: CAP_BYTES}}
     drivers = second_device()
     if model is not None:
         if not model.is_file():
