@@ -16,6 +16,7 @@ from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_00 import batches
 from vklab_labs.lab_00.doctor import made_up
+from vklab_labs.shared import offsets
 
 INT = int | np.integer
 
@@ -258,6 +259,7 @@ class ChooseBatches(Function):
         f"vklab.plan.memory.{name}"
         for name in ("assign_offsets", "_sweep", "pack", "_place", "_search")
     ],
+    builds=offsets.ONE_AFTER_THE_OTHER,
 )
 class OneAfterTheOther(Function):
     parts = {

@@ -17,7 +17,7 @@ from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_09 import onnx_files
 from vklab_labs.lab_09.dims import dim, elements
-from vklab_labs.lab_09.node_order import PlainNode, ring, window
+from vklab_labs.lab_09.node_order import ORDER, PlainNode, ring, window
 from vklab_labs.lab_09.onnx_bytes import damaged, stored_model
 
 
@@ -128,6 +128,7 @@ class LocateWeight(Function):
     ),
     seams=("vklab.graph.onnx_import.topological_order", "vklab.graph.graph.topological_order"),
     variants=tuple({"first": name} for name in ("Conv", "Relu", "MaxPool", "Concat", "Add")),
+    builds=ORDER,
 )
 class OrderNodes(Function):
     parts = {"order": ("an order that works, with the rule for ties", 3),

@@ -16,7 +16,7 @@ from vklab_course.definition.report import Report
 from vklab_labs.lab_09 import drawn_orders, drawn_plans
 from vklab_labs.lab_09.drawn_plans import KEYS, draw_nodes, fault_of, nodes_of, request_text
 from vklab_labs.lab_09.growing_plans import FACTS, MODELS
-from vklab_labs.lab_09.live_bytes import END, broken, live_bytes, must_be_live
+from vklab_labs.lab_09.live_bytes import END, SMALL_PEAK, broken, live_bytes, must_be_live
 from vklab_labs.shared.grouping import Work
 
 
@@ -299,6 +299,7 @@ def draw_work(random: np.random.Generator, part: str) -> tuple[Work, int]:
         "first complete order that comes out is the best. How many sets of done nodes are there?",
     ),
     seams=("vklab.graph.onnx_import.topological_order", "vklab.graph.graph.topological_order"),
+    builds=SMALL_PEAK,
 )
 class SmallPeakOrder(Function):
     parts = {"valid": ("every node once, after what it reads", 1),

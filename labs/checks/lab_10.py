@@ -75,6 +75,7 @@ def simplified(graph: PlainGraph, neutral: tuple[str, float]) -> PlainGraph:
         {"op": "Pow", "number": "1.0"},
         {"op": "Sub", "number": "0.0"},
     ),
+    builds=plain.FIRST_PASS,
 )
 class Simplify(Function):
     parts = {"fold": ("constants are folded", 1), "same": ("Identity and no-ops go", 1),

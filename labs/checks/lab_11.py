@@ -147,7 +147,8 @@ class FindLifetimes(Function):
         "A range that lies inside an earlier one must not pull this number back.",
     ),
     variants=({"align": 256}, {"align": 64}, {"align": 16}, {"align": 128}),
-    seams=("vklab.plan.memory.assign_offsets",),
+    seams=("vklab.plan.memory.assign_offsets", "vklab.vulkan.memory.FreeRanges.take"),
+    builds=packing.LOWEST,
 )
 class LowestOffset(Function):
     parts = {"gaps": ("the lowest gap that is large enough", 2),

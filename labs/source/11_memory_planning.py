@@ -28,10 +28,11 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab_course import attempt, banner, check, data, hint, predict
+from vklab_course import attempt, banner, check, data, hint, predict, show
 from vklab_labs.lab_11 import memory_plans as figures
 from vklab_labs.lab_11 import packing
 from vklab_labs.lab_11.offload import CAP, VALUES, farthest_first, gaps_of, live_bytes, moved_bytes
+from vklab_labs.shared.offsets import verified
 from vklab_labs.shared.recorded_graphs import NAMES, recorded
 from vklab_labs.shared.swapped import run_swapped
 
@@ -164,20 +165,11 @@ def lowest_offset(size, taken, alignment=ALIGN):
 
 
 # %% [markdown] id="l11-e2r"
-# The runtime asks for *all* offsets at once. The next cell has the signature of its `vklab.plan.memory.assign_offsets`, and calls your function for each value, the largest first. In the picture, a *dispatch* is a step of the runtime's plan. `cat_2` joins two values. It is born before both exist, because the runtime lets each of them write directly into its part of `cat_2`.
+# The runtime asks for *all* offsets at once. `largest_first` makes a function with the signature of its `vklab.plan.memory.assign_offsets`: it calls your function for each value, the largest first. In the picture, a *dispatch* is a step of the runtime's plan. `cat_2` joins two values. It is born before both exist, because the runtime lets each of them write directly into its part of `cat_2`.
 
 # %% id="l11-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
-def my_offsets(lifetimes, aliasing=True):
-    """Answer the runtime's question with your function: (offsets by name, size of the arena)."""
-    offsets, placed = {}, []
-    for life in sorted(lifetimes, key=lambda life: -life.size_bytes):  # the order
-        taken = [(offsets[o.name], offsets[o.name] + o.length_bytes) for o in placed
-                 if not aliasing or (o.first <= life.last and life.first <= o.last)]
-        offsets[life.name] = lowest_offset(life.size_bytes, taken, life.alignment_bytes)
-        placed.append(life)
-    return offsets, max((offsets[o.name] + o.length_bytes for o in placed), default=0)
-
-
+show(packing.largest_first)
+my_offsets = packing.largest_first(lowest_offset)
 with attempt("11-2"):
     lifetimes = planned["unet"].lifetimes
     display(figures.draw_packing(lifetimes, my_offsets(lifetimes), "Your packing of U-Net. A "
@@ -196,7 +188,7 @@ check("11-2", lowest_offset)
 # %% id="l11-swap" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("11-2"):
     for each in (my_offsets, packing.one_unit_lower(my_offsets)):
-        rows, why = run_swapped("vklab.plan.memory.assign_offsets", packing.verified(each),
+        rows, why = run_swapped("vklab.plan.memory.assign_offsets", verified(each),
                                 planned=["unet", "bert_base"],
                                 variables={"VKLAB_DISABLE_PASSES": "winograd"})
         print(*rows, why, sep="\n")

@@ -23,6 +23,7 @@ from vklab_course.definition.judge import LocalAnswers, judge
 from vklab_course.places import PROJECT
 from vklab_labs.lab_11 import evictions, offload, packing
 from vklab_labs.lab_11 import memory_plans as figures
+from vklab_labs.shared.offsets import verified
 from vklab_labs.shared.recorded_graphs import NAMES, recorded
 
 drawn = drawn_cases("11-5", seconds=4.0)
@@ -176,9 +177,9 @@ def test_a_wrong_packing_is_refused_with_a_sentence():
         (None, "got NoneType"),
     ):
         with pytest.raises(AssertionError, match=words):
-            packing.verified(lambda lifetimes, aliasing, answer=answer: answer)(two)
+            verified(lambda lifetimes, aliasing, answer=answer: answer)(two)
     for kind in (int, np.int64):  # a number of NumPy is a whole number, too
         right = ({"a": kind(0), "b": kind(10)}, kind(20))
-        got = packing.verified(lambda lifetimes, aliasing, right=right: right)(two, True)
+        got = verified(lambda lifetimes, aliasing, right=right: right)(two, True)
         assert got == ({"a": 0, "b": 10}, 20)
         assert {type(got[1]), *map(type, got[0].values())} == {int}

@@ -5,15 +5,17 @@ A node is (name, operator, inputs, outputs). Visited by lab 09.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from vklab.graph import graph as graphs
 from vklab.graph.graph import Node
+from vklab_course.piece import Given, Piece
 from vklab_labs.shared import recorded_graphs
 
-__all__ = ["TINY", "PlainNode", "asking", "ring", "window"]
+__all__ = ["ORDER", "TINY", "PlainNode", "asking", "ring", "window"]
 
 PlainNode = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 TINY: list[PlainNode] = [
@@ -40,6 +42,7 @@ def asking(order_nodes: Callable[[list[PlainNode], list[str]], Any]) -> Callable
         assert isinstance(answer, tuple | list) and len(answer) == 2, f"{answer!r} is no pair"
         word, names = answer
         assert word == "order", f"you found {word!r} in a graph without faults"
+        assert isinstance(names, tuple | list), f"{names!r} is no list of names"
         assert sorted(map(str, names)) == sorted(given), "the order has other nodes than the graph"
         for name in names:
             lost = [value for value in given[name].reads if value not in made]
@@ -48,6 +51,31 @@ def asking(order_nodes: Callable[[list[PlainNode], list[str]], Any]) -> Callable
         return tuple(given[name] for name in names)
 
     return topological_order
+
+
+def _runtime_order(params: Mapping[str, Any]) -> Callable[..., tuple[str, list[str]]]:
+    """Return the runtime's order behind the signature of exercise 3.
+
+    Ready nodes keep the order in which they are given. A fault raises ModelError.
+    """
+
+    def order_nodes(nodes: Iterable[PlainNode], given: Iterable[str]) -> tuple[str, list[str]]:
+        made = [Node(name, op, tuple(reads), tuple(writes)) for name, op, reads, writes in nodes]
+        return "order", [node.name for node in graphs.topological_order(made, given)]
+
+    return order_nodes
+
+
+def _ordering(order: Given) -> Callable[..., Any]:
+    return asking(order.value)
+
+
+ORDER = Piece(
+    "topological_order",
+    "vklab.graph.onnx_import.topological_order",
+    {"09-3": _runtime_order},
+    _ordering,
+)
 
 
 def window(random: np.random.Generator, name: str, count: int) -> tuple[list[PlainNode], list[str]]:

@@ -15,17 +15,19 @@ import numpy as np
 
 import vklab
 from vklab import settings
-from vklab.errors import PlanError
 from vklab.plan import memory
 from vklab.plan import plan as plans
 from vklab.plan.memory import Lifetime, MemoryPlan
+from vklab.vulkan.memory import FreeRanges
+from vklab_course.piece import Piece
 from vklab_labs.shared import recorded_graphs
+from vklab_labs.shared.offsets import Assign, unshared, verified, whole
 from vklab_labs.shared.recorded_graphs import RecordedGraph
 
-__all__ = ["FITS", "Node", "ORDERS", "bound_text", "compared", "drawn_lifetimes",
-           "in_place_gains", "merged", "one_unit_lower", "overhead", "pack_by", "plain",
-           "planned_memory", "resized", "size_changes", "sizes_matter", "sizes_text",
-           "verified"]  # fmt: skip
+__all__ = ["FITS", "LOWEST", "Node", "ORDERS", "bound_text", "compared", "drawn_lifetimes",
+           "in_place_gains", "largest_first", "merged", "one_unit_lower", "overhead", "pack_by",
+           "plain", "planned_memory", "resized", "size_changes", "sizes_matter",
+           "sizes_text"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
@@ -256,33 +258,57 @@ def one_unit_lower(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, 
     return assign
 
 
-def _plain(number: Any) -> Any:
-    """Return a whole number of NumPy as an int; all else as it is."""
-    return int(number) if isinstance(number, np.integer) else number
+# ------------------------------------------------------------ the piece of exercise 2
 
 
-def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], int]]:
-    """Return a function with the signature of `assign_offsets` that tests what `answer` returns.
+def largest_first(lowest_offset: Callable[[int, list[tuple[int, int]], int], Any]) -> Assign:
+    """Return a function with the signature of `assign_offsets` that asks for one value at a time.
 
-    Raises an AssertionError with a sentence before a driver sees a wrong offset.
+    The largest value comes first; `lowest_offset` gets the bytes that live values have by then.
     """
 
     def assign(lifetimes: Sequence[Lifetime], aliasing: bool = True) -> tuple[dict[str, int], int]:
-        got = answer(lifetimes, aliasing)
-        if not (isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], dict)):
-            raise AssertionError(
-                "expected (offsets, size of the arena) with a dict of offsets, "
-                f"got {type(got).__name__}"
-            )
-        offsets, size = got
-        offsets = {name: _plain(offset) for name, offset in offsets.items()}
-        size = _plain(size)
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise AssertionError(f"the size of the arena is {size!r}, and no whole number")
-        try:
-            memory.check_offsets(lifetimes, offsets, size)
-        except PlanError as error:
-            raise AssertionError(f"your packing is wrong: {error}") from None
-        return offsets, size
+        offsets: dict[str, int] = {}
+        placed: list[Lifetime] = []
+        for life in sorted(lifetimes, key=lambda life: -life.size_bytes):
+            taken = [
+                (offsets[o.name], offsets[o.name] + o.length_bytes)
+                for o in placed
+                if not aliasing or (o.first <= life.last and life.first <= o.last)
+            ]
+            offset = whole(lowest_offset(life.size_bytes, taken, life.alignment_bytes))
+            if not isinstance(offset, int) or isinstance(offset, bool):
+                raise AssertionError(
+                    f"the offset of {life.name} is {offset!r}, and no whole number"
+                )
+            offsets[life.name] = offset
+            placed.append(life)
+        return offsets, max((offsets[o.name] + o.length_bytes for o in placed), default=0)
 
     return assign
+
+
+def _first_fit(params: Mapping[str, Any]) -> Callable[..., int | None]:
+    """Return the first fit of the runtime's free ranges behind the signature of exercise 11-2."""
+
+    def lowest_offset(
+        size: int, taken: Sequence[tuple[int, int]], alignment: int = params["align"]
+    ) -> int | None:
+        length = max(size, 1)
+        top = max((stop for _, stop in taken), default=0) + length + alignment
+        ranges, behind = FreeRanges(0), 0
+        for begin, stop in (*sorted(taken), (top, top)):
+            ranges.give_back(behind, max(begin - behind, 0))
+            behind = max(behind, stop)
+        return ranges.take(length, alignment)
+
+    return lowest_offset
+
+
+LOWEST = Piece(
+    "assign_offsets",
+    "vklab.plan.memory.assign_offsets",
+    {"11-2": _first_fit},
+    lambda answer: verified(largest_first(answer.value)),
+    unshared,
+)

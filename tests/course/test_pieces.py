@@ -1,0 +1,145 @@
+"""Pieces of the runtime that exercises build: solutions and the runtime's own stand in for it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vklab
+from vklab_course.author import trials
+from vklab_course.author.lab import find_lab
+from vklab_course.check import check_answer
+from vklab_course.children.run_limited import run_limited
+from vklab_course.data import data
+from vklab_course.definition.draw import public_cases
+from vklab_course.definition.exercise import exercises_of, find, number_of
+from vklab_course.piece import Given
+from vklab_course.places import PROJECT
+from vklab_course.swap import swap
+from vklab_labs.lab_13 import second_device
+
+SECONDS = 120.0
+LABS = PROJECT / "labs"
+
+
+def digits():
+    return str(data("digits_cnn.onnx"))
+
+
+# By exercise: a wrong answer to it, and words of the sentence that refuses it.
+WRONG = {
+    "09-3": (lambda nodes, given: ("order", [node[0] for node in nodes][::-1]), "stands before"),
+    "09b-4": (lambda work: [*work][::-1], "before"),
+    "11-2": (lambda size, taken, alignment: 0, "share bytes"),
+    "00-4": (lambda lifetimes, aliasing=True: ({each.name: 0 for each in lifetimes}, 0), "ends at"),
+    "10-1": (lambda graph: {**graph, "nodes": graph["nodes"][:-1]}, "lost the output"),
+}
+MODELS = {}
+IDENTIFIERS = tuple(WRONG)
+
+
+def run(model, piece, *givens):
+    """Run a model, with givens at the piece's seam; return outputs and kernels."""
+    place = swap(piece.seam, piece.adapter(*givens)) if givens else contextlib.nullcontext()
+    options = {"devices": [0, 1]} if piece.devices > 1 else {}
+    with place, vklab.load(model, **options) as session:
+        random = np.random.default_rng(0)
+        feed = {
+            info.name: random.random([d if isinstance(d, int) else 2 for d in info.shape]).astype(
+                info.dtype
+            )
+            for info in session.inputs
+        }
+        outputs = {name: np.asarray(value) for name, value in session.run(feed).items()}
+        return outputs, [Path(each.kernel).stem for each in session.plan.dispatches]
+
+
+def counted(identifier, value, calls):
+    """Return an answer whose calls are counted."""
+    if not callable(value):
+        return value
+
+    @functools.wraps(value)
+    def answer(*arguments, **named):
+        calls[identifier] += 1
+        return value(*arguments, **named)
+
+    return answer
+
+
+def swapped(model, piece, values, params):
+    """Run a model with answers at the piece's seam; return outputs and calls by exercise."""
+    calls = Counter()
+    givens = [Given(counted(i, v, calls), params[i]) for i, v in values.items()]
+    outputs, kernels = run(model, piece, *givens)
+    calls.update({i: sum(f"yours_{i.replace('-', '_')}" in k for k in kernels) for i in values})
+    return outputs, calls
+
+
+def refused_then_own(model, piece, wrong, params):
+    """Return what refuses a wrong answer, a run with the runtime's own, and one without a piece."""
+    own = {identifier: make(params[identifier]) for identifier, make in piece.own.items()}
+    said = []
+    for identifier, answer in wrong.items():
+        try:
+            swapped(model, piece, {**own, identifier: answer}, params)
+            said.append("nothing")
+        except AssertionError as error:
+            said.append(str(error))
+    return said, swapped(model, piece, own, params), run(model, piece)[0]
+
+
+def equal(got, expected):
+    return got.keys() == expected.keys() and all(
+        np.allclose(got[name], expected[name], rtol=1e-4, atol=1e-4) for name in expected
+    )
+
+
+def in_child(function, piece, *arguments):
+    """Return what a function gives in a process of its own that sees enough devices."""
+    variables = second_device.second_device() if piece.devices > 1 else {}
+    if variables is None:
+        pytest.skip("there is no second Vulkan device or driver on this machine")
+    ran = run_limited(function, *arguments, seconds=SECONDS, variables=variables)
+    assert ran.status == "returned", ran.message
+    return ran.value
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+def test_a_piece_runs_with_the_solution_and_with_the_runtimes_own(identifier, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(LABS))
+    piece = find(identifier).builds
+    model = MODELS.get(piece.name, digits)()
+    params = {each: find(each).params for each in piece.own}
+    answers = {each: trials.answer_of(find_lab(number_of(each), LABS), each) for each in piece.own}
+    mine, calls = in_child(swapped, piece, model, piece, answers, params)
+    wrong = {each: WRONG[each][0] for each in piece.own}
+    said, (own, own_calls), expected = in_child(
+        refused_then_own, piece, model, piece, wrong, params
+    )
+    print(calls, own_calls, *said, sep="\n")
+    assert min(calls.values()) > 0 and min(own_calls.values()) > 0
+    assert equal(mine, expected) and equal(own, expected)
+    for each, sentence in zip(wrong, said, strict=True):
+        assert WRONG[each][1] in sentence
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+def test_the_runtimes_own_is_no_answer(identifier, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(LABS))
+    exercise = find(identifier)
+    own = exercise.builds.own[identifier](exercise.params)
+    verdict = check_answer(exercise, own, cases=public_cases(exercise))
+    assert verdict.status == "incorrect" and not verdict.points, verdict
+
+
+def test_every_exercise_that_builds_is_tried(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(LABS))
+    numbers = sorted({path.stem.partition("_")[2] for path in (LABS / "checks").glob("lab_*.py")})
+    building = {i for n in numbers for i, each in exercises_of(n).items() if each.builds}
+    assert building == {*IDENTIFIERS}
