@@ -157,6 +157,6 @@ def showcase(
         console.table(each.target.name, ("", "naive", "yours", "vklab"), each.rows)
     for function in done.functions:
         if not function.mine and function.said != "no answer is kept":
-            console.say(f"replaced by vklab's own: {function.id}: {function.said}", "yellow")
+            console.say(f"{function.id} is vklab's own: {function.said}", "yellow")
     mine = sum(function.mine for function in done.functions)
     console.say(f"{mine} of {len(done.functions)} functions are yours: {path}", "bold")

@@ -135,8 +135,8 @@ def answer_of(exercise: Exercise, texts: Mapping[str, str]) -> Kept:
             body = ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise KeptError(f"the cell {cell_id} is no Python: {error}") from None
-        whole = bool(about.get("define"))
-        statements = slices.needed_statements(body, needed, whole)
+        bound = set().union(*map(slices.bound, body)) if about.get("define") else set()
+        statements = slices.needed_statements(body, needed, bool(bound & needed))
         parts += [_source(text, node) for node in reversed(statements)]
     lost = needed - set(dir(builtins)) - {"__name__"}
     if lost:
