@@ -15,6 +15,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
+from vklab_labs.lab_02.devices import QUEUE_FAMILIES
 from vklab_labs.shared.machines import families
 
 CAUSES = {  # what a machine shows -> the cause
@@ -218,6 +219,7 @@ class Identify(Function):
         {"bits": 52, "wraps": "7 weeks"},
     ),
     seams=("vklab.vulkan.device.choose_queue_families",),
+    builds=QUEUE_FAMILIES,
 )
 class PickQueueFamilies(Function):
     parts = {"desktop": ("compute stays away from graphics", 1),

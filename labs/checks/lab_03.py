@@ -14,7 +14,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
-from vklab_labs.lab_03 import placing
+from vklab_labs.lab_03 import placing, swapped_memory
 from vklab_labs.shared.machines import memory_table
 
 MIB = 1 << 20
@@ -91,6 +91,7 @@ def _ranking(percent: int, part: str, table: Table, bits: int, size: int, requir
     ),
     variants=({"percent": 95}, {"percent": 90}, {"percent": 80}, {"percent": 75}, {"percent": 60}),
     seams=("vklab.vulkan.memory.choose_memory_type",),
+    builds=swapped_memory.MEMORY_TYPE,
 )
 class RankMemoryTypes(Function):
     parts = {"mask": ("the mask and the required flags are obeyed", 1),
@@ -312,6 +313,7 @@ class WhatToCall(Choice):
         for atom in (64, 128, 256, 32)
     ),
     seams=("vklab.vulkan.memory.FreeRanges.take",),
+    builds=swapped_memory.RANGES,
 )
 class SubAllocate(Function):
     parts = {"aligned": ("the offset is aligned, and atoms are whole", 1),

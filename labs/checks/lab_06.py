@@ -14,6 +14,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
+from vklab_labs.lab_06.commands import BARRIERS
 from vklab_labs.shared.grouping import CAP, WORK, Work, kept_bytes, ready
 
 Command = tuple[str, tuple[tuple[str, int, int], ...], tuple[tuple[str, int, int], ...]]
@@ -59,7 +60,8 @@ def _commands(random: np.random.Generator, count: int, step: int = 3) -> list[Co
         "A barrier with number p stands before command p. Which pairs (earlier, later) does it "
         "separate? Try p = earlier, p = later, and the numbers beside them.",
     ),
-    seams=("vklab.plan.barriers.find_barriers",),
+    seams=("vklab.plan.barriers.find_barriers", "vklab.plan.memory.Slot.overlaps"),
+    builds=BARRIERS,
 )
 class FindHazards(Function):
     parts = {
@@ -122,6 +124,7 @@ class FindHazards(Function):
         "The hazard that made you place a barrier belongs into the proof.",
     ),
     seams=("vklab.plan.barriers.find_barriers",),
+    builds=BARRIERS,
 )
 class FewestBarriers(Function):
     parts = {

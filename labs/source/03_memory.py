@@ -316,7 +316,7 @@ check("03-3", sub_allocate)
 
 # %% id="l03-e3-swap" vklab={"role": "demo", "id": "03-3"}
 with attempt("03-3"):
-    print(run_on_ranges(sub_allocate, [[atom]], mine.index))
+    print(run_on_ranges(sub_allocate, mine.index))
 
 # %% [markdown] id="l03-threads-text"
 # ### Two threads at the same time

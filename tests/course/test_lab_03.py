@@ -105,9 +105,9 @@ def test_a_story_with_shared_bytes_counts_each_byte_once():
 
 
 def test_a_right_function_runs_in_the_runtime_and_wrong_ones_never_reach_the_driver():
-    said = swapped_memory.run_on_ranges(first_fit, 64, 0)
+    said = swapped_memory.run_on_ranges(first_fit, 0)
     assert said.endswith("gives the same logits: True")
-    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (0, free), 64, 0)
+    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (0, free), 0)
     assert "offset 0 is right for" in said and "still holds bytes of the buffer" in said
-    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (1, free), 64, 0)
+    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (1, free), 0)
     assert "offset 1 is wrong for" in said

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from vklab.types import DeviceInfo, QueueFamily
+from vklab.vulkan import device as vulkan_device
 from vklab_course import words
 from vklab_course.picture import Picture
+from vklab_course.piece import Given, Piece
 from vklab_labs.shared.diagram import Diagram
 
-__all__ = ["draw_apart", "draw_bits", "draw_capabilities", "draw_families", "draw_rented"]
+__all__ = [
+    "QUEUE_FAMILIES",
+    "draw_apart",
+    "draw_bits",
+    "draw_capabilities",
+    "draw_families",
+    "draw_rented",
+]
 
 Fields = Sequence[tuple[str, int]]
 
@@ -228,3 +238,44 @@ def draw_rented(
     diagram.note((712, 42 * len(devices) + 28), f"{total} cents an hour", anchor="end", bold=True)
     alt = "; ".join(f"{program} on {placed.get(program)}" for program in programs)
     return diagram.picture(f"{alt}: {total} cents an hour", caption)
+
+
+# ------------------------------------------------------------------- the piece of exercise 3
+
+_REAL = (
+    vulkan_device.choose_queue_families
+)  # while a piece stands at the seam, the name means the piece
+
+
+def _runtime_families(params: Mapping[str, Any]) -> Picks:
+    """Return the runtime's `choose_queue_families`: exercise 3 has its signature."""
+    return lambda families: _REAL(tuple(families))
+
+
+def _picking(pick: Given) -> Picks:
+    """Return `choose_queue_families` with an answer to exercise 3, whose result is verified."""
+
+    def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
+        got = pick.value(families)
+        assert isinstance(got, tuple | list) and len(got) == 2, f"{got!r} are not two indices"
+        known = {family.index: family for family in families}
+        for number, work in zip(got, ("compute", "copies"), strict=True):
+            assert isinstance(number, Integral) and number in known, (
+                f"for {work} you return {number!r}; there are families {sorted(known)}"
+            )
+        compute, copies = (known[int(number)] for number in got)
+        assert "compute" in compute.flags, f"family {compute.index} does not compute"
+        assert copies.flags & {"graphics", "compute", "transfer"}, (
+            f"family {copies.index} does not copy"
+        )
+        return compute.index, copies.index
+
+    return choose_queue_families
+
+
+QUEUE_FAMILIES = Piece(
+    "choose_queue_families",
+    "vklab.vulkan.device.choose_queue_families",
+    {"02-3": _runtime_families},
+    _picking,
+)

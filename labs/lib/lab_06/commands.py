@@ -6,19 +6,25 @@ last). Visited by lab 06.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from numbers import Integral
+from typing import Any
 
+from vklab.plan import barriers as planned
 from vklab.plan import device_chunk
 from vklab.plan.barriers import Access, Barrier
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import WEIGHTS, Slot
 from vklab_course.picture import Picture
+from vklab_course.piece import Given, Piece
 from vklab_labs.shared.diagram import Diagram
 from vklab_labs.shared.grouping import Work, kept_bytes
 from vklab_labs.shared.lanes import draw_timeline
 
-__all__ = ["as_command", "commands_of", "draw_gaps", "draw_groups", "draw_hazards", "draw_masks",
-           "draw_path", "draw_refill", "draw_ring", "full_barriers"]  # fmt: skip
+__all__ = ["BARRIERS", "as_command", "commands_of", "draw_gaps", "draw_groups", "draw_hazards",
+           "draw_masks", "draw_path", "draw_refill", "draw_ring", "full_barriers"]  # fmt: skip
 
 Span = tuple[str, int, int]
 Command = tuple[str, tuple[Span, ...], tuple[Span, ...]]
@@ -289,3 +295,100 @@ def draw_groups(
     if wrong:
         caption += " Red: too many bytes, or a result that is not there yet."
     return page.picture(f"{len(groups)} groups under a cap of {cap} bytes: {listed}", caption)
+
+
+# -------------------------------------------------------------- the piece of exercises 1 and 2
+
+_REAL = planned.find_barriers  # while a piece stands at the seam, the name means the piece
+
+
+def _runtime_hazards(params: Mapping[str, Any]) -> Callable[..., list[Hazard]]:
+    """Return the runtime's test of two slots behind the signature of exercise 1.
+
+    The runtime keeps no list of hazards: it places a barrier as soon as it meets one.
+    """
+
+    def find_hazards(commands: Sequence[Command], barriers: Iterable[int] = ()) -> list[Hazard]:
+        numbers, found = sorted(barriers), []
+        slots = [
+            [[Slot(arena, first, end - first) for arena, first, end in spans] for spans in both]
+            for _, *both in commands
+        ]
+        for one, other in combinations(range(len(slots)), 2):
+            if bisect(numbers, one) < bisect(numbers, other):
+                continue
+            for kind, before, after in (("RAW", 1, 0), ("WAR", 0, 1), ("WAW", 1, 1)):
+                pairs = ((a, b) for a in slots[one][before] for b in slots[other][after])
+                if any(a.overlaps(b) for a, b in pairs):
+                    found.append((one, other, kind))
+        return found
+
+    return find_hazards
+
+
+def _runtime_barriers(
+    params: Mapping[str, Any],
+) -> Callable[[Sequence[Hazard]], tuple[list[int], list[tuple[int, int]]]]:
+    """Return the runtime's `find_barriers` behind the signature of exercise 2.
+
+    Each hazard becomes an arena that its earlier command writes and its later command reads. The
+    proof is read off the result: at each barrier there is a hazard that the one before leaves.
+    """
+
+    def fewest_barriers(hazards: Sequence[Hazard]) -> tuple[list[int], list[tuple[int, int]]]:
+        count = 1 + max((later for _, later, _ in hazards), default=0)
+        work = [
+            Access(
+                "compute_shader",
+                tuple(Slot(f"h{n}", 0, 1) for n, (_, j, _) in enumerate(hazards) if j == step),
+                tuple(Slot(f"h{n}", 0, 1) for n, (i, _, _) in enumerate(hazards) if i == step),
+            )
+            for step in range(count)
+        ]
+        numbers = [barrier.before for barrier in _REAL(work, False)]
+        gaps = sorted((later, -earlier) for earlier, later, _ in hazards)
+        last = dict(reversed(gaps))  # of the hazards of a command, the shortest
+        return numbers, [(-last[number], number) for number in numbers]
+
+    return fewest_barriers
+
+
+def _placing(hazards: Given, fewest: Given) -> Callable[..., tuple[Barrier, ...]]:
+    """Return `find_barriers` with two answers; it raises AssertionError for a missing barrier."""
+    known = _runtime_hazards({})
+
+    def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:
+        commands = [as_command(access, str(number)) for number, access in enumerate(work)]
+        got = fewest.value(hazards.value(commands))
+        assert isinstance(got, tuple | list) and len(got) == 2, f"{got!r} are not two lists"
+        for number in got[0]:
+            inside = isinstance(number, Integral) and 0 < number < len(work)
+            assert inside, f"there is no place for a barrier before command {number!r}"
+        numbers = sorted({int(number) for number in got[0]})
+        for earlier, later, kind in known(commands, numbers)[:1]:
+            raise AssertionError(
+                f"no barrier stands between command {earlier} and command {later}, a {kind} hazard"
+            )
+        return _with_the_last(numbers, work, to_host)
+
+    return find_barriers
+
+
+def _every_step(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:
+    return _with_the_last(range(1, len(work)), work, to_host)
+
+
+def _with_the_last(
+    numbers: Sequence[int], work: Sequence[Access], to_host: bool
+) -> tuple[Barrier, ...]:
+    """Return barriers of all stages; the one for the host only where the runtime asks for it."""
+    return full_barriers(numbers, len(work))[: len(numbers) + (to_host and len(work) > 0)]
+
+
+BARRIERS = Piece(
+    "find_barriers",
+    "vklab.plan.barriers.find_barriers",
+    {"06-1": _runtime_hazards, "06-2": _runtime_barriers},
+    _placing,
+    _every_step,
+)
