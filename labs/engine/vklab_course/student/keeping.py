@@ -25,6 +25,7 @@ from vklab_course.student.kept import Judge, Kept, KeptError
 __all__ = ["answer_of", "begin", "running_lab", "saved", "wait", "watch"]
 
 WAIT_S = 60.0
+IMPORTS = (ast.Import, ast.ImportFrom)
 _ran: dict[str, str] = {}  # text of each cell as it ran last, by cell id
 _waiting: dict[str, threading.Thread] = {}
 _OWN = ("exercise", "own")  # roles of the cells whose text is the student's
@@ -135,8 +136,9 @@ def answer_of(exercise: Exercise, texts: Mapping[str, str]) -> Kept:
             body = ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise KeptError(f"the cell {cell_id} is no Python: {error}") from None
-        bound = set().union(*map(slices.bound, body)) if about.get("define") else set()
-        statements = slices.needed_statements(body, needed, bool(bound & needed))
+        defined = [slices.bound(node) for node in body if not isinstance(node, IMPORTS)]
+        whole = bool(about.get("define")) and any(names & needed for names in defined)
+        statements = slices.needed_statements(body, needed, whole)
         parts += [_source(text, node) for node in reversed(statements)]
     lost = needed - set(dir(builtins)) - {"__name__"}
     if lost:
@@ -186,17 +188,16 @@ def _source(text: str, node: ast.stmt) -> str:
 def _with_needed_imports(parts: Sequence[str]) -> str:
     """Return statements as one text, without the names of imports that nothing reads."""
     trees = [ast.parse(part).body for part in parts]
-    imports = (ast.Import, ast.ImportFrom)
     read = slices.globals_read(
         "\n".join(
             part
             for part, body in zip(parts, trees, strict=True)
-            if not isinstance(body[0], imports)
+            if not isinstance(body[0], IMPORTS)
         )
     )
     lines: list[str] = []
     for part, body in zip(parts, trees, strict=True):
-        if not isinstance(body[0], imports):
+        if not isinstance(body[0], IMPORTS):
             lines.append(part)
             continue
         pruned = [node for node in body if slices.pruned(node, read).names]  # type: ignore[attr-defined]
