@@ -15,6 +15,7 @@ from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_11 import evictions, offload, packing
 from vklab_labs.lab_11 import memory_plans as figures
+from vklab_labs.lab_11.lifetimes import LIFETIMES
 from vklab_labs.lab_11.offload import Values, farthest_first, gap, live_bytes, moved_bytes
 from vklab_labs.lab_11.packing import Node
 from vklab_labs.shared.recorded_graphs import NAMES, recorded
@@ -74,7 +75,8 @@ def _window(random: np.random.Generator, name: str, count: int) -> tuple[Any, An
         "A view of a view: look up the name of the first input before you store it.",
         "A value is in `lives` from its own step on; an input is in none of the dictionaries.",
     ),
-    seams=("vklab.plan.arenas.arrange",),
+    seams=("vklab.plan.arenas.arrange", "vklab.plan.arenas._lifetimes"),
+    builds=LIFETIMES,
 )
 class FindLifetimes(Function):
     parts = {"steps": ("first and last step, outputs alive to the end", 2),

@@ -40,6 +40,10 @@ WRONG = {
     "03-3": (lambda free, size, alignment: (0, free), "still holds bytes of the buffer"),
     "06-1": (lambda commands, barriers=(): [], "no barrier stands between"),
     "06-2": (lambda hazards: ([1], []), "no barrier stands between"),
+    "11-1": (
+        lambda nodes, outputs: {n: (i, i) for i, (*_, writes) in enumerate(nodes) for n in writes},
+        "is alive from step",
+    ),
     "11-2": (lambda size, taken, alignment: 0, "share bytes"),
     "00-4": (lambda lifetimes, aliasing=True: ({each.name: 0 for each in lifetimes}, 0), "ends at"),
     "10-1": (lambda graph: {**graph, "nodes": graph["nodes"][:-1]}, "lost the output"),
