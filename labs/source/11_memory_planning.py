@@ -198,7 +198,7 @@ with attempt("11-2"):
 
 # %% [markdown] id="l11-uset"
 # ### What shared bytes cost
-# A value that takes over the bytes of another one makes new hazards (lab 06): it must not be written while the old value is still read. The cell counts them in Inception, and the barriers that they need. `use` returns your functions of lab 06 if they are kept in `work/mine/`, else vklab's.
+# A value that takes over the bytes of another one makes new hazards (lab 06): it must not be written while the old value is still read. The cell counts them in Inception, and the barriers that they need. `use` returns your functions of lab 06 if they are kept in `work/mine/`, else vklab's. With shared bytes there are many times more hazards, and here not one barrier more: the barriers that stand there anyway order the new hazards, too. (The three branches of lab 06 needed 6 barriers in place of 3.)
 
 # %% id="l11-use" tags=["nbval-ignore-output"]
 find_hazards, fewest_barriers = use("06-1"), use("06-2")
