@@ -21,6 +21,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Predict
 from vklab_course.definition.report import Report
+from vklab_labs.lab_04.operator_pieces import ADD
 
 
 @exercise(
@@ -69,6 +70,7 @@ class SquaredMax(Kernel):
         "has which bytes in the picture?",
         "In main: the number of the invocation, the guard, and one assignment.",
     ),
+    builds=ADD,
 )
 class ScaledSum(Kernel):
     parts = {"types": ("the struct has the types and places that the host pushes", 1),

@@ -21,6 +21,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import exercise
 from vklab_course.definition.kinds import Predict
 from vklab_course.definition.report import Report
+from vklab_labs.lab_04.operator_pieces import TRANSPOSE
 
 
 @exercise(
@@ -30,6 +31,7 @@ from vklab_course.definition.report import Report
         "y has `columns` rows of `rows` elements each. Write that down as you would for x.",
         "The grid is too large in both directions: the guard asks about the row and the column.",
     ),
+    builds=TRANSPOSE,
 )
 class Transpose(Kernel):
     parts = {"values": ("y is x with rows and columns exchanged", 1), "inside": INSIDE,

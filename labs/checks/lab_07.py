@@ -15,6 +15,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
+from vklab_labs.lab_07.softmax_piece import SOFTMAX
 
 
 @exercise(
@@ -234,6 +235,7 @@ class LaneTurns(Function):
         "exactly 1.",
         "A single logit is a pair, too: it is its own largest, and its sum is exp(0).",
     ),
+    builds=SOFTMAX,
 )
 class Softmax(Kernel):
     parts = {"values": ("usual logits", 1),

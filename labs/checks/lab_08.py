@@ -15,6 +15,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
+from vklab_labs.lab_08.tile_piece import GEMM
 
 
 @exercise(
@@ -160,6 +161,7 @@ class Product(Kernel):
         "Two barriers a step: one before the tile is used, one before it is overwritten.",
     ),
     variants=({"tile": 8}, {"tile": 4}, {"tile": 12}, {"tile": 16}),
+    builds=GEMM,
 )
 class SharedTile(Product):
     parts = {"values": ("y = a times b transposed", 1), "inside": INSIDE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import vklab
 from vklab_course.author import trials
@@ -31,6 +32,36 @@ def digits():
     return str(data("digits_cnn.onnx"))
 
 
+def turned_and_added():
+    """Return a model with a Transpose, an Add and a Softmax."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("Add", ["t", "z"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+    ]
+    return one_output(nodes, {"x": (37, 53), "z": (53, 37)}, (53, 37))
+
+
+def products():
+    """Return a model with two products, of which one has a bias."""
+    weights = np.random.default_rng(1).standard_normal((53, 65)).astype(np.float32)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"], transB=1),
+        helper.make_node("Gemm", ["h", "w", "b"], ["y"]),
+    ]
+    made = one_output(nodes, {"x": (37, 65)}, (37, 65))
+    bias = numpy_helper.from_array(weights[0], "b")
+    made.graph.initializer.extend([numpy_helper.from_array(weights, "w"), bias])
+    return made
+
+
+def one_output(nodes, inputs, shape):
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
+    graph = helper.make_graph(nodes, "drawn", given, made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 # By exercise: a wrong answer to it, and words of the sentence that refuses it.
 WRONG = {
     "09-3": (lambda nodes, given: ("order", [node[0] for node in nodes][::-1]), "stands before"),
@@ -38,6 +69,10 @@ WRONG = {
     "02-3": (lambda families: (99, 0), "for compute you return 99"),
     "03-1": (lambda heaps, types, bits, size, required, preferred: [99], "no memory type 99"),
     "03-3": (lambda free, size, alignment: (0, free), "still holds bytes of the buffer"),
+    "04-2": ("void main() { y[0] = 1; }", "the kernel does not compile"),
+    "04b-1": ("[numthreads(8", "the kernel does not compile"),
+    "07-4": (None, "no text of a kernel"),
+    "08-2": ("#version 450\nvoid main() {", "the kernel does not compile"),
     "06-1": (lambda commands, barriers=(): [], "no barrier stands between"),
     "06-2": (lambda hazards: ([1], []), "no barrier stands between"),
     "11-1": (
@@ -48,7 +83,7 @@ WRONG = {
     "00-4": (lambda lifetimes, aliasing=True: ({each.name: 0 for each in lifetimes}, 0), "ends at"),
     "10-1": (lambda graph: {**graph, "nodes": graph["nodes"][:-1]}, "lost the output"),
 }
-MODELS = {}
+MODELS = dict.fromkeys(("Transpose", "Add", "Softmax"), turned_and_added) | {"Gemm": products}
 IDENTIFIERS = tuple(WRONG)
 
 

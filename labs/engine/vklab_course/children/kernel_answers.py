@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vklab_course import words
+from vklab_course import seam, words
 from vklab_course.children.kernel_child import GUARD_WORD
 from vklab_course.children.run_kernel import Run
 from vklab_course.counting import shapes
@@ -43,6 +43,7 @@ FORMATS = {
     "q": "int64_t",
 }
 COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
+IMPORT = re.compile(r"^\s*(?:import\b|implementing\b|__include\b|#\s*include\b)", re.M)
 POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
 # For each element of an invocation: most turns of loops, in general and where an element needs one
 # element of each input; there also most uses of shared arrays.
@@ -74,7 +75,12 @@ class KernelAnswers:
         self.text, self.seconds, self.variables = text, seconds, variables
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
-        """Return one dispatch for each case; a kernel prints nothing."""
+        """Return one dispatch for each case; a kernel prints nothing.
+
+        A kernel that builds a piece of the runtime must not import the runtime's own modules.
+        """
+        if exercise.builds and IMPORT.search(COMMENT.sub("", self.text)):
+            return [Got("refused", message=seam.REFUSAL)] * len(cases), ""
         runs = [
             Run(named(self.text, arrays), *rest) for arrays, *rest in (case.args for case in cases)
         ]
