@@ -172,6 +172,26 @@ check("08-2", SHARED_TILE)
 # %% id="l08-e2h"
 # hint("08-2")
 
+# %% [markdown] id="l08-uset"
+# ### Two of your kernels in a row
+# `SHARED_TILE` needs `b` with a row for each column of `y`. A model often has a row for each `k`; then a transpose comes first. Correct answers that build a piece of a runtime are kept in `work/mine/`. `use("04b-1")` returns your `TRANSPOSE` of lab 04b if it is kept, else a kernel of vklab's, and prints which of the two.
+
+# %% id="l08-use" vklab={"role": "demo", "id": "08-2"}
+from vklab_course import showcase, use
+
+rows, columns, depth = 40, 24, 33
+a, b = (np.arange(n, dtype=np.float32) % 7 for n in (rows * depth, depth * columns))
+transpose, push = use("04b-1"), {"rows": depth, "columns": columns}
+with attempt("08-2"):
+    (turned,) = run_kernel(transpose, Run({"x": b, "y": np.zeros_like(b)}, (3, 5), push))
+    buffers = {"a": a, "b": turned.buffers["y"], "y": np.zeros(rows * columns, np.float32)}
+    push = {"rows": rows, "columns": columns, "depth": depth}
+    groups = -(-columns // [[tile]]), -(-rows // [[tile]])
+    (done,) = run_kernel(SHARED_TILE, Run(buffers, groups, push))
+    if done.status == "ran":
+        right = a.reshape(rows, depth) @ b.reshape(depth, columns)
+        print("y = a b:", np.array_equal(done.buffers["y"].reshape(rows, columns), right))
+
 # %% [markdown] id="l08-2e"
 # Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. And neighbours along x read `b_tile` a whole row apart. With tiles of 16 x 16 these words lie in only 2 of the 32 banks (lab 07b), so one access takes 8 transactions. Unused words at the end of each row help: with one of them, rows of 17 words, an access takes one transaction; with four, two. (`matmul_tiled.slang`, the product of vklab's runtime, has four, because its invocations read four words at once.)
 #
@@ -317,6 +337,13 @@ for whole, done in zip(wholes, run_kernel(PLANTED, runs), strict=True):
 #
 # It is worse than a wrong number. The Vulkan specification requires that all invocations of a workgroup reach a barrier, or none. Otherwise the behaviour is undefined: one driver waits for ever, another one goes on. NVIDIA's GPUs since Volta wait only for invocations that have not ended. There nothing hangs, and only the wrong numbers tell. With sides that 16 divides the kernel is right, so a test with 48, 64 and 128 finds nothing. Test with sides around the tile: 15, 16, 17.
 # </details>
+
+# %% [markdown] id="l08-showt"
+# ### All your functions in one runtime
+# `showcase()` runs models with all functions that you have kept so far, and writes a page about it. Beside yours stand a naive runtime and vklab's own. This takes a minute or two.
+
+# %% id="l08-show" tags=["nbval-ignore-output"]
+showcase()
 
 # %% [markdown] id="l08-recap"
 # ## Recap

@@ -22,19 +22,22 @@
 # **Files it opens**: `vklab/plan/memory.py`, `vklab/plan/arenas.py`, `vklab/plan/tuning/in_place.py`, `vklab/graph/bounds.py`.
 
 # %% id="l11-setup"
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab_course import attempt, banner, check, data, hint, predict, show
+from vklab.settings import settings
+from vklab_course import attempt, banner, check, data, hint, predict, show, showcase, use
+from vklab_labs.lab_06.commands import commands_of
 from vklab_labs.lab_11 import memory_plans as figures
 from vklab_labs.lab_11 import packing
 from vklab_labs.lab_11.offload import CAP, VALUES, farthest_first, gaps_of, live_bytes, moved_bytes
 from vklab_labs.shared.offsets import verified
 from vklab_labs.shared.recorded_graphs import NAMES, recorded
-from vklab_labs.shared.swapped import run_swapped
+from vklab_labs.shared.swapped import plan_recorded, run_swapped
 
 banner()
 
@@ -192,6 +195,20 @@ with attempt("11-2"):
                                 planned=["unet", "bert_base"],
                                 variables={"VKLAB_DISABLE_PASSES": "winograd"})
         print(*rows, why, sep="\n")
+
+# %% [markdown] id="l11-uset"
+# ### What shared bytes cost
+# A value that takes over the bytes of another one makes new hazards (lab 06): it must not be written while the old value is still read. The cell counts them in Inception, and the barriers that they need. `use` returns your functions of lab 06 if they are kept in `work/mine/`, else vklab's. With shared bytes there are many times more hazards, and here not one barrier more: the barriers that stand there anyway order the new hazards, too. (The three branches of lab 06 needed 6 barriers in place of 3.)
+
+# %% id="l11-use" tags=["nbval-ignore-output"]
+find_hazards, fewest_barriers = use("06-1"), use("06-2")
+for words, switches in (("bytes of its own for each value", {"DISABLE_ALIASING": 1}),
+                        ("shared bytes", {})):
+    with settings(**switches):
+        commands = commands_of(plan_recorded("inception_v1").chunks[0])
+    hazards = find_hazards(commands)
+    kinds = Counter(kind for *_, kind in hazards)
+    print(f"{words:32}", dict(sorted(kinds.items())), len(fewest_barriers(hazards)[0]), "barriers")
 
 # %% [markdown] id="l11-3t"
 # ## 3 · The order decides
@@ -406,6 +423,13 @@ check("11-5", moves_under_cap)
 
 # %% id="l11-e5h"
 # hint("11-5")
+
+# %% [markdown] id="l11-showt"
+# ### All your functions in one runtime
+# `showcase()` runs models with all functions that you have kept so far, and writes a page about it. Beside yours stand a naive runtime and vklab's own. This takes a minute or two.
+
+# %% id="l11-show" tags=["nbval-ignore-output"]
+showcase()
 
 # %% [markdown] id="l11-recap"
 # ## Recap

@@ -27,7 +27,7 @@ import vklab
 from vklab.plan import capability
 from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.tuning import tune
-from vklab_course import attempt, banner, check, hint, predict, show
+from vklab_course import attempt, banner, check, hint, predict, show, showcase, use
 from vklab_labs.lab_13 import placement as figures
 from vklab_labs.lab_13 import placing_rules, spreading
 from vklab_labs.lab_13.placing_rules import network, paths
@@ -303,6 +303,16 @@ check("13-3", cheapest_cut)
 # %% id="l13-e3h"
 # hint("13-3")
 
+# %% [markdown] id="l13-uset"
+# How many chunks does your cut need? The cutter is yours of lab 12 if it is kept in `work/mine/`, else vklab's.
+
+# %% id="l13-use" tags=["nbval-ignore-output"]
+build_chunks = use("12-1")
+with attempt("13-3"):
+    reads = {name: tuple(one for one, other in moves if other == name) for name in times}
+    chunks = build_chunks([(name, cut[name], reads[name]) for name in times])
+    print(*(f"device {device}: {len(names)} nodes" for device, names, *_ in chunks), sep="\n")
+
 # %% [markdown] id="l13-e3r"
 # It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (In VKML's paper the second device is an integrated GPU, slower than the first. There the return may pay, too.) First fit never looks at a price.
 #
@@ -385,6 +395,13 @@ check("13-4", makespan)
 
 # %% [markdown] id="l13-e4r"
 # A real network has hundreds of nodes. vklab takes the cheapest of a few placements, and moves whole branches to other devices as long as the predicted makespan falls: `vklab/plan/place/branches.py`.
+
+# %% [markdown] id="l13-showt"
+# ### All your functions in one runtime
+# `showcase()` runs models with all functions that you have kept so far, and writes a page about it. Beside yours stand a naive runtime and vklab's own. This takes a minute or two.
+
+# %% id="l13-show" tags=["nbval-ignore-output"]
+showcase()
 
 # %% [markdown] id="l13-recap"
 # ## Recap

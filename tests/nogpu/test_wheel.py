@@ -128,7 +128,7 @@ def test_the_wheel_of_the_course_has_its_two_packages_and_nothing_else():
     files = packed("wheel", "labs")
     assert {
         "vklab_course/grade/batch.py",
-        "vklab_course/grade/results/pages/report.html.j2",
+        "vklab_course/pages/report.html.j2",
         "vklab_labs/__init__.py",
         "vklab_labs/shared/diagram.py",
         "vklab_labs/lab_09/onnx_files.py",

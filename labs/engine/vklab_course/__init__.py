@@ -31,10 +31,14 @@ if "VKLAB_CHILD_BARE" not in os.environ:
     from vklab_course.places import adopt_release as _adopt_release
     from vklab_course.predict import predict
     from vklab_course.show import show
+    from vklab_course.showcase import showcase
+    from vklab_course.student import keeping as _keeping
     from vklab_course.swap import swap
+    from vklab_course.use import use
 
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         _adopt_release()  # a student's notebook
+        _keeping.watch(sys.modules["IPython"].get_ipython())
 
 __all__ = [
     "Run",
@@ -48,5 +52,7 @@ __all__ = [
     "run_kernel",
     "run_limited",
     "show",
+    "showcase",
     "swap",
+    "use",
 ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from vklab_course import rows, seam, words
 from vklab_course.children.kernel_answers import KernelAnswers
+from vklab_course.children.run_limited import run_limited
 from vklab_course.counting.observe import PINNED
 from vklab_course.definition.case import Case
 from vklab_course.definition.draw import public_cases
@@ -22,8 +23,11 @@ from vklab_course.definition.kinds import Choice
 from vklab_course.definition.verdict import Verdict
 from vklab_course.features import missing_features
 from vklab_course.places import unplaced
+from vklab_course.student import keeping
 
-__all__ = ["answers_for", "check", "check_answer", "refusal"]
+__all__ = ["answers_for", "check", "check_answer", "judged_text", "refusal"]
+
+JUDGE_S = 60.0
 
 UNPLACED = (
     "checked in its first variant: no variants.json was found in this folder or above. If "
@@ -45,6 +49,8 @@ def check(identifier: str, answer: Any = None) -> Verdict:
     except LookupError as error:
         return Verdict(str(identifier), "", "incorrect", 0, 0, (), (str(error),))
     verdict = check_answer(exercise, answer)
+    if verdict.status == "correct":
+        keeping.begin(exercise, judged_text)
     if len(exercise.variants) > 1 and verdict.status in ("partial", "incorrect") and unplaced():
         return replace(verdict, messages=(*verdict.messages, UNPLACED))
     return verdict
@@ -73,6 +79,28 @@ def check_answer(
     if isinstance(exercise, Choice):
         return rows.explained(exercise, answer, drawn[0], verdict)
     return verdict
+
+
+def judged_text(identifier: str, name: str, text: str) -> str:
+    """Judge an answer from its text alone, in a fresh process; return "" or why it is not correct.
+
+    Args:
+        identifier: the exercise.
+        name: what the text calls the answer.
+        text: the statements.
+    """
+    ran = run_limited(_verdict_on_text, identifier, name, text, seconds=JUDGE_S)
+    return str(ran.value if ran.status == "returned" else ran.message)
+
+
+def _verdict_on_text(identifier: str, name: str, text: str) -> str:
+    space: dict[str, Any] = {"__name__": "mine"}
+    exec(compile(text, f"mine/{identifier}.py", "exec"), space)
+    verdict = check_answer(find(identifier), space[name])
+    if verdict.status == "correct":
+        return ""
+    said = [part.message for part in verdict.parts if not part.passed and part.message]
+    return "; ".join([verdict.headline, *said[:1], *verdict.messages[:1]])
 
 
 def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -> Answers:

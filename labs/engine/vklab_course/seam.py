@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-__all__ = ["PACKAGES", "REFUSAL", "is_real", "patched", "refusing", "resolve"]
+__all__ = ["PACKAGES", "REFUSAL", "given", "is_real", "patched", "refusing", "resolve"]
 
 PACKAGES = ("vklab", "vklab_course", "vklab_labs")
 DEFINED = (FunctionType, type)
 REFUSAL = "the runtime's own function is asked to answer; write it yourself"
+given: list[Any] = []  # what `use` has given of the runtime: functions, and kernels as text
 
 
 def resolve(path: str, kinds: tuple[type, ...] = DEFINED) -> tuple[Any, str, Any]:
@@ -93,7 +94,9 @@ def _function(value: Any) -> FunctionType | None:
 
 
 def is_real(answer: Any, paths: Sequence[str]) -> bool:
-    """Tell whether an answer is the real function of a seam, plain or wrapped."""
+    """Tell whether an answer is the real function of a seam, plain or wrapped, or from `use`."""
+    if any(answer is one or (isinstance(answer, str) and answer == one) for one in given):
+        return True
     mine = _function(answer)
     real = [_function(resolve(path)[2]) for path in paths]
     return mine is not None and any(r is mine or (r and r.__code__ is mine.__code__) for r in real)

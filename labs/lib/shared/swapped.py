@@ -26,13 +26,15 @@ from vklab_course.data import data
 from vklab_course.swap import swap
 from vklab_labs.shared import recorded_graphs
 
-__all__ = ["Load", "MODELS", "PlanOptions", "Swapped", "run_swapped"]
+__all__ = ["Load", "MODELS", "PlanOptions", "Swapped", "facts_of", "plan_recorded", "run_model",
+           "run_swapped", "same_outputs"]  # fmt: skip
 
 SECONDS = 120.0
 RTOL = 1e-4
 WIDTH = 102  # of a line that a notebook shows without breaking a word
 MODELS = ("mini_classifier.onnx", "digits_cnn.onnx")
 Load = Callable[[Any], vklab.Session]
+Outputs = Mapping[str, np.ndarray]
 PlanOptions = Options | Callable[[Graph], Options] | None
 
 
@@ -123,28 +125,46 @@ def _compared(
 ) -> tuple[Swapped, ...]:  # fmt: skip
     rows = []
     for name, file in files:
-        own, expected = _run(file, load)
+        own, expected = run_model(file, load)
         with swap(path, replacement):
-            mine, got = _run(file, load)
-        same = got.keys() == expected.keys() and all(
-            np.allclose(got[key], expected[key], rtol=RTOL, atol=RTOL) for key in expected
-        )
-        rows.append(Swapped(name, same, own, mine))
+            mine, got = run_model(file, load)
+        rows.append(Swapped(name, same_outputs(got, expected), facts_of(own), facts_of(mine)))
     for name in planned:
-        own = _planned(name, infos, options)
+        own = plan_recorded(name, infos, options)
         with swap(path, replacement):
-            rows.append(Swapped(name, None, own, _planned(name, infos, options)))
+            mine = plan_recorded(name, infos, options)
+        rows.append(Swapped(name, None, facts_of(own), facts_of(mine)))
     return tuple(rows)
 
 
-def _planned(name: str, infos: Sequence[DeviceInfo], options: PlanOptions) -> Mapping[str, Any]:
+def same_outputs(got: Outputs, expected: Outputs) -> bool:
+    """Tell whether two runs have the same outputs, to RTOL."""
+    return got.keys() == expected.keys() and all(
+        np.allclose(got[key], expected[key], rtol=RTOL, atol=RTOL) for key in expected
+    )
+
+
+def plan_recorded(name: str, infos: Sequence[DeviceInfo] = (), options: PlanOptions = None) -> Plan:
+    """Return the plan of a recorded graph, for the first device if none is named.
+
+    Args:
+        name: the graph.
+        infos: the devices.
+        options: options of the plan, or a function of the graph that returns them.
+    """
     graph = recorded_graphs.runtime_graph(name)
     inputs = {info.name: info for info in graph.inputs}
     chosen = options(graph) if callable(options) else options
-    return _facts(plans.make_plan(graph, inputs, infos or vklab.devices()[:1], chosen))
+    return plans.make_plan(graph, inputs, infos or vklab.devices()[:1], chosen)
 
 
-def _run(file: Any, load: Load) -> tuple[Mapping[str, Any], dict[str, np.ndarray]]:
+def run_model(file: Any, load: Load = vklab.load) -> tuple[Plan, dict[str, np.ndarray]]:
+    """Run a model once on random inputs; return its plan and its outputs.
+
+    Args:
+        file: the model's path, bytes or ModelProto; an open dimension is 2.
+        load: how it is loaded.
+    """
     with load(file) as session:
         random = np.random.default_rng(0)
         inputs = {
@@ -154,10 +174,11 @@ def _run(file: Any, load: Load) -> tuple[Mapping[str, Any], dict[str, np.ndarray
             for info in session.inputs
         }
         outputs = {name: np.asarray(value) for name, value in session.run(inputs).items()}
-        return _facts(session.plan), outputs
+        return session.plan, outputs
 
 
-def _facts(plan: Plan) -> Mapping[str, Any]:
+def facts_of(plan: Plan) -> Mapping[str, Any]:
+    """Return the counts of a plan, as `Swapped` names them."""
     facts: dict[str, Any] = {
         "dispatches": len(plan.dispatches),
         "barriers": sum(len(chunk.barriers) for chunk in plan.chunks),

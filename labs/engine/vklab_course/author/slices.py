@@ -11,7 +11,7 @@ import ast
 import symtable
 from collections.abc import Sequence
 
-__all__ = ["globals_read", "needed_statements"]
+__all__ = ["bound", "globals_read", "needed_statements", "pruned"]
 
 
 def globals_read(text: str) -> set[str]:
@@ -51,19 +51,30 @@ def needed_statements(body: Sequence[ast.stmt], needed: set[str], whole: bool) -
     """
     kept: list[ast.stmt] = []
     for node in reversed(body):
-        bound = _bound(node)
-        if not whole and not bound & needed and not isinstance(node, ast.Import | ast.ImportFrom):
+        names = bound(node)
+        if not whole and not names & needed and not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         kept.append(node)
         if not isinstance(node, ast.AugAssign):
-            needed -= bound
+            needed -= names
         needed |= globals_read(ast.unparse(node))
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            needed -= bound  # a function that calls itself reads its own name
+            needed -= names  # a function that calls itself reads its own name
     return kept[::-1]
 
 
-def _bound(node: ast.stmt) -> set[str]:
+def pruned(node: ast.stmt, needed: set[str]) -> ast.stmt:
+    """Return an import without the names that nobody reads any more."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        node.names = [
+            alias
+            for alias in node.names
+            if (alias.asname or alias.name).partition(".")[0] in needed
+        ]
+    return node
+
+
+def bound(node: ast.stmt) -> set[str]:
     """Return the names that a statement binds."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vklab_course.author import slices
 from vklab_course.author.lab import LabError
 
 __all__ = ["SECRET", "is_exercise", "stripped"]
@@ -132,7 +133,7 @@ def _drop_unreachable(tree: ast.Module) -> None:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             tree.body.append(node)
         elif id(node) in kept:
-            tree.body.append(_pruned(node, needed))
+            tree.body.append(slices.pruned(node, needed))
     names = sorted(n for node in tree.body if is_exercise(node) for n in _bound(node))
     listed = ast.List([ast.Constant(name) for name in names], ast.Load())
     place = next(
@@ -154,14 +155,3 @@ def _quoted(node: ast.stmt) -> set[str]:
         if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.isidentifier()
     }
     return texts
-
-
-def _pruned(node: ast.stmt, needed: set[str]) -> ast.stmt:
-    """Return an import without the names that nobody reads any more."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        node.names = [
-            alias
-            for alias in node.names
-            if (alias.asname or alias.name).partition(".")[0] in needed
-        ]
-    return node

@@ -9,18 +9,16 @@ import typer
 
 from vklab.apps.cli import console
 from vklab.errors import VklabError
-from vklab_course.cli.course_parts import part
+from vklab_course.cli.course_parts import Work, named_work, part
 from vklab_course.cli.grading import grading
 from vklab_course.cli.handing import handing
+from vklab_course.cli.mine import mine
 
-__all__ = ["build", "course", "lint", "new", "progress", "update"]
+__all__ = ["build", "course", "lint", "new", "progress", "showcase", "update"]
 
 course = typer.Typer(no_args_is_help=True, help="Build, check and update the labs.")
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NN]...", help="Labs by number; default: all.")
-]
-Work = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
 ]
 
 
@@ -33,6 +31,7 @@ def _chosen(numbers: list[str] | None) -> list[Any]:
 
 course.add_typer(handing)
 course.add_typer(grading)
+course.add_typer(mine, name="mine")
 
 
 @course.command("build")
@@ -93,19 +92,11 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
     return problems
 
 
-def _work(given: Path | None, or_empty: bool) -> Path:
-    """Return the folder of the student's copies; one that was named must be one."""
-    labs = Path(part("places").labs_folder())
-    if given is not None:
-        part("student.work").require(labs, given, or_empty)
-    return given or labs.parent / "work"
-
-
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
-    part("places").adopt_release()
-    outcomes = part("student.work").update(part("places").labs_folder(), _work(work, True))
+    folder = named_work(work, True)
+    outcomes = part("student.work").update(part("places").labs_folder(), folder)
     changed = [done for done in outcomes if done.status != "unchanged"]
     for done in changed:
         detail = f" ({done.detail})" if done.detail else ""
@@ -120,8 +111,8 @@ def progress(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
-    part("places").adopt_release()
-    entries = part("student.work").progress(part("places").labs_folder(), _work(work, False))
+    folder = named_work(work, False)
+    entries = part("student.work").progress(part("places").labs_folder(), folder)
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return
@@ -138,3 +129,34 @@ def progress(
         for entry in entries
     ]
     console.table("", ("lab", "solved", "points", "exercises"), rows)
+
+
+@course.command("showcase")
+def showcase(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL.onnx]", help="Default: the course's models.")
+    ] = None,
+    work: Work = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Default: showcase.html in work/.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:
+    """Run models with all kept answers inside the runtime, and write one page about it."""
+    pages, folder = part("student.showcase"), named_work(work, False)
+    done = pages.showcase(folder, part("check").judged_text, model, console.warn)
+    path = out or folder / "showcase.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(pages.html(done), encoding="utf-8")
+    if as_json:
+        shown = {each.target.name: each.rows for each in done.shown}
+        functions = [vars(function) for function in done.functions]
+        console.emit({"page": str(path), "functions": functions, "models": shown})
+        return
+    for each in done.shown:
+        console.table(each.target.name, ("", "naive", "yours", "vklab"), each.rows)
+    for function in done.functions:
+        if not function.mine and function.said != "no answer is kept":
+            console.say(f"{function.id} is vklab's own: {function.said}", "yellow")
+    mine = sum(function.mine for function in done.functions)
+    console.say(f"{mine} of {len(done.functions)} functions are yours: {path}", "bold")

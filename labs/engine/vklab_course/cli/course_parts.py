@@ -1,14 +1,21 @@
-"""Shared by the commands of the course: import of its modules, and the table of results."""
+"""Shared by the commands of the course: import of its modules, its folder, the table of results."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from vklab.apps.cli import console
 from vklab.errors import SetupError
 
-__all__ = ["part", "show_results"]
+__all__ = ["Work", "named_work", "part", "show_results"]
+
+Work = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
+]
 
 
 def part(name: str) -> Any:
@@ -23,6 +30,20 @@ def part(name: str) -> Any:
         extra = "labs,grade" if name.startswith(("grade.", "student.")) else "labs"
         text = f"{error.name} is not installed here; `vklab course` needs it"
         raise SetupError(text, f'pip install "vklab-course[{extra}]"') from None
+
+
+def named_work(given: Path | None, or_empty: bool) -> Path:
+    """Return the folder of the student's copies, of a release too; one that is named must be one.
+
+    Args:
+        given: the folder that a command names; None for `work/`.
+        or_empty: whether an empty folder will do.
+    """
+    part("places").adopt_release()
+    labs = Path(part("places").labs_folder())
+    if given is not None:
+        part("student.work").require(labs, given, or_empty)
+    return given or labs.parent / "work"
 
 
 def show_results(exercises: Any) -> None:

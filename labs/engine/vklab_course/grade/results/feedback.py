@@ -9,24 +9,19 @@ Source: Canvas AbstractAssignment#generate_comments_from_files; Moodle mod/assig
 from __future__ import annotations
 
 import datetime
-import functools
 import io
-import unicodedata
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import jinja2
 
 from vklab_course.grade.assignment import names
 from vklab_course.grade.assignment.manifest import LabFacts, Release
 from vklab_course.grade.results.folder import Results, write_atomic
 from vklab_course.grade.results.schema import GradeError, SubmissionResult
+from vklab_course.page import page
 
-__all__ = ["PAGES", "WORDS", "feedback_page", "page", "shown", "write_feedback"]
+__all__ = ["WORDS", "feedback_page", "write_feedback"]
 
-PAGES = Path(__file__).resolve().parent / "pages"
 # status -> (mark, words)
 WORDS = {
     "passed": ("✔", "passed"), "partial": ("◐", "partly passed"), "failed": ("✘", "not passed"),
@@ -35,35 +30,6 @@ WORDS = {
     "missing": ("○", "missing"), "not_attempted": ("○", "not attempted"),
     "skipped": ("–", "skipped, counts for nobody"), "needs_hand_marking": ("…", "marked by hand"),
 }  # fmt: skip
-# Controls that would hide or turn around the text behind them.
-HIDDEN = {"Cc", "Cf", "Co", "Cs"}
-SHOWN = 4000
-
-
-def shown(text: str) -> str:
-    """Return text with its invisible characters written out, and cut to a readable length."""
-    visible = "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in HIDDEN else f"\\u{ord(c):04x}"
-        for c in text
-    )
-    return visible if len(visible) <= SHOWN else visible[:SHOWN] + "\n..."
-
-
-@functools.cache
-def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGES),
-        autoescape=True,
-        trim_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    made.filters["shown"] = shown
-    return made
-
-
-def page(name: str, **facts: Any) -> str:
-    """Return a page from a template of this folder; every text in it is escaped."""
-    return _templates().get_template(name).render(**facts)
 
 
 def feedback_page(record: SubmissionResult, lab: LabFacts) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from vklab_course.grade.assignment.manifest import Release
-from vklab_course.grade.results.feedback import page
 from vklab_course.grade.results.folder import Results
 from vklab_course.grade.results.schema import GradeError
 from vklab_course.grade.results.statistics import (
@@ -18,6 +17,7 @@ from vklab_course.grade.results.statistics import (
     common_conditions,
     statistics,
 )
+from vklab_course.page import page
 
 __all__ = ["bars", "histogram", "report_page"]
 
