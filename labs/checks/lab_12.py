@@ -364,6 +364,8 @@ def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
         "longest chain behind it; nor before the devices have shared the rest of the work. Two "
         "tables with equal entries are one.",
     ),
+    seams=("vklab.plan.place.search.Search._cheapest_path",),
+    builds=makespan.SCHEDULE,
 )
 class Schedule(Function):
     parts = {"valid": ("every task once, on a device that can run it, and no deadlock", 1),
