@@ -426,5 +426,5 @@ CHUNKS = Piece(
     _cutting,
     _one_each,
     devices=2,
-    load={"memory_caps": {0: 60_000}},
+    load={"policy": "greedy", "memory_caps": {0: 60_000}},
 )

@@ -369,5 +369,5 @@ COMPLETIONS = Piece(
     {"12b-4": _runtime_step},
     _completing,
     devices=2,
-    load={"memory_caps": {0: 60_000}},
+    load={"policy": "greedy", "memory_caps": {0: 60_000}},
 )

@@ -275,5 +275,5 @@ TRANSFER_PATHS = Piece(
     {"13b-1": _runtime_choice},
     _choosing,
     devices=2,
-    load={"memory_caps": {0: 60_000}},
+    load={"policy": "greedy", "memory_caps": {0: 60_000}},
 )
