@@ -78,6 +78,7 @@ def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
         "equally good: keep a set of frozensets of nodes, and skip a cut that is in it.",
     ),
     seams=(chunking.CUT,),
+    builds=chunking.CHUNKS,
 )
 class BuildChunks(Function):
     parts = {"cut": ("every node in one chunk of its device, no chunk reads a later one", 1),
@@ -363,6 +364,8 @@ def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
         "longest chain behind it; nor before the devices have shared the rest of the work. Two "
         "tables with equal entries are one.",
     ),
+    seams=("vklab.plan.place.search.Search._cheapest_path",),
+    builds=makespan.SCHEDULE,
 )
 class Schedule(Function):
     parts = {"valid": ("every task once, on a device that can run it, and no deadlock", 1),

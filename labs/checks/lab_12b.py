@@ -413,6 +413,7 @@ def cases_of(part: str, jobs: Jobs) -> Iterable[Case]:
         "Whether a predecessor failed is asked twice: when a job ends, and before a job starts.",
     ),
     seams=(SCHEDULER + "Run._complete", SCHEDULER + "Run._freed", SCHEDULER + "Run._begin"),
+    builds=stepping.COMPLETIONS,
 )
 class Step(Function):
     parts = {"ends": ("all devices different, every order of ends", 1),

@@ -60,6 +60,7 @@ def _rows(random: np.random.Generator, count: int, least: int) -> tuple[list[Row
         "with the fewest changes. What device 1 holds follows.",
     ),
     seams=("vklab.plan.place.search.first_fit",),
+    builds=spreading.FEW_CHANGES,
 )
 class FewChanges(Function):
     parts = {"few": ("fewest changes, short lists", 2), "fits": ("tight memory, and None", 1),
@@ -203,7 +204,8 @@ def _times(
         "that the source still reaches, the keys of paths(room), are on device 0.",
     ),
     variants=({"price": 4}, {"price": 2}, {"price": 7}, {"price": 11}, {"price": 16}),
-    seams=("vklab.plan.place.placement.place",),
+    seams=("vklab.plan.place.placement.place", "vklab.plan.place.search.Search._cheapest_path"),
+    builds=spreading.CHEAPEST_CUT,
 )
 class CheapestCut(Function):
     parts = {"few": ("few nodes", 2), "able": ("nodes that one device cannot run", 1),

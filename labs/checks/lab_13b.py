@@ -13,6 +13,7 @@ from vklab_course.definition.exercise import Function, Value, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
 from vklab_labs.lab_13.parallelism import even_parts, events_of, replay, step_times
+from vklab_labs.lab_13.transfers import TRANSFER_PATHS
 
 OFFERS = ("opaque_fd", "dma_export", "dma_import", "host_import")
 Facts = dict[str, Any]
@@ -68,7 +69,11 @@ def all_paths(source: Facts, target: Facts, elements: int) -> list[tuple[str, in
         "different sizes: which size has each of the copies?",
         "Two devices without a group have the same group, None.",
     ),
-    seams=("vklab.plan.place.transfer_paths.unseen",),
+    seams=(
+        "vklab.plan.place.transfer_paths.unseen",
+        "vklab.plan.place.transfer_paths._moves_past",
+    ),
+    builds=TRANSFER_PATHS,
 )
 class ChoosePath(Function):
     parts = {"devices": ("opaque fd, device group and dma-buf, only where they work", 2),

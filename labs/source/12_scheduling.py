@@ -152,20 +152,13 @@ check("12-1", build_chunks)
 
 # %% [markdown] id="l12-swapt"
 # ### Your chunks in the runtime's plan
-# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place, in a process of its own. That process plans three models for two devices, and runs nothing: the second device is a copy of yours *on paper*. `PINS` places all poolings, or all Relus, on the copy. `as_chunks` verifies your cut before the runtime sees it. (Your cut may ignore `early`, the large values that should leave at once.)
+# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place, in a process of its own. That process plans three models for two devices, and runs nothing: the second device is a copy of yours *on paper*. `PINS` places all poolings, or all Relus, on the copy. `cut_by` asks your function, and verifies your cut before the runtime sees it. (Your cut may ignore `early`, the large values that should leave at once.)
 
 # %% id="l12-swap" tags=["nbval-ignore-output"]
 PINS = {"mini_classifier.onnx": {"Relu": 1, "*": 0}, "digits_cnn.onnx": {"MaxPool": 1, "*": 0},
         "inception_v1": {"MaxPool": 1, "*": 0}}
 
-
-def my_cut(graph, devices, early=frozenset()):
-    """Answer the runtime's question with your function."""
-    chunks = build_chunks(chunking.node_facts(graph, devices))
-    return chunking.as_chunks(graph, devices, [chunk[:2] for chunk in chunks])
-
-
-for whose, replacement in (("vklab", None), ("yours", my_cut)):
+for whose, replacement in (("vklab", None), ("yours", chunking.cut_by(build_chunks))):
     with attempt("12-1"):
         planned = run_limited(chunking.planned_on_two, PINS, replacement, seconds=90)
         for model, chunks, transfers, in_a_row in planned.value or ():

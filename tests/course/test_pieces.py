@@ -75,6 +75,12 @@ WRONG = {
     "08-2": ("#version 450\nvoid main() {", "the kernel does not compile"),
     "06-1": (lambda commands, barriers=(): [], "no barrier stands between"),
     "06-2": (lambda hazards: ([1], []), "no barrier stands between"),
+    "12-1": (lambda nodes: [(0, [node[0]], [], []) for node in nodes], "belongs to device"),
+    "12-4": (lambda tasks: [[*tasks][::-1], []], "deadlock"),
+    "13-1": (lambda nodes, caps: [2] * len(nodes), "there are devices 0 to 1"),
+    "13-3": (lambda times, moves: dict.fromkeys(times, 7), "is on device 7"),
+    "12b-4": (lambda jobs, state, event: {**state, "in_flight": []}, "expected to start"),
+    "13b-1": (lambda source, target, elements: ("pigeon", 0), "no path of the table"),
     "11-1": (
         lambda nodes, outputs: {n: (i, i) for i, (*_, writes) in enumerate(nodes) for n in writes},
         "is alive from step",
@@ -90,7 +96,7 @@ IDENTIFIERS = tuple(WRONG)
 def run(model, piece, *givens):
     """Run a model, with givens at the piece's seam; return outputs and kernels."""
     place = swap(piece.seam, piece.adapter(*givens)) if givens else contextlib.nullcontext()
-    options = {"devices": [0, 1]} if piece.devices > 1 else {}
+    options = {"devices": [0, 1], **piece.load} if piece.devices > 1 else {}
     with place, vklab.load(model, **options) as session:
         random = np.random.default_rng(0)
         feed = {

@@ -7,7 +7,7 @@ puts the kept answers into the runtime. Each piece is written in its lab's modul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Given", "Piece"]
@@ -39,10 +39,12 @@ class Piece:
             own function behind the exercise's signature, or such a kernel as text.
         adapter: called with one `Given` for each exercise in the order of `own`; returns what
             stands at the seam. It verifies each result, and raises AssertionError with a sentence
-            before a driver meets a wrong one.
+            before a driver meets a wrong one. Of several pieces at one seam, each is called while
+            those before it stand there.
         naive: what stands at the seam in a runtime that does without this work; None if nothing
             simpler exists.
         devices: how many devices a model needs for this piece to be called.
+        load: further arguments of `vklab.load` with which the digits call this piece.
     """
 
     name: str
@@ -51,3 +53,4 @@ class Piece:
     adapter: Callable[..., Any]
     naive: Any = None
     devices: int = 1
+    load: Mapping[str, Any] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import vklab
+from vklab.graph import graph as graphs
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
@@ -21,14 +22,16 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import cutting
 from vklab.runtime.many import scheduler
+from vklab.types import TensorInfo
 from vklab_course import words
 from vklab_course.data import data
+from vklab_course.piece import Given, Piece
 from vklab_course.swap import swap
 from vklab_labs.shared import recorded_graphs
 
-__all__ = ["BRANCHES", "CUT", "as_chunks", "circles", "draw_placed", "draw_tempting", "fill",
-           "flaw", "graph_flaw", "join_inputs", "node_facts", "planned_on_two", "predecessors",
-           "real_completions"]  # fmt: skip
+__all__ = ["BRANCHES", "CHUNKS", "CUT", "as_chunks", "circles", "cut_by", "draw_placed",
+           "draw_tempting", "fill", "flaw", "graph_flaw", "join_inputs", "node_facts",
+           "planned_on_two", "predecessors", "real_completions"]  # fmt: skip
 
 Node = tuple[str, int, Sequence[str]]
 Groups = Sequence[tuple[int, Sequence[str]]]
@@ -284,6 +287,24 @@ def as_chunks(graph: Graph, devices: Mapping[str, int], groups: Groups) -> tuple
     return cutting.as_stages(graph, positions, [devices[node.name] for node in graph.nodes])
 
 
+def cut_by(build_chunks: Callable[[list[Node]], Any]) -> Callable[..., tuple[Chunk, ...]]:
+    """Return a function with the signature of `cut` that asks an answer, and verifies its chunks.
+
+    The answer may ignore `early`, the large values that should leave at once.
+    """
+
+    def cut(
+        graph: Graph, devices: Mapping[str, int], early: frozenset[str] = frozenset()
+    ) -> tuple[Chunk, ...]:
+        nodes = node_facts(graph, devices)
+        chunks = build_chunks(nodes)
+        wrong = flaw(nodes, chunks)
+        assert not wrong, wrong
+        return as_chunks(graph, devices, [chunk[:2] for chunk in chunks])
+
+    return cut
+
+
 def planned_on_two(
     pins: Mapping[str, Mapping[str, int]], replacement: Callable[..., Any] | None = None
 ) -> list[tuple[str, int, int, int]]:
@@ -354,3 +375,56 @@ def real_completions(before: Sequence[Sequence[int]]) -> list[int]:
     finally:
         worker.close()
     return ended
+
+
+# ------------------------------------------------------------------- the piece of exercise 1
+
+_REAL = cutting.cut  # while a piece stands at the seam, the name means the piece
+
+
+def _runtime_chunks(params: Mapping[str, Any]) -> Callable[..., list[tuple[Any, ...]]]:
+    """Return the runtime's `cut` behind the signature of exercise 1.
+
+    It makes chunks that start early, and not the fewest.
+    """
+
+    def build_chunks(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
+        made = {name: TensorInfo(name, "float32", (1,)) for name, _, _ in nodes}
+        plain = [graphs.Node(name, "", tuple(reads), (name,)) for name, _, reads in nodes]
+        ordered = graphs.topological_order(plain, ())
+        read = {name for _, _, reads in nodes for name in reads}
+        outputs = tuple(name for name in made if name not in read)
+        graph = Graph("plain", 17, ordered, (), outputs, {}, made)
+        device_of = {name: device for name, device, _ in nodes}
+        return [
+            (
+                chunk.device,
+                [node.name for node in chunk.graph.nodes],
+                list(chunk.predecessors),
+                [i.name for i in chunk.graph.inputs if device_of[i.name] != chunk.device],
+            )
+            for chunk in _REAL(graph, device_of)
+        ]
+
+    return build_chunks
+
+
+def _one_each(
+    graph: Graph, devices: Mapping[str, int], early: frozenset[str] = frozenset()
+) -> tuple[Chunk, ...]:
+    return as_chunks(graph, devices, [(devices[node.name], [node.name]) for node in graph.nodes])
+
+
+def _cutting(build: Given) -> Callable[..., tuple[Chunk, ...]]:
+    return cut_by(build.value)
+
+
+CHUNKS = Piece(
+    "chunks",
+    CUT,
+    {"12-1": _runtime_chunks},
+    _cutting,
+    _one_each,
+    devices=2,
+    load={"policy": "greedy", "memory_caps": {0: 60_000}},
+)

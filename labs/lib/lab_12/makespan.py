@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from vklab.plan.place.search import Search
 from vklab_course import words
+from vklab_course.piece import Given
+from vklab_labs.shared.placements import cheapest_path, placement_piece, prices_of
 from vklab_labs.shared.recorded_graphs import RecordedGraph
 
-__all__ = ["EXAMPLE", "Placed", "Tasks", "bounds", "draw_tasks", "earliest", "flaw", "outlook",
-           "ready", "tails", "timetable"]  # fmt: skip
+__all__ = ["EXAMPLE", "SCHEDULE", "Placed", "Tasks", "bounds", "draw_tasks", "earliest", "flaw",
+           "outlook", "ready", "tails", "timetable"]  # fmt: skip
 
 Tasks = Mapping[str, tuple[Sequence[int | None], Sequence[str], int]]
 Placed = tuple[int, int, int]  # device, start, end
@@ -184,3 +187,40 @@ def draw_tasks(graph: RecordedGraph, random: np.random.Generator, letter: str = 
         order = random.permutation(2)
         tasks[name] = (times[order[0]], times[order[1]]), reads, int(random.integers(1, 7))
     return tasks
+
+
+# ------------------------------------------------------------------- the piece of exercise 4
+
+
+def _runtime_lists(params: Mapping[str, Any]) -> Callable[[Tasks], list[list[str]]]:
+    """Return the runtime's cheapest path behind the signature of exercise 4.
+
+    The path lets the devices take turns; each of them runs its tasks in the given order.
+    """
+
+    def schedule(tasks: Tasks) -> list[list[str]]:
+        moves = {(read, n): tasks[read][2] for n, (_, reads, _) in tasks.items() for read in reads}
+        placed = cheapest_path({name: times for name, (times, _, _) in tasks.items()}, moves)
+        return [[name for name, device in placed.items() if device == d] for d in (0, 1)]
+
+    return schedule
+
+
+def _scheduling(schedule: Given, search: Search) -> Sequence[int]:
+    """Ask an answer about the nodes of a search, in nanoseconds; its lists tell their devices."""
+    times, moves = prices_of(search.workload, lambda p, d: search.allowed[d][p], unit_ns=1)
+    tasks: dict[str, tuple[Sequence[int | None], Sequence[str], int]] = {
+        name: (
+            row,
+            tuple(maker for maker, reader in moves if reader == name),
+            max((price for (maker, _), price in moves.items() if maker == name), default=0),
+        )
+        for name, row in times.items()
+    }
+    lists = schedule.value(tasks)
+    wrong = flaw(tasks, lists)
+    assert not wrong, wrong
+    return [int(name in lists[1]) for name in tasks]
+
+
+SCHEDULE = placement_piece("12-4", _runtime_lists, _scheduling)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,26 @@ from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import capability
 from vklab.plan.place import placement
+from vklab.plan.place import search as searches
 from vklab.plan.place.costs import Workload
 from vklab.plan.place.placement import Placement
 from vklab.plan.place.search import Search
 from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo
+from vklab_course import words
+from vklab_course.piece import Given
 from vklab_labs.shared import machines
+from vklab_labs.shared.placements import (
+    Moves,
+    Times,
+    cheapest_path,
+    placement_piece,
+    prices_of,
+)
 
-__all__ = ["Row", "conv_many", "guarded", "is_number", "place", "predicted", "prices", "rows_of",
-           "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
+__all__ = ["CHEAPEST_CUT", "FEW_CHANGES", "Row", "conv_many", "guarded", "is_number", "place",
+           "predicted", "prices", "rows_of", "simulated_gpus", "weights_of",
+           "wrong_rows"]  # fmt: skip
 
 Row = tuple[str, int, tuple[int, ...]]  # name, bytes, numbers of the devices that can run it
 
@@ -97,27 +109,7 @@ def prices(
         caps: the most bytes to use, by device number.
     """
     load = Workload(graph, devices, {})
-    times = {
-        node.name: tuple(
-            None if load.node_bytes(p, d) > caps.get(d, 1 << 62) else round(load.times[d][p] / 1e3)
-            for d in range(len(devices))
-        )
-        for p, node in enumerate(graph.nodes)
-    }
-    makers = {name: node.name for node in graph.nodes for name in node.outputs}
-    moves = {
-        (makers[name], node.name): round(
-            sum(
-                costs.move_ns(load.known[name].size_bytes) + costs.submit_ns / 2
-                for costs in load.costs
-            )
-            / 1e3
-        )
-        for node in graph.nodes
-        for name in node.reads
-        if name in makers
-    }
-    return times, moves
+    return prices_of(load, lambda p, d: load.node_bytes(p, d) <= caps.get(d, 1 << 62))
 
 
 def predicted(
@@ -182,22 +174,30 @@ def guarded(
     """
 
     def first_fit(search: Search, fastest_first: bool = False) -> tuple[list[int], list[str]]:
-        rows = rows_of(search)
-        load, budgets = search.workload, search.budgets
-        values = (name for node in load.graph.nodes for name in node.outputs if name)
-        kept = 4 * max((load.known[name].size_bytes for name in values), default=0)
-        step = max(1, sum(size for _, size, _ in rows) // steps)
-        caps = [max(0, budget - kept) // step for budget in budgets]
-        small = [(name, -(-size // step), able) for name, size, able in rows]
-        placed = place(small, caps)
+        placed = _asked(place, search, steps)
         if placed is None:
             raise PlanError("your function finds no placement")
-        wrong = wrong_rows(small, caps, placed) or _over(search, placed)
-        if wrong:
+        if wrong := _over(search, placed):
             raise AssertionError(wrong)
-        return [int(d) for d in placed], ["the student's placement"] * len(rows)
+        return [int(d) for d in placed], ["the student's placement"] * len(placed)
 
     return first_fit
+
+
+def _asked(
+    place: Callable[[list[Row], list[int]], Any], search: Search, steps: int = 1000
+) -> Sequence[int] | None:
+    """Ask for a device of each node, as `guarded` says. Raises AssertionError for wrong ones."""
+    rows, load = rows_of(search), search.workload
+    values = (name for node in load.graph.nodes for name in node.outputs if name)
+    kept = 4 * max((load.known[name].size_bytes for name in values), default=0)
+    step = max(1, sum(size for _, size, _ in rows) // steps)
+    caps = [max(0, budget - kept) // step for budget in search.budgets]
+    small = [(name, -(-size // step), able) for name, size, able in rows]
+    placed = place(small, caps)
+    if placed is not None and (wrong := wrong_rows(small, caps, placed)):
+        raise AssertionError(wrong)
+    return None if placed is None else list(placed)
 
 
 def _over(search: Search, placed: Sequence[int]) -> str:
@@ -235,3 +235,66 @@ def wrong_rows(rows: Sequence[Row], caps: Sequence[int], placed: Any) -> str:
         used[device] += size
     over = next((d for d, cap in enumerate(caps) if used[d] > cap), None)
     return "" if over is None else f"device {over} gets {used[over]}, and has room for {caps[over]}"
+
+
+# ------------------------------------------------------------ the pieces of exercises 1 and 3
+
+
+def _runtime_first_fit(params: Mapping[str, Any]) -> Callable[..., list[int] | None]:
+    """Return the runtime's first fit behind the signature of exercise 1: it counts no changes."""
+
+    def few_changes(nodes: Sequence[Row], caps: Sequence[int]) -> list[int] | None:
+        sizes = {name: size for name, size, _ in nodes}
+        # All that the runtime's function asks of a Search; a node has one value, of its size.
+        load = SimpleNamespace(
+            graph=SimpleNamespace(nodes=[SimpleNamespace(name=n, op_type="") for n in sizes]),
+            touched=lambda node: {node.name},
+            stored_bytes=lambda name, device: sizes[name],
+            work=[SimpleNamespace(scratch_bytes=0)] * len(nodes),
+            label=str,
+        )
+        rows: Any = SimpleNamespace(
+            workload=load,
+            budgets=list(caps),
+            allowed=[[d in able for _, _, able in nodes] for d in range(len(caps))],
+        )
+        try:
+            return _REAL(rows)[0]
+        except PlanError:
+            return None
+
+    return few_changes
+
+
+def _runtime_path(params: Mapping[str, Any]) -> Callable[..., dict[str, int]]:
+    """Return the runtime's cheapest path behind the signature of exercise 3.
+
+    On a chain the path is the cheapest cut; elsewhere it counts moves that a cut does not make.
+    """
+
+    def cheapest_cut(times: Times, moves: Moves) -> dict[str, int]:
+        return cheapest_path(times, {each: params["price"] + move for each, move in moves.items()})
+
+    return cheapest_cut
+
+
+def _changing(place: Given, search: Search) -> Sequence[int] | None:
+    return _asked(place.value, search)
+
+
+def _cutting(cut: Given, search: Search) -> Sequence[int]:
+    """Ask an answer to exercise 3 about the nodes of a search, in microseconds."""
+    times, moves = prices_of(search.workload, lambda p, d: search.allowed[d][p])
+    got = cut.value(times, moves)
+    assert isinstance(got, dict), f"{words.short(got)} is no dictionary of devices"
+    for name, row in times.items():
+        assert name in got, f"{name} has no device"
+        able = is_number(got[name]) and got[name] in range(len(row))
+        assert able, f"{name} is on device {words.short(got[name])}; there are devices 0 and 1"
+        assert row[got[name]] is not None, f"{name} is on device {got[name]}, which cannot run it"
+    return [got[name] for name in times]
+
+
+_REAL = searches.first_fit  # while an answer stands there, the name means the answer
+FEW_CHANGES = placement_piece("13-1", _runtime_first_fit, _changing)
+CHEAPEST_CUT = placement_piece("13-3", _runtime_path, _cutting)

@@ -18,17 +18,21 @@ from vklab.graph.graph import Graph
 from vklab.plan import arenas, storage
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.options import Options, PlacementOptions
-from vklab.types import DeviceInfo, MemoryType
+from vklab.plan.place import transfer_paths
+from vklab.types import DeviceInfo, MemoryType, TensorInfo
 from vklab.vulkan import dma_buf, host_memory
+from vklab_course import words
 from vklab_course.children.run_limited import run_limited
 from vklab_course.data import data
+from vklab_course.piece import Given, Piece
 from vklab_labs.lab_13.second_device import second_device
-from vklab_labs.shared import swapped
+from vklab_labs.shared import machines, swapped
 
-__all__ = ["PAIRS", "facts_of", "guarded", "halves", "lent_devices", "load_in_halves", "spread",
-           "traced_split"]  # fmt: skip
+__all__ = ["PAIRS", "TRANSFER_PATHS", "facts_of", "guarded", "halves", "lent_devices",
+           "load_in_halves", "spread", "traced_split"]  # fmt: skip
 
 PAST_THE_HOST = ("dma-buf", "ring")
+PATHS = (*PAST_THE_HOST, "opaque fd", "device group", "shared host", "host copy", "nothing")
 # Memory types of a GPU without ReBAR: none is both device-local and visible to the host.
 DISCRETE = (("device_local", 1), ("host_visible host_coherent", 6),
             ("host_visible host_coherent host_cached", 14))  # fmt: skip
@@ -169,7 +173,11 @@ def _verified(
             kept.setdefault(move.value, True)
             continue
         ends = [facts_of(devices[n], info.dtype, move.size_bytes) for n in numbers]
-        path = choose_path(ends[0], ends[1], info.count)[0]
+        got = choose_path(ends[0], ends[1], info.count)
+        pair = isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], str)
+        assert pair, f"{move.value}: {words.short(got)} is no (path, bytes)"
+        path = got[0]
+        assert path in PATHS, f"{move.value}: {words.short(path)} is no path of the table"
         wanted = path in PAST_THE_HOST
         able = not (ends[0]["direct"] or ends[1]["direct"])
         assert able or path != "ring", f"{move.value}: a ring needs device memory at both ends"
@@ -209,3 +217,63 @@ def _traced(file: str, feed: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         for span in spans
         if span.kind in ("chunk", "transfer")
     ]
+
+
+# ------------------------------------------------------------------- the piece of exercise 1
+
+# How often each path copies a value; a value that the host does not see is not small.
+COPIES = {"dma-buf": 1, "ring": 2, "shared host": 1, "host copy": 3}
+LARGE = 1 << 22
+HALF = frozenset({"shaderFloat16", "storageBuffer16BitAccess"})
+
+
+def _runtime_choice(params: Mapping[str, Any]) -> Choose:
+    """Return the runtime's rule for values past the host behind the signature of exercise 1.
+
+    Planning decides only whether a value moves past the host; drivers decide about the path, once
+    devices are open. So the path is named by what the devices offer, and its bytes are a multiple
+    of the value's.
+    """
+
+    def choose_path(
+        source: Mapping[str, Any], target: Mapping[str, Any], elements: int
+    ) -> tuple[str, int]:
+        if not elements:
+            return "nothing", 0
+        least = min(source["element_bytes"], target["element_bytes"])
+        ends = [_described(facts, facts["element_bytes"] == least) for facts in (source, target)]
+        value = TensorInfo("value", "float16", (max(elements, LARGE),))
+        offers = {*source["offers"], *target["offers"]}
+        if transfer_paths._moves_past(value, ends):
+            path = "dma-buf" if {"dma_export", "dma_import"} <= offers else "ring"
+        else:
+            path = "shared host" if "host_import" in offers else "host copy"
+        return path, COPIES[path] * elements * least
+
+    return choose_path
+
+
+def _described(facts: Mapping[str, Any], is_small: bool) -> DeviceInfo:
+    """Return a made-up device with these facts; a small element is one of 16 bits."""
+    info = machines.machine("server")[0]
+    kinds = (("device_local host_visible host_coherent host_cached", 15),)
+    types = tuple(
+        MemoryType(0, frozenset(names.split()), bits)
+        for names, bits in (kinds if facts["direct"] else DISCRETE)
+    )
+    features = info.features | HALF if is_small else info.features - HALF
+    return replace(info, memory_types=types, features=features)
+
+
+def _choosing(choose: Given) -> Callable[..., frozenset[str]]:
+    return guarded(choose.value)
+
+
+TRANSFER_PATHS = Piece(
+    "transfer_paths",
+    "vklab.plan.place.transfer_paths.unseen",
+    {"13b-1": _runtime_choice},
+    _choosing,
+    devices=2,
+    load={"policy": "greedy", "memory_caps": {0: 60_000}},
+)
