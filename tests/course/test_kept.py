@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from support.course import notebooks
+from support.runs import waits
 from vklab.apps import cli
 from vklab_course import seam
 from vklab_course.check import check, judged_text
@@ -207,7 +208,12 @@ def test_a_correct_answer_of_a_notebook_in_work_is_kept(work, texts):
     for folder in (work.parent, work):
         command = [sys.executable, "-c", textwrap.dedent(SESSION), str(work / "cells.json")]
         done = subprocess.run(
-            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300
+            command,
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=waits.LIMIT_S,
         )
         assert done.returncode == 0, done.stderr
         assert kept.stored(work) == (["09-3"] if folder == work else []), done.stdout

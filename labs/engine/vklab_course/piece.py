@@ -30,7 +30,7 @@ class Given:
 class Piece:
     """A part of the runtime that some exercises build.
 
-    Two pieces of one name exclude each other: they do the same work.
+    Two pieces of one name at one seam exclude each other: they do the same work.
 
     Attributes:
         name: what is built, in the runtime's words: `topological_order`.

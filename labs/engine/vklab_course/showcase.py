@@ -19,7 +19,7 @@ ELSEWHERE = (
 
 
 class Summary:
-    """What a showcase found, in a few lines; the page has the rest."""
+    """Counts of a showcase in a few lines; the page has the rest."""
 
     def __init__(self, text: str, page: str = "") -> None:
         self.text, self.page = text, page

@@ -200,8 +200,8 @@ def _with_needed_imports(parts: Sequence[str]) -> str:
         if not isinstance(body[0], IMPORTS):
             lines.append(part)
             continue
-        pruned = [node for node in body if slices.pruned(node, read).names]  # type: ignore[attr-defined]
-        lines += [ast.unparse(node) for node in pruned]
+        pruned = [slices.pruned(node, read) for node in body if isinstance(node, IMPORTS)]
+        lines += [ast.unparse(node) for node in pruned if getattr(node, "names", ())]
     return "\n".join(lines) + "\n"
 
 

@@ -111,7 +111,7 @@ def targets(model: Path | None = None) -> list[Target]:
 
     Raises VklabError if there is no such file.
     """
-    spread = {"devices": [0, 1], "policy": "greedy", "memory_caps": {0: CAP_BYTES}}
+    spread = {"devices": [0, 1], "memory_caps": {0: CAP_BYTES}}
     drivers = second_device()
     if model is not None:
         if not model.is_file():
@@ -124,7 +124,9 @@ def targets(model: Path | None = None) -> list[Target]:
         Target("Inception v1, planned", BRANCHES, planned=True),
     ]
     if drivers is not None:
-        made.append(Target("digits on two devices", str(data(DIGITS)), False, spread, drivers))
+        for policy, rule in (("greedy", "first fit"), ("cost", "by cost")):
+            name, load = f"digits on two devices, {rule}", {**spread, "policy": policy}
+            made.append(Target(name, str(data(DIGITS)), False, load, drivers))
     return made
 
 
@@ -205,7 +207,7 @@ def _answers(
 
     Of several pieces that exclude each other, the last in the course is tried.
     """
-    found: dict[str, dict[str, list[Kept]]] = {}
+    found: dict[tuple[str, str], dict[str, list[Kept]]] = {}
     said: dict[str, str] = {}
     for exercise in builders:
         piece = trying.piece_of(exercise)
@@ -214,7 +216,8 @@ def _answers(
         except KeptError as error:
             said[exercise.id] = str(error)
             continue
-        found.setdefault(piece.name, {}).setdefault(" ".join(piece.own), []).append(answer)
+        same_work = found.setdefault((piece.name, piece.seam), {})
+        same_work.setdefault(" ".join(piece.own), []).append(answer)
     for pieces in found.values():
         *others, (last, _) = pieces.items()
         for _, some in others:

@@ -61,7 +61,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a target.
+    """Result of a run or of a plan.
 
     Attributes:
         facts: counts of its plan.
@@ -129,14 +129,13 @@ def _run(target: Target, answers: Sequence[Kept], naive: bool) -> Ran:
 
 
 def _naive() -> Iterator[tuple[str, Callable[[], Any]]]:
-    pieces = {piece_of(exercise).seam: piece_of(exercise) for exercise in builders()
-              if piece_of(exercise).naive is not None}  # fmt: skip
+    pieces = {piece.seam: piece for piece in map(piece_of, builders()) if piece.naive is not None}
     for seam, piece in pieces.items():
         yield seam, functools.partial(lambda value: value, piece.naive)
 
 
 class _Inside:
-    """The answers of one process: their calls, and what they raised."""
+    """Answers in the runtime of one process: their calls, and what they raised."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
