@@ -1,4 +1,4 @@
-"""The kernel of exercise 4 as the kernel of Softmax along the last axis. Visited by lab 07."""
+"""Softmax along the last axis by the kernel of exercise 4. Visited by lab 07."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel of exercise 2 as the kernel of Gemm with transB = 1 and no C. Visited by lab 08."""
+"""Gemm with transB = 1 and without C by the kernel of exercise 2. Visited by lab 08."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def asking(step: Step, given: Jobs | None = None) -> Callable[..., Sequence[int]
 
 
 class _Steps:
-    """The states of one run, as a step function gives them.
+    """States of one run, as a step function gives them.
 
     A job may start behind another one of its device. The step function starts both at once, the
     runtime one after the other: so what it starts is judged by the jobs, and has to hold all that

@@ -14,7 +14,7 @@ from typing import Any
 
 from vklab.errors import ShaderError
 from vklab.ops import registry
-from vklab.ops.registry import Operator, Result, output
+from vklab.ops.registry import Operator, Result
 from vklab.shader import compiler
 from vklab.types import Dispatch, TensorInfo
 from vklab_course.children.kernel_answers import is_glsl
@@ -94,7 +94,7 @@ def _either(
         if task is None or max(task[1]) > MOST_GROUPS:
             return real(*inputs, **attributes)
         shape, groups, push = task
-        y, (*reads, made) = output("float32", shape), buffers
+        y, (*reads, made) = registry.output("float32", shape), buffers
         operands = tuple((name, info) for name, info in zip(reads, inputs, strict=False) if info)
         dispatch = Dispatch(path, operands, ((made, y),), groups, tuple(push.items()))
         return Result((y,), (dispatch,))
