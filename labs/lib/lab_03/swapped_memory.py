@@ -7,7 +7,6 @@ process later. Visited by lab 03.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,7 @@ def _verified(before: Ranges, size_bytes: int, alignment: int, got: Any) -> tupl
         assert isinstance(each, tuple | list) and len(each) == 2, f"{each!r} is no free range"
         numbers += each
     for number in numbers:
-        assert isinstance(number, Integral), f"{number!r} is no whole number, for {asked}"
+        assert isinstance(number, int | np.integer), f"{number!r} is no whole number, for {asked}"
     offset, free = int(got[0]), [(int(start), int(size)) for start, size in got[1]]
     end = offset + size_bytes
     inside = any(start <= offset and end <= start + size for start, size in before)
@@ -198,7 +197,7 @@ def _choosing(rank: Given) -> Callable[..., int]:
         if not got:
             raise LookupError("your function finds no memory type")
         first = got[0]
-        known = isinstance(first, Integral) and 0 <= first < len(types)
+        known = isinstance(first, int | np.integer) and 0 <= first < len(types)
         assert known, f"there is no memory type {first!r}"
         assert type_bits >> first & 1, f"the mask {type_bits:#b} forbids memory type {first}"
         lacks = sorted(_names(required) - types[first].flags)

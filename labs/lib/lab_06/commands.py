@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from vklab.plan import barriers as planned
 from vklab.plan import device_chunk
@@ -362,7 +363,7 @@ def _placing(hazards: Given, fewest: Given) -> Callable[..., tuple[Barrier, ...]
         got = fewest.value(hazards.value(commands))
         assert isinstance(got, tuple | list) and len(got) == 2, f"{got!r} are not two lists"
         for number in got[0]:
-            inside = isinstance(number, Integral) and 0 < number < len(work)
+            inside = isinstance(number, int | np.integer) and 0 < number < len(work)
             assert inside, f"there is no place for a barrier before command {number!r}"
         numbers = sorted({int(number) for number in got[0]})
         for earlier, later, kind in known(commands, numbers)[:1]:

@@ -55,8 +55,11 @@ def _lowered(nodes: Sequence[Node]) -> tuple[Lowered, set[str]]:
             reads, writes = (), ()
         roots |= {name: name for name in writes}
         made |= {*writes}
-        operands = [[(name, TensorInfo(name, "int8", (1,))) for name in n] for n in (reads, writes)]
-        dispatches.append(Dispatch(op, *map(tuple, operands), (1, 1, 1)))
+        read, written = (
+            tuple((name, TensorInfo(name, "int8", (1,))) for name in names)
+            for names in (reads, writes)
+        )
+        dispatches.append(Dispatch(op, read, written, (1, 1, 1)))
     return Lowered(tuple(dispatches), tuple("" for _ in nodes), roots, {}), made
 
 
@@ -68,8 +71,8 @@ def _living(find: Given) -> Callable[..., tuple[Lifetime, ...]]:
     """
 
     def lifetimes(
-        lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: Mapping[str, int],
-        staged_out: Mapping[str, int], info: DeviceInfo,
+        lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: arenas.Sizes,
+        staged_out: arenas.Sizes, info: DeviceInfo,
     ) -> tuple[Lifetime, ...]:  # fmt: skip
         own = _REAL(lowered, owners, placed, staged_in, staged_out, info)
         got = find.value(_steps(lowered, owners), [owners.get(name, name) for name in staged_out])
