@@ -1,19 +1,28 @@
-"""Answers that place nodes on two devices, in the place where the runtime takes its cheapest one.
+"""Answers that place nodes on two devices, in the place of the runtime's placement.
 
 Visited by labs 12 and 13.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from vklab.errors import PlanError
+from vklab.graph.graph import Graph
+from vklab.plan import capability
+from vklab.plan.capability import Refusal
+from vklab.plan.place import costs as all_costs
 from vklab.plan.place import placement
-from vklab.plan.place.costs import Forecast, Workload
-from vklab.plan.place.search import Proposal, Search
+from vklab.plan.place.costs import Workload
+from vklab.plan.place.placement import Placement
+from vklab.plan.place.search import Search
+from vklab.types import DeviceInfo
 from vklab_course.piece import Given, Piece
 
 __all__ = ["Moves", "Times", "cheapest_path", "placement_piece", "prices_of"]
@@ -22,14 +31,14 @@ Times = dict[str, tuple[int | None, ...]]
 Moves = dict[tuple[str, str], int]
 # Asks an answer for the device of each node, and verifies them; None: there is no placement.
 Asked = Callable[[Given, Search], Sequence[int] | None]
-_REAL = placement._cheapest  # while a piece stands at the seam, the name means the piece
+_REAL = placement.place  # while a piece stands at the seam, the name means the piece
 _FOREVER = 1 << 40
 
 
 def placement_piece(
     identifier: str, own: Callable[[Mapping[str, Any]], Callable[..., Any]], asked: Asked
 ) -> Piece:
-    """Return the piece of an exercise that places nodes on two devices.
+    """Return the piece of an exercise that places nodes on two devices, under any policy.
 
     Where more devices are there, where the answer finds nothing, and where its placement does not
     fit with the values that are transferred, the runtime's own placement is taken.
@@ -40,23 +49,32 @@ def placement_piece(
         asked: asks an answer, and raises AssertionError for a wrong placement.
     """
 
-    def standing(answer: Given) -> Callable[..., tuple[list[int], Forecast, list[str]]]:
-        def cheapest(
-            search: Search, proposals: Sequence[Proposal]
-        ) -> tuple[list[int], Forecast, list[str]]:
-            placed = asked(answer, search) if len(search.budgets) == 2 else None
-            if placed is not None:
-                devices = [int(device) for device in placed]
-                forecast = search.workload.forecast(devices)
-                if search.fits(forecast):
-                    return devices, forecast, ["the student's placement"] * len(devices)
-            return _REAL(search, proposals)
+    def standing(answer: Given) -> Callable[..., Placement]:
+        def place(graph: Graph, devices: Sequence[DeviceInfo], **named: Any) -> Placement:
+            placed = asked(answer, _search(graph, devices, **named)) if len(devices) == 2 else None
+            names = [glob.escape(node.name) for node in graph.nodes]
+            pins = dict(zip(names, map(int, placed or ()), strict=False))
+            with contextlib.suppress(PlanError):
+                if pins:
+                    return _REAL(graph, devices, **{**named, "pins": pins})
+            return _REAL(graph, devices, **named)
 
-        return cheapest
+        return place
 
-    return Piece(
-        "placement", "vklab.plan.place.placement._cheapest", {identifier: own}, standing, devices=2
-    )
+    seam = "vklab.plan.place.placement.place"
+    return Piece("placement", seam, {identifier: own}, standing, devices=2)
+
+
+def _search(
+    graph: Graph, devices: Sequence[DeviceInfo], *, costs: Any = None, node_ns: Any = None,
+    caps: Mapping[int, int] | None = None, free: Sequence[int] | None = None,
+    pins: Mapping[str, int] | None = None, refusal: Refusal = capability.refusal, **others: Any,
+) -> Search:  # fmt: skip
+    """Return what `placement.place` searches, from its arguments."""
+    load = Workload(graph, devices, costs or {}, refusal, node_ns)
+    free = free or [all_costs.budget_bytes(info) for info in devices]
+    budgets = [min((caps or {}).get(n, most), most) for n, most in enumerate(free)]
+    return Search(load, placement._allowed(load, pins or {})[0], budgets)
 
 
 def prices_of(
