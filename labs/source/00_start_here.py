@@ -51,9 +51,9 @@ blue = y;
 """)
 
 # %% [markdown] id="l00-groups"
-# A device gets invocations in **workgroups** of equal size: here 8 × 8 invocations, for 8 × 8 pixels. `id.x` is the number of the pixel from the left, `id.y` from the top. Both are whole numbers, so `id.x / 8` drops the rest. `% 2` is 0 for even numbers, and 1 for odd ones. So the last kernel shows the workgroups: one has no red, its neighbours have all of it.
+# A device gets invocations in **workgroups** of equal size: here 8 × 8 invocations, for 8 × 8 pixels. `id.x` is the number of the pixel from the left, `id.y` from the top. Both are whole numbers, so `id.x / 8` drops the rest. `% 2` is 0 for even numbers, and 1 for odd ones. So `(id.x / 8 + id.y / 8) % 2` is one number in a whole workgroup, and the other in its neighbours.
 #
-# The picture is 320 pixels wide. How many workgroups lie side by side? Write a number in place of the dots, then run the cell. A prediction is recorded, and never marked.
+# The picture is 320 pixels wide. How many workgroups lie side by side? Write a number in place of the dots, then run the cell. A prediction is recorded, never marked.
 
 # %% id="l00-p6"
 predict("00-p6", workgroups=...)

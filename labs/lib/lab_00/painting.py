@@ -86,9 +86,7 @@ def _drawn(colours: np.ndarray) -> Picture:
     data = io.BytesIO()
     large = pixels.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)
     image.imsave(data, large, format="png", metadata={"Software": None})
-    seen = "; ".join(
-        f"{name} {', '.join(map(str, pixels[at]))}" for name, at in CORNERS.items()
-    )
+    seen = "; ".join(f"{name} {', '.join(map(str, pixels[at]))}" for name, at in CORNERS.items())
     alt = f"A picture. Red, green and blue, from 0 to 255: {seen}. {' '.join(said)}".strip()
     caption = " ".join([f"{WIDE} × {HIGH} pixels, an invocation for each.", *said])
     return picture(data.getvalue(), alt, caption)

@@ -102,7 +102,7 @@ def _headings(lab: Lab) -> Iterator[str]:
                 yield f"cell {cell.id}: write '### Exercise {exercise} · ...', not {line!r}"
             own = known.get(f"{lab.number}-{exercise}")
             if own and own.extra != line.endswith("extra)"):
-                yield f"cell {cell.id}: '(extra)' ends the heading of an extra exercise, and no other"
+                yield f"cell {cell.id}: 'extra)' ends the headings of extra exercises only"
 
 
 def _heading_lines(lab: Lab) -> Iterator[tuple[Cell, str]]:
