@@ -88,8 +88,7 @@ def test_colours_out_of_range_are_cut_off_and_named_once():
     assert made.caption.count("100 % of the pixels have a colour below 0 or above 1") == 1
     assert (pixels[0, 0] == (0, 0, 255)).all() and (pixels[-1, -1] == (255, 0, 255)).all()
     made, _ = drawn("red = id.x == 7 && id.y == 7 ? 9 : 0;")
-    assert made.caption.endswith("Less than 1 % of the pixels have a colour below 0 or above 1, "
-                                 "which is drawn as 0 or as 1.")  # fmt: skip
+    assert "Less than 1 % of the pixels have a colour below 0 or above 1, which" in made.caption
 
 
 def test_pixels_that_are_no_numbers_are_magenta():

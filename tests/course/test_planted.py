@@ -122,9 +122,9 @@ def test_an_extra_exercise_is_not_in_the_minutes(planted, fixture_lab):
     assert saved == pytest.approx(9 + 3 * 0.5 + 14 / 110)  # a text of 14 words
     text = path.read_text().replace("# ## Rounding up", "# ### Exercise 1 · Rounding up (extra)")
     path.write_text(text)
-    assert not [said for said in layout_problems(read_lab(path)) if "extra)" in said]
+    assert not [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
     path.write_text(text.replace(" (extra)", ""))
-    assert [said for said in layout_problems(read_lab(path)) if "extra)" in said]
+    assert [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
 
 
 def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):
