@@ -168,7 +168,7 @@ def to_input(pixels):
 
 # %% id="l00-1d" vklab={"role": "demo", "id": "00-1"} tags=["nbval-ignore-output"]
 camera = np.rint(images[ten[:3], 0] * [[white]]).astype("[[type]]")  # as a camera gives them
-with attempt("00-1"):
+with attempt("00-1", seconds=120):  # the first run of a network compiles kernels
     mine = to_input(camera)
     display(digits.draw_digits(mine, digits.logits_of(mine).argmax(axis=1), labels[ten[:3]],
                                "Above each picture: what the network reads in it."))
