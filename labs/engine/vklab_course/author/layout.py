@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from vklab_course.author.lab import Cell, Lab
+from vklab_course.definition.exercise import exercises_of
 
 __all__ = ["LINK", "layout_problems", "minutes_estimate"]
 
@@ -23,11 +24,17 @@ LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)\s]+)\)")
 
 
 def minutes_estimate(lab: Lab) -> float:
-    """Return the estimated minutes of a lab: words and code to read, lines to write."""
-    words = sum(len(re.findall(r"\w+", c.text)) for c in lab.cells if c.kind == "markdown")
-    demos = [cell for cell in lab.cells if cell.kind == "code" and cell.role == "demo"]
+    """Return the estimated minutes of a lab: words and code to read, lines to write.
+
+    Cells of an extra exercise are left out.
+    """
+    known = exercises_of(lab.number)
+    extras = {key for key, exercise in known.items() if exercise.extra}
+    cells = [cell for cell in lab.cells if cell.exercise not in extras]
+    words = sum(len(re.findall(r"\w+", c.text)) for c in cells if c.kind == "markdown")
+    demos = [cell for cell in cells if cell.kind == "code" and cell.role == "demo"]
     read = sum(len(cell.text.splitlines()) for cell in demos)
-    exercises = lab.named("exercise").values()
+    exercises = [cell for cell in cells if cell.role == "exercise"]
     written = sum(float(cell.meta.get("lines", 0)) for cell in exercises)
     return (
         words / WORDS_A_MINUTE
@@ -78,6 +85,7 @@ def _ids(lab: Lab) -> Iterator[str]:
 
 def _headings(lab: Lab) -> Iterator[str]:
     number, level, exercise = 0, 1, 0
+    known = exercises_of(lab.number)
     for cell, line in _heading_lines(lab):
         depth = len(line) - len(line.lstrip("#"))
         if depth > level + 1:
@@ -92,6 +100,9 @@ def _headings(lab: Lab) -> Iterator[str]:
             exercise += 1
             if not line.startswith(f"### Exercise {exercise} · "):
                 yield f"cell {cell.id}: write '### Exercise {exercise} · ...', not {line!r}"
+            own = known.get(f"{lab.number}-{exercise}")
+            if own and own.extra != line.endswith("extra)"):
+                yield f"cell {cell.id}: 'extra)' ends the headings of extra exercises only"
 
 
 def _heading_lines(lab: Lab) -> Iterator[tuple[Cell, str]]:

@@ -48,6 +48,7 @@ class Exercise:
         needs: device features without which the exercise is skipped.
         builds: the piece of the runtime that a kept answer can replace; None if it builds none.
         seconds: time limit of the answers to one batch of cases.
+        extra: whether the lab's minutes leave it out, and nothing later needs it.
         by_row: whether a share of the points is that of right rows, and no score.
     """
 
@@ -62,6 +63,7 @@ class Exercise:
     needs: tuple[str, ...] = ()
     builds: ClassVar[Piece | None] = None
     seconds: float = 10.0
+    extra: bool = False
 
     def __init__(self, variant: int = 0) -> None:
         self.variant = variant % len(self.variants)
@@ -146,6 +148,7 @@ def exercise(
     needs: Sequence[str] = (),
     builds: Piece | None = None,
     seconds: float | None = None,
+    extra: bool = False,
 ) -> Callable[[Kind], Kind]:
     """Register the decorated class as the definition of an exercise.
 
@@ -157,6 +160,7 @@ def exercise(
         needs: as in `Exercise`.
         builds: as in `Exercise`.
         seconds: as in `Exercise`; default: that of the kind.
+        extra: as in `Exercise`.
     """
     if not re.fullmatch(LAB + r"-p?[1-9]\d?", identifier) or not hints or not variants:
         raise ValueError(
@@ -168,7 +172,7 @@ def exercise(
         definition.id, definition.hints = identifier, tuple(hints)
         definition.variants = tuple(dict(each) for each in variants)
         definition.seams, definition.needs = tuple(seams), tuple(needs)
-        definition.builds = builds
+        definition.builds, definition.extra = builds, extra
         if seconds is not None:
             definition.seconds = seconds
         _exercises[definition.__module__, identifier] = definition
