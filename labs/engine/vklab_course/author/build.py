@@ -43,6 +43,7 @@ CELL_LIMIT_S = 300
 def _notebook(lab: Lab, texts: dict[str, str]) -> NotebookNode:
     cells = [_cell(cell, texts[cell.id]) for cell in lab.cells]
     about = {"lab": lab.number, "title": lab.title, "minutes": lab.minutes}
+    about |= {k: list(v) for k, v in (("before", lab.before), ("know", lab.know)) if v}
     language = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
     metadata = {"kernelspec": KERNEL, "language_info": language, "vklab": about}
     notebook: NotebookNode = new_notebook(cells=cells, metadata=metadata)
