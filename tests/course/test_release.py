@@ -25,6 +25,7 @@ from vklab_course.grade.assignment.manifest import open_release
 from vklab_course.grade.assignment.release import choose_variants, release, texts_of
 from vklab_course.grade.results.schema import GradeError
 from vklab_course.places import PROJECT, adopt_release, labs_folder
+from vklab_course.student.paths import Course
 
 pytestmark = pytest.mark.full
 
@@ -216,6 +217,11 @@ def test_an_exercise_that_a_release_would_lose_is_refused():
 def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_path):
     labs = [read_lab(path) for path in all_labs(PROJECT / "labs")]
     release(labs, tmp_path / "out", "s")
+    for here, there in zip(
+        Course(PROJECT / "labs").whole(), Course(tmp_path / "out/labs").whole(), strict=True
+    ):
+        assert (there.name, there.minutes, there.gaps()) == (here.name, here.minutes, [])
+    assert (tmp_path / "out/labs/inserts/banks.svg").is_file()
     lines = {line.strip() for _, text in texts_of(tmp_path / "out") for line in text.splitlines()}
     for lab in labs:
         secret = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
+from textwrap import wrap
 
 from vklab_course.author.lab import Lab
 from vklab_course.picture import Picture
@@ -29,14 +31,12 @@ def draw_map(labs: Mapping[str, Lab], paths: Sequence[CoursePath]) -> Picture:
     for way in ways:
         for start, end in zip(way, way[1:], strict=False):
             (x, y), (right, low) = _corner(cells[start]), _corner(cells[end])
-            begin = x + (WIDTH if start in labs else 0), y + HEIGHT / 2
+            begin, tip = (x + WIDTH, y + HEIGHT / 2), (right, low + HEIGHT / 2)
             if end in labs:
-                page.arrow(begin, (right - 2, low + HEIGHT / 2))
-            else:  # a row that the arrow takes past a column
-                page.line(begin, (right, low + HEIGHT / 2))
-                page.line((right, low + HEIGHT / 2), (right + WIDTH, low + HEIGHT / 2))
-                cells[end] = cells[end][0], cells[end][1]
-    colours = dict(zip((path.name for path in paths), PATH_COLOURS, strict=False))
+                page.arrow(begin, (right - 2, tip[1]))
+            else:  # past a column, through a cell that no lab has
+                page.line(begin, tip).line(tip, (right + WIDTH, tip[1]))
+    colours = dict(zip((path.name for path in paths), cycle(PATH_COLOURS), strict=False))
     for number, lab in labs.items():
         _draw_lab(page, _corner(cells[number]), lab)
         on = [path.name for path in paths if any(number == s.lab.number for s in path.stops)]
@@ -86,18 +86,30 @@ def _placed(needs: Mapping[str, Sequence[str]]) -> tuple[dict[str, Cell], list[l
             sources |= {b: [a] for a, b in zip(way, way[1:-1], strict=False)}
             sources[name] = [way[-2] if n == source else n for n in sources[name]]
             ways.append(way)
-    cells: dict[str, Cell] = {}
-    for place in range(max(column.values(), default=-1) + 1):
-        wanted = {
-            name: sum(cells[n][1] for n in sources[name]) / max(len(sources[name]), 1)
-            for name in column
-            if column[name] == place
-        }
-        row = -1
+    return _cells(column, sources), ways
+
+
+def _cells(column: Mapping[str, int], sources: Mapping[str, Sequence[str]]) -> dict[str, Cell]:
+    """Return the cell of each name: in the columns' rows near the names that it is joined to."""
+    if not column:
+        return {}
+    targets = {name: [n for n, given in sources.items() if name in given] for name in column}
+    names = [[n for n in column if column[n] == place] for place in range(1 + max(column.values()))]
+    widest = names.index(max(names, key=len))
+    row: dict[str, int] = {}
+
+    def put(place: int, joined: Mapping[str, Sequence[str]]) -> None:
+        near = {n: [row[other] for other in joined[n] if other in row] for n in names[place]}
+        wanted = {n: sum(rows) / len(rows) if rows else 0.0 for n, rows in near.items()}
+        last = -1
         for name in sorted(wanted, key=lambda one: (wanted[one], one)):
-            row = max(row + 1, int(wanted[name]) if place > 1 else 0)
-            cells[name] = place, row
-    return cells, ways
+            last = row[name] = max(last + 1, int(wanted[name]))
+
+    for place in range(len(names)):
+        put(place, sources if place else dict.fromkeys(names[0], ()))
+    for place in reversed(range(widest)):
+        put(place, targets)
+    return {name: (column[name], row[name]) for name in column}
 
 
 def _corner(cell: Cell) -> tuple[float, float]:
@@ -108,11 +120,7 @@ def _draw_lab(page: Diagram, corner: tuple[float, float], lab: Lab) -> None:
     x, y = corner
     page.box((x, y, WIDTH, HEIGHT), "", "grey", filled=False)
     page.note((x + 6, y + 15), lab.number, bold=True)
-    lines = [""]
-    for word in lab.name.partition("_")[2].split("_"):
-        if len(lines[-1]) + len(word) > 14:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
+    lines = wrap(lab.name.partition("_")[2].replace("_", " "), 15)
     first = y + (36 if len(lines) == 1 else 28)
     for number, line in enumerate(lines[:2]):
         page.note((x + 6, first + LINE * number), line, size=11)

@@ -117,13 +117,26 @@ def update(work: Work = None) -> None:
 @course.command("progress")
 def progress(
     work: Work = None,
+    path: Annotated[
+        str, typer.Option(metavar="NAME", help="A path through the course; default: all labs.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """Show which exercises are solved in the saved notebooks."""
+    """Show which exercises are solved in the saved notebooks, what is next, and how long it is."""
     part("places").adopt_release()
-    entries = part("student.work").progress(part("places").labs_folder(), _work(work, False))
+    paths = part("student.paths")
+    chosen = paths.Course(part("places").labs_folder()).path(path or paths.EVERYTHING)
+    mine = _work(work, False)
+    entries = part("student.work").progress(chosen, mine)
+    if not any((mine / f"{entry.name}.ipynb").exists() for entry in entries):
+        console.warn(f"{mine} has no copies of these labs yet; `vklab lab` makes them")
+    after = next((entry.name for entry in entries if not entry.is_done), None)
+    left = sum(entry.minutes_left for entry in entries)
+    if not path:
+        entries.sort(key=lambda entry: entry.name)
     if as_json:
-        console.emit({"labs": [vars(entry) for entry in entries]})
+        facts = {"path": chosen.name, "minutes": chosen.minutes, "minutes_left": left}
+        console.emit({"labs": [vars(entry) for entry in entries], **facts, "next": after})
         return
     known = part("definition.verdict").STATUSES
     rows = [
@@ -131,10 +144,16 @@ def progress(
             entry.name,
             f"{entry.solved} of {entry.exercises}",
             f"{entry.points:g} of {entry.of:g}",
+            f"{entry.minutes_left} of {entry.minutes}",
             " ".join(
                 f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()
             ),
         )
         for entry in entries
     ]
-    console.table("", ("lab", "solved", "points", "exercises"), rows)
+    console.table("", ("lab", "solved", "points", "minutes left", "exercises"), rows)
+    done = sum(entry.is_done for entry in entries)
+    console.say(
+        f"{chosen.title}: {done} of {len(entries)} labs are done; about {paths.hours(left)} of "
+        f"{paths.hours(chosen.minutes)} are left; next: {after or 'nothing'}"
+    )

@@ -21,9 +21,9 @@ from vklab.errors import SetupError
 from vklab.runtime import loading
 from vklab_course import places
 from vklab_course.cli import jupyter
-from vklab_course.student import copies
+from vklab_course.student import copies, paths, start
 
-__all__ = ["classify_digits", "lab"]
+__all__ = ["classify_digits", "lab", "start_page"]
 
 SHOWN = 10
 
@@ -62,7 +62,17 @@ def lab(
     copied = copies.copy_labs(labs, work)
     if copied:
         console.say(f"new in {work.name}/: {', '.join(copied)}")
-    raise typer.Exit(jupyter.serve(work, port, not no_browser))
+    raise typer.Exit(jupyter.serve(work, port, not no_browser, start_page(labs, work)))
+
+
+def start_page(labs: Path, work: Path) -> str:
+    """Write the start page and return its name, or "" if labs or paths cannot be read."""
+    try:
+        if not start.write_start(paths.Course(labs), work):
+            console.say(f"{work.name}/{start.NAME} is yours and stays; rename it to get a new one")
+    except paths.PathError as error:
+        console.warn(f"vklab: there is no start page: {error}")
+    return start.NAME if (work / start.NAME).is_file() else ""
 
 
 def classify_digits(data: Path) -> float:

@@ -17,6 +17,7 @@ from vklab.errors import VklabError
 from vklab_course import words
 from vklab_course.author.lab import Lab, read_notebook
 from vklab_course.author.layout import Section, minutes_without, sections
+from vklab_course.definition.exercise import number_of
 
 __all__ = ["EVERYTHING", "NAME", "Course", "CoursePath", "Insert", "PathError", "Stop", "hours"]
 
@@ -117,8 +118,16 @@ class Course:
     @cached_property
     def labs(self) -> dict[str, Lab]:
         """Return the labs that are there, by number."""
-        read = [read_notebook(path) for path in sorted(self.folder.glob("*.ipynb"))]
-        return {lab.number: lab for lab in read if lab.number}
+        read = {}
+        for path in sorted(self.folder.glob("[0-9]*.ipynb")):
+            try:
+                read[number_of(path.stem)] = read_notebook(path)
+            except Exception as error:  # of nbformat, for what is no notebook
+                raise PathError(
+                    f"{path} cannot be read as a notebook ({error or type(error).__name__}); "
+                    "get the folder of the labs again"
+                ) from error
+        return read
 
     @cached_property
     def _file(self) -> dict[str, Any]:
@@ -146,7 +155,7 @@ class Course:
         try:
             return kind(**entry)
         except TypeError as error:
-            reason = str(error).partition("() ")[2] or "it is no table"
+            reason = str(error).rpartition("() ")[2]
             raise PathError(f"{self.folder / NAME}: {name}: {reason}") from error
 
     def whole(self) -> list[CoursePath]:

@@ -16,10 +16,15 @@ from vklab.errors import VklabError
 from vklab_course import words
 from vklab_course.author.build import write_notebook
 from vklab_course.author.gates import verdicts_of
-from vklab_course.student import merge
+from vklab_course.student import merge, paths
 from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
 
 __all__ = ["Progress", "Updated", "WorkError", "progress", "require", "update"]
+
+
+# A valid answer may be better (partial), a text is for a person to read (recorded), and an exercise
+# may need what this machine lacks (skipped): none of them holds up the next lab.
+DONE = ("correct", "partial", "recorded", "skipped")
 
 
 class WorkError(VklabError):
@@ -37,7 +42,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Progress:
-    """Solved exercises and points of one copy, from its saved verdicts."""
+    """Solved exercises and points of one copy, from its saved verdicts, and its minutes."""
 
     name: str
     solved: int
@@ -45,6 +50,13 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
+    minutes: int
+    minutes_left: int
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether every exercise has an answer that need not be mended."""
+        return all(status in DONE for status in self.statuses.values())
 
 
 def require(labs: Path, work: Path, or_empty: bool) -> None:
@@ -127,27 +139,27 @@ def _backup(path: Path) -> Path:
     return target
 
 
-def progress(labs: Path, work: Path) -> list[Progress]:
-    """Return the progress in each lab; without a saved copy nothing is solved."""
-    entries = []
-    for path in sorted(labs.glob("*.ipynb")):
-        lab = nbformat.read(path, as_version=4)
-        points = {
-            about["id"]: float(about.get("points", 0))
-            for cell in lab.cells
-            for about in [cell.metadata.get("vklab", {})]
-            if about.get("role") == "exercise"
-        }
-        shown = {k: v for k, v in _verdicts(work / path.name).items() if k in points}
-        statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
-        earned = sum(
-            min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
-        )
-        solved = sum(status == "correct" for status in statuses.values())
-        entries.append(
-            Progress(path.stem, solved, len(points), earned, sum(points.values()), statuses)
-        )
-    return entries
+def progress(path: paths.CoursePath, work: Path) -> list[Progress]:
+    """Return the progress in each lab of a path; without a saved copy nothing is solved.
+
+    The minutes that are left of a lab are the share of its exercises that is not done.
+    """
+    return [_progress(stop, work / f"{stop.lab.name}.ipynb") for stop in path.stops]
+
+
+def _progress(stop: paths.Stop, copy: Path) -> Progress:
+    points = stop.exercises
+    shown = {k: v for k, v in _verdicts(copy).items() if k in points}
+    statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
+    earned = sum(
+        min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
+    )
+    solved = sum(status == "correct" for status in statuses.values())
+    left = sum(status not in DONE for status in statuses.values()) / (len(points) or 1)
+    return Progress(
+        stop.lab.name, solved, len(points), earned, sum(points.values()), statuses,
+        stop.minutes, round(stop.minutes * left),
+    )  # fmt: skip
 
 
 def _verdicts(path: Path) -> dict[str, dict[str, Any]]:

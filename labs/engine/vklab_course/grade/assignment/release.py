@@ -31,7 +31,7 @@ from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts, Mani
 from vklab_course.grade.batch import BY_HAND
 from vklab_course.grade.results.folder import write_atomic
 from vklab_course.grade.results.schema import GradeError, digest
-from vklab_course.student import copies
+from vklab_course.student import copies, paths
 from vklab_labs.shared import recorded_graphs, swapped
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
@@ -106,9 +106,9 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
             if exercise.takes not in BY_HAND:
                 data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
                 write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
-    for name in copies.PAGES:
+    for name in [*copies.pages(places.labs_folder()), paths.NAME]:
         if (places.labs_folder() / name).is_file():
-            shutil.copyfile(places.labs_folder() / name, root / name)
+            copies.copy_file(places.labs_folder() / name, root / name)
     _copy_data(folder)
     page = jinja2.Environment(autoescape=False).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")
@@ -202,7 +202,7 @@ def texts_of(folder: Path) -> list[tuple[str, str]]:
                 for node in ast.walk(ast.parse(text))
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             ]
-        elif path.suffix in (".md", ".json", ".txt"):
+        elif path.suffix in (".md", ".json", ".txt", ".toml", ".svg"):
             texts.append((name, path.read_text("utf-8")))
     return texts
 
