@@ -44,13 +44,12 @@ def link(stop: Stop) -> str:
 def paths_block(course: Course) -> str:
     """Return the paths as a table, what each leaves out and reads in between, and the map."""
     drawn = course_map(course)
-    rows = ["| path | for whom | labs, in this order | hours |", "|---|---|---|---|"]
+    rows = ["| path | for | labs, in this order | hours |", "|---|---|---|---|"]
     notes = []
     for path in course.whole():
         labs = " ".join(map(link, path.stops))
-        rows.append(
-            f"| **{path.title}** (`{path.name}`) | {path.for_whom} | {labs} | {hours(path.minutes)} |"
-        )
+        name = f"**{path.title}** (`{path.name}`)"
+        rows.append(f"| {name} | {path.for_whom} | {labs} | {hours(path.minutes)} |")
         pages = [
             f"[{page.title}]({page.page}) before {stop.lab.number}"
             for stop in path.stops

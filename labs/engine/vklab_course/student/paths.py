@@ -108,7 +108,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class Course:
-    """The labs of a folder, and the paths through them.
+    """Labs of a folder, and the paths through them.
 
     Raises PathError if the file with the paths cannot be used.
     """
@@ -188,7 +188,7 @@ class Course:
         """Return the path with every lab: those in the file's order first, others by number."""
         numbers = [n for n in self._file.get("order", ()) if n in self.labs]
         numbers += [n for n in self.labs if n not in numbers]
-        entry = _Entry("Everything", "who has a semester", numbers)
+        entry = _Entry("Everything", "those who have a semester", numbers)
         return CoursePath(EVERYTHING, entry.title, entry.for_whom, self._stops(entry))
 
     def _stops(self, entry: _Entry) -> tuple[Stop, ...]:

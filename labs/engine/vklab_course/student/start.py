@@ -67,9 +67,10 @@ def _next(path: CoursePath, states: list[Progress]) -> str:
     left = sum(state.minutes_left for state in states)
     if after is None:
         return f"**{path.title}**: all of it is done"
+    long = hours(left) + (f" left of {hours(path.minutes)}" if left < path.minutes else "")
     (stop,) = (stop for stop in path.stops if stop.lab.name == after.name)
     return (
-        f"**{path.title}** ({hours(left)} left of {hours(path.minutes)}), for {path.for_whom}: "
+        f"**{path.title}** ({long}), for {path.for_whom}: "
         f"next is [{stop.lab.number} · {stop.lab.title}]({stop.lab.name}.ipynb)"
     )
 

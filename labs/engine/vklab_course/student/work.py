@@ -156,10 +156,9 @@ def _progress(stop: paths.Stop, copy: Path) -> Progress:
     )
     solved = sum(status == "correct" for status in statuses.values())
     left = sum(status not in DONE for status in statuses.values()) / (len(points) or 1)
-    return Progress(
-        stop.lab.name, solved, len(points), earned, sum(points.values()), statuses,
-        stop.minutes, round(stop.minutes * left),
-    )  # fmt: skip
+    minutes = stop.minutes, round(stop.minutes * left)
+    of = sum(points.values())
+    return Progress(stop.lab.name, solved, len(points), earned, of, statuses, *minutes)
 
 
 def _verdicts(path: Path) -> dict[str, dict[str, Any]]:
