@@ -76,15 +76,15 @@ def _next(path: CoursePath, states: list[Progress]) -> str:
 
 
 def _table(path: CoursePath, states: Mapping[str, Progress]) -> str:
-    rows = [f"## {path.title}", "| | lab | minutes | solved |", "|---|---|---|---|"]
+    rows = [f"## {path.title}", "| | lab | needs | minutes | solved |", "|---|---|---|---|---|"]
     for stop in path.stops:
-        rows += [f"| | first read [{page.title}]({page.page}) | | |" for page in stop.inserts]
+        rows += [f"| | first read [{page.title}]({page.page}) | | | |" for page in stop.inserts]
         state: Any = states[stop.lab.name]
         less = ", ".join(f"{section.number} ({section.title})" for section in stop.left_out)
         without = f", without section{'s' * (len(stop.left_out) > 1)} {less}" if less else ""
         rows.append(
             f"| {'✔' if state.is_done else ''} "
             f"| [{stop.lab.number} · {stop.lab.title}]({stop.lab.name}.ipynb){without} "
-            f"| {stop.minutes} | {state.solved} of {state.exercises} |"
+            f"| {', '.join(stop.lab.before + stop.lab.know)} | {stop.minutes} | {state.solved} of {state.exercises} |"
         )
     return "\n".join(rows)
