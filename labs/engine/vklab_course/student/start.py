@@ -80,11 +80,12 @@ def _table(path: CoursePath, states: Mapping[str, Progress]) -> str:
     for stop in path.stops:
         rows += [f"| | first read [{page.title}]({page.page}) | | | |" for page in stop.inserts]
         state: Any = states[stop.lab.name]
+        needs = ", ".join(stop.lab.before + stop.lab.know)
         less = ", ".join(f"{section.number} ({section.title})" for section in stop.left_out)
         without = f", without section{'s' * (len(stop.left_out) > 1)} {less}" if less else ""
         rows.append(
             f"| {'✔' if state.is_done else ''} "
             f"| [{stop.lab.number} · {stop.lab.title}]({stop.lab.name}.ipynb){without} "
-            f"| {', '.join(stop.lab.before + stop.lab.know)} | {stop.minutes} | {state.solved} of {state.exercises} |"
+            f"| {needs} | {stop.minutes} | {state.solved} of {state.exercises} |"
         )
     return "\n".join(rows)
