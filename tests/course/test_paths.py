@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -20,9 +21,11 @@ from vklab_course.definition.verdict import MIME
 from vklab_course.places import PROJECT
 from vklab_course.student import copies, start
 from vklab_course.student.paths import EVERYTHING, Course, PathError, hours
+from vklab_labs.shared import course_map
 
 LABS = PROJECT / "labs"
 INSERT_WORDS = 150, 400
+PAGE = "start.ipynb"
 COURSE = Course(LABS)
 PATHS = {path.name: path for path in COURSE.whole()}
 # Three small labs, a path of two of them, and a page in the place of the one that is left out.
@@ -111,7 +114,7 @@ def test_01_and_01b_come_after_04():
 
 def test_the_recap_of_each_lab_leads_to_the_next_lab_of_every_path():
     for path in PATHS.values():
-        for stop, after in zip(path.stops, path.stops[1:], strict=False):
+        for stop, after in pairwise(path.stops):
             text = "\n".join(c.text for c in stop.lab.cells if c.kind == "markdown")
             (line,) = re.findall(r"^\*\*Next:?\*\*.*", text, re.M)
             assert re.search(rf"\b[Ll]ab {after.lab.number}\b", line), (path.name, line)
@@ -270,8 +273,8 @@ def links(page):
 
 def test_the_start_page_leads_to_every_copy_and_page(tmp_path):
     copies.copy_labs(LABS, tmp_path)
-    assert start.write_start(COURSE, tmp_path)
-    page = tmp_path / start.NAME
+    assert start.write_start(COURSE, tmp_path / PAGE)
+    page = tmp_path / PAGE
     there = links(page)
     assert all((tmp_path / link).is_file() for link in there)
     assert {f"{lab.name}.ipynb" for lab in COURSE.labs.values()} <= set(there)
@@ -285,18 +288,18 @@ def test_the_start_page_leads_to_every_copy_and_page(tmp_path):
 def test_the_start_page_is_written_anew_and_shows_what_is_solved(small, tmp_path):
     mine = tmp_path / "work"
     copies.copy_labs(small, mine)
-    assert start.write_start(Course(small), mine)
-    before = (mine / start.NAME).read_text("utf-8")
+    assert start.write_start(Course(small), mine / PAGE)
+    before = (mine / PAGE).read_text("utf-8")
     solve(mine / "00_a.ipynb", "00-1")
-    assert start.write_start(Course(small), mine)
-    after = (mine / start.NAME).read_text("utf-8")
+    assert start.write_start(Course(small), mine / PAGE)
+    after = (mine / PAGE).read_text("utf-8")
     assert "1 of 1" in after and "1 of 1" not in before
     assert "next is [02 · Lab 02](02_c.ipynb)" in after
-    assert start.write_start(Course(small), mine)  # JupyterLab's own changes are no edits
-    book = nbformat.read(mine / start.NAME, as_version=4)
+    assert start.write_start(Course(small), mine / PAGE)  # JupyterLab's own changes are no edits
+    book = nbformat.read(mine / PAGE, as_version=4)
     book.metadata["language_info"] = {"name": "python"}
-    nbformat.write(book, mine / start.NAME)
-    assert start.write_start(Course(small), mine)
+    nbformat.write(book, mine / PAGE)
+    assert start.write_start(Course(small), mine / PAGE)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"cells": 3}', "my notes", None])
@@ -304,16 +307,16 @@ def test_a_page_that_a_student_has_written_is_never_lost(small, tmp_path, capsys
     mine = tmp_path / "work"
     copies.copy_labs(small, mine)
     if text is None:  # a page of ours, with a note
-        start.write_start(Course(small), mine)
-        book = nbformat.read(mine / start.NAME, as_version=4)
+        start.write_start(Course(small), mine / PAGE)
+        book = nbformat.read(mine / PAGE, as_version=4)
         book.cells.append(new_markdown_cell("my note"))
-        nbformat.write(book, mine / start.NAME)
+        nbformat.write(book, mine / PAGE)
     else:
-        (mine / start.NAME).write_text(text)
-    kept = (mine / start.NAME).read_bytes()
-    assert start_page(small, mine) == start.NAME
+        (mine / PAGE).write_text(text)
+    kept = (mine / PAGE).read_bytes()
+    assert start_page(small, mine) == PAGE
     assert "start.ipynb is yours and stays" in capsys.readouterr().out
-    assert (mine / start.NAME).read_bytes() == kept
+    assert (mine / PAGE).read_bytes() == kept
 
 
 def test_labs_that_cannot_be_read_cost_the_start_page_only(small, tmp_path, capsys):
@@ -330,13 +333,11 @@ def test_labs_that_cannot_be_read_cost_the_start_page_only(small, tmp_path, caps
 def test_a_folder_without_labs_has_an_empty_start_page(tmp_path):
     (tmp_path / "labs").mkdir()
     (tmp_path / "work").mkdir()
-    assert start.write_start(Course(tmp_path / "labs"), tmp_path / "work")
+    assert start.write_start(Course(tmp_path / "labs"), tmp_path / "work" / PAGE)
 
 
 def test_jupyterlab_opens_the_start_page_if_there_is_one():
-    assert "--LabApp.default_url=/lab/tree/start.ipynb" in jupyter.command(
-        Path(), 1, True, start.NAME
-    )
+    assert "--LabApp.default_url=/lab/tree/start.ipynb" in jupyter.command(Path(), 1, True, PAGE)
     assert "--LabApp.default_url=/lab" in jupyter.command(Path(), 1, True, "")
 
 
@@ -345,3 +346,15 @@ def test_pages_and_inserts_are_copied_beside_the_labs(small, tmp_path):
     (small / "inserts" / "page.md").write_text("new")
     copies.copy_labs(small, tmp_path / "work")
     assert (tmp_path / "work" / "inserts" / "page.md").read_text() == "new"
+
+
+def test_the_map_gives_each_lab_a_cell_and_leaves_out_what_a_longer_way_says(small):
+    labs = COURSE.labs
+    needs = {number: course_map.direct(number, labs) for number in labs}
+    cells, ways = course_map.placed(needs)
+    assert len(set(cells.values())) == len(cells) >= len(labs)
+    assert needs["08"] == ["01b", "07b"] and needs["10"] == ["05", "09b"]
+    assert all(cells[a][0] + 1 == cells[b][0] for way in ways for a, b in pairwise(way))
+    drawn = course_map.draw_map(Course(small).labs, [Course(small).path("two")])
+    assert drawn.alt == "Which lab needs which: 01 needs 00; 02 needs 01."
+    assert course_map.draw_map({}, []).alt

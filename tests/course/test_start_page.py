@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(not browser_tools.find_chromium(), reason="Chromium is not installed"),
 ]
+PAGE = "start.ipynb"
 # Alt texts of the pictures that are really there, in the widget in front.
 SEEN = """() => [...window.jupyterapp.shell.currentWidget.node.querySelectorAll('img')]
   .filter(e => e.naturalWidth > 300).map(e => e.alt)"""
@@ -40,13 +41,13 @@ def test_the_start_page_leads_to_labs_and_inserts(tmp_path, dark):
     for folder in folders:
         folder.mkdir()
     copies.copy_labs(PROJECT / "labs", work)
-    start.write_start(Course(PROJECT / "labs"), work)
+    start.write_start(Course(PROJECT / "labs"), work / PAGE)
     pictures = Path(os.environ.get("COURSE_SCREENSHOTS") or tmp_path / "pictures").resolve()
     pictures.mkdir(parents=True, exist_ok=True)
     with (
         browser_tools.chromium() as browser,
         browser_tools.jupyterlab(work, runtime) as url,
-        browser_tools.opened(browser, url, start.NAME, dark) as page,
+        browser_tools.opened(browser, url, PAGE, dark) as page,
     ):
         page.wait_for_function(f"() => ({SEEN})().length === 1", timeout=30_000)
         assert page.evaluate(SEEN)[0].startswith("Which lab needs which: ")
@@ -55,5 +56,5 @@ def test_the_start_page_leads_to_labs_and_inserts(tmp_path, dark):
         follow(page, "inserts/banks.md")
         assert [alt[:24] for alt in page.evaluate(SEEN)] == ["Words 0 to 23 in eight b"]
         page.screenshot(path=pictures / f"insert-{dark}.png")
-        page.get_by_role("tab", name=start.NAME).click()
+        page.get_by_role("tab", name=PAGE).click()
         follow(page, "00_start_here.ipynb")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 from textwrap import wrap
 
 from vklab_course.author.lab import Lab
@@ -11,7 +11,7 @@ from vklab_course.picture import Picture
 from vklab_course.student.paths import CoursePath
 from vklab_labs.shared.diagram import Diagram
 
-__all__ = ["draw_map"]
+__all__ = ["direct", "draw_map", "placed"]
 
 WIDTH, HEIGHT, ACROSS, DOWN, LINE = 94, 46, 124, 58, 13
 PATH_COLOURS = ("orange", "blue", "green", "pink", "red", "sky")
@@ -23,13 +23,13 @@ def draw_map(labs: Mapping[str, Lab], paths: Sequence[CoursePath]) -> Picture:
 
     An arrow is left out where a longer way says the same.
     """
-    needs = {n: _direct(n, labs) for n in labs}
-    cells, ways = _placed(needs)
+    needs = {n: direct(n, labs) for n in labs}
+    cells, ways = placed(needs)
     rows = max((row for _, row in cells.values()), default=0) + 1
     columns = max((column for column, _ in cells.values()), default=0) + 1
     page = Diagram(ACROSS * columns - ACROSS + WIDTH + 16, DOWN * rows + 34)
     for way in ways:
-        for start, end in zip(way, way[1:], strict=False):
+        for start, end in pairwise(way):
             (x, y), (right, low) = _corner(cells[start]), _corner(cells[end])
             begin, tip = (x + WIDTH, y + HEIGHT / 2), (right, low + HEIGHT / 2)
             if end in labs:
@@ -55,7 +55,7 @@ def draw_map(labs: Mapping[str, Lab], paths: Sequence[CoursePath]) -> Picture:
     )
 
 
-def _direct(number: str, labs: Mapping[str, Lab]) -> list[str]:
+def direct(number: str, labs: Mapping[str, Lab]) -> list[str]:
     """Return the labs that a lab needs, without those that another one of them needs."""
 
     def behind(one: str) -> set[str]:
@@ -66,7 +66,7 @@ def _direct(number: str, labs: Mapping[str, Lab]) -> list[str]:
     return [n for n in there if not any(n in behind(other) for other in there)]
 
 
-def _placed(needs: Mapping[str, Sequence[str]]) -> tuple[dict[str, Cell], list[list[str]]]:
+def placed(needs: Mapping[str, Sequence[str]]) -> tuple[dict[str, Cell], list[list[str]]]:
     """Return the cell of each lab, and the way of each arrow over free cells, which get names."""
     column: dict[str, int] = {}
 

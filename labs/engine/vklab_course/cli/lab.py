@@ -17,11 +17,12 @@ from vklab.apps import doctor
 from vklab.apps.cli import console, run
 from vklab.apps.cli import doctor as reports
 from vklab.base import draw
-from vklab.errors import SetupError
+from vklab.errors import SetupError, VklabError
 from vklab.runtime import loading
 from vklab_course import places
 from vklab_course.cli import jupyter
-from vklab_course.student import copies, paths, start
+from vklab_course.cli.course_parts import part
+from vklab_course.student import copies
 
 __all__ = ["classify_digits", "lab", "start_page"]
 
@@ -67,12 +68,13 @@ def lab(
 
 def start_page(labs: Path, work: Path) -> str:
     """Write the start page and return its name, or "" if labs or paths cannot be read."""
+    page = work / "start.ipynb"
     try:
-        if not start.write_start(paths.Course(labs), work):
-            console.say(f"{work.name}/{start.NAME} is yours and stays; rename it to get a new one")
-    except paths.PathError as error:
+        if not part("student.start").write_start(part("student.paths").Course(labs), page):
+            console.say(f"{work.name}/{page.name} is yours and stays; rename it to get a new one")
+    except VklabError as error:
         console.warn(f"vklab: there is no start page: {error}")
-    return start.NAME if (work / start.NAME).is_file() else ""
+    return page.name if page.is_file() else ""
 
 
 def classify_digits(data: Path) -> float:

@@ -17,18 +17,19 @@ from vklab_course.student.paths import EVERYTHING, Course, CoursePath, hours
 from vklab_course.student.work import Progress, progress
 from vklab_labs.shared.course_map import draw_map
 
-__all__ = ["NAME", "write_start"]
+__all__ = ["write_start"]
 
-NAME = "start.ipynb"
 MARK = "start"  # in the page's metadata: its own cells, as they were written
 
 
-def write_start(course: Course, work: Path) -> bool:
-    """Write the page and tell whether it was written: a page that has been changed is kept."""
-    path = work / NAME
+def write_start(course: Course, path: Path) -> bool:
+    """Write the page and tell whether it was written: a page that has been changed is kept.
+
+    The student's copies lie beside it.
+    """
     if path.exists() and not _is_ours(path):
         return False
-    texts = _texts(course, work)
+    texts = _texts(course, path.parent)
     cells = [new_markdown_cell(text, id=f"start-{n}") for n, text in enumerate(texts)]
     notebook = new_notebook(cells=cells, metadata={"kernelspec": KERNEL, "vklab": {MARK: texts}})
     notebook.nbformat_minor = 5
