@@ -31,7 +31,7 @@ def follow(page, target):
     """Click on a link and wait until its page is in front."""
     page.locator(f'a[href*="{target}"]').first.click()
     name = Path(target).name
-    page.wait_for_function(f"name => ({NAME})() === name", arg=name, timeout=30_000)
+    page.wait_for_function(f"name => ({NAME})() === name", arg=name)
     page.wait_for_timeout(1500)
 
 
@@ -49,7 +49,7 @@ def test_the_start_page_leads_to_labs_and_inserts(tmp_path, dark):
         browser_tools.jupyterlab(work, runtime) as url,
         browser_tools.opened(browser, url, PAGE, dark) as page,
     ):
-        page.wait_for_function(f"() => ({SEEN})().length === 1", timeout=30_000)
+        page.wait_for_function(f"() => ({SEEN})().length === 1")
         assert page.evaluate(SEEN)[0].startswith("Which lab needs which: ")
         assert not page.evaluate(browser_tools.WIDE)
         page.screenshot(path=pictures / f"start-{dark}.png")
